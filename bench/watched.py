@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agent import process
 from agent.cli import main
+from agent.daemon import process
 
 BEAT = 0.002
 #: Timers of the loop are a little late always.

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 
 import yaml
 
-from agent.core import marks
-from agent.core.koordinator import allocated, device, feed, hami, partitions
-from agent.core.koordinator.locks import LOCKS
-from agent.core.koordinator.report import LABELS, Card, Report
+from agent.core.allocation import answer_annotations
+from agent.schedulers.hami import pod_annotations
+from agent.schedulers.koordinator import (
+    allocated_annotation,
+    device_infos_file,
+    device_object,
+    gpu_partitions,
+)
+from agent.schedulers.koordinator.report import LABELS, Card, Report
+from agent.schedulers.node_lock import LOCKS
 from pages.table import code, table
 
 GIB = 1 << 30
@@ -27,7 +33,7 @@ CARD = Card(
     pci="0000:3b:00.0",
     labels={"xpu-agent.io/model": "H100-80GB-HBM3"},
 )
-REPORT = Report("nvidia", (CARD,), "H100-80GB-HBM3", "570.124.06", (partitions.P2p((0, 1), "NVLink"),))
+REPORT = Report("nvidia", (CARD,), "H100-80GB-HBM3", "570.124.06", (gpu_partitions.P2p((0, 1), "NVLink"),))
 
 #: The labels that a card may have (report.py).
 LABELLED = {
@@ -39,23 +45,31 @@ LABELLED = {
 }
 #: Where a name stands, and what it says.
 WRITTEN: Sequence[tuple[str, str, str]] = (
-    (device.VENDOR, "label of the Device", "the vendor as Koordinator names it; its scheduler goes by it"),
-    (device.MODEL, "label of the Device", "the cards' model, where it is one"),
-    (device.DRIVER, "label of the Device", "the driver's version"),
     (
-        device.POLICY,
+        device_object.VENDOR,
+        "label of the Device",
+        "the vendor as Koordinator names it; its scheduler goes by it",
+    ),
+    (device_object.MODEL, "label of the Device", "the cards' model, where it is one"),
+    (device_object.DRIVER, "label of the Device", "the driver's version"),
+    (
+        device_object.POLICY,
         "label of the Device",
         "`Prefer` where cards are linked; `Honor` that somebody set stays",
     ),
-    (partitions.ANNOTATION, "annotation of the Device", "the groups of linked cards"),
+    (gpu_partitions.ANNOTATION, "annotation of the Device", "the groups of linked cards"),
     *((f"{LABELS}{name}", "label of a card in the Device", what) for name, what in LABELLED.items()),
-    (marks.CARDS, "annotation of the container", "the cards, where they are not those of its device IDs"),
-    (marks.SHARE, "annotation of the container", "the share that it was answered with"),
+    (
+        answer_annotations.CARDS,
+        "annotation of the container",
+        "the cards, where they are not those of its device IDs",
+    ),
+    (answer_annotations.SHARE, "annotation of the container", "the share that it was answered with"),
 )
 READ: Sequence[tuple[str, str, str]] = (
-    (allocated.ALLOCATED, "annotation of the pod", "the cards, and how much of each"),
+    (allocated_annotation.ALLOCATED, "annotation of the pod", "the cards, and how much of each"),
     (
-        hami.METAX_ALLOCATED,
+        pod_annotations.METAX_ALLOCATED,
         "annotation of the pod",
         "the same cards as MetaX's plugin reads them; of HAMi, too",
     ),
@@ -87,10 +101,12 @@ def _names(rows: Sequence[tuple[str, str, str]]) -> str:
 
 def _device() -> str:
     """The Device of a node with one card, as it is made where there is none."""
-    made = device.device("gpu-node-1", "d5ae1c6e-0f8e-4c0e-9f64-6f5b8d0f2a31", REPORT, None, 1795305600.0)
+    made = device_object.device(
+        "gpu-node-1", "d5ae1c6e-0f8e-4c0e-9f64-6f5b8d0f2a31", REPORT, None, 1795305600.0
+    )
     return f"```yaml\n{yaml.safe_dump(made, sort_keys=False, width=110).strip()}\n```"
 
 
 def _file() -> str:
     """The file of the same node."""
-    return f"```json\n{feed.device_infos(REPORT).strip()}\n```"
+    return f"```json\n{device_infos_file.device_infos(REPORT).strip()}\n```"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.config.rules import MAX_POLLS, MIN_LOG_BYTES
-from agent.core.vendor import MAX_REPLICAS
-from agent.logfile import AGAIN
+from agent.config.validation import MAX_POLLS, MIN_LOG_BYTES
+from agent.logs.log_file import AGAIN
+from agent.vendor_api.agent import MAX_REPLICAS
 
 _LABELS_OFF = (
     "`false`: the agent's labels and its NodeFeature object are removed, `featuresFile` is no longer kept, "

@@ -19,10 +19,10 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.vendor import Device, ResourceRule, State
-from agent.core.view import ApiServer, View
-from agent.http.counted import COUNTED
+from agent.core.publishing.agent_status import ApiServer, View
+from agent.http.metric_texts import COUNTED
 from agent.http.metrics import PREFIX, metrics
+from agent.vendor_api.agent import Device, ResourceRule, State
 from pages.table import code, table
 
 _SECONDS = {("a.com/b", "ok"): (1.0, 1.0, 1.0)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.config import later
+from agent.config import later_keys
 from pages.keys import shapes
 from pages.table import code, table
 
@@ -12,9 +12,10 @@ from pages.table import code, table
 def unserved_table() -> Iterator[str]:
     """The keys, and the values of keys that are served otherwise."""
     paths = {shape: path for path, shape in shapes()}
-    keys = later.KEYS | later.ELSEWHERE
+    keys = later_keys.KEYS | later_keys.ELSEWHERE
     rows = [(f"{paths[shape]}.{key}", "", why) for (shape, key), why in keys.items()]
     rows += [
-        (f"{paths[shape]}.{key}", ", ".join(map(code, it)), "") for (shape, key), it in later.VALUES.items()
+        (f"{paths[shape]}.{key}", ", ".join(map(code, it)), "")
+        for (shape, key), it in later_keys.VALUES.items()
     ]
     yield from table(("key", "values", "instead"), ((code(path), it, why) for path, it, why in sorted(rows)))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from agent.core.vendor import (
+from agent.vendor_api.agent import (
     Backend,
     BackendUnavailable,
     Device,

@@ -1,4 +1,4 @@
-"""What the real koord-scheduler wrote on pods (tests/core/data/koordinator-annotations.json), as pods."""
+"""What the real koord-scheduler wrote on pods (schedulers/data/koordinator-annotations.json), as pods."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.core.claims import Candidate, PodContainer
-from agent.core.quantity import whole
+from agent.core.quantities import whole
+from agent.scheduler_api import Candidate, PodContainer
 
-FILE = Path(__file__).parent / "core" / "data" / "koordinator-annotations.json"
+FILE = Path(__file__).parent / "schedulers" / "data" / "koordinator-annotations.json"
 
 
 @dataclass(frozen=True, slots=True)

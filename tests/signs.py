@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-#: Nothing but the library shows that the vendor is here; `places` names what may stand in for its places.
+#: Nothing but the library shows that the vendor is here; `library_places` tells what stands in.
 SCRIPT = """
 import importlib, json, sys
 from dataclasses import replace
-from agent.core.vendor import BackendUnavailable, Signs
+from agent.vendor_api.agent import BackendUnavailable, Signs
 from agent.isolation.presence import absence
 
 name, settings, stand_ins = sys.argv[1], *map(json.loads, sys.argv[2:])
-library, places, plugin = (
-    importlib.import_module(f"agent.vendors.{name}.{it}") for it in ("library", "places", "plugin")
-)
+parts = "child.library", "library_places", "plugin"
+library, library_places, plugin = (importlib.import_module(f"agent.vendors.{name}.{it}") for it in parts)
 for key, value in stand_ins.items():
-    setattr(places, key, value)
+    setattr(library_places, key, value)
 vendor = replace(plugin.register_backend(settings), signs=Signs(sysfs="/nonexistent"))
 absent = absence(vendor)
 try:

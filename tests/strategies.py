@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from agent.core.claims import Claim
-from agent.core.health import Record
+from agent.core.devices.health_rules import Record
 from agent.core.model import Allocation, AllocationState, Owner, Source
-from agent.core.vendor import Fault, HealthEvent, Proof, State
+from agent.scheduler_api import Claim
+from agent.vendor_api.agent import Fault, HealthEvent, Proof, State
 
 #: Anything that UTF-8 can carry.
 texts = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -14,9 +14,9 @@ import pytest
 from machine_guard import hook
 from machine_guard.traces import differences, traces
 
-from agent.cluster.access import SERVICE_ACCOUNT
+from agent.cluster.credentials import SERVICE_ACCOUNT
 from agent.config import AgentSettings, ReportSettings, parse_address
-from agent.doctor import runtime
+from agent.doctor import container_runtime
 
 TESTS = Path(__file__).parent
 STATE = "/var/lib/xpu-agent"
@@ -205,7 +205,7 @@ def test_every_place_that_the_agent_has_by_default_is_guarded() -> None:
     found = [getattr(settings, name) for name in AgentSettings.__slots__]
     places = [it for it in found if isinstance(it, Path)]
 
-    for it in (*places, SERVICE_ACCOUNT, *runtime.DEFAULTS, ReportSettings().device_infos_dir):
+    for it in (*places, SERVICE_ACCOUNT, *container_runtime.DEFAULTS, ReportSettings().device_infos_dir):
         assert hook.guarded(it), it
     address = parse_address(settings.http)
     assert hook.guarded((address.host, address.port))

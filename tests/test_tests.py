@@ -107,19 +107,19 @@ def test_no_test_reaches_into_a_part_that_it_does_not_test() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from agent.core.attribution import _Room",
-        "from agent.core.attribution import (\n    _Room,\n)",
-        "attribution._Room()",
+        "from agent.core.allocation.pod_attribution import _Room",
+        "from agent.core.allocation.pod_attribution import (\n    _Room,\n)",
+        "pod_attribution._Room()",
         "room.allocator._scene = scene",
         "monkeypatch.setattr(allocator, '_scene', scene)",
-        "monkeypatch.setattr('agent.core.allocator.Allocator._scene', scene)",
+        "monkeypatch.setattr('agent.core.allocation.allocator.Allocator._scene', scene)",
         "getattr(allocator, '_scene')",
     ],
 )
 def test_an_access_is_seen(source: str) -> None:
     assert SUSPECT.search(source)
     assert reached("test_other.py", source)
-    assert not reached("test_allocator.py" if "_scene" in source else "test_attribution.py", source)
+    assert not reached("test_allocator.py" if "_scene" in source else "test_pod_attribution.py", source)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_access_is_seen(source: str) -> None:
         "super()._scene()",
         "getattr(self, '_scene', None)",
         "it.__dict__",
-        "from agent.core import edits",
+        "from agent.core.allocation import container_edit_rules",
         "sys._getframe()",
         "PodRef._replace(name='a')",
     ],

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from agent.core.errors import AgentError, ConfigError, UsageError
-from agent.core.vendor import SettingsError
+from agent.vendor_api.agent import SettingsError
 
 from .arguments import INTERRUPTED, MISUSED, REFUSED, tell
 from .parser import Parser
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_line(tuple(given[:1]) if given[:1] and given[0] in VERBS else VERBS)
     args = parser.parse_args(given)
     if args.version:
-        from agent.version import version
+        from agent.host.version import version
 
         print(f"xpu-agent {version()}")
         return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.cluster.access import Access
+    from agent.cluster.credentials import Access
 
 #: Exit codes. The verb's own answer is a bad one: it refuses, or has found something.
 REFUSED = 1
@@ -116,7 +116,7 @@ def api_server(args: argparse.Namespace, say: Callable[[str], None] = warn) -> A
     Raises:
         ConfigError: What is named can not be used.
     """
-    from agent.cluster.access import find, named
+    from agent.cluster.credentials import find, named
 
     kubeconfig = named(args.kubeconfig, os.environ)
     if kubeconfig.warning:

@@ -28,11 +28,11 @@ def add(verbs: Verbs) -> None:
 
 def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: what the agent would run with; exit 1 where it would not, or not be ready."""
-    from agent.ahead import cards_of, foreseen
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
-    from agent.fleet import check, complete, unserved, wishes
-    from agent.plugins import names
+    from agent.daemon.config_forecast import cards_of, foreseen
+    from agent.daemon.vendor_plugins import names
+    from agent.daemon.vendors_in_service import check, complete, unserved, wishes
 
     cards = cards_of(args.cards) if args.cards is not None else ()
     given, labels = given_by(args), given_labels(args.node_label)

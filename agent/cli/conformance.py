@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from agent.core.vendor import Vendor
+from agent.vendor_api.agent import Vendor
 
 from .arguments import REFUSED, node_name_of
 from .parser import Verbs
@@ -29,8 +29,8 @@ def conformance(args: argparse.Namespace) -> int:
 
     from agent.config import configured, seen_labels
     from agent.core.errors import UsageError, VendorError
-    from agent.fleet import check, wanted
-    from agent.plugins import names
+    from agent.daemon.vendor_plugins import names
+    from agent.daemon.vendors_in_service import check, wanted
 
     given, node_name = {"config": args.config}, node_name_of(args)
     config = check(configured(given, os.environ, node_name, labels=seen_labels({})))

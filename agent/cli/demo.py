@@ -16,6 +16,6 @@ def add(verbs: Verbs) -> None:
 
 def demo(args: argparse.Namespace) -> int:
     """`xpu-agent demo`: exit 0 only if every step held."""
-    from agent.demo.play import main as play
+    from agent.demo.player import main as play
 
     return play(fast=args.fast, as_json=args.json)

@@ -32,7 +32,7 @@ def doctor(args: argparse.Namespace) -> int:
     import anyio
 
     from agent import logs
-    from agent.cluster.access import named
+    from agent.cluster.credentials import named
     from agent.config import LogSettings
     from agent.doctor.checks import examined
     from agent.doctor.report import document, show, stops

@@ -32,7 +32,7 @@ def health_list(args: argparse.Namespace) -> int:
     """`xpu-agent health list`: every device that is known or remembered."""
     import json
 
-    from agent.operator import listed, show
+    from agent.cli.operator_requests import listed, show
 
     devices = listed(admin_socket(args))
     if args.json:
@@ -44,7 +44,7 @@ def health_list(args: argparse.Namespace) -> int:
 
 def health_word(args: argparse.Namespace) -> int:
     """`xpu-agent health cordon|uncordon|clear UUID`: exit 1 where the agent refuses."""
-    from agent.operator import say
+    from agent.cli.operator_requests import say
 
     print(say(admin_socket(args), args.word, args.device, args.reason))
     return 0

@@ -21,8 +21,8 @@ def inspect(args: argparse.Namespace) -> int:
     """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
     import msgspec
 
-    from agent.admin import fetch
-    from agent.inspect import in_format, show
+    from agent.cli.inspect_tables import in_format, show
+    from agent.http.admin_client import fetch
 
     if args.format is not None:
         print(in_format(admin_socket(args), args.format), end="")

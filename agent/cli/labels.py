@@ -21,8 +21,8 @@ def add(verbs: Verbs) -> None:
 def labels(args: argparse.Namespace) -> int:
     """`xpu-agent labels`: ask the vendors once; print, or write where --output-file says."""
     from agent.config import configured, given_labels, seen_labels
-    from agent.labels import show
-    from agent.plugins import names
+    from agent.daemon.labels_once import show
+    from agent.daemon.vendor_plugins import names
 
     given = given_by(args)
     node = seen_labels(given_labels(args.node_label))

@@ -15,7 +15,7 @@ def add(verbs: Verbs) -> None:
 
 def plugins(args: argparse.Namespace) -> int:
     """`xpu-agent plugins`: loads every vendor's plugin, and no vendor's library."""
-    from agent import plugins as found
+    from agent.daemon import vendor_plugins as found
 
     rows = [
         {
@@ -32,7 +32,7 @@ def plugins(args: argparse.Namespace) -> int:
 
         print(json.dumps(rows, indent=2))
         return 0
-    from agent.screen import show_table
+    from agent.host.terminal import show_table
 
     show_table("vendors", rows)
     return 0

@@ -26,9 +26,9 @@ def run(args: argparse.Namespace) -> int:
     from agent import logs
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
-    from agent.fleet import check
-    from agent.keeping import remembered_from
-    from agent.process import serve
+    from agent.daemon.process import serve
+    from agent.daemon.vendors_in_service import check
+    from agent.state.last_config import remembered_from
 
     given, node_name = given_by(args), node_name_of(args)
     source, flags = given_source(given, os.environ), given_flags(given, os.environ)

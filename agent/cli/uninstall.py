@@ -49,8 +49,8 @@ def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
     if args.await_nodes:
         return _awaited(args)
+    from agent.cli.uninstall_steps import Told, take_back, uninstall
     from agent.config import AgentSettings
-    from agent.uninstall import Told, take_back, uninstall
 
     kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or AgentSettings().kubelet_dir
 
@@ -65,8 +65,8 @@ def uninstall(args: argparse.Namespace) -> int:
 
 
 def _awaited(args: argparse.Namespace) -> int:
+    from agent.cli.uninstall_steps import await_nodes
     from agent.core.errors import UsageError
-    from agent.uninstall import await_nodes
 
     if (access := api_server(args)) is None:
         raise UsageError("--await-nodes: no API server is known here; give --kubeconfig")

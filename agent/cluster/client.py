@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 
-from agent.cluster import lean
-from agent.cluster.access import Access, of_kubeconfig
+from agent.cluster import kubernetes_library
 from agent.cluster.api import Object, Patch, Seen
-from agent.cluster.configuration import configured
-from agent.cluster.connections import Connections, Marks, Pool, marks
-from agent.cluster.errors import ApiAway, ApiError, ApiRefused, TooLong
-from agent.cluster.flow import Flow
-from agent.cluster.restart import Restart
-from agent.cluster.status import refusal
+from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, TooLong
+from agent.cluster.api_statuses import refusal
+from agent.cluster.credentials import Access, of_kubeconfig
+from agent.cluster.kubernetes_configuration import configured
+from agent.cluster.renewed_certificates import Connections, Marks, Pool, marks
+from agent.cluster.server_restart import Restart
+from agent.cluster.watch_pace import Flow
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
-from agent.version import version
+from agent.host.version import version
+from agent.vendor_api.text import shorten
 
 JSON, PLAIN = "application/json", "identity"
 #: An answer of up to so many bytes is decoded in one go, a longer list item by item. 64 KiB take some
@@ -82,14 +82,14 @@ async def open_api(
         ApiAway: The library, the kubeconfig or a certificate can not be used; it may be mended meanwhile.
     """
     try:
-        library = await asyncio.to_thread(lean.load)
+        library = await asyncio.to_thread(kubernetes_library.load)
     except ImportError as error:
         raise ApiAway(f"kubernetes-asyncio can not be loaded: {error}") from None
     connections = Connections(await _pool(access, library), partial(_pool, access, library))
     return Client(connections, library.errors, limits or Limits(), sleep)
 
 
-async def _pool(access: Access, library: lean.Library) -> Pool:
+async def _pool(access: Access, library: kubernetes_library.Library) -> Pool:
     """Made of the files as they are now, which may be others than when the access was found."""
     access, before = await asyncio.to_thread(_read, access)
     async with configured(access, library) as (configuration, token):

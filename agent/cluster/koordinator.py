@@ -10,22 +10,22 @@ from typing import Any
 import anyio
 import structlog
 
-from agent.cluster import koordlet, node, pods
+from agent.cluster import koordlet, own_node, pods
 from agent.cluster.api import Api, Object
-from agent.cluster.devices import DEVICES, VERSION, DeviceWriter
-from agent.cluster.errors import ApiError, NotFound
-from agent.cluster.fields import text
-from agent.cluster.node import OwnNode
+from agent.cluster.api_errors import ApiError, NotFound
+from agent.cluster.koordinator_device_writer import DEVICES, VERSION, DeviceWriter
+from agent.cluster.koordinator_exchange import Exchange
+from agent.cluster.koordinator_withdrawal import Withdrawal
+from agent.cluster.object_fields import text
+from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import Following, Mirror, Reflector
-from agent.cluster.withdrawal import Withdrawal
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.forever import for_ever
-from agent.core.koordinator.device import told
-from agent.core.koordinator.mode import Shown
-from agent.core.koordinator.report import Report
-from agent.core.koordinator.reporting_koordlet import Look, Standing
-from agent.core.pauses import Pauses
-from agent.exchange import Exchange
+from agent.core.endless_tasks import for_ever
+from agent.schedulers.koordinator.device_object import told
+from agent.schedulers.koordinator.report import Report
+from agent.schedulers.koordinator.report_mode import Shown
+from agent.schedulers.koordinator.reporting_koordlet import Look, Standing
 
 log = structlog.get_logger()
 
@@ -124,7 +124,7 @@ class Koordinator:
 
     async def _follow(self, returns: Cell[int]) -> None:
         """Follow this node's Device and koordlet, until there are no Devices any more."""
-        devices = Reflector(self._api, DEVICES, node.query(self._node_name), _whole, self._following)
+        devices = Reflector(self._api, DEVICES, own_node.query(self._node_name), _whole, self._following)
         koordlets = Reflector(
             self._api, pods.PODS, koordlet.query(self._node_name), koordlet.shown, self._following
         )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.cluster.api import Object
-from agent.cluster.arguments import arguments, gates
-from agent.cluster.fields import text
-from agent.cluster.managed import OURS, UPDATE, Entry, entries
-from agent.core.koordinator.partitions import ANNOTATION
-from agent.core.parts import part_of
+from agent.cluster.managed_fields import OURS, UPDATE, Entry, entries
+from agent.cluster.object_fields import text
+from agent.cluster.program_arguments import arguments, gates
+from agent.core.document_parts import part_of
+from agent.schedulers.koordinator.gpu_partitions import ANNOTATION
 
 NAME = "koordlet"
 LABEL = "koord-app=koordlet"

@@ -10,14 +10,14 @@ from itertools import islice
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.fields import text, texts
-from agent.cluster.managed import UPDATE, entries
+from agent.cluster.managed_fields import UPDATE, entries
+from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import Mirror, number
 from agent.core.cell import Cell
-from agent.core.claims import DEFAULT_SCHEDULER, PROMISES, Candidate, PodContainer, one_of_each_uid
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.parts import part_of
-from agent.core.quantity import whole
+from agent.core.document_parts import part_of
+from agent.core.quantities import whole
+from agent.scheduler_api import DEFAULT_SCHEDULER, PROMISES, Candidate, PodContainer, one_of_each_uid
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 
 PODS = "/api/v1/pods"
 #: Bounds of what a stranger's pod can make us keep; the API server takes 256 KiB of annotations.

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from agent.cluster.api import Api, Object, Seen
-from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
-from agent.cluster.fields import text
+from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
+from agent.cluster.object_fields import text
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.parts import part_of
-from agent.core.pauses import Pauses
+from agent.core.document_parts import part_of
 
 T = TypeVar("T")
 #: Makes of an object what is worth its memory; None drops it. It must not raise, whatever the object is.

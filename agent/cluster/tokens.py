@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent import files
-from agent.cluster.errors import ApiAway
-from agent.core.text import shorten
+from agent.cluster.api_errors import ApiAway
+from agent.host import files
+from agent.vendor_api.text import shorten
 
 MAX_BYTES = 1 << 16
 #: How kubernetes-asyncio calls what it sends as the header Authorization.

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import anyio
 import structlog
 
-from agent.cluster.errors import ApiAway, ApiError, Busy, Conflict
-from agent.cluster.restart import rest
+from agent.cluster.api_errors import ApiAway, ApiError, Busy, Conflict
+from agent.cluster.server_restart import rest
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.forever import for_ever
-from agent.core.pauses import Pauses
+from agent.core.endless_tasks import for_ever
 
 log = structlog.get_logger()
 T = TypeVar("T")

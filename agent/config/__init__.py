@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from agent.config.address import Address, parse_address
+from agent.config.agent_settings import stated
+from agent.config.config_state import ConfigState
 from agent.config.effective import effective, elsewhere, to_yaml
+from agent.config.flag_overlay import with_flags
 from agent.config.flags import FLAGS, given_flags
-from agent.config.given import Given
-from agent.config.load import configured, load, parse
-from agent.config.node_labels import (
+from agent.config.given_values import Given
+from agent.config.http_address import Address, parse_address
+from agent.config.known_labels import (
     CONFIG_LABEL,
     Labels,
     LabelsUnknown,
@@ -15,10 +17,9 @@ from agent.config.node_labels import (
     given_labels,
     seen_labels,
 )
+from agent.config.load import configured, load, parse
 from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind
-from agent.config.overlay import with_flags
-from agent.config.reading import ConfigState
-from agent.config.remembered import LastConfig, Remembered
+from agent.config.remembered_config import LastConfig, Remembered
 from agent.config.settings import (
     AgentSettings,
     Config,
@@ -30,7 +31,6 @@ from agent.config.settings import (
     VendorSettings,
 )
 from agent.config.source import Source, given_source
-from agent.config.stated import stated
 from agent.config.watch import ConfigWatch
 
 __all__ = [

@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.config.place import camel, dotted
+from agent.config.location import camel, dotted
 from agent.config.settings import Config
-from agent.core.text import printable
+from agent.vendor_api.text import printable
 
 
 def effective(config: Config) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def to_yaml(config: Config) -> str:
     """The effective configuration as YAML that this agent reads back the same."""
     import yaml
 
-    from agent.config.document import SCALARS
+    from agent.config.yaml_document import SCALARS
 
     class Dumper(yaml.SafeDumper):
         """Quotes what either YAML 1.1 or 1.2 would read as something else."""

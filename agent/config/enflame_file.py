@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.config import beside
-from agent.config.beside import Beside
-from agent.config.place import Path, Place, found, nearest
-from agent.config.rules import not_absolute
+from agent.config import side_files
+from agent.config.location import Path, Place, found, nearest
 from agent.config.settings import Config, VendorSettings
+from agent.config.side_files import Beside
+from agent.config.validation import not_absolute
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
+from agent.vendor_api.text import shorten
 
 VENDOR = "enflame"
 SETTING = "registerResource"
@@ -51,7 +51,7 @@ def applied(config: Config, seen: Sequence[Beside] = ()) -> Config:
         if SETTING in vendor.settings:
             raise config.refused(_NAME, f"{vendor.config_file} (configFile) says it, too; remove one of both")
         there = next((it for it in seen if it.path == vendor.config_file), None)
-        config = _with_name(config, vendor, there or beside.look_at_file(vendor.config_file))
+        config = _with_name(config, vendor, there or side_files.look_at_file(vendor.config_file))
     return config
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.config.given import Given
+from agent.config.given_values import Given
+from agent.config.location import Place
 from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, read
-from agent.config.place import Place
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
+from agent.vendor_api.text import shorten
 
 PREFIX = "XPU_AGENT_"
 

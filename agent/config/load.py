@@ -6,18 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.config.beside import Beside
+from agent.config.flag_overlay import with_flags
 from agent.config.flags import given_flags
-from agent.config.given import Given
-from agent.config.node_labels import NOWHERE, LabelsUnknown, NodeLabels
-from agent.config.overlay import with_flags
+from agent.config.given_values import Given
+from agent.config.known_labels import NOWHERE, LabelsUnknown, NodeLabels
 from agent.config.settings import Config
+from agent.config.side_files import Beside
 from agent.config.source import Seen, Source, given_source
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
+from agent.vendor_api.text import shorten
 
 if TYPE_CHECKING:
-    from agent.config.document import Node
+    from agent.config.yaml_document import Node
 
 
 def load(
@@ -108,14 +108,14 @@ def parse(
         ConfigError: It can not be used; the text says where and what would work.
     """
     # Both cost tens of milliseconds, and an agent without a file needs neither.
-    from agent.config import document, nvidia_v1, ours
+    from agent.config import nvidia_v1, own_document, yaml_document
 
-    root = document.read(text, source)
+    root = yaml_document.read(text, source)
     is_theirs = _is_theirs(root, source)
     _check_version(root, source)
     if is_theirs:
         return nvidia_v1.read(root, source, flags)
-    return with_flags(ours.read(root, source, node_name, vendors, labels, beside), flags)
+    return with_flags(own_document.read(root, source, node_name, vendors, labels, beside), flags)
 
 
 def _is_theirs(root: Node, source: str) -> bool:
@@ -124,12 +124,12 @@ def _is_theirs(root: Node, source: str) -> bool:
     Raises:
         ConfigError: It is partly NVIDIA's and partly ours.
     """
-    from agent.config import nvidia_v1, ours
-    from agent.config.place import refused
-    from agent.config.shape import mapping
+    from agent.config import nvidia_v1, own_document
+    from agent.config.location import refused
+    from agent.config.schema import mapping
 
     given = mapping(root, source, ())
-    mine = [key for key in given if key in ours.KEYS]
+    mine = [key for key in given if key in own_document.KEYS]
     theirs = [key for key in given if key.lower() in nvidia_v1.KEYS]
     if mine and theirs:
         message = f"'{theirs[0]}' is a key of NVIDIA's file, '{mine[0]}' is one of ours; use one of both"
@@ -143,8 +143,8 @@ def _check_version(root: Node, source: str) -> None:
     Raises:
         ConfigError: It is another.
     """
-    from agent.config.place import found, refused
-    from agent.config.shape import mapping
+    from agent.config.location import found, refused
+    from agent.config.schema import mapping
 
     version = mapping(root, source, ()).get("version")
     if version is not None and version.value not in (None, "", "v1"):

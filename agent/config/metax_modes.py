@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.config import beside, document
-from agent.config.beside import CLUSTER, NODES, VERSION, Beside
-from agent.config.document import Node
-from agent.config.place import Path, Place, found, nearest, refused
-from agent.config.rules import not_absolute
+from agent.config import side_files, yaml_document
+from agent.config.location import Path, Place, found, nearest, refused
+from agent.config.schema import mapping, sequence
 from agent.config.settings import Config, VendorSettings
-from agent.config.shape import mapping, sequence
+from agent.config.side_files import CLUSTER, NODES, VERSION, Beside
+from agent.config.validation import not_absolute
+from agent.config.yaml_document import Node
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
+from agent.vendor_api.text import shorten
 
 VENDOR = "metax"
 #: As the vendor has them, of which the configuration knows nothing.
@@ -44,7 +44,7 @@ def applied(config: Config, node_name: str, seen: Sequence[Beside] = ()) -> Conf
         if "mode" in vendor.settings:
             raise config.refused(_MODE, f"{vendor.config_dir} (configDir) says the mode; remove one of both")
         there = next((it for it in seen if it.path == vendor.config_dir), None)
-        config = _with_mode(config, vendor, there or beside.look(vendor.config_dir), node_name)
+        config = _with_mode(config, vendor, there or side_files.look(vendor.config_dir), node_name)
     return config
 
 
@@ -52,7 +52,7 @@ def _with_mode(config: Config, vendor: VendorSettings, there: Beside, node_name:
     mode, place = _mode(there, node_name)
     settings = {**vendor.settings, "mode": mode}
     warned = tuple(
-        f"{there.path}/{shorten(it, 60)}: is no key of metax-device-config; {nearest(it, beside.KEYS)}"
+        f"{there.path}/{shorten(it, 60)}: is no key of metax-device-config; {nearest(it, side_files.KEYS)}"
         for it in there.others
     )
     return replace(
@@ -73,7 +73,7 @@ def _mode(there: Beside, node_name: str) -> tuple[str, Place]:
         raise ConfigError(there.error)
     if not there.files:
         raise ConfigError(
-            f"{there.path}: has none of {', '.join(beside.KEYS)}; mount metax-device-config there"
+            f"{there.path}: has none of {', '.join(side_files.KEYS)}; mount metax-device-config there"
         )
     roots = {name: _read(there, name, content) for name, content in there.files}
     _check_version(there, roots.get(VERSION))
@@ -85,7 +85,7 @@ def _mode(there: Beside, node_name: str) -> tuple[str, Place]:
 def _read(there: Beside, name: str, content: bytes) -> Node:
     source = f"{there.path}/{name}"
     try:
-        return document.value(content.decode(), source)
+        return yaml_document.value(content.decode(), source)
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: is not UTF-8 text") from None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from agent.config.document import Node
+from agent.config.location import Path, Place, nearest, refused
 from agent.config.nvidia_flags import VENDOR
-from agent.config.place import Path, Place, nearest, refused
-from agent.config.shape import mapping
+from agent.config.schema import mapping
+from agent.config.yaml_document import Node
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
+from agent.vendor_api.text import shorten
 
 #: A hostile file may hold thousands of keys that nobody knows.
 MAX_WARNINGS = 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from agent.config.given import Value
+from agent.config.given_values import Value
 
 #: Whose settings they are.
 VENDOR = "nvidia"

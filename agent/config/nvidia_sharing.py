@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from agent.config.document import Node
+from agent.config.location import Path
 from agent.config.nvidia_file import NvidiaFile
-from agent.config.place import Path
-from agent.config.shape import convert, sequence
+from agent.config.schema import convert, sequence
+from agent.config.yaml_document import Node
 
 _KEYS = ("renameByDefault", "failRequestsGreaterThanOne", "resources")
 _ENTRY = ("name", "rename", "devices", "replicas")

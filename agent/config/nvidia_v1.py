@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.config.document import Node
-from agent.config.given import Given, Value
+from agent.config.flag_overlay import with_flags
+from agent.config.given_values import Given, Value
+from agent.config.location import Path, Place, found
 from agent.config.nvidia_file import NvidiaFile, raw
 from agent.config.nvidia_flags import NVIDIA_FLAGS, VENDOR, Flag, Kind, is_duration
 from agent.config.nvidia_sharing import entries, switch, time_slicing
-from agent.config.overlay import with_flags
-from agent.config.place import Path, Place, found
+from agent.config.schema import convert
 from agent.config.settings import Config, VendorSettings
-from agent.config.shape import convert
+from agent.config.yaml_document import Node
 from agent.core.errors import ConfigError
 
 KEYS = ("flags", "resources", "sharing", "imex")

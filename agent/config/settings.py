@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.config import place
+from agent.config import location
+from agent.core.devices.health_rules import Timing
 from agent.core.errors import ConfigError
-from agent.core.health import Timing
-from agent.core.koordinator.feed import DIRECTORY
-from agent.core.vendor import Modes, ResourceRule
+from agent.schedulers.koordinator.device_infos_file import DIRECTORY
+from agent.vendor_api.agent import Modes, ResourceRule
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
@@ -128,21 +128,21 @@ class Config:
     #: What a person should know about the file, each with its place.
     warnings: tuple[str, ...] = ()
     #: Who says what; it makes no configuration another.
-    places: place.Places = field(default_factory=dict, compare=False, repr=False)
+    places: location.Places = field(default_factory=dict, compare=False, repr=False)
     #: The keys of the Node's labels that decide what else it says.
     asks: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def vendor(self, name: str) -> VendorSettings:
         return self.vendors.get(name, VendorSettings())
 
-    def says(self, path: place.Path) -> bool:
+    def says(self, path: location.Path) -> bool:
         """Whether anybody says the value at `path`: it is no default."""
-        return place.is_said(self.places, path)
+        return location.is_said(self.places, path)
 
-    def told(self, path: place.Path, message: str) -> str:
+    def told(self, path: location.Path, message: str) -> str:
         """The message, with the file, line and key or the flag or variable that says the value at `path`."""
-        return place.told(self.places, path, message)
+        return location.told(self.places, path, message)
 
-    def refused(self, path: place.Path, message: str) -> ConfigError:
+    def refused(self, path: location.Path, message: str) -> ConfigError:
         """The same as an error; with the warnings, for a mistyped key may be what it is about."""
         return ConfigError("; ".join((self.told(path, message), *self.warnings[:3])))

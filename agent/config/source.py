@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import files
-from agent.config.beside import Beside, looked_at
-from agent.config.choice import DEFAULT_FALLBACKS, FALLBACKS, Fallback, chosen
 from agent.config.flags import variable
-from agent.config.node_labels import CONFIG_LABEL, NOWHERE, LabelsUnknown, NodeLabels
+from agent.config.known_labels import CONFIG_LABEL, NOWHERE, LabelsUnknown, NodeLabels
+from agent.config.named_configs import DEFAULT_FALLBACKS, FALLBACKS, Fallback, chosen
+from agent.config.side_files import Beside, looked_at
 from agent.core.errors import ConfigError
-from agent.core.text import shorten
+from agent.host import files
+from agent.vendor_api.text import shorten
 
 DEFAULTS = "defaults"
 MAX_BYTES = 1 << 20

@@ -9,21 +9,15 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from agent.config.given import Given
-from agent.config.node_labels import (
-    NOWHERE,
-    Labels,
-    LabelsUnknown,
-    remembered_labels,
-    seen_labels,
-)
-from agent.config.reading import ConfigState, Found, Reading
-from agent.config.remembered import LastConfig, Remembered
+from agent.config.config_state import ConfigState, Found, Reading
+from agent.config.given_values import Given
+from agent.config.known_labels import NOWHERE, Labels, LabelsUnknown, remembered_labels, seen_labels
+from agent.config.remembered_config import LastConfig, Remembered
 from agent.config.settings import Config
 from agent.config.source import DEFAULTS, Seen, Source
 from agent.core.cell import Cell
+from agent.core.endless_tasks import for_ever
 from agent.core.errors import ConfigError
-from agent.core.forever import for_ever
 
 _NOTHING = Remembered()
 #: What was in force before the start, as long as nobody looked: something.

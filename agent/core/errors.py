@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.core.text import shorten
+from agent.vendor_api.text import shorten
 
 
 class AgentError(Exception):

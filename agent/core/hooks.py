@@ -1,27 +1,3 @@
-"""The hooks through which vendors join: what a plugin needs beside `agent.core.vendor`."""
+"""The old name of `agent.vendor_api.hooks`, for plugins of the last release."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
-import pluggy
-
-from agent.core.vendor import Vendor
-
-PROJECT = "xpu_agent"
-#: Entry-point group of other distributions: each entry names a module with hook implementations.
-ENTRY_POINTS = "xpu_agent.backends"
-
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
-
-
-class Hooks:
-    @hookspec(firstresult=True)
-    def register_backend(self, settings: Mapping[str, Any]) -> Vendor | None:
-        """Offer the vendor, or None to sit out; loads no vendor library.
-
-        Raises:
-            SettingsError: The vendor's own settings are wrong.
-        """
+from agent.vendor_api.hooks import *  # noqa: F403

@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import Literal
 
-from agent.core.claims import Claim
-from agent.core.vendor import Device, Policy, Proof, ResourceRule, State
+from agent.scheduler_api import Claim
+from agent.vendor_api.agent import Device, Policy, Proof, ResourceRule, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from agent.core.claims import Claim
+from agent.scheduler_api import Claim
 
 #: Every reason that a notice may have, and in one word what the agent did or could not do (docs/events.md).
 ACTIONS: Mapping[str, str] = MappingProxyType(

@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from agent.admin import fetch
-from agent.demo import objects
+from agent.demo import stage_objects
+from agent.http.admin_client import fetch
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
-from agent.vendors.simulated.scenario import Scenario
+from agent.vendors.simulated.child.scenario import Scenario
 
 #: What leaves room for the longest socket below it.
 LONGEST_ROOT = 40
@@ -61,7 +61,7 @@ class Stage:
         self._config = root / "config.yaml"
         self._kubeconfig = api.kubeconfig(root / "kubeconfig")
         self._agent: asyncio.subprocess.Process | None = None
-        api.put_object(objects.node())
+        api.put_object(stage_objects.node())
         self._config.write_text(
             CONFIG.format(
                 kubelet_dir=kubelet.plugin_dir,
@@ -81,11 +81,11 @@ class Stage:
             self._agent = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "agent.demo.node",
+                "agent.demo.agent_process",
                 str(self._config),
                 env={
                     **os.environ,
-                    "NODE_NAME": objects.NODE_NAME,
+                    "NODE_NAME": stage_objects.NODE_NAME,
                     "XPU_AGENT_KUBECONFIG": str(self._kubeconfig),
                 },
                 stderr=log,
@@ -125,14 +125,14 @@ class Stage:
 
     def labels(self) -> dict[str, str]:
         """The Node's labels, as the API server has them."""
-        node = self.api.find("Node", objects.NODE_NAME)
+        node = self.api.find("Node", stage_objects.NODE_NAME)
         assert node is not None, "nobody deletes it"
         return dict(node["metadata"].get("labels", {}))
 
     async def admit(self, name: str, limits: Mapping[str, int]) -> Pod:
         """Admit a pod with one container; the kubelet's refusal is the error."""
         pod = Pod(name, (Container(dict(limits)),))
-        self.api.put_object(objects.pod(pod))
+        self.api.put_object(stage_objects.pod(pod))
         verdict = await self.kubelet.admit(pod)
         if not verdict.admitted:
             raise AssertionError(f"pod {name} was refused: {verdict.reason}: {verdict.message}")

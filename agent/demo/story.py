@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.core.vendor import Proof
 from agent.demo.stage import REPLICAS, SHARED, WHOLE, Stage
-from agent.testing.node import Capacity
+from agent.testing.node_kubelet import Capacity
+from agent.vendor_api.agent import Proof
 
 Evidence = Mapping[str, object]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.core.parts import part_of
-from agent.doctor.finding import Ailment, Finding, Severity, well
+from agent.core.document_parts import part_of
+from agent.doctor.findings import Ailment, Finding, Severity, well
 from agent.doctor.surroundings import Surroundings
 
 CHECK = "config"

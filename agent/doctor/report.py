@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-from agent import screen
-from agent.doctor.finding import Finding, Severity
+from agent.doctor.findings import Finding, Severity
+from agent.host import terminal
 
 _STYLES = {
     Severity.STOPS: "bold red",
@@ -58,5 +58,5 @@ def show(node: str, version: str, findings: Sequence[Finding], stream: TextIO | 
         if it.why:
             table.add_row("", "", Padding(Text(f"why: {it.why}", "dim"), (0, 0, 0, 2)))
             table.add_row("", "", Padding(Text(f"do:  {it.remedy}"), (0, 0, 0, 2)))
-    heading = screen.styled(f"node {node}, xpu-agent {version}", "bold")
-    screen.show([heading, table, screen.styled(summary(findings), "bold")], stream, _WIDTH)
+    heading = terminal.styled(f"node {node}, xpu-agent {version}", "bold")
+    terminal.show([heading, table, terminal.styled(summary(findings), "bold")], stream, _WIDTH)

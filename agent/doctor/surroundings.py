@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
-from agent.core.parts import part_of, rows_of
-from agent.core.vendor import Device
-from agent.doctor.needs import Need
-from agent.doctor.sockets import Listener
-from agent.kubelet.sockets import OURS
-from agent.plugins import Plugin
+from agent.core.document_parts import part_of, rows_of
+from agent.daemon.vendor_plugins import Plugin
+from agent.doctor.required_rights import Need
+from agent.doctor.socket_listeners import Listener
+from agent.kubelet.plugin_sockets import OURS
+from agent.vendor_api.agent import Device
 
 T = TypeVar("T")
 NOT_ASKED = Listener("missing", "nobody looked")

@@ -13,11 +13,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from agent.admin import answer, fetch
-from agent.cluster.access import Access, Named, find
 from agent.cluster.api import Api, Object
+from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import open_api
-from agent.cluster.errors import ApiAway
+from agent.cluster.credentials import Access, Named, find
 from agent.config import (
     CONFIG_LABEL,
     AgentSettings,
@@ -32,14 +31,15 @@ from agent.config import (
     stated,
     with_flags,
 )
-from agent.config.node_labels import NOWHERE, remembered_labels, seen_labels
+from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
+from agent.core.document_parts import part_of
 from agent.core.errors import AgentError, ConfigError, VendorError
-from agent.core.koordinator.locks import LOCKS
-from agent.core.parts import part_of
-from agent.core.vendor import Device
-from agent.doctor import cluster, needs, pods
-from agent.doctor.koordinator import asked as koordinator
-from agent.doctor.sockets import Listener, beside, listener
+from agent.daemon.labels_once import first_list
+from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.vendors_in_service import check, in_service
+from agent.doctor import api_questions, refused_pods, required_rights
+from agent.doctor.koordinator import koordinator_objects as koordinator
+from agent.doctor.socket_listeners import Listener, beside, listener
 from agent.doctor.surroundings import (
     Answer,
     Cluster,
@@ -49,15 +49,15 @@ from agent.doctor.surroundings import (
     Sockets,
     Surroundings,
 )
-from agent.fleet import check, in_service
+from agent.host.version import version
+from agent.http.admin_client import answer, fetch
 from agent.kubelet.directory import KUBELET_SOCKET
-from agent.kubelet.errors import KubeletError, KubeletRefused
-from agent.kubelet.podresources import PodResources
-from agent.labels import first_list
-from agent.plugins import Plugin
-from agent.state.remains import NAME as REMAINS
-from agent.state.remains import Remains
-from agent.version import version
+from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
+from agent.kubelet.pod_resources import PodResources
+from agent.schedulers.node_lock import LOCKS
+from agent.state.uninstall_record import NAME as REMAINS
+from agent.state.uninstall_record import Remains
+from agent.vendor_api.agent import Device
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
 #: Why what the API server alone knows was not looked at; its own check says the rest, once.
@@ -144,7 +144,7 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
         api = await open(access)
     except (ConfigError, ApiAway) as exc:
         return _Door(away=str(exc), broken=True)
-    node, away = await cluster.node_of(api, question.node)
+    node, away = await api_questions.node_of(api, question.node)
     return _Door(api, node, away, bool(away), access.namespace)
 
 
@@ -253,7 +253,7 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
     config = configuration.config
     report, namespace = config.report, config.report.namespace or door.namespace
     shown = await koordinator.koordinator(door.api, question.node)
-    rights = needs.required(
+    rights = required_rights.required(
         question.node,
         namespace,
         report.told_as,
@@ -266,11 +266,11 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         extends=_extends(configuration.plugins),
         receipts=_gives_receipts(configuration.plugins),
     )
-    found = await cluster.asked(door.api, door.node, question.node, rights, shown)
+    found = await api_questions.asked(door.api, door.node, question.node, rights, shown)
     if question.kubeconfig.path is None:
         return found  # in a pod the rights are the agent's, which has none to ConfigMaps
-    named = pods.config_maps(found.pods.value or (), pods.variables_of(configuration.plugins))
-    return replace(found, config_maps=await cluster.config_maps(door.api, named))
+    named = refused_pods.config_maps(found.pods.value or (), refused_pods.variables_of(configuration.plugins))
+    return replace(found, config_maps=await api_questions.config_maps(door.api, named))
 
 
 async def _with_stale(

@@ -5,7 +5,7 @@ Imported after the first registration.
 
 from __future__ import annotations
 
-from agent.http.errors import CannotServe
-from agent.http.serve import serve, serving
+from agent.http.http_errors import CannotServe
+from agent.http.serve_loop import serve, serving
 
 __all__ = ["CannotServe", "serve", "serving"]

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from agent.core.text import printable
+from agent.vendor_api.text import printable
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"

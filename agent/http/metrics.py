@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from agent.core.devices.memory_units import counted_in
 from agent.core.model import AllocationState, VendorState
-from agent.core.units import counted_in
-from agent.core.view import BUCKETS, View
+from agent.core.publishing.agent_status import BUCKETS, View
 from agent.http.answer import Answer
-from agent.http.counted import COUNTED, UNNAMED
-from agent.http.inspect import allocated
+from agent.http.inspect_document import allocated
+from agent.http.metric_texts import COUNTED, UNNAMED
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "xpu_agent_"

@@ -8,11 +8,11 @@ from enum import Enum
 from ipaddress import ip_address
 from urllib.parse import parse_qsl
 
-from agent.core.text import shorten
-from agent.core.view import View
-from agent.http import formats, health
+from agent.core.publishing.agent_status import View
+from agent.http import probes, tool_formats
 from agent.http.answer import Answer, document, text
-from agent.http.inspect import inspect
+from agent.http.inspect_document import inspect
+from agent.vendor_api.text import shorten
 
 Source = Callable[[], View]
 _WITH_PORT = re.compile(r":\d*$")
@@ -28,8 +28,8 @@ class Reach(Enum):
 
 #: For everybody: the probes of the kubelet and the scrape of Prometheus.
 _OPEN: Mapping[str, Callable[[Source], Answer]] = {
-    "/healthz": lambda _: health.healthz(),
-    "/readyz": lambda view: health.readyz(view()),
+    "/healthz": lambda _: probes.healthz(),
+    "/readyz": lambda view: probes.readyz(view()),
     "/metrics": lambda view: _metrics(view()),
 }
 
@@ -73,14 +73,14 @@ def answer(view: Source, reach: Reach, target: str) -> Answer:
     if show is not None:
         return show(view)
     now = view()
-    format = formats.asked(now, path)
+    format = tool_formats.asked(now, path)
     if format is not None and reach is not Reach.NETWORK:
-        return formats.shown(now, format, dict(parse_qsl(query)))
-    if format is None and path.startswith(formats.INSPECT) and reach is not Reach.NETWORK:
-        return formats.missing(now, path)
+        return tool_formats.shown(now, format, dict(parse_qsl(query)))
+    if format is None and path.startswith(tool_formats.INSPECT) and reach is not Reach.NETWORK:
+        return tool_formats.missing(now, path)
     if format is not None or path in _LOCAL:
         return text(404, f"{path} is served on loopback and on the admin socket only")
-    shown = [*_OPEN, *((*_LOCAL, *formats.paths(now)) if reach is not Reach.NETWORK else ())]
+    shown = [*_OPEN, *((*_LOCAL, *tool_formats.paths(now)) if reach is not Reach.NETWORK else ())]
     return text(404, f"nothing is here; there is {', '.join(shown)}")
 
 

@@ -9,9 +9,9 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
-from agent.http.conversation import Conversation, Hear, Show
-from agent.http.limits import Limits
-from agent.http.turns import Turns
+from agent.http.client_connection import Conversation, Hear, Show
+from agent.http.client_limits import Limits
+from agent.http.loop_turns import Turns
 
 log = structlog.get_logger()
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agent.core.text import printable, shorten
-from agent.core.vendor import Device, Fault, HealthEvent, Link, Partition, Usage
+from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, Partition, Usage
+from agent.vendor_api.text import printable, shorten
 
 T = TypeVar("T")
 

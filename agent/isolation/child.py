@@ -25,7 +25,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.core.backend import (
+from agent.vendor_api.backend import (
     Backend,
     BackendUnavailable,
     HealthEvent,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import structlog
 
-from agent.core.text import shorten
-from agent.core.vendor import LIBRARY_NOT_FOUND, Signs, Vendor
-from agent.isolation import loader
+from agent.isolation import library_loader
+from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Signs, Vendor
+from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ def on_the_bus(signs: Signs) -> bool:
 
 
 def _may_load(library: str) -> bool:
-    return os.path.lexists(library) if "/" in library else loader.may_find(library)
+    return os.path.lexists(library) if "/" in library else library_loader.may_find(library)
 
 
 def _makers(sysfs: str) -> Iterator[str]:

@@ -11,15 +11,15 @@ import anyio
 import anyio.lowlevel
 import structlog
 
+from agent.core.endless_tasks import for_ever
 from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
-from agent.core.forever import for_ever
 from agent.core.model import VendorState
-from agent.core.vendor import Device, Fault, HealthEvent, Link, State
-from agent.isolation import answers, contact
-from agent.isolation.contact import Contact, Failure, Lost, Refused
-from agent.isolation.memory import LOOK
-from agent.isolation.news import BURST, RATE, TURN, News
-from agent.isolation.specs import Asked
+from agent.isolation import answers, vendor_process
+from agent.isolation.cdi_requests import Asked
+from agent.isolation.event_turns import BURST, RATE, TURN, News
+from agent.isolation.process_memory import LOOK
+from agent.isolation.vendor_process import Contact, Failure, Lost, Refused
+from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 
 log = structlog.get_logger()
 
@@ -233,9 +233,9 @@ class Service:
         except Refused as exc:
             raise self._refusal("open", exc) from exc
         except TimeoutError:
-            raise contact.failed(f"open did not return within {self._deadlines.open:g} s") from None
+            raise vendor_process.failed(f"open did not return within {self._deadlines.open:g} s") from None
         except answers.WrongAnswer as exc:
-            raise contact.failed(f"open answered wrongly: {exc}") from exc
+            raise vendor_process.failed(f"open answered wrongly: {exc}") from exc
 
     async def _watch_process(self) -> None:
         """Leave the process when it has ended, which what it left behind may hide by holding the socket.
@@ -244,11 +244,11 @@ class Service:
         """
         while True:
             if how := self.contact.body.ended():
-                await anyio.sleep(contact.EXIT_PATIENCE)  # what it said last is heard first
-                raise contact.failed(how)
+                await anyio.sleep(vendor_process.EXIT_PATIENCE)  # what it said last is heard first
+                raise vendor_process.failed(how)
             self.memory = self.contact.body.memory()
             if excess := self.contact.limit.excess(self.memory):
-                raise contact.failed(excess)
+                raise vendor_process.failed(excess)
             await anyio.sleep(min(self._every, LOOK))
 
     async def ask(self, method: str, *args: Any) -> Any:
@@ -307,12 +307,12 @@ class Service:
         except TimeoutError:
             error = VendorTimeout(self._vendor, method, seconds)
             late = f"{method} did not return within {seconds:g} s"
-            raise _Costly(error, contact.failed(self.contact.body.ended() or late)) from None
+            raise _Costly(error, vendor_process.failed(self.contact.body.ended() or late)) from None
         except answers.WrongAnswer as exc:
             wrong = f"{method} answered wrongly: {exc}"
             if method in TOLERATED:
                 raise VendorError(f"{self._vendor}: {wrong}") from exc
-            raise _Costly(VendorError(f"{self._vendor}: {wrong}"), contact.failed(wrong)) from exc
+            raise _Costly(VendorError(f"{self._vendor}: {wrong}"), vendor_process.failed(wrong)) from exc
 
     async def _specify_again(self, after: str) -> None:
         """Have the CDI specs follow the hardware that was made or removed, before that is answered.
@@ -346,7 +346,7 @@ class Service:
             return Lost(VendorState.UNAVAILABLE, str(exc.failure))
         limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.bound
         limit = f", {self.contact.limit}" if limited else ""
-        return contact.failed(f"{call} failed: {exc.failure}{limit}")
+        return vendor_process.failed(f"{call} failed: {exc.failure}{limit}")
 
     async def _specify(self, devices: tuple[Device, ...]) -> None:
         """Have the CDI specs follow the devices before these are listed: containers need them at once."""
@@ -362,7 +362,7 @@ class Service:
 
     async def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:
-            raise contact.failed(f"the library lists no devices, it had {len(self._devices)}")
+            raise vendor_process.failed(f"the library lists no devices, it had {len(self._devices)}")
         await self._tell_events()
         self._devices = devices
         self._links.keep_for(devices)
@@ -396,7 +396,7 @@ class Service:
         try:
             events = answers.events(raw)
         except answers.WrongAnswer as exc:
-            raise contact.failed(f"health_events answered wrongly: {exc}") from exc
+            raise vendor_process.failed(f"health_events answered wrongly: {exc}") from exc
         self._admit(events)
         if self._blind is not None:
             self._blind = None
@@ -415,7 +415,9 @@ class Service:
 
     def _admit(self, events: Sequence[HealthEvent]) -> None:
         if not self._news.admit(events, len(self._devices), anyio.current_time()):
-            raise contact.failed(f"sent more than {BURST} events at once, and {RATE:g} a second after them")
+            raise vendor_process.failed(
+                f"sent more than {BURST} events at once, and {RATE:g} a second after them"
+            )
 
     def _hear(self, events: Sequence[HealthEvent]) -> None:
         self._news.add(events)

@@ -11,17 +11,17 @@ import anyio
 import anyio.lowlevel
 import structlog
 
+from agent.core.backoff import Pauses
 from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import ProcessStatus, VendorState
-from agent.core.pauses import Pauses
-from agent.core.vendor import LIBRARY_NOT_FOUND, Vendor
-from agent.isolation import contact
+from agent.isolation import vendor_process
 from agent.isolation.breaker import Breaker
-from agent.isolation.contact import Contact, Lost
-from agent.isolation.memory import MemoryLimit
+from agent.isolation.cdi_requests import PAUSES, Asked
 from agent.isolation.presence import absence
+from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.service import Deadlines, LinkCache, Service, Sink
-from agent.isolation.specs import PAUSES, Asked
+from agent.isolation.vendor_process import Contact, Lost
+from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
 __all__ = ["Backoff", "Deadlines", "Sink", "VendorProcess"]
 
@@ -194,7 +194,7 @@ class VendorProcess:
             self._was_open |= before._was_open
             self._before = before._before
             if before._stuck is not None:
-                lost = contact.failed("the process of the last configuration must end first")
+                lost = vendor_process.failed("the process of the last configuration must end first")
                 await self._await_stuck(before._stuck, lost)
 
     async def call(self, method: str, *args: Any) -> Any:
@@ -219,7 +219,7 @@ class VendorProcess:
         try:
             started, self._early = self._early or self._start(), None
         except OSError as exc:
-            self._tell(contact.failed(f"can not start: {exc}"))
+            self._tell(vendor_process.failed(f"can not start: {exc}"))
             return 0.0
         self._service = service = Service(
             started, self.vendor.name, self._sink, self._deadlines, self._every, self._links, self._specs
@@ -233,7 +233,7 @@ class VendorProcess:
         except BaseException:
             self._was_open |= service.listed
             self._service, self._trouble = None, "the agent stops"
-            with anyio.move_on_after(self._deadlines.close + contact.EXIT_PATIENCE, shield=True):
+            with anyio.move_on_after(self._deadlines.close + vendor_process.EXIT_PATIENCE, shield=True):
                 await started.end(self._deadlines.close)
             self._leave_behind(started)
             raise
@@ -251,7 +251,7 @@ class VendorProcess:
         self._breaker.lost(anyio.current_time(), served)
         if not self._breaker.tripped:
             return lost
-        return contact.failed(self._breaker.told(lost.reason, self._backoff.longest))
+        return vendor_process.failed(self._breaker.told(lost.reason, self._backoff.longest))
 
     def _tell(self, lost: Lost) -> None:
         if lost.reason != self._trouble:

@@ -13,7 +13,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
-from agent.core.forever import for_ever
+from agent.core.endless_tasks import for_ever
 
 log = structlog.get_logger()
 

@@ -33,14 +33,14 @@ from h2.events import StreamReset, UnknownFrameReceived
 from h2.exceptions import ProtocolError as H2ProtocolError
 from hyperframe.frame import Frame
 
+from agent.core.endless_tasks import for_ever
 from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
-from agent.core.forever import for_ever
 
-from .arriving import Arriving
-from .corked import Corked
-from .errors import KubeletError, KubeletRefused, Undecodable
-from .listener import accepted, listen
-from .peers import Peer, peer_of
+from .corked_transport import Corked
+from .kubelet_errors import KubeletError, KubeletRefused, Undecodable
+from .peer_process import Peer, peer_of
+from .request_bounds import Arriving
+from .socket_listener import accepted, listen
 
 log = structlog.get_logger()
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import structlog
 
+from agent.core.devices.health_rules import Record
 from agent.core.errors import StateError
-from agent.core.health import Record
 from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Source
-from agent.core.vendor import Device
-from agent.state import aside, place, private
-from agent.state.aside import SetAside
-from agent.state.encoded import Encoder
-from agent.state.envelope import Unusable, sealed
-from agent.state.sealed import read
+from agent.state import damaged_files, private_files, state_directory
+from agent.state.checkpoint_encoder import Encoder
+from agent.state.damaged_files import SetAside
+from agent.state.file_envelope import Unusable, sealed
+from agent.state.sealed_file import read
+from agent.vendor_api.agent import Device
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class CheckpointFile:
             StateError: There is a file that may not be read. To start without it would call faulty cards
                 healthy, and what forbids it does not pass by itself.
         """
-        if complaint := place.close_to_others(self.path.parent):
+        if complaint := state_directory.close_to_others(self.path.parent):
             log.warning("state directory open to others", error=complaint, remedy="chmod 0700")
         try:
             return self._read(), None
@@ -92,7 +92,7 @@ class CheckpointFile:
         text = sealed(self._encoder.content(state))
         if self._in_the_way:
             self._make_way()
-        private.replace(self.path, text, durable=durable)
+        private_files.replace(self.path, text, durable=durable)
 
     def _read(self) -> Saved:
         try:
@@ -114,7 +114,7 @@ class CheckpointFile:
 
     def _set_aside(self, exc: Unusable) -> SetAside:
         try:
-            name = aside.move(self.path).name
+            name = damaged_files.move(self.path).name
         except OSError as refusal:
             self._in_the_way = True
             kept = f"it can not be set aside ({refusal.strerror}) and is not overwritten before it is"
@@ -123,7 +123,7 @@ class CheckpointFile:
 
     def _make_way(self) -> None:
         with suppress(FileNotFoundError):  # a person did
-            moved = aside.move(self.path)
+            moved = damaged_files.move(self.path)
             log.info("checkpoint set aside at last", path=str(self.path), aside=moved.name)
         self._in_the_way = False
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from agent.core.vendor import Device, HealthEvent, Vendor
 from agent.isolation import answers
-from agent.isolation.contact import Contact, Failure, Lost
+from agent.isolation.vendor_process import Contact, Failure, Lost
+from agent.vendor_api.agent import Device, HealthEvent, Vendor
 
 PATIENCE = 30.0  # seconds for anything that has no tighter rule
 

@@ -14,17 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from agent.core.vendor import (
-    Device,
-    HealthEvent,
-    Link,
-    Request,
-    State,
-    Vendor,
-)
 from agent.isolation import answers
-from agent.isolation.contact import Lost, Refused
-from agent.testing.agenthalf import (
+from agent.isolation.vendor_process import Lost, Refused
+from agent.testing.agent_half import (
     edits_are_pure,
     formats_are_pure,
     imports_do_nothing,
@@ -44,6 +36,7 @@ from agent.testing.bench import (
     Talk,
     WatchInjector,
 )
+from agent.vendor_api.agent import Device, HealthEvent, Link, Request, State, Vendor
 
 __all__ = [
     "CHECKS",

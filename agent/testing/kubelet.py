@@ -1,7 +1,7 @@
 """The simulated kubelet, as tests, the demo and vendor contributors import it."""
 
+from .simkubelet.container_start import StartError
 from .simkubelet.journal import AllocateCall, Journal, PreferredCall, PreStartCall
-from .simkubelet.kubelet import SimKubelet
-from .simkubelet.runtime import StartError
+from .simkubelet.sim_kubelet import SimKubelet
 
 __all__ = ["AllocateCall", "Journal", "PreStartCall", "PreferredCall", "SimKubelet", "StartError"]

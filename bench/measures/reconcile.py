@@ -14,21 +14,21 @@ from typing import Any
 
 import structlog
 
-from agent.core.allocator import ALLOCATION, Allocator, Scene
+from agent.core.allocation.allocator import ALLOCATION, Allocator, Scene
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.cell import Cell
-from agent.core.evidence import Pods
-from agent.core.ledger import Ledger
+from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, AllocationState, NodeSnapshot
-from agent.core.topology import Topology
-from agent.core.vendor import Partition, Request
-from agent.kubelet import checkpoint
+from agent.daemon.reconciling.evidence_sources import Sources
+from agent.daemon.reconciling.reconcile_loop import Reconciler
+from agent.daemon.reconciling.recovery import Recaller
+from agent.kubelet import kubelet_checkpoint as checkpoint
 from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
 from agent.kubelet.pb.podresources import v1 as podresources
-from agent.kubelet.podresources import pods_in_use
-from agent.kubelet.wire import decoded
-from agent.reconciling.evidence import Sources
-from agent.reconciling.recaller import Recaller
-from agent.reconciling.reconciler import Reconciler
+from agent.kubelet.pod_resources import pods_in_use
+from agent.kubelet.protobuf import decoded
+from agent.vendor_api.agent import Partition, Request
 from bench.rows import Figure, Row
 from bench.subjects import GPU, Subject
 

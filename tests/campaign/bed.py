@@ -16,11 +16,11 @@ import msgspec
 from peers.faults import FaultyPodResources
 from scenarios.kubelets import Kind
 
-from agent import operator
-from agent.admin import fetch
-from agent.core.allocator import ALLOCATION
+from agent.cli import operator_requests
+from agent.core.allocation.allocator import ALLOCATION
 from agent.core.errors import AgentError
-from agent.testing.node import NodeKubelet, Pod, RunOptions
+from agent.http.admin_client import fetch
+from agent.testing.node_kubelet import NodeKubelet, Pod, RunOptions
 
 from . import cgroups as pod_cgroups
 from . import kubelets
@@ -331,7 +331,9 @@ class Bed:
     async def say(self, verb: str, card: Card) -> str:
         """An operator's word; why it was refused, if it was."""
         try:
-            await asyncio.to_thread(operator.say, self.socket, verb, self.hardware.uuid(card), "campaign")
+            await asyncio.to_thread(
+                operator_requests.say, self.socket, verb, self.hardware.uuid(card), "campaign"
+            )
         except AgentError as exc:
             return str(exc)
         return ""

@@ -14,12 +14,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from agent.core import allocator
-from agent.core.allocator import Allocator
-from agent.core.ledger import Ledger
+from agent.core.allocation import allocator
+from agent.core.allocation.allocator import Allocator
+from agent.core.allocation.ledger import Ledger
 from agent.core.model import Allocation
-from agent.fleet import Fleet
-from agent.state.store import LedgerStore
+from agent.daemon.vendors_in_service import Fleet
+from agent.state.checkpoint_store import LedgerStore
 
 from .switches import Switches
 

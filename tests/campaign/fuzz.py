@@ -18,32 +18,29 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from agent.allocating import TimedAllocator
+from agent.cluster.pod_state import Scheduled
 from agent.cluster.pods import candidate
 from agent.config import parse
-from agent.core.allocator import Allocator, Scene
+from agent.core.allocation.allocator import Allocator, Scene
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import Evidence, Granted
+from agent.core.allocation.reconcile_rules import reconcile
+from agent.core.allocation.recovered_allocations import recall
 from agent.core.cell import Cell
-from agent.core.claims import Candidate
-from agent.core.dealing import Offer
+from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.inventory import Inventory
+from agent.core.devices.plan import plan
+from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError, ConfigError, StateError
-from agent.core.evidence import Evidence, Granted
-from agent.core.inventory import Inventory
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.external import external
-from agent.core.koordinator.hami import METAX_ALLOCATED
-from agent.core.ledger import Ledger
 from agent.core.model import Plan, VendorState, VendorStatus
-from agent.core.plan import plan
-from agent.core.recall import recall
-from agent.core.reconcile import reconcile
-from agent.core.topology import topology
-from agent.core.vendor import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
-from agent.fleet import check
+from agent.daemon.allocate_calls import TimedAllocator
+from agent.daemon.pod_waiter import Askers
+from agent.daemon.vendors_in_service import check
 from agent.isolation import answers
-from agent.kubelet import checkpoint as kubelet_checkpoint
-from agent.kubelet.deviceplugin import DevicePlugin
-from agent.kubelet.edits import response
-from agent.kubelet.errors import KubeletError
+from agent.kubelet import kubelet_checkpoint as kubelet_checkpoint
+from agent.kubelet.container_edit_messages import response
+from agent.kubelet.device_plugin import DevicePlugin
+from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.pb.deviceplugin.v1beta1 import (
     AllocateRequest,
     AllocateResponse,
@@ -53,10 +50,13 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreferredAllocationResponse,
 )
 from agent.kubelet.rpc import as_status
-from agent.scheduling.askers import Askers
-from agent.scheduling.scheduled import Scheduled
+from agent.scheduler_api import Candidate
+from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.schedulers.koordinator.external_pods import external
 from agent.state.checkpoint import CheckpointFile, Saved
-from agent.state.envelope import sealed
+from agent.state.file_envelope import sealed
+from agent.vendor_api.agent import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 
 from . import promises
 from .mutations import spoilt_bytes, spoilt_json, spoilt_text, written

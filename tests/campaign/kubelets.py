@@ -10,8 +10,8 @@ from peers.real import RealKubelet
 from scenarios.kubelets import MODULES, SIMULATED, Kind, real_kind
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import NodeKubelet
-from agent.testing.simkubelet.runtime import StartError
+from agent.testing.node_kubelet import NodeKubelet
+from agent.testing.simkubelet.container_start import StartError
 
 #: What a kubelet answers with that is down, that does not know its pods yet, or that ends while it is asked.
 Down = (PeerDown, PeerError, RuntimeError, LookupError, ConnectionError)

@@ -9,7 +9,7 @@ from typing import Any
 
 from scenarios.metax import MetaX
 
-from agent.testing.node import RunOptions
+from agent.testing.node_kubelet import RunOptions
 
 MARK = "xpu-"
 SPEC = "metax-tech.com-sgpu.json"

@@ -22,21 +22,21 @@ def main() -> None:
     _let_the_clock_jump(switches)  # before anybody takes it by name; the same holds for the next
     _show_cgroups()
     _live_faster(float(os.environ.get(SPEED, 1)))
-    from agent.demo import node
+    from agent.demo import agent_process
     from campaign import failpoints
     from campaign.pace import pace
 
     config = json.loads(Path(sys.argv[1]).read_text())
     failpoints.install(switches, Path(config["agent"]["stateDir"]))
-    node.PACE = pace(config["vendors"])
-    node.main()
+    agent_process.PACE = pace(config["vendors"])
+    agent_process.main()
 
 
 def _show_cgroups() -> None:
-    from agent.reconciling import evidence
+    from agent.daemon.reconciling import evidence_sources
     from campaign.cgroups import VARIABLE as ROOT
 
-    evidence.running_pods = partial(evidence.running_pods, Path(os.environ[ROOT]))
+    evidence_sources.running_pods = partial(evidence_sources.running_pods, Path(os.environ[ROOT]))
 
 
 def _live_faster(speed: float) -> None:
@@ -45,12 +45,12 @@ def _live_faster(speed: float) -> None:
         return
     import anyio
 
-    from agent.cluster import door
-    from agent.cluster.devices import PAUSES, REFUSED, DeviceWriter
+    from agent.cluster import connection
     from agent.cluster.koordinator import Koordinator
-    from agent.cluster.labels import LabelWriter
+    from agent.cluster.koordinator_device_writer import PAUSES, REFUSED, DeviceWriter
+    from agent.cluster.label_writer import LabelWriter
     from agent.cluster.reflector import Following
-    from agent.core.pauses import Pauses
+    from agent.core.backoff import Pauses
 
     def pauses(of: tuple[float, float]) -> Pauses:
         return Pauses(of[0] / speed, of[1] / speed)
@@ -72,7 +72,9 @@ def _live_faster(speed: float) -> None:
         clock=lambda: anyio.current_time() * speed,
     )
     labels = partial(LabelWriter, between=5.0 / speed, every=300.0 / speed)
-    vars(door).update(Koordinator=quick, LabelWriter=labels, Door=partial(door.Door, following=following))
+    vars(connection).update(
+        Koordinator=quick, LabelWriter=labels, Door=partial(connection.Door, following=following)
+    )
 
 
 def _let_the_clock_jump(switches: Switches) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.core.health import Timing
-from agent.demo.node import PACE as PACE_OF_DEMO
+from agent.core.devices.health_rules import Timing
+from agent.daemon.intervals import Pace
+from agent.demo.agent_process import PACE as PACE_OF_DEMO
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.session import Intervals
-from agent.pace import Pace
+from agent.kubelet.registration import Intervals
 
 PACE = replace(
     PACE_OF_DEMO,

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from random import Random
 
 from agent.cluster.pods import candidate
-from agent.core.allocator import Allocator, Scene
-from agent.core.claims import Candidate
-from agent.core.dealing import Offer
+from agent.core.allocation.allocator import Allocator, Scene
+from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.inventory import Inventory
+from agent.core.devices.plan import plan
+from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
-from agent.core.evidence import Granted
-from agent.core.inventory import Inventory
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.external import external
-from agent.core.koordinator.hami import METAX_ALLOCATED
-from agent.core.ledger import Ledger
-from agent.core.marks import ALLOCATION
 from agent.core.model import Allocation, Owner, VendorState, VendorStatus
-from agent.core.plan import plan
-from agent.core.topology import topology
-from agent.core.vendor import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
+from agent.scheduler_api import Candidate
+from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.schedulers.koordinator.external_pods import external
+from agent.vendor_api.agent import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 
 from .mutations import spoilt_json, spoilt_text, written
 

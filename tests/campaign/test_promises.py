@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.core import allocator, promises, steering
+from agent.core.allocation import allocator, scheduler_choice, scheduler_promises
 
 from .fuzz import clearly
 from .promises import OF, SHARED, day, lived
@@ -19,17 +19,17 @@ DAYS = 300
 @pytest.mark.parametrize(
     ("module", "rule", "broken", "seen"),
     [
-        (steering, "has_room", lambda *_, **__: True, "more shares than there are"),
-        (steering, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
-        (promises.Promises, "_with_room", lambda *_: (), "more shares than there are"),
+        (scheduler_choice, "has_room", lambda *_, **__: True, "more shares than there are"),
+        (scheduler_choice, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
+        (scheduler_promises.Promises, "_with_room", lambda *_: (), "more shares than there are"),
         (
-            promises.Promises,
+            scheduler_promises.Promises,
             "_promised_to_those_on",
             lambda *_: [(card,) for card in OF[SHARED]],
             "on other cards than were given",
         ),
-        (promises, "exchanged", lambda *_: {}, "the claim of another"),
-        (promises, "places", lambda *_: frozenset(), "was promised"),
+        (scheduler_promises, "exchanged", lambda *_: {}, "the claim of another"),
+        (scheduler_promises, "places", lambda *_: frozenset(), "was promised"),
         (allocator, "marks", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",

@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 from uuid import UUID
 
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 
 from .bed import Bed
 from .hardware import Offer

@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.cluster.access import Access
 from agent.cluster.api import Object, Patch, Seen
+from agent.cluster.api_errors import ApiRefused, Conflict, Forbidden, Gone, NotFound
 from agent.cluster.client import Client, open_api
-from agent.cluster.errors import ApiRefused, Conflict, Forbidden, Gone, NotFound
+from agent.cluster.credentials import Access
 from agent.cluster.reflector import Following, Mirror, Reflector
 
 __all__ = [

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from agent.cluster.api import Api, Object, Patch, Seen
-from agent.cluster.errors import ApiError, Conflict, NotFound
+from agent.cluster.api_errors import ApiError, Conflict, NotFound
 
 
 class Unasked(Api):

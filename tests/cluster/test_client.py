@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.cluster import restart
-from agent.cluster.access import Access
+from agent.cluster import server_restart
 from agent.cluster.api import Patch, Seen
+from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
 from agent.cluster.client import TURN, Client, Limits, open_api
-from agent.cluster.connections import Connections, Pool
-from agent.cluster.errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
-from agent.cluster.flow import LEAST
+from agent.cluster.credentials import Access
+from agent.cluster.renewed_certificates import Connections, Pool
 from agent.cluster.tokens import FixedToken
+from agent.cluster.watch_pace import LEAST
 
 from .wire import Answer, Asked, Wire, head, line, nothing, says, sends, wire
 
@@ -587,7 +587,7 @@ async def test_a_server_that_has_just_come_back_forbids_nothing_in_earnest() -> 
 
 
 async def test_what_is_still_forbidden_after_a_moment_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart, "GRACE", 0.0)
+    monkeypatch.setattr(server_restart, "GRACE", 0.0)
     async with talking(answers(cut, FORBIDS)) as (client, _):
         with pytest.raises(ApiAway):
             await client.post(NODE, {})

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent.cluster import reflector
-from agent.cluster.access import Access
 from agent.cluster.api import Object
 from agent.cluster.client import Limits, open_api
-from agent.cluster.fields import text
+from agent.cluster.credentials import Access
+from agent.cluster.object_fields import text
 from agent.cluster.reflector import Following, Reflector
-from agent.core.parts import part_of
+from agent.core.document_parts import part_of
 
 from .wire import Answer, Asked, head, line, says, sends, wire
 

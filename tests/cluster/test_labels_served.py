@@ -13,16 +13,16 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster import node
-from agent.cluster.access import find
+from agent.cluster import own_node
 from agent.cluster.client import open_api
-from agent.cluster.labels import LabelWriter
-from agent.cluster.node import OwnNode
+from agent.cluster.credentials import find
+from agent.cluster.label_writer import LabelWriter
+from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import Following, Reflector
 from agent.config import CONFIG_LABEL, ConfigWatch, Labels, Remembered
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.labels import Heard, Wanted
-from agent.core.pauses import Pauses
+from agent.core.publishing.label_rules import Heard, Wanted
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
@@ -72,13 +72,13 @@ async def serving(tmp_path: Path, before: Remembered, *, away: bool = False) -> 
         mine: Cell[OwnNode | None] = Cell(None)
         wanted: Cell[Wanted | None] = Cell(Wanted("node", Heard(LABELS)))
         quick = Following(shortest=0.01, longest=0.1)
-        nodes = Reflector(api, node.NODES, node.query(NODE), node.own_node, quick)
+        nodes = Reflector(api, own_node.NODES, own_node.query(NODE), own_node.own_node, quick)
         writer = LabelWriter(api, NODE, "ours", wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
         watch = ConfigWatch(configs, NODE, settle=0.01, labels=labels, recall=lambda _: before)
         async with anyio.create_task_group() as group:
             for loop in (nodes.run, partial(writer.run, Cell(0)), watch.run):
                 group.start_soon(loop)
-            group.start_soon(node.follow, nodes.cell, NODE, mine, labels)
+            group.start_soon(own_node.follow, nodes.cell, NODE, mine, labels)
             yield Here(server, watch, wanted)
             group.cancel_scope.cancel()
         await api.close()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from agent.cluster import pods
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.core.claims import PROMISES, Candidate, Listed, PodContainer, merged
-from agent.core.koordinator.allocated import ALLOCATED
+from agent.scheduler_api import PROMISES, Candidate, Listed, PodContainer, merged
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 
 GPU = "nvidia.com/gpu"
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster.api import Object, Seen
-from agent.cluster.errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
+from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
 from agent.cluster.reflector import MISSES, PAGES, PATIENCE, Following, Mirror, Reflector, after, kept
 
 from .fakes import Unasked

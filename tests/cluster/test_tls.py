@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.cluster.access import Access, find
+from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import Client
-from agent.cluster.errors import ApiAway
+from agent.cluster.credentials import Access, find
 
 from .contract import talking
 from .wire import Asked, head, line, says, wire
@@ -178,7 +178,7 @@ async def test_a_kubeconfig_is_read_again_when_it_is_another(tmp_path: Path) -> 
 async def test_while_certificates_are_exchanged_one_by_one_the_old_ones_serve_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.cluster.connections.AGAIN", 0.0)
+    monkeypatch.setattr("agent.cluster.renewed_certificates.AGAIN", 0.0)
     copied(tmp_path, crt="client.crt", key="client.key")
     user = {"client-certificate": "crt", "client-key": "key"}
     ca = {"certificate-authority-data": data("ca.crt")}

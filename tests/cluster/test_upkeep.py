@@ -6,10 +6,10 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster.errors import ApiAway, ApiRefused, Conflict
+from agent.cluster.api_errors import ApiAway, ApiRefused, Conflict
 from agent.cluster.upkeep import LASTING, QUIET, Undone, Upkeep, Words
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.pauses import Pauses
 
 WORDS = Words("refused", "waits", "again", "undone")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agent.cluster.access import Access, find
+from agent.cluster.api_errors import Busy, Forbidden
 from agent.cluster.client import Client
-from agent.cluster.errors import Busy, Forbidden
+from agent.cluster.credentials import Access, find
 from agent.cluster.reflector import Reflector
 from agent.testing.simapi import SimApiServer
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ssl import SSLContext
 from typing import Any
 
-from agent.testing.closing import settled
+from agent.testing.closed_servers import settled
 
 
 @dataclass(frozen=True, slots=True)

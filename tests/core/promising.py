@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.core.admission import Scene, admit
-from agent.core.claims import Candidate
+from agent.core.allocation.admission import Scene, admit
+from agent.core.allocation.scheduler_promises import Choice, Promises
 from agent.core.model import Allocation
-from agent.core.promises import Choice, Promises
-from agent.core.vendor import Sharing
+from agent.scheduler_api import Candidate
+from agent.vendor_api.agent import Sharing
 
 from .scenes import BY_LIMITS, CHOSEN, SHARE, bound, cards_with_room, scene
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.core.allocator import Allocator, MakeRoom, Scene
-from agent.core.claims import Candidate, Dialect
+from agent.core.allocation.allocator import Allocator, MakeRoom, Scene
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.devices.resource_waits import Wait
 from agent.core.errors import InsufficientRoom
-from agent.core.evidence import Granted
-from agent.core.ledger import Ledger
 from agent.core.model import Allocation, Owner
-from agent.core.vendor import Edits, Partition, Placement, Request
-from agent.core.waits import Wait
+from agent.scheduler_api import Candidate, Dialect
+from agent.vendor_api.agent import Edits, Partition, Placement, Request
 
 from .scenes import BY_LIMITS, CHOSEN, PLAIN, WAITING, cards_with_room, edits, scene
 

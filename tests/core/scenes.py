@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.core.admission import Scene
-from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.core.dealing import Offer
-from agent.core.evidence import Granted
+from agent.core.allocation.admission import Scene
+from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.plan import plan
+from agent.core.devices.topology import topology
 from agent.core.model import Allocation, Owner, Source
-from agent.core.plan import plan
-from agent.core.topology import topology
-from agent.core.vendor import (
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.vendor_api.agent import (
     CardsWithRoom,
     ContainerEdits,
     Device,

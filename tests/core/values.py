@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from agent.core.claims import Claim
+from agent.core.devices.topology import DISTANCE_SCORE, LANE_SCORE, Topology
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
@@ -19,8 +19,8 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.topology import DISTANCE_SCORE, LANE_SCORE, Topology
-from agent.core.vendor import Device, Fault, Link, Policy, ResourceRule, Sharing, State
+from agent.scheduler_api import Claim
+from agent.vendor_api.agent import Device, Fault, Link, Policy, ResourceRule, Sharing, State
 
 GPU = "example.com/gpu"
 

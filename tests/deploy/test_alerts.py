@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.core.view import Counters, View
+from agent.core.publishing.agent_status import Counters, View
 from agent.http.metrics import metrics
 
 from .chart import ROOT
@@ -45,7 +45,7 @@ def test_every_metric_that_is_asked_for_is_there(page: Path) -> None:
 
 
 def test_the_counters_that_rules_may_ask_for_are_those_that_the_agent_keeps() -> None:
-    line = (ROOT / "agent/line.py").read_text()
+    line = (ROOT / "agent/daemon/composition.py").read_text()
 
     for name in COUNTERS:
         assert f'"{name}"' in line

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from agent.config import given_flags, parse, parse_address
-from agent.core.koordinator.locks import LOCKS
-from agent.core.labels import domain
-from agent.doctor.agents import RIVAL
-from agent.plugins import load
+from agent.core.publishing.label_rules import domain
+from agent.daemon.vendor_plugins import load
+from agent.doctor.agent_processes import RIVAL
+from agent.schedulers.node_lock import LOCKS
 
 from .chart import CHART, ROOT, Chart, Rendered
 

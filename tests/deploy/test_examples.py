@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from agent.config import Config, parse
-from agent.core.koordinator.resources import PREFIX
+from agent.core.devices.offers import Offers, Wish
+from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.offers import Offers, Wish
-from agent.core.plan import plan
-from agent.core.vendor import Device, State
-from agent.fleet import check, wanted
+from agent.daemon.vendors_in_service import check, wanted
+from agent.schedulers.koordinator.resource_names import PREFIX
+from agent.vendor_api.agent import Device, State
 
 from .chart import ROOT, Chart, Rendered
 

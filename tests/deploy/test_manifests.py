@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.core.koordinator.feed import DIRECTORY
+from agent.schedulers.koordinator.device_infos_file import DIRECTORY
 
 from .chart import ROOT
 

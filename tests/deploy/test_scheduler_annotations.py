@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.core.claims import PROMISES, Candidate, Cards, Dialect, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.dialect import KOORDINATOR
-from agent.core.koordinator.hami import HAMI, METAX, METAX_ALLOCATED
+from agent.scheduler_api import PROMISES, Candidate, Cards, Dialect, PodContainer
+from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.schedulers.koordinator.dialect import KOORDINATOR
+from agent.vendors.enflame.agent.names import ENFLAME
 from agent.vendors.enflame.dialects import DIALECTS
-from agent.vendors.enflame.names import ENFLAME
 from agent.vendors.metax.dialect import DIALECT, LIMITS
-from agent.vendors.simulated import claims as simulated
+from agent.vendors.simulated.agent import claims as simulated
 
 from .chart import CHART, ROOT, Chart, Refused
 
@@ -80,13 +80,13 @@ class Example:
 
 #: Where each dialect of the tree is made, by its name there, and pods that have it read all that it reads.
 EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
-    ("agent.core.koordinator.dialect", "koordinator"): [
+    ("agent.schedulers.koordinator.dialect", "koordinator"): [
         Example(KOORDINATOR, "a.com/x", {ALLOCATED: json.dumps({"gpu": [GRANT]})}, KOORDINATORS)
     ],
-    ("agent.core.koordinator.hami", "metax"): [
+    ("agent.schedulers.hami.pod_annotations", "metax"): [
         Example(METAX, "a.com/x", {METAX_ALLOCATED: json.dumps([[{"uuid": CARD}]])})
     ],
-    ("agent.core.koordinator.hami", "hami"): [
+    ("agent.schedulers.hami.pod_annotations", "hami"): [
         Example(HAMI, "a.com/x", {f"hami.io/a-devices-{end}": f"{CARD},A,1,1:;"})
         for end in ("to-allocate", "allocated")
     ],
@@ -128,7 +128,7 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
         )
         for key in ("assigned-minor", "assigned-id")
     ],
-    ("agent.vendors.simulated.claims", "simulated"): [
+    ("agent.vendors.simulated.agent.claims", "simulated"): [
         Example(it, "a.com/x", {simulated.ANNOTATION: json.dumps({"main": {"devices": [CARD]}})})
         for it in (simulated.DIALECT, simulated.WITH_RECEIPT)
     ],

@@ -7,16 +7,16 @@ import re
 import pytest
 
 from agent.config import parse
+from agent.core.allocation.cards_of_answers import Ties
+from agent.core.allocation.reconcile_evidence import FOREIGN, Granted
+from agent.core.allocation.recovered_allocations import recall
 from agent.core.errors import ConfigError
-from agent.core.evidence import FOREIGN, Granted
 from agent.core.model import DeviceStatus, Health
-from agent.core.recall import recall
-from agent.core.ties import Ties
-from agent.core.vendor import ContainerEdits, Device, RequestRefused, State
-from agent.plugins import load
-from agent.vendors.enflame.offering import named
-from agent.vendors.enflame.options import Options
-from agent.vendors.metax.qos import Qos, policy
+from agent.daemon.vendor_plugins import load
+from agent.vendor_api.agent import ContainerEdits, Device, RequestRefused, State
+from agent.vendors.enflame.agent.offering import named
+from agent.vendors.enflame.agent.options import Options
+from agent.vendors.metax.qos_policy import Qos, policy
 from pages.sources import ROOT
 
 VENDORS = ("enflame", "metax", "nvidia")

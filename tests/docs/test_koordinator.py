@@ -8,14 +8,15 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from core.koordinator.test_upstream_choice import FAULTS
+from schedulers.koordinator.test_upstream_choice import FAULTS
 
 from agent.config import parse
-from agent.core.koordinator import hami, report
-from agent.core.koordinator.mode import Wanted
 from agent.core.notices import ACTIONS
-from agent.fleet import check
+from agent.daemon.vendors_in_service import check
 from agent.http.metrics import metrics
+from agent.schedulers.hami import pod_annotations
+from agent.schedulers.koordinator import report
+from agent.schedulers.koordinator.report_mode import Wanted
 from pages.keys import keys
 from pages.koordinator import LABELLED, READ, WRITTEN, part
 from pages.metrics import VIEW, described
@@ -87,9 +88,9 @@ def test_the_labels_of_a_card_are_those_that_the_report_gives() -> None:
 def test_hami_s_annotations_are_read_under_the_names_of_the_page() -> None:
     written = [it.replace("*", "nvidia") for it, *_ in READ if "*" in it]
 
-    matched = tuple(pattern for pattern in hami.HAMI_KEYS if any(map(pattern.fullmatch, written)))
-    assert matched == hami.HAMI_KEYS
-    assert len(written) == len(hami.HAMI_KEYS)
+    matched = tuple(pattern for pattern in pod_annotations.HAMI_KEYS if any(map(pattern.fullmatch, written)))
+    assert matched == pod_annotations.HAMI_KEYS
+    assert len(written) == len(pod_annotations.HAMI_KEYS)
 
 
 def test_every_name_of_koordinator_s_is_one_that_the_agent_knows() -> None:
@@ -185,5 +186,6 @@ def test_the_page_on_others_bugs_has_each_fault_of_koordinator_s_with_its_tests(
     rows = {int(number): row for number, row in re.findall(r"^\| K(\d+): (.*)$", page, re.MULTILINE)}
 
     assert {number: set(re.findall(r"`([a-z0-9_]{20,})`", row)) for number, row in rows.items()} == {
-        number: {it.partition(".")[2] for it in tests} for number, (_, tests) in FAULTS.items()
+        number: {it.rpartition(".")[2].removeprefix("test_") for it in tests}
+        for number, (_, tests) in FAULTS.items()
     }

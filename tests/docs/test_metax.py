@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from agent.config import parse
-from agent.fleet import check
-from agent.vendors.metax import faults, names, nodedevices, offering, options, qos, share
+from agent.daemon.vendors_in_service import check
+from agent.vendors.metax import nodedevices, qos_policy, resource_names, slice_request
+from agent.vendors.metax.agent import offering, options
+from agent.vendors.metax.child import faults
 from pages.sources import ROOT
 
 PAGE = (ROOT / "docs/metax.md").read_text()
@@ -50,7 +52,7 @@ def test_every_mode_has_its_row_with_its_resource() -> None:
     rows = dict(re.findall(r"^\| `(\w+)`[^|]*\| `(metax-tech\.com/\w+)` \|", PAGE, re.MULTILINE))
 
     assert set(rows) == set(get_args(options.Mode))
-    assert rows == {mode: names.SGPU if mode == "sgpu" else names.GPU for mode in rows}
+    assert rows == {mode: resource_names.SGPU if mode == "sgpu" else resource_names.GPU for mode in rows}
 
 
 def test_every_assumption_s_setting_is_one() -> None:
@@ -63,12 +65,17 @@ def test_every_assumption_s_setting_is_one() -> None:
 
 
 def test_every_policy_and_every_way_without_a_claim_is_named() -> None:
-    for it in (*map(str, qos.Qos), *get_args(share.Unclaimed), qos.ANNOTATION, nodedevices.ANNOTATION):
+    for it in (
+        *map(str, qos_policy.Qos),
+        *get_args(slice_request.Unclaimed),
+        qos_policy.ANNOTATION,
+        nodedevices.ANNOTATION,
+    ):
         assert it in PAGE
 
 
 def test_every_name_of_metax_s_is_one_that_the_agent_knows() -> None:
-    ours = {names.GPU, names.SGPU, qos.ANNOTATION, nodedevices.ANNOTATION}
+    ours = {resource_names.GPU, resource_names.SGPU, qos_policy.ANNOTATION, nodedevices.ANNOTATION}
     named = {it for it in CODE if re.fullmatch(r"metax-tech\.com/[\w.-]+", it)}
 
     assert named <= ours | THEIRS
@@ -103,8 +110,8 @@ def words() -> list[str]:
 
 def test_what_the_table_of_troubles_quotes_is_what_the_agent_says() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "agent").rglob("*.py"))
-    said = re.sub(r'"\s*\n\s*f?"', "", text).replace("{ANNOTATION}", qos.ANNOTATION)
-    said = said.replace("{it.uuid} ", "").replace("{LIMIT}", share.LIMIT)
+    said = re.sub(r'"\s*\n\s*f?"', "", text).replace("{ANNOTATION}", qos_policy.ANNOTATION)
+    said = said.replace("{it.uuid} ", "").replace("{LIMIT}", slice_request.LIMIT)
 
     assert offering.__doc__
     assert len(words()) > 7

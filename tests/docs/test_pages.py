@@ -15,12 +15,12 @@ import anyio
 import pytest
 from support.short_places import SHORT_PLACE
 
-from agent.admin import fetch
 from agent.core.errors import AgentError
 from agent.doctor.checks import CHECKS
+from agent.http.admin_client import fetch
 from agent.http.metrics import metrics
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
 from pages.keys import keys
 from pages.made import PAGES, made
@@ -101,7 +101,7 @@ async def test_the_page_of_the_metrics_has_what_an_agent_shows_and_nothing_else(
     async with a_day_with_troubles() as socket:
         shown = {it.name: it for it in described(await _shown(socket, told.keys()))}
 
-    assert shown.keys() == told.keys(), "agent/http/counted.py and pages/metrics.py have one of each"
+    assert shown.keys() == told.keys(), "agent/http/metric_texts.py and pages/metrics.py have one of each"
     assert {name: it.type for name, it in shown.items()} == {name: it.type for name, it in told.items()}
     assert {name: set(it.labels) for name, it in shown.items() if it.labels}.items() <= (
         {name: set(it.labels) for name, it in told.items()}.items()
@@ -135,7 +135,7 @@ async def a_day_with_troubles() -> AsyncIterator[Path]:
             api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
             (root / "config.yaml").write_text(CONFIG.format(root=root, kubelet=kubelet.plugin_dir))
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "agent.demo.node", str(root / "config.yaml")),
+                *(sys.executable, "-m", "agent.demo.agent_process", str(root / "config.yaml")),
                 env={
                     **os.environ,
                     "NODE_NAME": "n",

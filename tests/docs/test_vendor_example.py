@@ -20,7 +20,7 @@ import pytest
 from support.short_places import SHORT_PLACE
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Capacity, Container, Pod
+from agent.testing.node_kubelet import Capacity, Container, Pod
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/vendor"
 CARD = "acme.com/card"

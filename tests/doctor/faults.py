@@ -19,18 +19,18 @@ from scenarios.node import PATIENCE
 from support.waiting import eventually
 from testing.plugin import ClosingServer, ToyPlugin, devices
 
-from agent import files
-from agent.core.hooks import hookimpl
-from agent.core.vendor import HostPart, Vendor
-from agent.core.view import View
+from agent.core.publishing.agent_status import View
+from agent.host import files
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
-from agent.kubelet.podresources import LIST
-from agent.state.remains import NAME, Remains
-from agent.testing.node import Container, Pod
-from agent.vendors.metax.abi import Code
+from agent.kubelet.pod_resources import LIST
+from agent.state.uninstall_record import NAME, Remains
+from agent.testing.node_kubelet import Container, Pod
+from agent.vendor_api.agent import HostPart, Vendor
+from agent.vendor_api.hooks import hookimpl
+from agent.vendors.metax.child.abi import Code
 from agent.vendors.nvidia.plugin import register_backend
-from agent.vendors.simulated.scenario import Scenario
+from agent.vendors.simulated.child.scenario import Scenario
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
 
@@ -382,7 +382,7 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
             raise PermissionError(13, "Permission denied")
         return read(path, *rest, **more)
 
-    monkeypatch.setattr("agent.files.read", refuse)  # nothing forbids root to read
+    monkeypatch.setattr("agent.host.files.read", refuse)  # nothing forbids root to read
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return f"{checkpoint}: Permission denied"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cluster import koordlets
 
-from agent.testing.simapi.resources import WELL_KNOWN
+from agent.testing.simapi.api_resources import WELL_KNOWN
 
 from .patient import CARDS, GPU, Patient
 

@@ -19,9 +19,9 @@ from scenarios.node import Node
 from scenarios.process import AgentProcess
 from support.short_places import SHORT_PLACE
 
-from agent.cluster.access import Named
+from agent.cluster.credentials import Named
 from agent.doctor.checks import examined
-from agent.doctor.finding import Finding
+from agent.doctor.findings import Finding
 from agent.doctor.surroundings import Surroundings
 from agent.doctor.survey import Question, survey
 from agent.testing.kubelet import SimKubelet

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import AgentSettings, Config
-from agent.core.vendor import ContainerEdits, Device, Vendor
+from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
-from agent.plugins import Plugin
+from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 GPU = "nvidia.com/gpu"
 CARD = Device("GPU-1", 0)

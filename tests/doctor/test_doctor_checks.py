@@ -12,18 +12,28 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.core.vendor import ContainerEdits, Fault, HostPart, ResourceRule, Signs, State, Vendor
-from agent.doctor import agents, cdi, checks, library, node, parts, pods, state, vendors
+from agent.daemon.vendor_plugins import Plugin
+from agent.doctor import (
+    agent_processes,
+    cdi_setup,
+    checks,
+    host_parts,
+    library_files,
+    node_object,
+    refused_pods,
+    vendor_libraries,
+)
+from agent.doctor import state_directory as state
 from agent.doctor.checks import Check, examined
-from agent.doctor.finding import Finding, Severity
-from agent.doctor.library import machine_of
-from agent.doctor.runtime import DEFAULTS, Runtime, Unreadable, runtimes
-from agent.doctor.sockets import listener
+from agent.doctor.container_runtime import DEFAULTS, Runtime, Unreadable, runtimes
+from agent.doctor.findings import Finding, Severity
+from agent.doctor.library_files import machine_of
+from agent.doctor.socket_listeners import listener
 from agent.doctor.surroundings import Configuration, Look, Surroundings
-from agent.kubelet.lock import NodeLock
-from agent.locks import holders
-from agent.plugins import Plugin
-from agent.state.lock import AgentLock
+from agent.host.file_locks import holders
+from agent.kubelet.directory_lock import NodeLock
+from agent.state.agent_lock import AgentLock
+from agent.vendor_api.agent import ContainerEdits, Fault, HostPart, ResourceRule, Signs, State, Vendor
 
 from .patient import short_directory
 from .surveyed import CARD, GPU, NOWHERE, Devices, around, vendor
@@ -95,15 +105,17 @@ def test_a_driver_s_trouble_stops_unless_the_vendor_is_auto_and_another_serves(
     beside = replace(alone, vendors={**alone.vendors, "acme": Look((CARD,))})
     wanted = Configuration(Config(vendors={"nvidia": VendorSettings(enabled=True)}), plugins=(vendor(),))
 
-    assert named(list(vendors.drivers(alone))) == [(ailment, Severity.STOPS)]
-    assert named(list(vendors.drivers(beside)))[0] == (ailment, Severity.WARNS)
-    assert named(list(vendors.drivers(replace(beside, configuration=wanted))))[0][1] is Severity.STOPS
+    assert named(list(vendor_libraries.drivers(alone))) == [(ailment, Severity.STOPS)]
+    assert named(list(vendor_libraries.drivers(beside)))[0] == (ailment, Severity.WARNS)
+    assert (
+        named(list(vendor_libraries.drivers(replace(beside, configuration=wanted))))[0][1] is Severity.STOPS
+    )
 
 
 def test_a_vendor_that_is_auto_and_has_no_library_is_no_fault_where_another_serves() -> None:
     found: dict[str, Devices] = {"nvidia": Look(why="library-not-found: none"), "acme": Look((CARD,))}
 
-    told = list(vendors.libraries(around(vendor(), vendor("acme"), found=found)))
+    told = list(vendor_libraries.libraries(around(vendor(), vendor("acme"), found=found)))
 
     assert {it.severity for it in told} == {Severity.OK}
 
@@ -132,7 +144,7 @@ def test_a_bare_name_is_looked_for_where_the_loader_does(
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path}")
     (tmp_path / "libxpu-nowhere.so.1").symlink_to("libxpu-nowhere.so.1.2")
 
-    (found,) = library.defects(["libxpu-nowhere.so.1"])
+    (found,) = library_files.defects(["libxpu-nowhere.so.1"])
 
     assert found == (f"{tmp_path}/libxpu-nowhere.so.1", "dangling", f"{tmp_path}/libxpu-nowhere.so.1.2")
 
@@ -142,7 +154,7 @@ def test_an_empty_file_is_no_library_of_another_machine(tmp_path: Path) -> None:
     made = Vendor("nvidia", "a:B", lambda *_: ContainerEdits(), GPU, libraries=lambda: [f"{tmp_path}/lib.so"])
     found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: file too short")}
 
-    told = list(vendors.libraries(around(Plugin("nvidia", "here", "1", made), found=found)))
+    told = list(vendor_libraries.libraries(around(Plugin("nvidia", "here", "1", made), found=found)))
 
     assert named(told) == [("library-unusable", Severity.STOPS)]
     assert told[0].what == f"nvidia: {tmp_path}/lib.so is no ELF file"
@@ -153,26 +165,26 @@ def test_a_library_that_is_there_and_of_no_use_only_warns_where_another_vendor_s
 
     beside = around(vendor(), vendor("acme"), found=found)
 
-    assert ("library-unusable", Severity.WARNS) in named(list(vendors.libraries(beside)))
-    assert [it.what for it in vendors.drivers(beside)] == ["acme: 1 devices"]
+    assert ("library-unusable", Severity.WARNS) in named(list(vendor_libraries.libraries(beside)))
+    assert [it.what for it in vendor_libraries.drivers(beside)] == ["acme: 1 devices"]
 
 
 def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
     blind = replace(CARD, fault=Fault("no-library", "nothing watches it", state=State.UNKNOWN))
     wide = around(vendor("metax"), found={"metax": Look((blind,))})
 
-    (told,) = vendors.libraries(wide)
+    (told,) = vendor_libraries.libraries(wide)
 
     assert (told.ailment, told.severity) == ("library-bypassed", Severity.STOPS)
     assert told.what == "metax: 1 cards: nothing watches it"
     assert "mount the host's library directory" in told.remedy
     assert "vendors.metax.libraries" in told.remedy
-    assert named(list(vendors.drivers(wide))) == [("", Severity.OK)]
+    assert named(list(vendor_libraries.drivers(wide))) == [("", Severity.OK)]
 
 
 def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None:
-    assert list(library.defects([f"{tmp_path}/lib.so", "libxpu-nowhere.so.1"])) == []
-    assert library.there([f"{tmp_path}/lib.so"]) == ()
+    assert list(library_files.defects([f"{tmp_path}/lib.so", "libxpu-nowhere.so.1"])) == []
+    assert library_files.there([f"{tmp_path}/lib.so"]) == ()
 
 
 # What cards are served with
@@ -190,13 +202,13 @@ RUNTIME = HostPart("acme's runtime", ("/usr/bin/acme",), "no card is seen", "ins
 
 def test_what_lies_on_the_host_is_looked_for_below_where_its_root_is_mounted(tmp_path: Path) -> None:
     wide = around(needing(RUNTIME), root=tmp_path)
-    missing = list(parts.parts(wide))
+    missing = list(host_parts.parts(wide))
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/acme").symlink_to("/nowhere")
 
     assert named(missing) == [("part-missing", Severity.STOPS)]
     assert missing[0].remedy == "install it"
-    assert [it.what for it in parts.parts(wide)] == ["acme: acme's runtime is there (/usr/bin/acme)"]
+    assert [it.what for it in host_parts.parts(wide)] == ["acme: acme's runtime is there (/usr/bin/acme)"]
 
 
 def test_in_a_pod_nobody_says_that_the_host_lacks_what_a_pod_does_not_see(
@@ -205,24 +217,24 @@ def test_in_a_pod_nobody_says_that_the_host_lacks_what_a_pod_does_not_see(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     plugin = needing(RUNTIME)
 
-    (unseen,) = parts.parts(around(plugin))
+    (unseen,) = host_parts.parts(around(plugin))
 
     assert unseen.severity is Severity.NOT_MADE
     assert "--host-root" in unseen.what
-    assert named(list(parts.parts(around(plugin, root=tmp_path)))) == [("part-missing", Severity.STOPS)]
+    assert named(list(host_parts.parts(around(plugin, root=tmp_path)))) == [("part-missing", Severity.STOPS)]
 
 
 def test_a_card_on_the_bus_needs_its_driver_also_where_nobody_knows_the_card_yet(tmp_path: Path) -> None:
     driver = HostPart("acme's driver", (f"{tmp_path}/module/acme",), "no card works", "modprobe acme")
     away: dict[str, Devices] = {"acme": Look(why="library-not-found: none"), "nvidia": Look((CARD,))}
     wide = around(needing(driver, tmp_path), vendor(), found=away)
-    elsewhere = list(parts.parts(wide))
+    elsewhere = list(host_parts.parts(wide))
     (tmp_path / "bus/pci/devices/0000:3a:00.0").mkdir(parents=True)
     (tmp_path / "bus/pci/devices/0000:3a:00.0/vendor").write_text("0xacac\n")
 
     assert named(elsewhere) == [("", Severity.OK)]
     # The vendor is `auto`, and another one serves.
-    assert named(list(parts.parts(wide))) == [("part-missing", Severity.WARNS)]
+    assert named(list(host_parts.parts(wide))) == [("part-missing", Severity.WARNS)]
 
 
 def test_what_only_some_containers_need_warns_and_a_program_may_be_on_the_path(
@@ -230,12 +242,12 @@ def test_what_only_some_containers_need_warns_and_a_program_may_be_on_the_path(
 ) -> None:
     tool = HostPart("acme-smi", ("acme-smi",), "slices are not made", "install it", needed=False)
     wide = around(needing(tool))
-    missing = named(list(parts.parts(wide)))
+    missing = named(list(host_parts.parts(wide)))
     (tmp_path / "acme-smi").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert missing == [("part-lacking", Severity.WARNS)]
-    assert named(list(parts.parts(wide))) == [("", Severity.OK)]
+    assert named(list(host_parts.parts(wide))) == [("", Severity.OK)]
 
 
 # Sockets and locks
@@ -313,7 +325,7 @@ def test_who_holds_the_kubelets_directory_is_told_from_who_holds_the_state(
     with NodeLock(settings.kubelet_dir, AgentLock(state / "agent.lock")) as lock:
         assert lock.take() == ""
 
-        (told,) = agents.second(around(config=Config(settings)))
+        (told,) = agent_processes.second(around(config=Config(settings)))
 
     assert told.ailment == ailment
     assert f"(pid {os.getpid()}) holds {tmp_path}" in told.what
@@ -394,14 +406,14 @@ def test_a_runtime_s_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(Unreadable, match=r"config\.toml: can not be read"):
         runtimes(tmp_path)
-    *_, found = cdi.cdi(around(vendor(by_cdi=True), root=tmp_path))
+    *_, found = cdi_setup.cdi(around(vendor(by_cdi=True), root=tmp_path))
     assert found.severity is Severity.NOT_MADE
 
 
 @pytest.fixture
 def by_default(monkeypatch: pytest.MonkeyPatch) -> Config:
     """The agent's default directory of CDI specs, of which it is not seen here whether it can be written."""
-    monkeypatch.setattr(cdi, "why_closed", lambda _: "")
+    monkeypatch.setattr(cdi_setup, "why_closed", lambda _: "")
     return Config()
 
 
@@ -417,7 +429,7 @@ def test_an_old_file_that_does_not_say_cdi_is_judged_by_the_runtime_s_version(
     path.write_text("version = 2")
     seen = {"status": {"nodeInfo": {"containerRuntimeVersion": version}}}
 
-    (found,) = cdi.cdi(around(vendor(by_cdi=True), config=by_default, root=tmp_path, node=seen))
+    (found,) = cdi_setup.cdi(around(vendor(by_cdi=True), config=by_default, root=tmp_path, node=seen))
 
     assert found.severity is severity
 
@@ -429,7 +441,7 @@ def test_run_and_var_run_are_one_directory(directory: str, tmp_path: Path, by_de
     path.write_text("version = 3")
     config = replace(by_default, agent=AgentSettings(cdi_dir=Path(directory)))
 
-    (found,) = cdi.cdi(around(vendor(by_cdi=True), config=config, root=tmp_path))
+    (found,) = cdi_setup.cdi(around(vendor(by_cdi=True), config=config, root=tmp_path))
 
     assert found.severity is Severity.OK
 
@@ -497,13 +509,15 @@ def test_the_node_s_count_is_held_against_the_agent_s(
 ) -> None:
     seen = {"status": {"allocatable": theirs}}
 
-    found = node.allocatable(around(told=resource(ours), node=seen))
+    found = node_object.allocatable(around(told=resource(ours), node=seen))
 
     assert [it.ailment for it in found] == ailments
 
 
 def test_with_an_agent_that_stands_by_there_is_nothing_to_compare_the_node_with() -> None:
-    (found,) = node.allocatable(around(told={**resource(8), "standby": "pid 4711"}, node={"status": {}}))
+    (found,) = node_object.allocatable(
+        around(told={**resource(8), "standby": "pid 4711"}, node={"status": {}})
+    )
 
     assert found.severity is Severity.NOT_MADE
 
@@ -511,7 +525,7 @@ def test_with_an_agent_that_stands_by_there_is_nothing_to_compare_the_node_with(
 def test_a_resource_that_is_on_its_way_out_is_not_compared() -> None:
     seen: Mapping[str, Any] = {"status": {}}
 
-    (found,) = node.allocatable(around(told=resource(8, retired=True), node=seen))
+    (found,) = node_object.allocatable(around(told=resource(8, retired=True), node=seen))
 
     assert found.severity is Severity.OK
 
@@ -556,7 +570,7 @@ PRIVILEGED: dict[str, Any] = {"securityContext": {"privileged": True}}
 def test_a_pod_goes_around_by_its_own_variable_or_privileged_with_a_limit(
     it: dict[str, Any], ailments: list[str]
 ) -> None:
-    found = pods.around(around(vendor(), its_pods=(it,)))
+    found = refused_pods.around(around(vendor(), its_pods=(it,)))
 
     assert [it.ailment for it in found if it.ailment] == ailments
 
@@ -565,7 +579,7 @@ def test_what_an_init_container_does_counts() -> None:
     it = pod()
     it["spec"]["initContainers"] = [{"name": "first", **env("all")}]
 
-    (found,) = pods.around(around(vendor(), its_pods=(it,)))
+    (found,) = refused_pods.around(around(vendor(), its_pods=(it,)))
 
     assert "container first" in found.what
 
@@ -575,19 +589,19 @@ def test_of_many_pods_some_are_named_and_the_rest_is_counted() -> None:
     many = tuple({**pod(f"p{n}", **env("all")), "status": failed} for n in range(30))
     greedy = tuple(pod(f"p{n}", **env("all")) for n in range(30))
 
-    stuck = list(pods.refused(around(its_pods=many)))
-    found = list(pods.around(around(vendor(), its_pods=greedy)))
+    stuck = list(refused_pods.refused(around(its_pods=many)))
+    found = list(refused_pods.around(around(vendor(), its_pods=greedy)))
 
-    assert len(stuck) == len(found) == pods.SHOWN
+    assert len(stuck) == len(found) == refused_pods.SHOWN
     assert "20 more" in stuck[-1].what
     assert "20 more" in found[-1].what
     assert all(len(it.what) < 600 for it in stuck)
 
 
-@pytest.mark.parametrize(("words", "advice"), pods.ADVICE)
+@pytest.mark.parametrize(("words", "advice"), refused_pods.ADVICE)
 def test_what_the_kubelet_said_of_a_pod_decides_what_to_do(words: str, advice: str) -> None:
     said = {"reason": "UnexpectedAdmissionError", "message": f"Allocate failed due to {words} x"}
 
-    (found,) = pods.refused(around(its_pods=({**pod(), "status": said},)))
+    (found,) = refused_pods.refused(around(its_pods=({**pod(), "status": said},)))
 
     assert found.remedy == f"{advice}; then kubectl -n b delete pod a"

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from agent.doctor.finding import Finding, Severity
+from agent.doctor.findings import Finding, Severity
 from agent.doctor.report import document
 
 PAGE = Path(__file__).parents[2] / "docs/doctor.md"

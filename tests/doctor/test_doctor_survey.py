@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from agent.config import AgentSettings, ConfigWatch
-from agent.doctor import sockets, survey
-from agent.doctor.sockets import Listener, beside
+from agent.daemon.vendors_in_service import check
+from agent.doctor import socket_listeners, survey
+from agent.doctor.socket_listeners import Listener, beside
 from agent.doctor.surroundings import Surroundings
 from agent.doctor.survey import Question
-from agent.doctor.vendors import libraries
-from agent.fleet import check
+from agent.doctor.vendor_libraries import libraries
 
 from .patient import short_directory
 
@@ -61,7 +61,7 @@ def test_the_kubelet_s_own_socket_and_what_is_none_are_not_beside_it(monkeypatch
         (root / "kubelet_internal_checkpoint").touch()
 
         assert [it.name for it in beside(root)] == ["a.sock", "b.sock"]
-        monkeypatch.setattr(sockets, "MOST", 1)
+        monkeypatch.setattr(socket_listeners, "MOST", 1)
         assert len(beside(root)) <= 1
 
 
@@ -122,7 +122,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 async def test_a_port_that_answers_without_end_is_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.admin.MOST", 1 << 20)
+    monkeypatch.setattr("agent.http.admin_client.MOST", 1 << 20)
 
     with port(HEAD + bytes(2 << 20)) as address:
         found = await survey._told_on_port(address)

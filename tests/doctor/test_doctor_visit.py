@@ -14,7 +14,7 @@ import pytest
 
 from agent.cli import main
 from agent.doctor.checks import CHECKS
-from agent.doctor.finding import LONGEST, Finding, Severity, not_made
+from agent.doctor.findings import LONGEST, Finding, Severity, not_made
 from agent.doctor.report import show, stops
 
 from .patient import CARDS, GPU, Patient

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.doctor import pods
-from agent.doctor.finding import Finding
-from agent.testing.simapi.server import SimApiServer
+from agent.doctor import refused_pods
+from agent.doctor.findings import Finding
+from agent.testing.simapi.sim_api_server import SimApiServer
 
 from .patient import Patient
 from .surveyed import around, vendor
@@ -27,7 +27,7 @@ def pod(*sources: Mapping[str, Any], **container: Any) -> dict[str, Any]:
 
 def told(it: Mapping[str, Any], read: Read | None = None) -> list[Finding]:
     node = around(vendor(), its_pods=(it,))
-    return list(pods.around(replace(node, cluster=replace(node.cluster, config_maps=read or {}))))
+    return list(refused_pods.around(replace(node, cluster=replace(node.cluster, config_maps=read or {}))))
 
 
 @pytest.mark.parametrize(("source", "kind"), [(MAP, "ConfigMap its"), (SECRET, "Secret its")])

@@ -10,10 +10,10 @@ from cluster.koordlets import Koordlet, from_files
 from scenarios.node import PATIENCE
 from support.waiting import eventually
 
-from agent.doctor.finding import Finding, Severity
-from agent.doctor.koordinator import way
+from agent.doctor.findings import Finding, Severity
+from agent.doctor.koordinator import report_path
 from agent.doctor.koordinator.programs import on_host, running
-from agent.state.remains import NAME, Remains
+from agent.state.uninstall_record import NAME, Remains
 
 from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
@@ -529,6 +529,6 @@ async def test_a_koordlet_that_does_nothing_is_in_nobody_s_way(
     koordination.introduce(patient, monkeypatch)
     await koordination.reports(patient, mode="device", healthy=2)
     # As the agent has it a minute later: its word is what counts here, and not how it came to it.
-    monkeypatch.setattr(way, "sign", lambda _: "koordlet x runs here with Accelerators=true")
+    monkeypatch.setattr(report_path, "sign", lambda _: "koordlet x runs here with Accelerators=true")
 
     assert "koordlet-in-the-way" not in ailments(await patient.findings())

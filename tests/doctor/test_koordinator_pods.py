@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agent.config import Config, VendorSettings
-from agent.core.vendor import ContainerEdits, Device, Placement, ResourceRule, Vendor
-from agent.doctor.koordinator.pods import pods
+from agent.daemon.vendor_plugins import Plugin
+from agent.doctor.koordinator.scheduled_pods import pods
 from agent.doctor.surroundings import Cluster, Configuration, Koordinator, Look, Surroundings
-from agent.plugins import Plugin
+from agent.vendor_api.agent import ContainerEdits, Device, Placement, ResourceRule, Vendor
 
 GPU = "acme.com/gpu"
 CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}

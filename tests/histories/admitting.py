@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from agent.core.claims import PodContainer
 from agent.core.errors import AllocationError, VendorError
+from agent.scheduler_api import PodContainer
 
 from .kubelet import Entry
 from .life import Killed

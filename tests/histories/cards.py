@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.core.errors import InsufficientRoom
-from agent.core.vendor import ContainerEdits, Device, Partition, Request, RequestRefused
-from agent.vendors.enflame import facts as enflame
-from agent.vendors.metax import facts as metax
-from agent.vendors.metax.share import slices
+from agent.vendor_api.agent import ContainerEdits, Device, Partition, Request, RequestRefused
+from agent.vendors.enflame import constants as enflame
+from agent.vendors.metax import constants as metax
+from agent.vendors.metax.slice_request import slices
 
 GIB = 1 << 30
 COUNT = 3

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from agent.config import Config, parse
-from agent.core.offers import Wish
-from agent.fleet import check, wishes
+from agent.core.devices.offers import Wish
+from agent.daemon.vendors_in_service import check, wishes
 
 
 def _rules(vendor: str, *rules: Mapping[str, Any], modes: str = "", **settings: Any) -> str:

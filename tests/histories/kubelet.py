@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.core.vendor import ContainerEdits
-from agent.kubelet.edits import response
+from agent.kubelet.container_edit_messages import response
 from agent.kubelet.pb.deviceplugin.v1beta1 import ContainerAllocateResponse
-from agent.testing.simkubelet.checkpoint import Checkpoint, encode
+from agent.testing.simkubelet.checkpoint_bytes import Checkpoint, encode
 from agent.testing.simkubelet.holdings import NO_NODE, Holding
+from agent.vendor_api.agent import ContainerEdits
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agent.core.allocator import Allocator
-from agent.core.claims import Candidate
-from agent.core.evidence import Pods
-from agent.core.inventory import Inventory
-from agent.core.ledger import Ledger
+from agent.cluster.pod_state import Scheduled
+from agent.core.allocation.allocator import Allocator
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import Pods
+from agent.core.devices.inventory import Inventory
 from agent.core.model import Allocation, Command, Resource, Source, VendorState, VendorStatus, Verb
-from agent.core.vendor import ContainerEdits, Partition, Request, Sharing
-from agent.kubelet import checkpoint as kubelet_checkpoint
-from agent.kubelet.checkpoint import KubeletCheckpoint
-from agent.kubelet.errors import KubeletError
-from agent.node import Node
-from agent.reconciling.evidence import Sources
-from agent.reconciling.recaller import Recaller
-from agent.reconciling.reconciler import Reconciler
-from agent.scheduling.scheduled import Scheduled
-from agent.scheduling.schedulers import Schedulers
+from agent.daemon.external_use import Schedulers
+from agent.daemon.node_state import Node
+from agent.daemon.reconciling.evidence_sources import Sources
+from agent.daemon.reconciling.reconcile_loop import Reconciler
+from agent.daemon.reconciling.recovery import Recaller
+from agent.kubelet import kubelet_checkpoint as kubelet_checkpoint
+from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
+from agent.kubelet.kubelet_errors import KubeletError
+from agent.scheduler_api import Candidate
 from agent.state.checkpoint import Saved
-from agent.state.envelope import opened, sealed
+from agent.state.file_envelope import opened, sealed
+from agent.vendor_api.agent import ContainerEdits, Partition, Request, Sharing
 
 from . import configs
 from .cards import Cards

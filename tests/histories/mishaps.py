@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from agent.state.checkpoint import Saved
-from agent.state.envelope import opened
+from agent.state.file_envelope import opened
 
 from .admitting import Admitting
 from .kubelet import Entry

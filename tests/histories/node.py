@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine
 from support.steps import Step
 
 from agent import logs
-from agent.core.claims import Candidate, PodContainer
-from agent.core.evidence import Pods
-from agent.core.marks import ALLOCATION
+from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.reconcile_evidence import Pods
+from agent.scheduler_api import Candidate, PodContainer
 
 from .cards import Cards
 from .kubelet import Entry, Kubelet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.vendor import ContainerEdits, Device, DeviceNode, Mount
+from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Mount
 
 from .uses import Kind
 

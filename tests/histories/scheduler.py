@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.vendor import Device
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.vendor_api.agent import Device
 
 CORE, RATIO, SHARED = (f"koordinator.sh/{it}" for it in ("gpu-core", "gpu-memory-ratio", "gpu.shared"))
 #: Slices to the name and number of a profile of that size.

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from agent.core.claims import PodContainer
+from agent.scheduler_api import PodContainer
 
 from . import configs, plugins
 from .cards import MAKES

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.core.claims import Claim
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
@@ -20,8 +19,9 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.vendor import Device, Distance, Link, ResourceRule, Sharing, State
-from agent.core.view import View
+from agent.core.publishing.agent_status import View
+from agent.scheduler_api import Claim
+from agent.vendor_api.agent import Device, Distance, Link, ResourceRule, Sharing, State
 
 GOOD = DeviceStatus(
     "nvidia",

@@ -16,9 +16,9 @@ from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.core.model import Command
-from agent.core.view import View
+from agent.core.publishing.agent_status import View
 from agent.http import serving
-from agent.http.limits import Limits
+from agent.http.client_limits import Limits
 
 LOOPBACK = "127.0.0.1:0"
 ASKING = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -24,9 +24,10 @@ from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.core.errors import AgentError, ConfigError
-from agent.core.view import View
-from agent.http import CannotServe, listeners, serve, serving
-from agent.http.limits import Limits
+from agent.core.publishing.agent_status import View
+from agent.http import CannotServe, serve, serving
+from agent.http import listen as listeners
+from agent.http.client_limits import Limits
 
 LOOPBACK = "127.0.0.1:0"
 SHORT = Limits(request=0.05, idle=0.05)

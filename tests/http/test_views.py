@@ -10,6 +10,7 @@ import pytest
 from http_views import ALLOCATION, BAD, EMPTY, GOOD, HOSTILE, VIEW, hostile
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.cli.inspect_tables import as_text
 from agent.core.model import (
     AllocationState,
     Cordon,
@@ -19,13 +20,12 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.view import ApiServer, Followed, View
+from agent.core.publishing.agent_status import ApiServer, Followed, View
 from agent.http.answer import document
-from agent.http.health import healthz, readyz
-from agent.http.inspect import inspect
+from agent.http.inspect_document import inspect
 from agent.http.metrics import metrics
+from agent.http.probes import healthz, readyz
 from agent.http.routes import Reach, answer
-from agent.inspect import as_text
 
 
 def samples(view: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

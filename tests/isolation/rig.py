@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 
 from agent.core.model import VendorState
-from agent.core.vendor import ContainerEdits, Device, HealthEvent, Vendor
-from agent.isolation.memory import MemoryLimit
+from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Vendor
 
 HERE = str(Path(__file__).parents[1])
 QUICK = Deadlines(open=30, discover=30, call=30, prepare=30, events=0.05, close=2, kill=5)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from agent.core.vendor import Proof
 from agent.isolation import answers, child
+from agent.vendor_api.agent import Proof
 
 from .strategies import answer_bytes
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.core.vendor import HealthEvent, Proof
 from agent.isolation import child
+from agent.vendor_api.agent import HealthEvent, Proof
 
 
 def test_an_event_source_that_fails_for_good_is_asked_ever_more_rarely() -> None:
@@ -68,8 +68,8 @@ def test_the_process_imports_nothing_but_the_contract() -> None:
 
     assert found.stdout.split() == [
         "agent",
-        "agent.core",
-        "agent.core.backend",
         "agent.isolation",
         "agent.isolation.child",
+        "agent.vendor_api",
+        "agent.vendor_api.backend",
     ]

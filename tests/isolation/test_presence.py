@@ -11,9 +11,9 @@ import pytest
 import structlog.testing
 
 from agent.core.errors import VendorAbsent, VendorError
-from agent.core.vendor import Signs, Vendor
 from agent.isolation.presence import absence
 from agent.isolation.supervisor import VendorProcess
+from agent.vendor_api.agent import Signs, Vendor
 
 from .rig import Recorder, vendor
 

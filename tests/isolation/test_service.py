@@ -17,15 +17,15 @@ from grpclib.const import Status
 
 from agent.core.errors import AllocationError, InsufficientRoom, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
-from agent.core.vendor import Fault, HealthEvent, Link, Partition, Request, State, Usage
 from agent.isolation import service
-from agent.isolation.contact import Contact, Listener, failed
-from agent.isolation.memory import MemoryLimit
-from agent.isolation.news import AT_ONCE
+from agent.isolation.cdi_requests import Asked
+from agent.isolation.event_turns import AT_ONCE
+from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.service import LinkCache, Service
-from agent.isolation.specs import Asked
 from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.isolation.vendor_process import Contact, Listener, failed
 from agent.kubelet.rpc import as_status
+from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State, Usage
 
 from .rig import QUICK, Flag, Recorder, serving, vendor
 

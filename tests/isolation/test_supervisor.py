@@ -19,10 +19,10 @@ from support.waiting import eventually
 
 from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
-from agent.core.vendor import Device, Signs
-from agent.isolation import contact
-from agent.isolation.memory import MemoryLimit
+from agent.isolation import vendor_process
+from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import Backoff, Deadlines, VendorProcess
+from agent.vendor_api.agent import Device, Signs
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor
 
@@ -98,13 +98,13 @@ async def test_no_process_is_started_until_something_shows_that_the_vendor_is_he
     sink: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    real = contact.Process
+    real = vendor_process.Process
 
-    def start(*given: Any) -> contact.Process:
+    def start(*given: Any) -> vendor_process.Process:
         started.append(given)
         return real(*given)
 
-    monkeypatch.setattr(contact, "Process", start)
+    monkeypatch.setattr(vendor_process, "Process", start)
     sign = tmp_path / "sign"
     with structlog.testing.capture_logs() as logs:
         async with running(shy(sink, sign)):
@@ -241,14 +241,14 @@ async def test_a_process_that_is_lost_just_as_its_scope_ends_ends_nothing_else(
 ) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def lost(its: contact.Contact) -> None:
+    async def lost(its: vendor_process.Contact) -> None:
         begun.set()
         try:
             await anyio.sleep_forever()
         except asyncio.CancelledError:
-            raise contact.failed("its last answer arrives") from None
+            raise vendor_process.failed("its last answer arrives") from None
 
-    monkeypatch.setattr(contact.Contact, "connect", lost)
+    monkeypatch.setattr(vendor_process.Contact, "connect", lost)
     scope, process = anyio.CancelScope(), VendorProcess(vendor(), sink, deadlines=QUICK)
 
     async def serve() -> None:
@@ -279,7 +279,7 @@ async def test_cancelling_by_a_scope_collects_the_process(sink: Recorder) -> Non
 async def test_a_process_stuck_in_the_kernel_is_told_and_not_joined_by_a_second(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contact.Process, "kill", lambda self: None)
+    monkeypatch.setattr(vendor_process.Process, "kill", lambda self: None)
     short = Deadlines(call=0.1, close=0.01, kill=0.01)
     async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
         await sink.until(lambda: sink.lists)
@@ -314,16 +314,16 @@ async def test_a_bug_in_the_sink_travels_up(sink: Recorder) -> None:
 async def test_a_process_that_can_not_start_is_told_and_tried_again(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = contact.Process
+    real = vendor_process.Process
     tries = iter([OSError("no more processes")])
 
-    def start(sock: Any, limit: MemoryLimit) -> contact.Process:
+    def start(sock: Any, limit: MemoryLimit) -> vendor_process.Process:
         for exc in tries:
             sock.close()
             raise exc
         return real(sock, limit)
 
-    monkeypatch.setattr(contact, "Process", start)
+    monkeypatch.setattr(vendor_process, "Process", start)
     async with serving(sink):
         await sink.until(lambda: sink.lists)
 
@@ -393,9 +393,9 @@ async def test_a_driver_that_is_away_for_long_opens_no_breaker(sink: Recorder, f
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Processes that a signal does not end, as those that wait in a driver (state D) do not."""
-    spared: set[contact.Process] = set()
+    spared: set[vendor_process.Process] = set()
     with monkeypatch.context() as patch:
-        patch.setattr(contact.Process, "kill", lambda self: spared.add(self))
+        patch.setattr(vendor_process.Process, "kill", lambda self: spared.add(self))
         yield
     for body in spared:
         if body.ended() is None:
@@ -420,7 +420,7 @@ async def stuck(sink: Recorder) -> VendorProcess:
 async def test_a_process_that_does_not_end_is_shown_and_holds_up_no_end_of_the_agent(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contact, "EXIT_PATIENCE", 0.05)
+    monkeypatch.setattr(vendor_process, "EXIT_PATIENCE", 0.05)
     process = await stuck(sink)  # it was cancelled, and is over
 
     pid = process.status.stuck
@@ -432,7 +432,7 @@ async def test_a_process_that_does_not_end_is_shown_and_holds_up_no_end_of_the_a
 async def test_a_vendor_that_comes_back_waits_for_its_process_that_does_not_end(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contact, "EXIT_PATIENCE", 0.05)
+    monkeypatch.setattr(vendor_process, "EXIT_PATIENCE", 0.05)
     first = await stuck(sink)
     pid = first.status.stuck
     assert pid is not None

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import recorded
 
-from agent.core.koordinator.device import device
-from agent.core.koordinator.report import report
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.quantity import whole
-from agent.core.vendor import Device, State
+from agent.core.quantities import whole
+from agent.schedulers.koordinator.device_object import device
+from agent.schedulers.koordinator.report import report
+from agent.vendor_api.agent import Device, State
 
 from .manager import Manager
 from .scheduler import ALLOCATED, BOUND, JOINT, LOCK, MINORS, Asking, Bound, Scheduler

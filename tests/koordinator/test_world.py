@@ -14,34 +14,43 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from core.koordinator.koordlet import refused
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from schedulers.koordinator.koordlet import refused
 
-from agent.core.allocator import Allocator, Scene
+from agent.cluster.pod_state import Scheduled
+from agent.core.allocation.allocator import Allocator, Scene
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.cell import Cell
-from agent.core.claims import Candidate, PodContainer
-from agent.core.dealing import Offer
+from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.plan import plan
+from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
-from agent.core.evidence import Pods
-from agent.core.koordinator.device import device, told
-from agent.core.koordinator.report import Report, report
-from agent.core.ledger import Ledger
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
-from agent.core.plan import plan
-from agent.core.topology import topology
-from agent.core.vendor import ContainerEdits, Device, Partition, Request, ResourceRule, Sharing, State, Vendor
-from agent.kubelet.checkpoint import Entry, KubeletCheckpoint
-from agent.reconciling.evidence import Sources
-from agent.reconciling.recaller import Recaller
-from agent.reconciling.reconciler import Reconciler
-from agent.scheduling.askers import Askers
-from agent.scheduling.scheduled import Scheduled
-from agent.scheduling.schedulers import Schedulers
+from agent.daemon.external_use import Schedulers
+from agent.daemon.pod_waiter import Askers
+from agent.daemon.publishing.koordinator_report import withheld
+from agent.daemon.reconciling.evidence_sources import Sources
+from agent.daemon.reconciling.reconcile_loop import Reconciler
+from agent.daemon.reconciling.recovery import Recaller
+from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.scheduler_api import Candidate, PodContainer
+from agent.schedulers.koordinator.device_object import device, told
+from agent.schedulers.koordinator.report import Report, report
 from agent.state.checkpoint import Saved
-from agent.state.envelope import opened, sealed
-from agent.telling.reporting import withheld
+from agent.state.file_envelope import opened, sealed
+from agent.vendor_api.agent import (
+    ContainerEdits,
+    Device,
+    Partition,
+    Request,
+    ResourceRule,
+    Sharing,
+    State,
+    Vendor,
+)
 
 from .manager import Manager
 from .scheduler import ALLOCATED, Asking, Bound, Scheduler, booked

@@ -23,7 +23,6 @@ from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import AdvertisedDevice, IdRange, Resource, SessionStatus
-from agent.core.vendor import ContainerEdits, ResourceRule
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.pb.deviceplugin.v1beta1 import (
     AllocateRequest,
@@ -35,9 +34,10 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreStartContainerRequest,
     RegisterRequest,
 )
+from agent.kubelet.registration import Intervals, KubeletSession
 from agent.kubelet.rpc import SocketServer
-from agent.kubelet.session import Intervals, KubeletSession
-from agent.testing.closing import settled
+from agent.testing.closed_servers import settled
+from agent.vendor_api.agent import ContainerEdits, ResourceRule
 
 T = TypeVar("T")
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.vendor import ContainerEdits, DeviceNode, Mount
-from agent.kubelet import idlists, podresources
-from agent.kubelet.edits import edits, response
-from agent.kubelet.errors import Undecodable
-from agent.kubelet.idlists import allocate_request, pre_start_request, preferred_request
-from agent.kubelet.podresources import pods_in_use
+from agent.kubelet import device_id_lists, pod_resources
+from agent.kubelet.container_edit_messages import edits, response
+from agent.kubelet.device_id_lists import allocate_request, pre_start_request, preferred_request
+from agent.kubelet.kubelet_errors import Undecodable
+from agent.kubelet.pod_resources import pods_in_use
+from agent.kubelet.protobuf import Malformed, decode, decoded, fields, varint
 from agent.kubelet.rpc import MAX_ANSWER
-from agent.kubelet.wire import Malformed, decode, decoded, fields, varint
+from agent.vendor_api.agent import ContainerEdits, DeviceNode, Mount
 
 from . import oracle
 
@@ -209,7 +209,7 @@ def test_bytes_that_are_no_message_are_refused(raw: bytes) -> None:
 
 
 def test_more_than_a_million_ids_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idlists, "MAX_IDS", 100)
+    monkeypatch.setattr(device_id_lists, "MAX_IDS", 100)
 
     assert len(pre_start_request(b"\x0a\x01a" * 100)) == 100
     with pytest.raises(Undecodable, match="101 device IDs"):
@@ -305,7 +305,7 @@ def test_an_answer_that_would_fill_memory_is_given_up(
     monkeypatch: pytest.MonkeyPatch, of: str, bound: str, said: str
 ) -> None:
     """Names of a few bytes take half a kilobyte each."""
-    monkeypatch.setattr(podresources, bound, 500)
+    monkeypatch.setattr(pod_resources, bound, 500)
 
     assert pods_in_use(listed(**{of: 20}))
     with pytest.raises(Malformed, match=said):

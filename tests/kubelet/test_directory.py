@@ -22,7 +22,7 @@ from agent.kubelet.directory import (
     identify_socket,
     neighbours,
 )
-from agent.kubelet.sockets import socket_name
+from agent.kubelet.plugin_sockets import socket_name
 
 NEVER = 3600.0
 

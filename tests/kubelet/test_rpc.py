@@ -29,8 +29,8 @@ from h2.events import (
 )
 from support.waiting import eventually
 
-from agent.core.forever import LoopEnded
-from agent.kubelet.errors import KubeletError, KubeletRefused
+from agent.core.endless_tasks import LoopEnded
+from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.rpc import (
     FRAME,
     PIECE,
@@ -43,7 +43,7 @@ from agent.kubelet.rpc import (
     streaming,
     unary,
 )
-from agent.testing.simkubelet.server import UnixServer
+from agent.testing.simkubelet.grpc_server import UnixServer
 
 from .fakes import listening, nobody
 from .wire import Wire
@@ -368,7 +368,7 @@ async def test_a_client_that_lets_answers_lie_is_dropped(path: Path) -> None:
 async def test_what_a_client_takes_back_is_told_at_debug_alone(
     path: Path, caplog: pytest.LogCaptureFixture, level: int, told: bool, ending: str
 ) -> None:
-    caplog.set_level(logging.INFO, "grpclib")  # as agent/logs.py has it
+    caplog.set_level(logging.INFO, "grpclib")  # as agent/logs/__init__.py has it
     caplog.set_level(level)
     began, over = asyncio.Event(), asyncio.Event()
 

@@ -13,12 +13,12 @@ from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import Resource
-from agent.kubelet import checkpoint
+from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.directory import KubeletDirectory
-from agent.kubelet.podresources import PodResources
-from agent.kubelet.session import KubeletSession
+from agent.kubelet.pod_resources import PodResources
+from agent.kubelet.registration import KubeletSession
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Capacity, Container, Pod
+from agent.testing.node_kubelet import Capacity, Container, Pod
 
 from .fakes import NAME, QUICK, FakeAnswers, card, resource
 
@@ -68,7 +68,7 @@ async def test_pods_are_admitted_and_found_again(plugins_dir: Path, release: str
 
         held = await kubelet.devices(pod.uid)
         found = await PodResources(kubelet.pod_resources_socket).in_use()
-        record = checkpoint.read(kubelet.checkpoint)
+        record = kubelet_checkpoint.read(kubelet.checkpoint)
         assert record is not None
         written = record.entries
         assert found == {("default", "p"): held}

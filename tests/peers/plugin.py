@@ -16,7 +16,7 @@ from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
-from agent.testing.closing import settled
+from agent.testing.closed_servers import settled
 
 SERVICE = "/v1beta1.DevicePlugin/"
 WATCHED = "/pluginregistration.Registration/"

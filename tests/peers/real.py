@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agent.testing.node import Admission, Arrivals, Capacity, Pod, RunOptions
+from agent.testing.node_kubelet import Admission, Arrivals, Capacity, Pod, RunOptions
 
 from .process import Event, PeerProcess, state_of
 

@@ -13,16 +13,16 @@ from typing import Any
 import anyio
 from support.waiting import eventually
 
-from agent.cluster import node
-from agent.cluster.access import find
-from agent.cluster.annotations import AnnotationWriter
+from agent.cluster import own_node as node
 from agent.cluster.api import Api
 from agent.cluster.client import open_api
-from agent.cluster.node import ANNOTATED, OwnNode, own_node
+from agent.cluster.credentials import find
+from agent.cluster.node_annotation_patches import AnnotationWriter
+from agent.cluster.own_node import ANNOTATED, OwnNode, own_node
 from agent.cluster.reflector import Following, Reflector
-from agent.core.annotations import MAX_BYTES, Annotated
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.pauses import Pauses
+from agent.core.publishing.node_annotation_rules import MAX_BYTES, Annotated
 
 from .apiserver import RealApiServer
 

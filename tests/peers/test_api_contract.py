@@ -13,9 +13,9 @@ from cluster.contract import *  # noqa: F403
 from cluster.contract import Served, config_map, talking
 from support.waiting import eventually
 
-from agent.cluster.access import Access, find
+from agent.cluster.api_errors import ApiAway, Forbidden
 from agent.cluster.client import Client
-from agent.cluster.errors import ApiAway, Forbidden
+from agent.cluster.credentials import Access, find
 
 from .apiserver import RealApiServer
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from driver_tree import LIBRARIES, UBUNTU, VERSION, lay, lay_nodes
 
-from agent.core.vendor import Device, Fault
-from agent.vendors.nvidia import cdi
+from agent.vendor_api.agent import Device, Fault
+from agent.vendors.nvidia.child import cdi
 
 from .cdi import Refused, asked, schema_errors
 

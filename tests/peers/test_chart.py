@@ -16,9 +16,9 @@ import yaml
 from deploy.test_chart import MATRIX
 from deploy.test_examples import EXAMPLES
 
-from agent.cluster.extended import patches
-from agent.cluster.node import OwnNode, own_node
-from agent.core.extended import Extended
+from agent.cluster.extended_resource_writer import patches
+from agent.cluster.own_node import OwnNode, own_node
+from agent.core.publishing.extended_resource_rules import Extended
 from deploy.chart import ROOT, Chart, Rendered, helm_of
 
 from .apiserver import KubectlFailed, RealApiServer

@@ -15,27 +15,27 @@ from typing import Any
 import anyio
 import pytest
 from cluster.koordlets import cards, from_files, pod
-from core.koordinator import cards as of_node
+from schedulers.koordinator import cards as of_node
 from support.waiting import eventually
 
-from agent.cluster import node
-from agent.cluster.access import find
+from agent.cluster import own_node as node
 from agent.cluster.client import open_api
-from agent.cluster.devices import DeviceWriter
+from agent.cluster.credentials import find
 from agent.cluster.koordinator import Koordinator
-from agent.cluster.node import OwnNode
+from agent.cluster.koordinator_device_writer import DeviceWriter
+from agent.cluster.koordinator_exchange import Exchange
+from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import Following, Reflector
 from agent.config import Config, ConfigState, ReportSettings
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.koordinator.mode import Shown, Telling
-from agent.core.koordinator.partitions import P2p
-from agent.core.koordinator.report import Card, Report
 from agent.core.model import Health, Plan
-from agent.core.pauses import Pauses
-from agent.core.vendor import State
-from agent.deviceinfos import NAME, DeviceInfosFile
-from agent.exchange import Exchange
-from agent.telling.reporting import Reporting
+from agent.daemon.publishing.koordinator_report import Reporting
+from agent.host.device_infos_directory import NAME, DeviceInfosFile
+from agent.schedulers.koordinator.gpu_partitions import P2p
+from agent.schedulers.koordinator.report import Card, Report
+from agent.schedulers.koordinator.report_mode import Shown, Telling
+from agent.vendor_api.agent import State
 
 from .apiserver import KubectlFailed, RealApiServer
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest_asyncio
 import yaml
 
-from agent.cluster.access import find
 from agent.cluster.client import Client, open_api
-from agent.doctor.cluster import asked, node_of
-from agent.doctor.needs import required
+from agent.cluster.credentials import find
+from agent.doctor.api_questions import asked, node_of
+from agent.doctor.required_rights import required
 
 from .apiserver import RealApiServer
 

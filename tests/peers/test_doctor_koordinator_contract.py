@@ -16,12 +16,12 @@ import yaml
 from cluster.koordlets import cards as of_koordlet
 from scenarios.cards import Simulated
 
-from agent.cluster.access import Named
-from agent.core.koordinator.device import device
-from agent.core.koordinator.report import Card, Report
+from agent.cluster.credentials import Named
 from agent.doctor.checks import examined
-from agent.doctor.finding import Finding, Severity
+from agent.doctor.findings import Finding, Severity
 from agent.doctor.survey import Question, survey
+from agent.schedulers.koordinator.device_object import device
+from agent.schedulers.koordinator.report import Card, Report
 
 from .apiserver import RealApiServer
 

@@ -15,13 +15,13 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster.access import find
 from agent.cluster.client import open_api
-from agent.cluster.correlation import BURST
-from agent.cluster.events import NOTE, Events
+from agent.cluster.credentials import find
+from agent.cluster.event_correlation import BURST
+from agent.cluster.event_writer import NOTE, Events
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.notices import ACTIONS, Notice, PodRef
-from agent.core.pauses import Pauses
 
 from .apiserver import RealApiServer
 

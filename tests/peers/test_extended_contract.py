@@ -13,16 +13,16 @@ from typing import Any
 import anyio
 from support.waiting import eventually
 
-from agent.cluster import node
-from agent.cluster.access import find
+from agent.cluster import own_node as node
 from agent.cluster.api import Api
 from agent.cluster.client import open_api
-from agent.cluster.extended import EXTENDED, ExtendedWriter
-from agent.cluster.node import OwnNode, own_node
+from agent.cluster.credentials import find
+from agent.cluster.extended_resource_writer import EXTENDED, ExtendedWriter
+from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.reflector import Following, Reflector
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.extended import Extended
-from agent.core.pauses import Pauses
+from agent.core.publishing.extended_resource_rules import Extended
 
 from .apiserver import RealApiServer
 

@@ -13,16 +13,16 @@ from typing import Any
 import anyio
 from support.waiting import eventually
 
-from agent.cluster import node
-from agent.cluster.access import find
+from agent.cluster import own_node as node
 from agent.cluster.client import Client, open_api
-from agent.cluster.labelled import NODE_NAME, OWNED
-from agent.cluster.labels import LabelWriter, remove
-from agent.cluster.node import OwnNode, own_node
+from agent.cluster.credentials import find
+from agent.cluster.label_patches import NODE_NAME, OWNED
+from agent.cluster.label_writer import LabelWriter, remove
+from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.reflector import Following, Reflector
+from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.labels import Heard, Wanted
-from agent.core.pauses import Pauses
+from agent.core.publishing.label_rules import Heard, Wanted
 
 from .apiserver import RealApiServer
 from .nodefeatures import node_features

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from grpclib.exceptions import GRPCError
 
-from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
+from agent.testing.node_kubelet import Admission, Capacity, Container, NodeKubelet, Pod
 
 from .plugin import TinyPlugin, call, texts
 from .process import PeerDown, PeerError, state_of

@@ -13,17 +13,17 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster.access import find
 from agent.cluster.api import Api
+from agent.cluster.api_errors import ApiRefused
 from agent.cluster.client import open_api
-from agent.cluster.errors import ApiRefused
-from agent.cluster.locks import LockWriter
-from agent.cluster.node import path
+from agent.cluster.credentials import find
+from agent.cluster.lock_writer import LockWriter
+from agent.cluster.own_node import path
+from agent.cluster.pod_state import Scheduled
 from agent.cluster.pods import candidate
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.locks import LOCKS, Lock, freeing, lock
-from agent.core.pauses import Pauses
-from agent.scheduling.scheduled import Scheduled
+from agent.core.backoff import Pauses
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.schedulers.node_lock import LOCKS, Lock, freeing, lock
 
 from .apiserver import RealApiServer
 

@@ -14,13 +14,13 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster.access import find
 from agent.cluster.api import Api
+from agent.cluster.api_errors import ApiRefused, NotFound
 from agent.cluster.client import open_api
-from agent.cluster.errors import ApiRefused, NotFound
-from agent.cluster.receipts import ReceiptWriter, patch, path
+from agent.cluster.credentials import find
+from agent.cluster.receipt_writer import ReceiptWriter, patch, path
 from agent.core.cell import Cell
-from agent.core.receipts import Owed
+from agent.core.publishing.receipt_rules import Owed
 
 from .apiserver import RealApiServer
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from agent.kubelet.podresources import PodResources
+from agent.kubelet.pod_resources import PodResources
 
 from .containerd import SOCKET
 from .place import Place

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.vendors.simulated.scenario import cards as simulated
+from agent.vendors.simulated.child.scenario import cards as simulated
 from deploy.chart import CHART
 
 from .api import Object

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agent.kubelet.podresources import PodResources
+from agent.kubelet.pod_resources import PodResources
 
 from .api import Object
 from .cluster import Cluster

@@ -12,9 +12,9 @@ import anyio
 import pytest
 from peers.nodefeatures import node_features
 
-from agent.keeping import NAME as LAST_CONFIG
-from agent.state.remains import NAME as REMAINS
-from agent.state.remains import Remains
+from agent.state.last_config import NAME as LAST_CONFIG
+from agent.state.uninstall_record import NAME as REMAINS
+from agent.state.uninstall_record import Remains
 
 from .api import Object
 from .cluster import Cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.vendors.simulated.scenario import Scenario, cards
+from agent.vendors.simulated.child.scenario import Scenario, cards
 
 from .api import Object
 from .cards import CONTROL, NULL

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent.core.vendor import Proof
-from agent.plugins import names
-from agent.vendors.simulated.scenario import Scenario, cards
-from agent.vendors.simulated.slices import Slices
+from agent.daemon.vendor_plugins import names
+from agent.vendor_api.agent import Proof
+from agent.vendors.simulated.child.scenario import Scenario, cards
+from agent.vendors.simulated.child.slices import Slices
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 

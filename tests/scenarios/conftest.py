@@ -9,9 +9,9 @@ import pytest
 from peers.faults import FaultyPodResources
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import NodeKubelet
+from agent.testing.node_kubelet import NodeKubelet
 from agent.testing.simapi import SimApiServer
-from agent.testing.simkubelet.topology import Policy
+from agent.testing.simkubelet.topology_manager import Policy
 
 from .cards import Cards, Nvidia, Simulated, Sliced
 from .enflame import Enflame

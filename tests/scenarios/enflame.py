@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.vendors.enflame.names import ENFLAME
+from agent.vendors.enflame.agent.names import ENFLAME
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "enflame"))
 

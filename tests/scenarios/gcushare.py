@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 
-from agent.core.quantity import whole
-from agent.testing.node import Container, Pod
+from agent.core.quantities import whole
+from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
 from agent.vendors.enflame.dialects.records import RECORDS
 

@@ -16,7 +16,7 @@ from koordinator.wishes import CORE
 from peers.apiserver import KubectlFailed, RealApiServer
 from support.waiting import eventually
 
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
 
 from .node import PATIENCE, Node

@@ -11,8 +11,8 @@ import pytest
 from peers import real
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import NodeKubelet
-from agent.testing.simkubelet.topology import Policy
+from agent.testing.node_kubelet import NodeKubelet
+from agent.testing.simkubelet.topology_manager import Policy
 
 NUMA_NODES = 2
 SIMULATED = ("1.36", "1.24", "1.37")

@@ -10,10 +10,10 @@ from typing import Any
 
 from support.waiting import eventually
 
-from agent.testing.node import Pod
-from agent.vendors.metax.names import SGPU
-from agent.vendors.metax.qos import ANNOTATION as POLICY
-from agent.vendors.metax.qos import SCHED_CLASSES
+from agent.testing.node_kubelet import Pod
+from agent.vendors.metax.qos_policy import ANNOTATION as POLICY
+from agent.vendors.metax.qos_policy import SCHED_CLASSES
+from agent.vendors.metax.resource_names import SGPU
 
 from .koordination import Koordinator
 from .node import PATIENCE, Got, gets

@@ -12,22 +12,22 @@ from typing import Any, TypeVar
 import anyio
 from peers.process import PeerError
 
-from agent.app import Agent
 from agent.config import ConfigWatch, Given, Source, given_flags
-from agent.core.allocator import ALLOCATION
-from agent.core.claims import Candidate, PodContainer
-from agent.core.health import Timing
+from agent.core.allocation.allocator import ALLOCATION
+from agent.core.devices.health_rules import Timing
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
-from agent.core.view import View
-from agent.demo.node import PACE
-from agent.fleet import check
+from agent.core.publishing.agent_status import View
+from agent.daemon.standby import Agent
+from agent.daemon.vendors_in_service import check
+from agent.demo.agent_process import PACE
 from agent.isolation.supervisor import Deadlines
-from agent.keeping import remembered_from
-from agent.kubelet.session import Intervals
+from agent.kubelet.registration import Intervals
+from agent.scheduler_api import Candidate, PodContainer
 from agent.state.checkpoint import CheckpointFile
+from agent.state.last_config import remembered_from
 from agent.testing.kubelet import StartError
-from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
-from agent.vendors.simulated.claims import ANNOTATION
+from agent.testing.node_kubelet import Admission, Capacity, Container, NodeKubelet, Pod
+from agent.vendors.simulated.agent.claims import ANNOTATION
 
 from .cards import OFF, Cards
 

@@ -12,7 +12,7 @@ import msgspec
 from support.forks import Fork, demo_node
 from support.waiting import eventually
 
-from agent.admin import fetch
+from agent.http.admin_client import fetch
 
 from .node import AGENT_LOG, LOOK, PATIENCE, Node, last_words
 

@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from agent.core.allocator import ALLOCATION
-from agent.core.view import View
-from agent.testing.node import Container, Pod
+from agent.core.allocation.allocator import ALLOCATION
+from agent.core.publishing.agent_status import View
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import Node, in_use, shared, whole

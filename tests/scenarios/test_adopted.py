@@ -12,7 +12,7 @@ from support.waiting import eventually
 
 from agent.core.model import Source
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 
 from .cards import Simulated
 from .conftest import EVERY_RELEASE, ONLY_ENFLAME, ONLY_METAX, ONLY_NVIDIA

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from agent.core.model import Allocation
-from agent.vendors.simulated.claims import ANNOTATION
+from agent.vendors.simulated.agent.claims import ANNOTATION
 
 from .cards import Sliced
 from .conftest import ONLY_SLICED

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.waiting import eventually
 
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GB, GCU, MEMORY, S60, SHARED, Enflame

@@ -11,8 +11,8 @@ from functools import partial
 
 import pytest
 
-from agent.core.view import View
-from agent.testing.node import Container, Pod
+from agent.core.publishing.agent_status import View
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GCU, SHARED, Enflame

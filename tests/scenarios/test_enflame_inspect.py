@@ -14,10 +14,10 @@ import anyio.to_thread
 import pytest
 from support.short_places import SHORT_PLACE
 
-from agent.admin import ask
 from agent.cli import main
 from agent.http import serving
-from agent.testing.node import Container, Pod
+from agent.http.admin_client import ask
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GB, GCU, MEMORY, S60, SHARED, Enflame
@@ -146,7 +146,9 @@ def get(where: str, target: str) -> tuple[int, str]:
 
 @pytest.fixture
 async def doors(node: Node, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("agent.http.recent.GOOD_FOR", 0.0)  # the port shows what was so a second ago, else
+    monkeypatch.setattr(
+        "agent.http.recent_answers.GOOD_FOR", 0.0
+    )  # the port shows what was so a second ago, else
     with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)  # the path of a socket is short
         async with (

@@ -7,7 +7,7 @@ import json
 import pytest
 import recorded
 
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import ONLY_ENFLAME
 from .enflame import DRS, GB, GCU, MEMORY, SHARED, Enflame

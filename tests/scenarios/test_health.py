@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
+from agent.cli.operator_requests import say
+from agent.core.devices.health_rules import LOST_CONTACT, Timing
 from agent.core.errors import NotOnDisk
-from agent.core.health import LOST_CONTACT, Timing
 from agent.core.model import Command, VendorState
-from agent.core.vendor import Proof, State
-from agent.core.view import View
-from agent.operator import say
+from agent.core.publishing.agent_status import View
 from agent.testing.kubelet import SimKubelet
+from agent.vendor_api.agent import Proof, State
 
 from .cards import Nvidia, Simulated
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA

@@ -12,10 +12,10 @@ from grpclib.exceptions import GRPCError
 from peers.faults import second_stream
 
 from agent.core.model import AllocationState
-from agent.kubelet.errors import KubeletError, KubeletRefused
+from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
+from agent.kubelet.protobuf import delimited
 from agent.kubelet.rpc import call
-from agent.kubelet.wire import delimited
-from agent.testing.node import Capacity
+from agent.testing.node_kubelet import Capacity
 
 from .node import PATIENCE, Node, confirmed, in_use, shared
 

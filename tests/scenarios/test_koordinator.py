@@ -15,12 +15,12 @@ from koordinator.scheduler import BOUND
 from support.waiting import eventually
 
 from agent.cluster.pods import candidate
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.hami import METAX_ALLOCATED
-from agent.core.koordinator.locks import LOCKS
 from agent.core.model import Allocation, Source
-from agent.core.view import View
-from agent.testing.node import Container, Pod
+from agent.core.publishing.agent_status import View
+from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.schedulers.node_lock import LOCKS
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED, ONLY_NVIDIA
 from .node import Node, confirmed, device, in_use, one, owned_by, released, shared, whole

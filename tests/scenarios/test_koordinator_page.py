@@ -16,8 +16,8 @@ from koordinator.amounts import amounts
 from koordinator.scheduler import BOUND
 from support.waiting import eventually
 
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.testing.node import Container, Pod
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
 
 from .cards import Simulated

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.core import steering
+from agent.core.allocation import scheduler_choice
+from agent.core.devices.topology import Topology
 from agent.core.model import Command, Resource, Source
-from agent.core.topology import Topology
-from agent.core.vendor import Proof
-from agent.testing.node import Container, Pod
-from agent.vendors.simulated.claims import ANNOTATION
+from agent.testing.node_kubelet import Container, Pod
+from agent.vendor_api.agent import Proof
+from agent.vendors.simulated.agent.claims import ANNOTATION
 
 from .cards import Simulated
 from .node import Node, by_memory, confirmed, in_use, one, owned_by, released, shared, whole
@@ -145,7 +145,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]
 
-    monkeypatch.setattr(steering, "steered", chosen)
+    monkeypatch.setattr(scheduler_choice, "steered", chosen)
 
 
 async def test_units_that_a_scheduler_put_on_another_card_count_where_they_lie(

@@ -12,11 +12,11 @@ import pytest
 import recorded
 from koordinator.scheduler import BOUND
 
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.hami import METAX_ALLOCATED
 from agent.core.model import AllocationState
-from agent.core.vendor import State
-from agent.testing.node import Container, Pod
+from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.testing.node_kubelet import Container, Pod
+from agent.vendor_api.agent import State
 from agent.vendors.metax.nodedevices import ANNOTATION
 
 from .conftest import ONLY_METAX

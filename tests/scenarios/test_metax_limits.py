@@ -9,8 +9,8 @@ import pytest
 from koordinator.scheduler import Asking
 from support.waiting import eventually
 
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.testing.node import Container, Pod
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.testing.node_kubelet import Container, Pod
 from agent.vendors.metax.dialect import LIMITS
 
 from .conftest import ONLY_METAX

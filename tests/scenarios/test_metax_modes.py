@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.core.vendor import State
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
+from agent.vendor_api.agent import State
 from agent.vendors.metax.nodedevices import ANNOTATION
 
 from .conftest import ONLY_METAX

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.core.view import View
+from agent.core.publishing.agent_status import View
 
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .node import Node, by_memory, confirmed, in_use, one, shared, whole

@@ -11,12 +11,12 @@ import anyio.lowlevel
 import pytest
 from peers.plugin import TinyPlugin
 
-from agent.core.koordinator.allocated import ALLOCATED
 from agent.core.model import Command
 from agent.core.notices import Notice, PodRef
-from agent.core.view import View
-from agent.notices import follow
-from agent.testing.node import Container, Pod
+from agent.core.publishing.agent_status import View
+from agent.daemon.notice_source import follow
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import ONLY_ENFLAME
 from .node import LOOK, PATIENCE, Node, confirmed, one, owned_by, shared, whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.testing.simkubelet.topology import Policy
+from agent.testing.simkubelet.topology_manager import Policy
 
 from .conftest import EVERY_RELEASE
 from .node import Node, shared, whole

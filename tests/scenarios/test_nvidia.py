@@ -11,10 +11,10 @@ import pytest
 
 from agent.config import Source
 from agent.core.model import VendorState
-from agent.core.news import news
-from agent.core.vendor import State
-from agent.core.view import UNKNOWN
+from agent.core.publishing.agent_status import UNKNOWN
+from agent.core.publishing.event_texts import news
 from agent.testing.kubelet import SimKubelet
+from agent.vendor_api.agent import State
 
 from .cards import Mig, Nvidia
 from .conftest import ONLY_NVIDIA

@@ -10,7 +10,7 @@ from peers.faults import FaultyPodResources
 from structlog.testing import capture_logs
 
 from agent.core.model import Owner
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .node import Node, confirmed, in_use, one, owned_by, released, shared, whole

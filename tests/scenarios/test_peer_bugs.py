@@ -7,8 +7,8 @@ import json
 import pytest
 from peers.faults import FaultyPodResources
 
-from agent.testing.node import Container, Pod
-from agent.vendors.simulated.claims import ANNOTATION
+from agent.testing.node_kubelet import Container, Pod
+from agent.vendors.simulated.agent.claims import ANNOTATION
 
 from .cards import Sliced
 from .conftest import ONLY_SLICED

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
-from agent.vendors.simulated.claims import ANNOTATION, GIVEN
+from agent.vendors.simulated.agent.claims import ANNOTATION, GIVEN
 
 from .node import PATIENCE, Node, one, whole
 from .process import AgentProcess

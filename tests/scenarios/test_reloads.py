@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from agent.core.model import VendorState
-from agent.core.view import View
+from agent.core.publishing.agent_status import View
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Capacity
+from agent.testing.node_kubelet import Capacity
 
 from .conftest import EVERY_RELEASE
 from .node import PATIENCE, Node, confirmed, in_use, released, shared, vendor_is, whole

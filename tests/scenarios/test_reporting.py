@@ -11,7 +11,7 @@ import pytest
 from cluster.koordlets import Koordlet, from_files, pod
 from support.waiting import eventually
 
-from agent.state.remains import NAME, Remains
+from agent.state.uninstall_record import NAME, Remains
 from agent.testing.simapi import SimApiServer
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA

@@ -13,9 +13,9 @@ from peers.plugin import TinyPlugin
 from support.waiting import eventually
 
 from agent.core.model import AllocationState
-from agent.core.vendor import State
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Container, Pod
+from agent.testing.node_kubelet import Container, Pod
+from agent.vendor_api.agent import State
 
 from .cards import Simulated
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED

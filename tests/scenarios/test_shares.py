@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from koordinator.scheduler import BOUND
 
-from agent.core import promises, steering
-from agent.core.evidence import Evidence
-from agent.core.koordinator.allocated import ALLOCATED
+from agent.core.allocation import scheduler_choice, scheduler_promises
+from agent.core.allocation.reconcile_evidence import Evidence
+from agent.core.devices.topology import Topology
 from agent.core.model import Resource, Source
-from agent.core.topology import Topology
-from agent.kubelet import checkpoint
-from agent.kubelet.checkpoint import KubeletCheckpoint
-from agent.kubelet.errors import KubeletError
-from agent.reconciling.evidence import Sources
-from agent.testing.node import Container, Pod
+from agent.daemon.reconciling.evidence_sources import Sources
+from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
+from agent.kubelet.kubelet_errors import KubeletError
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import ONLY_NVIDIA
 from .node import Node, confirmed, in_use, shared
@@ -54,7 +54,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]
 
-    monkeypatch.setattr(steering, "steered", chosen)
+    monkeypatch.setattr(scheduler_choice, "steered", chosen)
 
 
 def lose(node: Node) -> None:
@@ -97,7 +97,7 @@ async def test_without_any_checkpoint_a_share_is_on_the_card_that_its_pod_names(
     def unreadable(path: Path, *, prove: bool) -> KubeletCheckpoint:
         raise KubeletError(f"{path} is of a format to come")
 
-    monkeypatch.setattr(checkpoint, "read", unreadable)
+    monkeypatch.setattr(kubelet_checkpoint, "read", unreadable)
     lose(node)
 
     await node.start()
@@ -218,5 +218,5 @@ def astray_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> list[str]:
         return sorted(available, key=lambda it: it.rpartition("::")[2])[:size]
 
-    monkeypatch.setattr(steering, "steered", chosen)
-    monkeypatch.setattr(promises, "prefer", chosen)
+    monkeypatch.setattr(scheduler_choice, "steered", chosen)
+    monkeypatch.setattr(scheduler_promises, "prefer", chosen)

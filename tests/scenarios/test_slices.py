@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from agent.core.model import AllocationState
-from agent.core.view import View
-from agent.kubelet.errors import KubeletRefused
-from agent.kubelet.podresources import PodResources
+from agent.core.publishing.agent_status import View
+from agent.kubelet.kubelet_errors import KubeletRefused
+from agent.kubelet.pod_resources import PodResources
+from agent.kubelet.protobuf import delimited
 from agent.kubelet.rpc import call
-from agent.kubelet.wire import delimited
 
 from .cards import Sliced
 from .conftest import EVERY_RELEASE, ONLY_SLICED

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.core.model import Owner
-from agent.core.view import View
+from agent.core.publishing.agent_status import View
 from agent.testing.kubelet import SimKubelet
 
 from .node import Node, confirmed, in_use, owned_by, released, shared, whole

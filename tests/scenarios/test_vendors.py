@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent.core.model import VendorState
-from agent.core.vendor import Signs
-from agent.http.inspect import inspect
+from agent.http.inspect_document import inspect
 from agent.http.metrics import metrics
-from agent.isolation import cgroup, descent
-from agent.testing.node import Capacity
-from agent.vendors.nvidia import places, plugin
+from agent.isolation import container_memory, descendants
+from agent.testing.node_kubelet import Capacity
+from agent.vendor_api.agent import Signs
+from agent.vendors.nvidia import library_places, plugin
 
 from .cards import Cards, Nvidia, Simulated
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
@@ -79,7 +79,7 @@ async def test_a_library_that_leaks_is_replaced_and_no_pod_notices(node: Node) -
 async def test_a_library_that_leaks_in_a_container_with_a_limit_leaves_room_for_the_agent(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroup, "memory_limit", lambda: 512 << 20)
+    monkeypatch.setattr(container_memory, "memory_limit", lambda: 512 << 20)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 
@@ -94,7 +94,7 @@ async def test_what_libraries_left_behind_under_a_killed_agent_is_ended_when_the
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(descent, "end_of_the_dead", lambda: looked.append("looked"))
+    monkeypatch.setattr(descendants, "end_of_the_dead", lambda: looked.append("looked"))
 
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -151,7 +151,7 @@ async def test_a_driver_that_is_installed_late_is_served_without_a_restart_and_n
     node: Node, gpus: Nvidia, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name of our own is the agent's sign: the machine of the test may have the library itself."""
-    monkeypatch.setattr(places, "SONAME", "libnvidia-ml-late.so.1")
+    monkeypatch.setattr(library_places, "SONAME", "libnvidia-ml-late.so.1")
     monkeypatch.setattr(plugin, "Signs", lambda *given, **more: Signs())
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     node.configure(whole(XPU), nvidia={"enabled": "auto"})

@@ -12,7 +12,7 @@ import pytest
 from koordinator.scheduler import booked
 from koordinator.wishes import CORE, RATIO, SHARED, Unschedulable
 
-from agent.testing.node import Pod
+from agent.testing.node_kubelet import Pod
 
 from .cards import Nvidia
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.claims import Claim
-from agent.core.health import Record
+from agent.core.devices.health_rules import Record
 from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Owner, Source
-from agent.core.vendor import Device, Fault, Proof
+from agent.scheduler_api import Claim
 from agent.state.checkpoint import CheckpointFile, Saved
+from agent.vendor_api.agent import Device, Fault, Proof
 
 STATE = Saved(
     boot_id="3f0c",

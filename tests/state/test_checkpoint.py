@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from agent.core.errors import StateError
 from agent.core.model import AllocationState, Cordon, Source
-from agent.state.aside import KEPT, SetAside
 from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Saved, boot_id
+from agent.state.damaged_files import KEPT, SetAside
 
 DATA = Path(__file__).parent / "data"
 LATER = Saved(boot_id="later")
@@ -287,7 +287,7 @@ def test_a_file_that_the_disk_can_not_read_is_set_aside(
 ) -> None:
     """A broken sector does not mend while an agent waits for it."""
     file.save(state, durable=False)
-    monkeypatch.setattr("agent.files.read", failing(errno.EIO))
+    monkeypatch.setattr("agent.host.files.read", failing(errno.EIO))
 
     said = refuses(file)
 
@@ -302,7 +302,7 @@ def test_a_file_that_may_not_be_read_stops_the_start(
     """Starting empty would call faulty cards healthy, and the file is as good as it was."""
     file.save(state, durable=False)
     with monkeypatch.context() as patch:
-        patch.setattr("agent.files.read", failing(number))
+        patch.setattr("agent.host.files.read", failing(number))
 
         with pytest.raises(
             StateError, match=r"checkpoint\.json: can not be read: .*; mend it, or move it"
@@ -337,7 +337,7 @@ def test_of_the_files_set_aside_the_last_ones_are_kept_whatever_the_clock_said(
     file: CheckpointFile, monkeypatch: pytest.MonkeyPatch, years: range
 ) -> None:
     for year in years:
-        monkeypatch.setattr("agent.state.aside.datetime", Clock(year))
+        monkeypatch.setattr("agent.state.damaged_files.datetime", Clock(year))
         spoilt(file, str(year).encode())
         refuses(file)
 
@@ -542,6 +542,6 @@ def test_a_look_that_is_forbidden_sees_nothing(file: CheckpointFile, monkeypatch
     def refused(*_: object, **__: object) -> NoReturn:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("agent.files.read", refused)
+    monkeypatch.setattr("agent.host.files.read", refused)
 
     assert file.peek() == Saved()

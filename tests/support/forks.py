@@ -42,9 +42,9 @@ class Fork:
 
 
 def demo_node(config: str, log: IO[bytes], **environment: str) -> Fork:
-    """`python -m agent.demo.node CONFIG`, whose output goes to the log."""
+    """`python -m agent.demo.agent_process CONFIG`, whose output goes to the log."""
     env = {**os.environ, **environment}
-    request = json.dumps({"argv": ["agent.demo.node", config], "env": env, "cwd": os.getcwd()})
+    request = json.dumps({"argv": ["agent.demo.agent_process", config], "env": env, "cwd": os.getcwd()})
     server, _ = _server()
     socket.send_fds(server, [request.encode()], [log.fileno()])
     return Fork(int(server.recv(64)))
@@ -93,7 +93,7 @@ def _become(request: dict[str, object], fds: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    from agent.demo import node
+    from agent.demo import agent_process
 
     serve(socket.socket(fileno=int(sys.argv[1])))
-    node.main()
+    agent_process.main()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.core.labels import Stamp
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.vendor import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
+from agent.core.publishing.label_rules import Stamp
+from agent.vendor_api.agent import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
 
 NOW = 1700000000.9
 STAMP = "acme.com/timestamp=1700000000\n"

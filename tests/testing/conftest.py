@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Capacity, Container, Pod
+from agent.testing.node_kubelet import Capacity, Container, Pod
 from agent.testing.simapi import SimApiServer
 
 from .apiclient import Client

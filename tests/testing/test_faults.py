@@ -16,7 +16,7 @@ from peers.plugin import TinyPlugin, call, texts
 from support.waiting import eventually
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Capacity, Container, Pod
+from agent.testing.node_kubelet import Capacity, Container, Pod
 
 TOY = "example.com/toy"
 

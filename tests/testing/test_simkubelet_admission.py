@@ -9,7 +9,7 @@ import pytest
 
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.testing.kubelet import StartError
-from agent.testing.node import Admission, Container, Pod, RunOptions
+from agent.testing.node_kubelet import Admission, Container, Pod, RunOptions
 
 from .conftest import Lab, offers, pod, until
 from .plugin import TOY, device, devices, refusal

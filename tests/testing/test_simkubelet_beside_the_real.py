@@ -21,8 +21,8 @@ from support.waiting import eventually
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.pb.podresources.v1 import ListPodResourcesRequest, ListPodResourcesResponse
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Admission, Capacity, Container, NodeKubelet, Pod
-from agent.testing.simkubelet.checkpoint import decode, encode
+from agent.testing.node_kubelet import Admission, Capacity, Container, NodeKubelet, Pod
+from agent.testing.simkubelet.checkpoint_bytes import decode, encode
 
 from .conftest import pod
 from .plugin import TOY, ToyPlugin, device, devices, refusal

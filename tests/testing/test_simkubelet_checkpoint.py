@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from agent.testing.node import Capacity
-from agent.testing.simkubelet.checkpoint import Checkpoint, Corrupt, decode, encode
+from agent.testing.node_kubelet import Capacity
+from agent.testing.simkubelet.checkpoint_bytes import Checkpoint, Corrupt, decode, encode
 
 from .conftest import Lab, offers, pod
 from .plugin import TOY, device, devices

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Admission, Capacity, NodeKubelet
+from agent.testing.node_kubelet import Admission, Capacity, NodeKubelet
 
 from .conftest import Lab, offers, pod, until
 from .plugin import TOY, device, devices

@@ -9,7 +9,7 @@ import pytest
 from grpclib.exceptions import GRPCError
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Capacity
+from agent.testing.node_kubelet import Capacity
 from agent.testing.simkubelet.tasks import Tasks
 
 from .conftest import Lab, offers, pod, until

@@ -14,7 +14,7 @@ from grpclib.exceptions import GRPCError
 
 from agent.kubelet.pb.podresources import v1 as pb
 from agent.testing.kubelet import SimKubelet
-from agent.testing.node import Pod
+from agent.testing.node_kubelet import Pod
 
 from .conftest import Lab, offers, pod
 from .plugin import TOY, device

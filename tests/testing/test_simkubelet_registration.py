@@ -17,8 +17,8 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived
 
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
-from agent.testing.node import Capacity
-from agent.testing.simkubelet.server import UnixServer, unary
+from agent.testing.node_kubelet import Capacity
+from agent.testing.simkubelet.grpc_server import UnixServer, unary
 
 from .conftest import Lab, offers, pod, until
 from .plugin import TOY, ToyPlugin, device, devices, refusal, register

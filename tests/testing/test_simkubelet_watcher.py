@@ -13,7 +13,7 @@ from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
 from agent.testing.kubelet import SimKubelet
-from agent.testing.simkubelet.pluginregistration import (
+from agent.testing.simkubelet.plugin_registration import (
     InfoRequest,
     PluginInfo,
     RegistrationStatus,

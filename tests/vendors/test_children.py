@@ -7,18 +7,18 @@ import sys
 
 import pytest
 
-#: The part of what vendors have in common that their processes may load: `settings` needs more.
-PARTS = ("baseline", "devices", "host", "ownfiles")
+#: The part of what vendors have in common that their processes may load: `vendor_settings` needs more.
+PARTS = ("earlier_readings", "device_fields", "host", "own_files")
 COMMON = {"agent.vendors.common", *(f"agent.vendors.common.{it}" for it in PARTS)}
 #: How all that others made is read, by the agent as well; standard library only.
-COMMON |= {"agent.core.bounded"}
-CONTRACT = {"agent", "agent.core", "agent.core.backend", "agent.vendors"}
+COMMON |= {"agent.vendor_api.bounded_reads"}
+CONTRACT = {"agent", "agent.vendor_api", "agent.vendor_api.backend", "agent.vendors"}
 
 
 @pytest.mark.parametrize("vendor", ["enflame", "metax", "nvidia", "simulated"])
 def test_a_vendors_process_imports_the_standard_library_and_the_contract_alone(vendor: str) -> None:
     code = (
-        f"import sys; before = set(sys.modules); import agent.vendors.{vendor}.backend; "
+        f"import sys; before = set(sys.modules); import agent.vendors.{vendor}.child.backend; "
         "print(*(m for m in set(sys.modules) - before if m.partition('.')[0] not in sys.stdlib_module_names))"
     )
 

@@ -17,7 +17,12 @@ import anyio
 import pytest
 
 from agent.core.model import VendorState
-from agent.core.vendor import (
+from agent.daemon.vendor_plugins import load
+from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.testing import agent_half, conformance
+from agent.testing.bench import Bench
+from agent.testing.conformance import CHECKS, Finding, check_vendor
+from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
     DeviceNode,
@@ -33,15 +38,10 @@ from agent.core.vendor import (
     State,
     Vendor,
 )
-from agent.isolation.supervisor import Deadlines, VendorProcess
-from agent.plugins import load
-from agent.testing import agenthalf, conformance
-from agent.testing.bench import Bench
-from agent.testing.conformance import CHECKS, Finding, check_vendor
-from agent.vendors.simulated.backend import SimulatedBackend
-from agent.vendors.simulated.edits import container_edits
-from agent.vendors.simulated.scenario import Scenario, cards
-from agent.vendors.simulated.slices import Slices
+from agent.vendors.simulated.agent.container_edits import container_edits
+from agent.vendors.simulated.child.backend import SimulatedBackend
+from agent.vendors.simulated.child.scenario import Scenario, cards
+from agent.vendors.simulated.child.slices import Slices
 
 
 def simulated(**settings: Any) -> Vendor:
@@ -336,7 +336,7 @@ def _exists(path: Path) -> bool:
 
 BAD_VENDOR = """
 import sys, time
-from agent.core.vendor import *
+from agent.vendor_api.agent import *
 class Bad(Backend):
     count = 0
     closed = False
@@ -412,7 +412,7 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
 BAD_SLICER = """
 import json, os, signal
 from pathlib import Path
-from agent.core.vendor import *
+from agent.vendor_api.agent import *
 class BadSlicer(Backend):
     @property
     def path(self): return Path(self.settings["slices"])
@@ -491,7 +491,7 @@ WRONG_EDITS = {
 @pytest.mark.parametrize("edits", WRONG_EDITS.values(), ids=WRONG_EDITS)
 def test_edits_that_no_answer_to_the_kubelet_can_hold_are_found(edits: ContainerEdits) -> None:
     with pytest.raises(AssertionError):
-        agenthalf.check_edits(edits)
+        agent_half.check_edits(edits)
 
 
 def _of_another(picture: Picture, node: str, query: Mapping[str, str]) -> Any:
@@ -517,7 +517,7 @@ WRONG_FORMATS = {
 async def test_a_format_that_can_not_be_shown_is_found(detail: str) -> None:
     vendor = replace(simulated(devices=3), formats=tuple(WRONG_FORMATS[detail]))
 
-    finding = await conformance.judged(agenthalf.formats_are_pure, Bench(vendor, None, ()))
+    finding = await conformance.judged(agent_half.formats_are_pure, Bench(vendor, None, ()))
 
     assert detail in finding.detail
 
@@ -540,7 +540,7 @@ WRONG_ON_THE_NODE: dict[str, dict[str, Any]] = {
 async def test_what_the_node_can_not_bear_is_found(detail: str) -> None:
     vendor = replace(simulated(devices=3), **WRONG_ON_THE_NODE[detail])
 
-    finding = await conformance.judged(agenthalf.what_the_node_bears_is_pure, Bench(vendor, None, ()))
+    finding = await conformance.judged(agent_half.what_the_node_bears_is_pure, Bench(vendor, None, ()))
 
     assert finding.ok is False
     assert detail in finding.detail
@@ -574,6 +574,6 @@ async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
     inner = {"inner": True} if plugin else {}
     vendor = Vendor("acme", "readme_vendor.backend:B", container_edits, "acme.com/x", settings=inner)
 
-    finding = await conformance.judged(agenthalf.the_readme_tells_all, Bench(vendor, None, ()))
+    finding = await conformance.judged(agent_half.the_readme_tells_all, Bench(vendor, None, ()))
 
     assert finding.detail == found

@@ -9,8 +9,8 @@ import pytest
 import strategies
 from hypothesis import given
 
-from agent.core.claims import Candidate, Claim, Given
-from agent.vendors.simulated.claims import ANNOTATION, GIVEN, claims, receipt
+from agent.scheduler_api import Candidate, Claim, Given
+from agent.vendors.simulated.agent.claims import ANNOTATION, GIVEN, claims, receipt
 
 CARDS: dict[str, int | None] = {"c0": 0, "c1": 1}
 

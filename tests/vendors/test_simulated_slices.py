@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.core.vendor import Partition, Request
-from agent.vendors.simulated.slices import Slices
+from agent.vendor_api.agent import Partition, Request
+from agent.vendors.simulated.child.slices import Slices
 
 BY_HAND = {"id": "by-hand", "uuid": "c0"}
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.arguments import arguments, flags, gates
-from agent.cluster.fields import text
 from agent.cluster.koordlet import ALL_GATES
-from agent.core.parts import part_of, rows_of
-from agent.core.text import shorten
+from agent.cluster.object_fields import text
+from agent.cluster.program_arguments import arguments, flags, gates
+from agent.core.document_parts import part_of, rows_of
+from agent.vendor_api.text import shorten
 
 LABEL = "koord-app"
 _GATE = re.compile("[A-Za-z0-9]{1,100}")

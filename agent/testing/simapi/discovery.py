@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .resources import Json, Resource
+from .api_resources import Json, Resource
 
 HEALTH = ("/healthz", "/livez", "/readyz")
 #: Paths that anybody may read (the cluster role system:public-info-viewer).

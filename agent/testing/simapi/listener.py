@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from agent.testing.closing import settled
+from agent.testing.closed_servers import settled
 
 HOST = "127.0.0.1"
 

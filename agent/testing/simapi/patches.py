@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import refusals
-from .resources import Json, Resource
+from .api_resources import Json, Resource
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

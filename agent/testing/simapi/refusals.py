@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from .resources import Json, Place, Resource
+from .api_resources import Json, Place, Resource
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 TOO_OLD_TO_CONTINUE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .resources import Catalog, Json, Place
+from .api_resources import Catalog, Json, Place
 
 Rule = tuple[str, Place]
 

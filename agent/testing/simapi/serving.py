@@ -11,12 +11,12 @@ from typing import Any
 
 from aiohttp import web
 
-from . import discovery, managed, refusals
+from . import discovery, managed_fields, refusals
+from .api_resources import Catalog, Json, Place
+from .object_store import Change, Store
 from .refusals import Refused, RefusedInText
-from .resources import Catalog, Json, Place
 from .rights import Rights
-from .selectors import Selection, selection
-from .store import Change, Store
+from .selection import Selection, selection
 from .verbs import Request, Verbs
 from .watches import Watches
 
@@ -72,7 +72,7 @@ class Serving:
     async def _answered(self, http: web.BaseRequest) -> web.StreamResponse:
         body = await _read(http)
         place = self.catalog.place(http.path)
-        by = http.query.get("fieldManager") or managed.manager(http.headers.get("User-Agent", ""))
+        by = http.query.get("fieldManager") or managed_fields.manager(http.headers.get("User-Agent", ""))
         request = Request(_verb(http, place), http.path, dict(http.query), body, http.content_type, by)
         await self.answers.wait()
         self.requests.append(request)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import managed, pages, patches, refusals, validation
-from .resources import Json, Place, Resource
-from .selectors import Selection
-from .store import Store, now
+from . import managed_fields, object_validation, pages, patches, refusals
+from .api_resources import Json, Place, Resource
+from .object_store import Store, now
+from .selection import Selection
 
 #: How names are made (k8s.io/apiserver pkg/storage/names/generate.go); no letters that could make a word.
 GENERATED = 5
@@ -113,7 +113,7 @@ class Verbs:
         generated = not metadata.get("name") and bool(metadata.get("generateName"))
         if generated:
             metadata["name"] = self._name(str(metadata["generateName"]))
-        validation.check(place.resource, document)
+        object_validation.check(place.resource, document)
         try:
             return Answer(201, self._store.create(place.resource, _marked(place, None, document, request)))
         except refusals.Refused as exc:
@@ -131,7 +131,7 @@ class Verbs:
         _check_place(place, document)
         there = (place.resource, place.namespace, place.name) in self._store.objects
         if not there and place.resource.creates and not place.subresource:
-            validation.check(place.resource, document)
+            object_validation.check(place.resource, document)
             document["metadata"].pop("resourceVersion", None)
             return Answer(201, self._store.create(place.resource, _marked(place, None, document, request)))
         return Answer(200, self._replaced(place, request, lambda old: document))
@@ -154,7 +154,7 @@ class Verbs:
             new = make(old)
             _check_place(place, new)
             _check_version(place, old, new)
-            validation.check(place.resource, new)
+            object_validation.check(place.resource, new)
             return _marked(place, old, new, request)
 
         return self._store.replace(place, checked)
@@ -216,7 +216,7 @@ def _document(place: Place, body: Any) -> Json:
 
 
 def _marked(place: Place, old: Json | None, new: Json, request: Request) -> Json:
-    return managed.marked(old, new, request.manager, now()) if place.resource.managed else new
+    return managed_fields.marked(old, new, request.manager, now()) if place.resource.managed else new
 
 
 def _check_place(place: Place, document: Json) -> None:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from .api_resources import Json
+from .object_store import Change
 from .refusals import Refused
-from .resources import Json
-from .selectors import Selection
-from .store import Change
+from .selection import Selection
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 

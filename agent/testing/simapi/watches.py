@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from . import refusals
+from .object_store import Change, Store
 from .refusals import Refused
-from .selectors import Selection
-from .store import Change, Store
+from .selection import Selection
 from .watch import End, Mark, Told, Watch
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, ListAndWatchResponse
 
 from .devices import Endpoint
+from .grpc_errors import RpcError
 from .journal import Journal
 from .manager import Manager, Settings
-from .plugin import DialError, Plugin
-from .rpcerror import RpcError
+from .plugin_client import DialError, Plugin
 from .tasks import Tasks
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.kubelet.pb.deviceplugin.v1beta1 import Device, DevicePluginOptions
+from agent.testing.node_kubelet import Capacity
 
-from ..node import Capacity
 from .holdings import Holdings
-from .plugin import Plugin
+from .plugin_client import Plugin
 
 HEALTHY = "Healthy"  # any other text, "healthy" included, is unhealthy
 

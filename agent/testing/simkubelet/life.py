@@ -8,17 +8,17 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from . import checkpoint
+from . import checkpoint_bytes
 from .clients import clients
+from .grpc_server import UnixServer
 from .journal import Journal
+from .known_pods import Pods
 from .manager import Manager, Settings
-from .podresources import PodResources
-from .pods import Pods
-from .registration import RegisterFaults, Registration
+from .plugin_watcher import Watcher
+from .pod_resources_server import PodResources
+from .register_call import RegisterFaults, Registration
 from .release import Release
-from .server import UnixServer
 from .tasks import Tasks
-from .watcher import Watcher
 
 
 class Life:
@@ -78,7 +78,7 @@ class Life:
 def wipe(directory: Path, release: Release) -> None:
     """Clear the plugin directory as a starting kubelet does."""
     for path in directory.iterdir():
-        if path.name != checkpoint.FILE and _wiped(path, release):
+        if path.name != checkpoint_bytes.FILE and _wiped(path, release):
             path.unlink(missing_ok=True)  # its plugin may be quicker
 
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.kubelet.pb.deviceplugin.v1beta1 import Device, DevicePluginOptions
+from agent.testing.node_kubelet import Admission, Capacity, Container, Pod, RunOptions
 
-from ..node import Admission, Capacity, Container, Pod, RunOptions
-from . import checkpoint
-from .allocation import Allocator, Refused
+from . import checkpoint_bytes
+from .container_start import Starter, StartError
+from .device_choice import Allocator, Refused
 from .devices import Devices, Endpoint
 from .holdings import Holdings
 from .journal import Journal
-from .plugin import Plugin
-from .pods import Pods, in_start_order
+from .known_pods import Pods, in_start_order
+from .plugin_client import Plugin
 from .release import Release
-from .runtime import Starter, StartError
-from .topology import Demand, Hint, Mask, Policy, TopologyAffinityError, hints, merge
+from .topology_manager import Demand, Hint, Mask, Policy, TopologyAffinityError, hints, merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Manager:
         #: The kubelet has heard of all its pods; before, it frees nothing and trusts what runs.
         self.sources_ready = False
         self._running = pods.running()
-        saved = _read(settings.plugin_dir / checkpoint.FILE)
+        saved = _read(settings.plugin_dir / checkpoint_bytes.FILE)
         self.devices = Devices(Holdings(saved.holdings), saved.registered, settings.clock())
         self._allocator = Allocator(
             self.devices,
@@ -98,10 +98,10 @@ class Manager:
 
     def save(self) -> None:
         registered = {name: sorted(ids) for name, ids in self.devices.healthy.items()}
-        saved = checkpoint.Checkpoint(list(self.devices.holdings), registered)
+        saved = checkpoint_bytes.Checkpoint(list(self.devices.holdings), registered)
         # A directory that was removed under the kubelet fails the write, which it only logs.
         with contextlib.suppress(OSError):
-            checkpoint.write(self._settings.plugin_dir, checkpoint.encode(saved))
+            checkpoint_bytes.write(self._settings.plugin_dir, checkpoint_bytes.encode(saved))
 
     async def admit(self, pod: Pod) -> Admission:
         try:
@@ -159,9 +159,9 @@ class Manager:
         return Demand(nodes, available, reusable, size)
 
 
-def _read(file: Path) -> checkpoint.Checkpoint:
+def _read(file: Path) -> checkpoint_bytes.Checkpoint:
     """A checkpoint that is away or corrupt is an empty one; the kubelet only logs it."""
     try:
-        return checkpoint.decode(file.read_bytes())
-    except (FileNotFoundError, checkpoint.Corrupt):
-        return checkpoint.Checkpoint()
+        return checkpoint_bytes.decode(file.read_bytes())
+    except (FileNotFoundError, checkpoint_bytes.Corrupt):
+        return checkpoint_bytes.Checkpoint()

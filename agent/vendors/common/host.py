@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from agent.core.bounded import by_size
+from agent.vendor_api.bounded_reads import by_size
 
 DEVICES = "bus/pci/devices"
 

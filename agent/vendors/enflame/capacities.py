@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.core.vendor import Device, Grant, Offering, ResourceRule
+from agent.vendor_api.agent import Device, Grant, Offering, ResourceRule
 
-from . import facts
-from .names import Brand
-from .offering import DRS_DIALECTS
-from .options import Options
+from . import constants
+from .agent.names import Brand
+from .agent.offering import DRS_DIALECTS
+from .agent.options import Options
 
 Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 
@@ -66,7 +66,7 @@ def node_annotations(
         entries = [
             {"index": str(it.index), "minor": str(it.minor), "capacity": count}
             for it in sliced
-            if (count := _slices(it, brand.drs, seen, grants, facts.SLICES - _foreign(it))) or not both
+            if (count := _slices(it, brand.drs, seen, grants, constants.SLICES - _foreign(it))) or not both
         ]
         found |= dict.fromkeys(_drs_keys(brand), _json({"devices": entries, "profiles": _profiles(sliced)}))
     return found
@@ -140,7 +140,7 @@ def _is_main(it: Grant) -> bool:
 
 def _foreign(card: Device) -> int:
     """Sixths of the card that slices take which nobody of us made."""
-    text = card.attributes.get(facts.FOREIGN_SIXTHS, "")
+    text = card.attributes.get(constants.FOREIGN_SIXTHS, "")
     return int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
@@ -152,7 +152,7 @@ def _profiles(cards: Sequence[Device]) -> Mapping[str, str]:
 
 
 def _told(card: Device) -> list[str]:
-    return [it for it in card.attributes.get(facts.PROFILES, "").split(",") if ":" in it]
+    return [it for it in card.attributes.get(constants.PROFILES, "").split(",") if ":" in it]
 
 
 def _json(value: object) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import facts
+from . import constants
 
 #: The lowest version with device names that begin with a digit.
 VERSION = "0.5.0"
@@ -30,9 +30,9 @@ def spec(slices: Sequence[Sliced]) -> Mapping[str, str]:
     """The file of these slices; empty text is no file."""
     devices = [_device(it) for it in sorted(slices, key=lambda it: it.allocation)]
     if not devices:
-        return {facts.CDI_FILE: ""}
-    made = {"cdiVersion": VERSION, "kind": facts.CDI_KIND, "devices": devices}
-    return {facts.CDI_FILE: json.dumps(made, indent=2) + "\n"}
+        return {constants.CDI_FILE: ""}
+    made = {"cdiVersion": VERSION, "kind": constants.CDI_KIND, "devices": devices}
+    return {constants.CDI_FILE: json.dumps(made, indent=2) + "\n"}
 
 
 def _device(it: Sliced) -> dict[str, Any]:

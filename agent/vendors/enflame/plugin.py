@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.core.hooks import hookimpl
-from agent.core.vendor import Signs, Vendor
+from agent.vendor_api.agent import Signs, Vendor
+from agent.vendor_api.hooks import hookimpl
 
-from . import capacities, facts, nodes, places, sysfs
-from .answers import cards_told
+from . import capacities, constants, device_nodes, library_places, sysfs
+from .agent.container_edits import VISIBLE, container_edits
+from .agent.host_parts import host_parts, host_runtime
+from .agent.labels import labels, machine, time
+from .agent.offering import DRS_DIALECTS, judge, named, offering, unclaimed
+from .agent.options import DEFAULTS, SETTINGS, Options
+from .agent.other_plugins import cards_told
 from .dialects import DIALECTS
-from .edits import VISIBLE, container_edits
 from .inspection import formats
-from .labels import labels, machine, time
-from .offering import DRS_DIALECTS, judge, named, offering, unclaimed
-from .options import DEFAULTS, SETTINGS, Options
-from .parts import host_parts, host_runtime
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -38,10 +38,10 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     counted = options.dialect != capacities.UNREAD
     return Vendor(
         name="enflame",
-        backend="agent.vendors.enflame.backend:EnflameBackend",
+        backend="agent.vendors.enflame.child.backend:EnflameBackend",
         container_edits=partial(container_edits, options),
         resource=brand.whole,
-        settings={**options.for_backend(), facts.DRS_WANTED: sliced},
+        settings={**options.for_backend(), constants.DRS_WANTED: sliced},
         defaults=DEFAULTS,
         prepares=sliced,
         clears=True,
@@ -63,13 +63,15 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         unclaimed=partial(unclaimed, options) if dialect else None,
         visible=VISIBLE,
         shortage="insufficient GCU Memory in one gcu device",
-        libraries=partial(places.searched, options.for_backend()),
+        libraries=partial(library_places.searched, options.for_backend()),
         host_parts=host_parts(options, sliced=sliced),
         host_runtime=host_runtime(options),
         rivals=RIVALS,
         former=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),
         cards_told=cards_told,
         signs=Signs(
-            (*(f"{root}/module/{it}" for it in sysfs.NAMES), nodes.CONTROL), pci=sysfs.VENDORS, sysfs=root
+            (*(f"{root}/module/{it}" for it in sysfs.NAMES), device_nodes.CONTROL),
+            pci=sysfs.VENDORS,
+            sysfs=root,
         ),
     )

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED, Grant
-from agent.core.koordinator.asked import Wish, wish
-from agent.core.koordinator.dialect import KOORDINATOR, share
-from agent.core.koordinator.hami import HAMI, METAX, METAX_ALLOCATED, asked_of_each
-from agent.core.koordinator.resources import PREFIX, SHARED
-from agent.core.text import shorten
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, asked_of_each
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, Grant
+from agent.schedulers.koordinator.dialect import KOORDINATOR, share
+from agent.schedulers.koordinator.pod_request import Wish, wish
+from agent.schedulers.koordinator.resource_names import PREFIX, SHARED
+from agent.vendor_api.text import shorten
 
-from .names import DOMAIN
-from .qos import ANNOTATION, DEFAULT
-from .room import part
-from .share import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
+from .agent.cards_with_room import part
+from .qos_policy import ANNOTATION, DEFAULT
+from .resource_names import DOMAIN
+from .slice_request import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
 
 APP_CLASS = f"{DOMAIN}sgpu-app-class"
 ONLINE = "online"

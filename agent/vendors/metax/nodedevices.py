@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from agent.core.vendor import Device, Grant, ResourceRule
+from agent.vendor_api.agent import Device, Grant, ResourceRule
 
-from . import facts
-from .names import DOMAIN, SGPU
-from .options import Options
-from .room import lying, made, number, room
-from .share import MAX_SLICES, WHOLE, Slice
+from . import constants
+from .agent.cards_with_room import lying, made, number, room
+from .agent.options import Options
+from .resource_names import DOMAIN, SGPU
+from .slice_request import MAX_SLICES, WHOLE, Slice
 
 ANNOTATION = f"{DOMAIN}node-gpu-devices"
 _MAX = (1 << 31) - 1
@@ -31,7 +31,7 @@ def node_annotations(
     What lies on a card by other resources keeps it from being well: it is not to be had in slices.
     """
     names = {it.name for it in rules} or {SGPU}
-    cards = [it for it in devices if it.parent is None and facts.VIRTUAL_FUNCTIONS not in it.attributes]
+    cards = [it for it in devices if it.parent is None and constants.VIRTUAL_FUNCTIONS not in it.attributes]
     ours = [
         (it.request.allocation, one)
         for it in grants
@@ -56,9 +56,9 @@ def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Ma
     count, compute, memory = (
         max(0, total - number(card, key))
         for total, key in (
-            (MAX_SLICES, facts.FOREIGN_SLICES),
-            (WHOLE, facts.FOREIGN_COMPUTE),
-            (room(card), facts.FOREIGN_MEMORY),
+            (MAX_SLICES, constants.FOREIGN_SLICES),
+            (WHOLE, constants.FOREIGN_COMPUTE),
+            (room(card), constants.FOREIGN_MEMORY),
         )
     )
     had = _had(card, made)
@@ -74,7 +74,7 @@ def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Ma
         "numa": card.numa,
         "healthy": free and card.fault is None,
         "qosPolicy": next(_policies(card, [it for _, it in made]), ""),
-        "linkZone": number(card, facts.LINK_ZONE),
+        "linkZone": number(card, constants.LINK_ZONE),
     }
     bounded = {key: max(0, min(it, _MAX)) if type(it) is int else it for key, it in fields.items()}
     return {"uuid": card.uuid, **{key: it for key, it in bounded.items() if it}}
@@ -85,6 +85,6 @@ def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
     there, and of ours that took whichever there was.
     """
     yield from (str(it.qos) for it in made if it.qos is not None)
-    lies = {facts.FOREIGN_SLICES, facts.OWN_SLICES[0]} & card.attributes.keys()
+    lies = {constants.FOREIGN_SLICES, constants.OWN_SLICES[0]} & card.attributes.keys()
     if lies or any(not it.whole for it in made):
-        yield card.attributes.get(facts.QOS, "")
+        yield card.attributes.get(constants.QOS, "")

@@ -7,23 +7,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.core.claims import Dialect
-from agent.core.hooks import hookimpl
-from agent.core.vendor import Signs, Vendor
+from agent.scheduler_api import Dialect
+from agent.vendor_api.agent import Signs, Vendor
+from agent.vendor_api.hooks import hookimpl
 
-from . import places
-from .answers import cards_told
+from . import library_places
+from .agent.cards_with_room import cards_with_room, part
+from .agent.container_edits import container_edits
+from .agent.host_parts import HOST_RUNTIME, host_parts
+from .agent.labels import labels
+from .agent.offering import judge, offering, sharing
+from .agent.options import DEFAULTS, SETTINGS, Options
+from .agent.other_plugins import cards_told
+from .constants import SGPU as SLICED
 from .dialect import DIALECT, LIMITS
-from .edits import container_edits
-from .facts import SGPU as SLICED
-from .labels import labels
-from .names import GPU, SGPU
 from .nodedevices import ANNOTATION, node_annotations
-from .offering import judge, offering, sharing
-from .options import DEFAULTS, SETTINGS, Options
-from .parts import HOST_RUNTIME, host_parts
-from .room import cards_with_room, part
-from .share import without_a_claim
+from .resource_names import GPU, SGPU
+from .slice_request import without_a_claim
 from .sysfs import MODULE
 
 __all__ = ["SETTINGS", "register_backend"]
@@ -40,7 +40,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     sliced = options.mode == SLICED
     return Vendor(
         name="metax",
-        backend="agent.vendors.metax.backend:MetaxBackend",
+        backend="agent.vendors.metax.child.backend:MetaxBackend",
         container_edits=partial(container_edits, options),
         resource=SGPU if sliced else GPU,
         settings=options.for_backend(),
@@ -66,7 +66,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         cards_told=partial(cards_told, options),
         host_parts=host_parts(options),
         host_runtime=HOST_RUNTIME,
-        libraries=partial(places.searched, options.for_backend()),
+        libraries=partial(library_places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=(PCI_VENDOR,), sysfs=sysfs),
     )
 

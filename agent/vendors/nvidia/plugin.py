@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.core.hooks import hookimpl
-from agent.core.vendor import Signs, Vendor
+from agent.vendor_api.agent import Signs, Vendor
+from agent.vendor_api.hooks import hookimpl
 
-from . import places
-from .answers import cards_told
-from .edits import VISIBLE_DEVICES, container_edits
-from .labels import labels
-from .names import DOMAIN, GPU
-from .offering import judge, offering
-from .options import DEFAULTS, SETTINGS, Options
-from .parts import host_parts, host_runtime
+from . import library_places
+from .agent.container_edits import VISIBLE_DEVICES, container_edits
+from .agent.host_parts import host_parts, host_runtime
+from .agent.labels import labels
+from .agent.names import DOMAIN, GPU
+from .agent.offering import judge, offering
+from .agent.options import DEFAULTS, SETTINGS, Options
+from .agent.other_plugins import cards_told
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -36,7 +36,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     sysfs = options.sysfs or "/sys"
     return Vendor(
         name="nvidia",
-        backend="agent.vendors.nvidia.backend:NvmlBackend",
+        backend="agent.vendors.nvidia.child.backend:NvmlBackend",
         container_edits=partial(container_edits, options),
         resource=GPU,
         settings=options.for_backend(),
@@ -54,6 +54,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         cards_told=cards_told,
         host_parts=host_parts(options),
         host_runtime=host_runtime(options),
-        libraries=partial(places.searched, options.for_backend()),
+        libraries=partial(library_places.searched, options.for_backend()),
         signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from agent.core.backend import Fault, Proof
+from agent.vendor_api.backend import Fault, Proof
 
 #: Errors of applications that leave the card usable: the six that NVIDIA's own device plugin ignores.
 IGNORED = frozenset({13, 31, 43, 45, 68, 109})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from agent.core.backend import Partition
+from agent.vendor_api.backend import Partition
 
 KIND = "xpu-agent.io/slice"
 SPEC = "xpu-agent.io-slice.json"

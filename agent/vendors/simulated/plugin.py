@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.core.hooks import hookimpl
-from agent.core.koordinator.resources import unserved_name
-from agent.core.vendor import SettingsError, Vendor
-from agent.vendors.simulated.claims import DIALECT, WITH_RECEIPT
-from agent.vendors.simulated.edits import VISIBLE, container_edits, edits_by_cdi
-from agent.vendors.simulated.labels import counted, given_out, labels
+from agent.schedulers.koordinator.resource_names import unserved_name
+from agent.vendor_api.agent import SettingsError, Vendor
+from agent.vendor_api.hooks import hookimpl
+from agent.vendors.simulated.agent.claims import DIALECT, WITH_RECEIPT
+from agent.vendors.simulated.agent.container_edits import VISIBLE, container_edits, edits_by_cdi
+from agent.vendors.simulated.agent.labels import counted, given_out, labels
 
 RESOURCE = "xpu-agent.io/simulated"
 SETTINGS = (
@@ -39,7 +39,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
     annotation, extended = settings.get("annotation", ""), settings.get("extendedResource", "")
     return Vendor(
         name="simulated",
-        backend="agent.vendors.simulated.backend:SimulatedBackend",
+        backend="agent.vendors.simulated.child.backend:SimulatedBackend",
         container_edits=edits_by_cdi if settings.get("cdi") else container_edits,
         resource=resource,
         settings=dict(settings),

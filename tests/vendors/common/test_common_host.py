@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.vendor import Fault
-from agent.vendors.common import host, ownfiles
-from agent.vendors.common.baseline import Baseline
+from agent.vendor_api.agent import Fault
+from agent.vendors.common import host, own_files
+from agent.vendors.common.earlier_readings import Baseline
 
 BDF = "0000:20:00.0"
 
@@ -36,9 +36,9 @@ def test_a_directory_is_no_device_node_and_without_a_mount_the_nodes_are_our_own
 
 
 def test_a_file_of_ones_own_is_for_nobody_else_to_read(tmp_path: Path) -> None:
-    ownfiles.write(tmp_path / "it.json", {"a": 1})
+    own_files.write(tmp_path / "it.json", {"a": 1})
 
-    assert json.loads((tmp_path / "it.json").read_text()) == ownfiles.read(tmp_path / "it.json") == {"a": 1}
+    assert json.loads((tmp_path / "it.json").read_text()) == own_files.read(tmp_path / "it.json") == {"a": 1}
     assert (tmp_path / "it.json").stat().st_mode & 0o777 == 0o600
     assert [it.name for it in tmp_path.iterdir()] == ["it.json"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from efml_stub import EfmlStub
 
-from agent.vendors.enflame import library
-from agent.vendors.enflame.efsmi import Efsmi
-from agent.vendors.enflame.library import Efml
+from agent.vendors.enflame.child import library
+from agent.vendors.enflame.child.efsmi import Efsmi
+from agent.vendors.enflame.child.library import Efml
 
 
 @pytest.fixture

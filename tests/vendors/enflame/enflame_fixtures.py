@@ -9,14 +9,14 @@ import pytest
 from efml_stub import EfmlStub
 from enflame_host import Host
 
-from agent.vendors.enflame.backend import EnflameBackend
+from agent.vendors.enflame.child.backend import EnflameBackend
 
 
 @pytest.fixture
 def host(stub: EfmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """With time for the tool on a machine that is busy; tests of deadlines set their own."""
     for name in ("MAKING", "LISTING", "LOOKING"):
-        monkeypatch.setattr(f"agent.vendors.enflame.backend.{name}", 60.0)
+        monkeypatch.setattr(f"agent.vendors.enflame.child.backend.{name}", 60.0)
     host = Host(tmp_path, stub)
     yield host
     host.close()

@@ -14,8 +14,8 @@ from typing import Any
 from efml_stub import EfmlStub
 from enflame_tree import Tree
 
-from agent.core.vendor import Device, Partition, Request
-from agent.vendors.enflame.backend import EnflameBackend
+from agent.vendor_api.agent import Device, Partition, Request
+from agent.vendors.enflame.child.backend import EnflameBackend
 
 #: Allocations as the agent calls them.
 OURS, OTHER, THIRD = "0123456789abcdef", "fedcba9876543210", "00112233aabbccdd"
@@ -24,8 +24,8 @@ DRS = "enflame.com/drs-gcu"
 _RUN = """
 import json, sys
 from pathlib import Path
-from agent.core.vendor import Request
-from agent.vendors.enflame.backend import EnflameBackend
+from agent.vendor_api.agent import Request
+from agent.vendors.enflame.child.backend import EnflameBackend
 settings, directory, call, arguments = json.loads(sys.argv[1])
 backend = EnflameBackend(settings)
 backend.directory = Path(directory)

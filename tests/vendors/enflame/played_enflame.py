@@ -10,7 +10,7 @@ from typing import get_args
 from efml_stub import EfmlStub
 from enflame_tree import Tree
 
-from agent.vendors.enflame.options import DialectName
+from agent.vendors.enflame.agent.options import DialectName
 
 CONFIG = """\
 version: v1

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from agent.core.claims import Candidate, PodContainer
-from agent.core.vendor import Device, Fault, Grant, Offering, Request, ResourceRule, Sharing
-from agent.vendors.enflame import facts
+from agent.scheduler_api import Candidate, PodContainer
+from agent.vendor_api.agent import Device, Fault, Grant, Offering, Request, ResourceRule, Sharing
+from agent.vendors.enflame import constants
+from agent.vendors.enflame.agent.names import Brand
+from agent.vendors.enflame.agent.options import Options
 from agent.vendors.enflame.capacities import (
     annotation_keys,
     extended_resource_keys,
     extended_resources,
     node_annotations,
 )
-from agent.vendors.enflame.names import Brand
-from agent.vendors.enflame.options import Options
 
 WHOLE, MEMORY = "enflame.com/gcu", "enflame.com/gcu-memory"
 SHARED, DRS = "enflame.com/shared-gcu", "enflame.com/drs-gcu"
@@ -29,7 +29,7 @@ S60 = "1g.6gb:0,3g.20gb:1,6g.40gb:2"
 
 def card(n: int, fault: Fault | None = None, **attributes: str) -> Device:
     """The n-th card, whose node has the number n + 10."""
-    told = {facts.PROFILES: S60, **{key.replace("_", "-"): it for key, it in attributes.items()}}
+    told = {constants.PROFILES: S60, **{key.replace("_", "-"): it for key, it in attributes.items()}}
     return Device(f"GCU-{n}", n, n + 10, attributes=told, fault=fault)
 
 

@@ -9,10 +9,10 @@ from efml_stub import HANDLES, INDICES, NEWER, EfmlStub
 from enflame_host import Host, by_uuid, uuid
 from enflame_tree import Tree
 
-from agent.core.vendor import BackendUnavailable, State
+from agent.vendor_api.agent import BackendUnavailable, State
 from agent.vendors.enflame import sysfs
-from agent.vendors.enflame.abi import Code, VirtMode
-from agent.vendors.enflame.backend import EnflameBackend
+from agent.vendors.enflame.child.abi import Code, VirtMode
+from agent.vendors.enflame.child.backend import EnflameBackend
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 

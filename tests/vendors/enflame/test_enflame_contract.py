@@ -9,9 +9,9 @@ import pytest
 from efml_stub import HANDLES, INDICES, NEWER, EfmlStub
 from enflame_host import Host
 
-from agent.core.vendor import Vendor
 from agent.testing.conformance import check_vendor
-from agent.vendors.enflame.abi import Code, EventType
+from agent.vendor_api.agent import Vendor
+from agent.vendors.enflame.child.abi import Code, EventType
 from agent.vendors.enflame.plugin import register_backend
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]

@@ -10,11 +10,11 @@ import pytest
 from efml_stub import EfmlStub
 from enflame_host import OTHER, OURS, Host, asked, in_a_process, marks, plain, uuid
 
-from agent.vendors.common import ownfiles
-from agent.vendors.enflame import turn
-from agent.vendors.enflame.backend import EnflameBackend
-from agent.vendors.enflame.efsmi import EfsmiError
-from agent.vendors.enflame.journal import Begun, Journal, Page
+from agent.vendors.common import own_files
+from agent.vendors.enflame.child import slice_lock
+from agent.vendors.enflame.child.backend import EnflameBackend
+from agent.vendors.enflame.child.efsmi import EfsmiError
+from agent.vendors.enflame.child.slice_journal import Begun, Journal, Page
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 
@@ -54,13 +54,13 @@ def test_a_crash_while_a_slice_is_made_leaves_one_of_ours_or_none(
 
 def _await_the_tool(host: Host) -> None:
     """Wait until an efsmi that outlived its process is done."""
-    with open(host.directory / turn.FILE, "a") as lock:
+    with open(host.directory / slice_lock.FILE, "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _begun(host: Host, profile: str = "3g.20gb", boot: str | None = None) -> None:
     """What a process left that was killed together with its tool, before that took effect."""
-    begun = Begun(OURS, profile, (), ownfiles.boot_id() if boot is None else boot)
+    begun = Begun(OURS, profile, (), own_files.boot_id() if boot is None else boot)
     Journal(host.directory).write(Page(uuid(2), begun=begun))
 
 
@@ -102,7 +102,7 @@ def test_a_tool_that_is_killed_with_its_work_done_leaves_a_slice_that_is_found(
 def test_a_tool_that_hangs_is_ended_and_what_it_began_is_nothing(
     host: Host, backend: EnflameBackend, stub: EfmlStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.vendors.enflame.backend.MAKING", 5.0)
+    monkeypatch.setattr("agent.vendors.enflame.child.backend.MAKING", 5.0)
     stub.efsmi_hangs("create")
     with pytest.raises(EfsmiError, match="does not end within"):
         backend.prepare(asked(3), [uuid(2)])
@@ -178,7 +178,7 @@ def test_what_was_begun_before_a_reboot_is_nothing(host: Host, stub: EfmlStub) -
 
 def test_a_tool_that_outlives_its_process_is_waited_for(host: Host, stub: EfmlStub) -> None:
     _begun(host)
-    with turn.taken(host.directory):
+    with slice_lock.taken(host.directory):
         backend = host.opened()
         assert backend.partitions() == []
         with pytest.raises(EfsmiError, match="still being made"):
@@ -215,7 +215,7 @@ def test_a_journal_that_can_not_be_written_makes_nothing(
     def full(path: Path, said: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ownfiles, "write", full)
+    monkeypatch.setattr(own_files, "write", full)
 
     with pytest.raises(OSError, match="No space left"):
         backend.prepare(asked(), [uuid(2)])

@@ -15,8 +15,8 @@ from efml_stub import EfmlStub
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.vendors.enflame import efsmi
-from agent.vendors.enflame.efsmi import Card, Efsmi, EfsmiError, Instance, Listing, Profile, Row
+from agent.vendors.enflame.child import efsmi
+from agent.vendors.enflame.child.efsmi import Card, Efsmi, EfsmiError, Instance, Listing, Profile, Row
 
 pytest_plugins = ["efml_fixtures"]
 

@@ -10,12 +10,13 @@ import pytest
 from efml_stub import HANDLES, NEWER, EfmlStub
 from enflame_host import Host, by_uuid, uuid
 
-from agent.core.vendor import Fault, HealthEvent, Proof, State
-from agent.vendors.enflame import disturbances, sysfs, vitals
-from agent.vendors.enflame.abi import Code, EventType, HandleCode, PowerMode
-from agent.vendors.enflame.backend import EnflameBackend
+from agent.vendor_api.agent import Fault, HealthEvent, Proof, State
+from agent.vendors.enflame import sysfs
+from agent.vendors.enflame.child import disturbances, faults_over_time
+from agent.vendors.enflame.child.abi import Code, EventType, HandleCode, PowerMode
+from agent.vendors.enflame.child.backend import EnflameBackend
+from agent.vendors.enflame.child.faults_over_time import Vitals
 from agent.vendors.enflame.sysfs import Beat
-from agent.vendors.enflame.vitals import Vitals
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 
@@ -512,7 +513,7 @@ def test_firmware_that_stops_counting_while_it_is_awake_is_dead(host: Host, back
             host.tree.beat(slot)
 
     _seconds(host, backend, 3, lambda: beat(range(8)))
-    told = _seconds(host, backend, int(vitals.SILENCE), lambda: beat(range(1, 8)))
+    told = _seconds(host, backend, int(faults_over_time.SILENCE), lambda: beat(range(1, 8)))
 
     assert told == ["heartbeat"]
     assert _reason(backend, 0) == "heartbeat"
@@ -587,7 +588,7 @@ def test_a_hang_of_one_call_is_for_the_agent_to_end(host: Host, stub: EfmlStub) 
 def test_a_crash_in_the_library_is_the_processs_alone(host: Host, stub: EfmlStub) -> None:
     stub.segv("EfmlGetDevRmaDetails")
     done = stub.run(
-        "from agent.vendors.enflame.backend import EnflameBackend\n"
+        "from agent.vendors.enflame.child.backend import EnflameBackend\n"
         f"it = EnflameBackend({host.settings()!r})\nit.open()\nit.discover()\n"
     )
 
@@ -598,7 +599,7 @@ def test_the_processs_signals_are_what_they_were(host: Host, stub: EfmlStub) -> 
     stub.change_signal(15, "ignore")
     done = stub.run(
         "import signal\n"
-        "from agent.vendors.enflame.backend import EnflameBackend\n"
+        "from agent.vendors.enflame.child.backend import EnflameBackend\n"
         f"it = EnflameBackend({host.settings()!r})\nit.open()\nit.discover()\nit.close()\n"
         "import os\nos.kill(os.getpid(), signal.SIGTERM)\n"
     )

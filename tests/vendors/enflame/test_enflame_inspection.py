@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.core.vendor import Device, Format, Holder, Holding, Listing, NotShown, Picture
-from agent.vendors.enflame.facts import PROFILE, PROFILE_ID
+from agent.vendor_api.agent import Device, Format, Holder, Holding, Listing, NotShown, Picture
+from agent.vendors.enflame.agent.names import ENFLAME, Brand
+from agent.vendors.enflame.constants import PROFILE, PROFILE_ID
 from agent.vendors.enflame.inspection import formats
-from agent.vendors.enflame.names import ENFLAME, Brand
 
 RECORDED = Path(__file__).parent / "recorded_gcushare.json"
 NODE = "sse-lab-inspur-048"

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from efml_stub import INDICES, NEWER, SUFFIXES, EfmlStub
 
-from agent.core.vendor import BackendUnavailable
-from agent.vendors.enflame import abi, library, places
-from agent.vendors.enflame.abi import (
+from agent.vendor_api.agent import BackendUnavailable
+from agent.vendors.enflame import library_places
+from agent.vendors.enflame.child import abi, library
+from agent.vendors.enflame.child.abi import (
     Code,
     EventType,
     HandleCode,
@@ -26,9 +27,9 @@ from agent.vendors.enflame.abi import (
     ResetType,
     VirtMode,
 )
-from agent.vendors.enflame.errors import EfmlError
-from agent.vendors.enflame.library import MIB, Efml
-from agent.vendors.enflame.values import (
+from agent.vendors.enflame.child.library import MIB, Efml
+from agent.vendors.enflame.child.library_errors import EfmlError
+from agent.vendors.enflame.child.values import (
     Ecc,
     ErrorRecord,
     Event,
@@ -106,7 +107,7 @@ def started(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> tup
 
 def in_a_process(stub: EfmlStub, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Let another process run a script with `settings`, those of the stub, and `library`."""
-    head = f"from agent.vendors.enflame import library\nsettings = {stub.settings!r}\n"
+    head = f"from agent.vendors.enflame.child import library\nsettings = {stub.settings!r}\n"
     return stub.run(head + script, **environment)
 
 
@@ -119,7 +120,7 @@ def unavailable(settings: dict[str, str]) -> BackendUnavailable:
     return caught.value
 
 
-def put(stub: EfmlStub, folder: Path, name: str = places.SONAME) -> Path:
+def put(stub: EfmlStub, folder: Path, name: str = library_places.SONAME) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(stub.library, folder / name)
     return folder
@@ -128,23 +129,23 @@ def put(stub: EfmlStub, folder: Path, name: str = places.SONAME) -> Path:
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose loader and folders know no EFML, as is this one with the stub."""
-    monkeypatch.setattr(places, "SONAME", "libnowhere.so")
+    monkeypatch.setattr(library_places, "SONAME", "libnowhere.so")
 
 
 def test_a_file_is_loaded(stub: EfmlStub) -> None:
     assert library.start({"library": str(stub.library)}).count() == 8
 
 
-@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in places.FOLDERS)])
+@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in library_places.FOLDERS)])
 def test_a_directory_is_searched_as_itself_and_as_a_root(stub: EfmlStub, tmp_path: Path, folder: str) -> None:
     put(stub, tmp_path / "root" / folder)
 
     assert library.start({"library": str(tmp_path / "root")}).count() == 8
 
 
-@pytest.mark.parametrize("version", places.VERSIONS)
+@pytest.mark.parametrize("version", library_places.VERSIONS)
 def test_a_file_may_bear_a_version(stub: EfmlStub, tmp_path: Path, version: str) -> None:
-    put(stub, tmp_path / "root", places.SONAME + version)
+    put(stub, tmp_path / "root", library_places.SONAME + version)
 
     assert library.start({"library": str(tmp_path / "root")}).count() == 8
 
@@ -155,7 +156,11 @@ def test_of_the_packages_of_efsmi_the_newest_is_taken_first(stub: EfmlStub, tmp_
     put(stub, tmp_path / "host/usr/local/efsmi/efsmi-1.9.0/lib", "libefml.so.1.0.0")
 
     settings = {"containerDriverRoot": str(tmp_path / "host")}
-    found = [name for name in places.searched(settings) if "/efsmi-" in name and name.endswith("/libefml.so")]
+    found = [
+        name
+        for name in library_places.searched(settings)
+        if "/efsmi-" in name and name.endswith("/libefml.so")
+    ]
 
     assert [Path(name).parts[-3] for name in found] == ["efsmi-1.14.0", "efsmi-1.9.0", "efsmi-1.2.3.14"]
     assert library.start(settings).count() == 8
@@ -167,11 +172,13 @@ def test_the_loaders_own_path_comes_first(stub: EfmlStub, tmp_path: Path) -> Non
     done = in_a_process(stub, "print(library.start({}).count())", LD_LIBRARY_PATH=folder)
 
     assert (done.stdout, done.stderr) == ("8\n", "")
-    assert places.searched({})[: len(places.VERSIONS)] == [places.SONAME + it for it in places.VERSIONS]
+    assert library_places.searched({})[: len(library_places.VERSIONS)] == [
+        library_places.SONAME + it for it in library_places.VERSIONS
+    ]
 
 
 def test_all_names_are_looked_for_in_one_folder_before_the_next() -> None:
-    searched = places.searched({})[len(places.VERSIONS) :]
+    searched = library_places.searched({})[len(library_places.VERSIONS) :]
 
     assert searched[:2] == ["/usr/lib/libefml.so", "/usr/lib/libefml.so.1"]
     assert searched[6] == "/usr/lib64/libefml.so"
@@ -185,13 +192,13 @@ def test_another_name_is_looked_for_in_the_same_places(tmp_path: Path, monkeypat
 
     settings = {"library": "liberml.so", "containerDriverRoot": str(tmp_path / "host")}
 
-    assert places.searched(settings)[0] == "liberml.so"
+    assert library_places.searched(settings)[0] == "liberml.so"
     assert library.start(settings).count() == 8
 
 
 def test_a_file_that_can_not_be_loaded_is_passed_over(stub: EfmlStub, tmp_path: Path) -> None:
     put(stub, tmp_path / "lib")
-    (tmp_path / places.SONAME).write_text("no library")
+    (tmp_path / library_places.SONAME).write_text("no library")
 
     assert library.start({"library": str(tmp_path)}).count() == 8
 
@@ -224,7 +231,7 @@ def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path: Path, nowh
     (tmp_path / "usr/lib/libnowhere.so.1").symlink_to(tmp_path)  # leads somewhere
     settings = {"containerDriverRoot": str(tmp_path)}
 
-    assert places.dangling(settings) == [(str(link), target)]
+    assert library_places.dangling(settings) == [(str(link), target)]
     assert f"{link} leads to {target}, which is not here" in unavailable(settings).message
 
 

@@ -8,9 +8,9 @@ import pytest
 from efml_stub import NEWER, EfmlStub
 from enflame_host import Host, uuid
 
-from agent.core.vendor import Distance, Link
-from agent.vendors.enflame.abi import Code
-from agent.vendors.enflame.backend import EnflameBackend
+from agent.vendor_api.agent import Distance, Link
+from agent.vendors.enflame.child.abi import Code
+from agent.vendors.enflame.child.backend import EnflameBackend
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 

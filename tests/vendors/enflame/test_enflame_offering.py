@@ -9,22 +9,22 @@ import pytest
 
 from agent.config import parse
 from agent.core.errors import ConfigError
-from agent.core.vendor import Device, Fault, Offering, ResourceRule, Sharing, State
-from agent.fleet import check, complete
-from agent.vendors.enflame import facts
-from agent.vendors.enflame.offering import offering
-from agent.vendors.enflame.options import Options
+from agent.daemon.vendors_in_service import check, complete
+from agent.vendor_api.agent import Device, Fault, Offering, ResourceRule, Sharing, State
+from agent.vendors.enflame import constants
+from agent.vendors.enflame.agent.offering import offering
+from agent.vendors.enflame.agent.options import Options
 from agent.vendors.enflame.plugin import register_backend
 
 GIB = 1 << 30
 GCU, MEMORY, SHARED, DRS = (f"enflame.com/{it}" for it in ("gcu", "gcu-memory", "shared-gcu", "drs-gcu"))
 
 
-def card(index: int, memory: int = 16 * GIB, virtual: str = facts.DISABLED) -> Device:
+def card(index: int, memory: int = 16 * GIB, virtual: str = constants.DISABLED) -> Device:
     said = {
-        facts.ARCH: "scorpio",
-        facts.DRIVER_VERSION: "1.7.2.14",
-        facts.VIRTUAL: virtual,
+        constants.ARCH: "scorpio",
+        constants.DRIVER_VERSION: "1.7.2.14",
+        constants.VIRTUAL: virtual,
     }
     return Device(f"GCU-{index}", index, minor=index + 1, memory=memory, model="S60", attributes=said)
 
@@ -82,7 +82,7 @@ def test_a_resource_of_the_users_own_name_is_as_the_user_says() -> None:
 
 
 def test_slices_of_the_hardware_are_offered_of_cards_that_efsmi_lets_be_sliced() -> None:
-    cards = (card(0, virtual=facts.SRIOV), card(1), card(2, virtual=facts.DRS))
+    cards = (card(0, virtual=constants.SRIOV), card(1), card(2, virtual=constants.DRS))
 
     assert made(dialect="gcushare-v4", cards=cards).rules[-1].devices == ("GCU-1", "GCU-2")
     none = made(dialect="gcushare-v4", cards=cards[:1])
@@ -94,8 +94,8 @@ def test_slices_of_the_hardware_are_offered_of_cards_that_efsmi_lets_be_sliced()
 
 def test_cards_of_which_no_profile_of_slices_is_known_are_told_with_what_has_them_learned() -> None:
     known, unseen = card(0), card(1)
-    known = replace(known, attributes={**known.attributes, facts.PROFILES: "1g.6gb:0"})
-    unseen = replace(unseen, attributes={**unseen.attributes, facts.PRODUCT: "S90"})
+    known = replace(known, attributes={**known.attributes, constants.PROFILES: "1g.6gb:0"})
+    unseen = replace(unseen, attributes={**unseen.attributes, constants.PRODUCT: "S90"})
 
     its = made(dialect="gcushare-v4", cards=(known, card(2), unseen))
 
@@ -106,11 +106,11 @@ def test_cards_of_which_no_profile_of_slices_is_known_are_told_with_what_has_the
     assert "efsmi -i CARD --drs on" in named
     assert its.complaints == ()
     assert made(dialect="gcushare-v1", cards=(card(2),)).doubts == ()
-    assert made(dialect="gcushare-v4", cards=(card(2, virtual=facts.SRIOV),)).doubts == ()
+    assert made(dialect="gcushare-v4", cards=(card(2, virtual=constants.SRIOV),)).doubts == ()
 
 
 def test_cards_on_which_others_made_slices_are_told_with_what_removes_them() -> None:
-    sliced = replace(card(0), attributes={facts.FOREIGN_SLICES: "2"})
+    sliced = replace(card(0), attributes={constants.FOREIGN_SLICES: "2"})
 
     [told] = made(dialect="gcushare-v1", cards=(sliced, card(1))).doubts
 
@@ -119,7 +119,7 @@ def test_cards_on_which_others_made_slices_are_told_with_what_removes_them() -> 
 
 
 def test_that_the_library_is_not_here_is_complained_of() -> None:
-    blind = Device("GCU-0", 0, minor=0, fault=Fault(facts.NO_LIBRARY, state=State.UNKNOWN))
+    blind = Device("GCU-0", 0, minor=0, fault=Fault(constants.NO_LIBRARY, state=State.UNKNOWN))
 
     assert "libefml.so is not here" in made(cards=(blind,)).complaints[0]
 
@@ -192,7 +192,7 @@ def test_hardware_is_made_for_its_own_resource_and_where_the_dialect_has_it(
 ) -> None:
     vendor = register_backend({"dialect": dialect})
 
-    assert (vendor.prepares, vendor.by_cdi, vendor.settings[facts.DRS_WANTED]) == (sliced,) * 3
+    assert (vendor.prepares, vendor.by_cdi, vendor.settings[constants.DRS_WANTED]) == (sliced,) * 3
     assert [it for it in (GCU, MEMORY, SHARED, DRS) if vendor.makes(it)] == ([DRS] if sliced else [])
     assert [it.name for it in vendor.dialects] == ([] if dialect == "none" else [dialect])
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.config import parse
-from agent.fleet import check, wanted
-from agent.vendors.enflame.options import SETTINGS
+from agent.daemon.vendors_in_service import check, wanted
+from agent.vendors.enflame.agent.options import SETTINGS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/enflame.md").read_text()

@@ -12,12 +12,12 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from agent.cluster.pods import candidate
-from agent.core.claims import Candidate, Cards, Claim, Dialect, Given, PodContainer
 from agent.core.model import Allocation, AllocationState, Owner
-from agent.core.receipts import Receipts, receipts, wrong_key
+from agent.core.publishing.receipt_rules import Receipts, receipts, wrong_key
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given, PodContainer
+from agent.vendors.enflame.agent.names import ENFLAME, Brand
 from agent.vendors.enflame.dialects import DIALECTS, hami, v1, v4
 from agent.vendors.enflame.dialects.records import RECORDS, Record, read, read_old, write
-from agent.vendors.enflame.names import ENFLAME, Brand
 
 CARDS: Cards = {f"GCU-{minor}": minor for minor in range(8)}
 MEMORY, SHARED, DRS = ENFLAME.memory, ENFLAME.shared, ENFLAME.drs

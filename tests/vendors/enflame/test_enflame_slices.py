@@ -9,11 +9,11 @@ import pytest
 from efml_stub import FORMATS, EfmlStub
 from enflame_host import OTHER, OURS, THIRD, Host, asked, marks, uuid
 
-from agent.core.vendor import NoRoom, Partition, RequestRefused
-from agent.vendors.enflame import profiles
-from agent.vendors.enflame.abi import VirtMode
-from agent.vendors.enflame.backend import EnflameBackend
-from agent.vendors.enflame.efsmi import EfsmiError
+from agent.vendor_api.agent import NoRoom, Partition, RequestRefused
+from agent.vendors.enflame.child import slice_profiles
+from agent.vendors.enflame.child.abi import VirtMode
+from agent.vendors.enflame.child.backend import EnflameBackend
+from agent.vendors.enflame.child.efsmi import EfsmiError
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 
@@ -110,7 +110,7 @@ def test_slices_are_their_cards_also_when_library_and_tool_count_anew(
 def test_a_product_whose_published_profiles_are_not_its_own_has_its_own(
     backend: EnflameBackend, stub: EfmlStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(profiles.PUBLISHED, "S60", {"1g.9gb": 7})
+    monkeypatch.setitem(slice_profiles.PUBLISHED, "S60", {"1g.9gb": 7})
 
     backend.prepare(asked(profile="3g.20gb"), [uuid(2)])
 
@@ -613,7 +613,7 @@ def test_a_slice_that_a_reboot_took_stands_in_no_spec(
     "text", ["", "[", "7", '{"S60": 7}', '{"S60": {"x": 1}}', '{"S60": {"1g.6gb": "0"}}']
 )
 def test_profiles_on_disk_that_make_no_sense_are_learned_anew(host: Host, text: str) -> None:
-    (host.directory / profiles.FILE).write_text(text)
+    (host.directory / slice_profiles.FILE).write_text(text)
 
     assert _attributes(host.opened(), 0)["profiles"] == "1g.6gb:0,3g.20gb:1,6g.40gb:2"
 
@@ -621,7 +621,10 @@ def test_profiles_on_disk_that_make_no_sense_are_learned_anew(host: Host, text: 
 def test_without_a_claim_it_is_the_smallest_profile_of_as_many_sixths() -> None:
     there = {"1g.12gb": 4, "1g.6gb": 0, "3g.20gb": 1}
 
-    assert profiles.chosen(profiles.wanted(asked(1)), there, "GCU-0") == ("1g.6gb", 0)
-    assert profiles.chosen(profiles.wanted(asked(1, profile="1g.12gb")), there, "GCU-0") == ("1g.12gb", 4)
+    assert slice_profiles.chosen(slice_profiles.wanted(asked(1)), there, "GCU-0") == ("1g.6gb", 0)
+    assert slice_profiles.chosen(slice_profiles.wanted(asked(1, profile="1g.12gb")), there, "GCU-0") == (
+        "1g.12gb",
+        4,
+    )
     with pytest.raises(RequestRefused, match=r"can have no such slice, it can have 1g\.12gb, 1g\.6gb, 3g"):
-        profiles.chosen(profiles.wanted(asked(2)), there, "GCU-0")
+        slice_profiles.chosen(slice_profiles.wanted(asked(2)), there, "GCU-0")

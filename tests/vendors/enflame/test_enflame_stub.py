@@ -13,12 +13,12 @@ import pytest
 from efml_stub import FORMATS, HANDLES, INDICES, NEWER, SUFFIXES, EfmlStub
 from enflame_tree import MAJOR, Tree
 
-from agent.vendors.enflame import abi, library
-from agent.vendors.enflame.abi import Code, EventType, HandleCode
-from agent.vendors.enflame.efsmi import Efsmi, EfsmiError
-from agent.vendors.enflame.errors import EfmlError
-from agent.vendors.enflame.library import Efml
-from agent.vendors.enflame.values import Standing
+from agent.vendors.enflame.child import abi, library
+from agent.vendors.enflame.child.abi import Code, EventType, HandleCode
+from agent.vendors.enflame.child.efsmi import Efsmi, EfsmiError
+from agent.vendors.enflame.child.library import Efml
+from agent.vendors.enflame.child.library_errors import EfmlError
+from agent.vendors.enflame.child.values import Standing
 
 pytest_plugins = ["efml_fixtures"]
 
@@ -76,7 +76,8 @@ def answer(call: Callable[[], Any]) -> EfmlError:
 def in_a_process(stub: EfmlStub, calls: str) -> subprocess.CompletedProcess[str]:
     """Let another process make calls on `it`, the library, and `tool`."""
     return stub.run(
-        "from agent.vendors.enflame import library\nfrom agent.vendors.enflame.efsmi import Efsmi\n"
+        "from agent.vendors.enflame.child import library\n"
+        "from agent.vendors.enflame.child.efsmi import Efsmi\n"
         f"it, tool = library.start({stub.settings!r}), Efsmi({str(stub.efsmi)!r})\n{calls}\n"
     )
 

@@ -9,7 +9,7 @@ import pytest
 from metax_host import Host
 from mxsml_stub import MxsmlStub
 
-from agent.vendors.metax.backend import MetaxBackend
+from agent.vendors.metax.child.backend import MetaxBackend
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from typing import Any
 
 from mxsml_stub import MINORS, MxsmlStub
 
-from agent.core.vendor import Device, Partition, Request
-from agent.vendors.metax.backend import MetaxBackend
-from agent.vendors.metax.names import SGPU
+from agent.vendor_api.agent import Device, Partition, Request
+from agent.vendors.metax.child.backend import MetaxBackend
+from agent.vendors.metax.resource_names import SGPU
 
 MIB = 1 << 20
 #: Allocations as the agent calls them.
@@ -25,8 +25,8 @@ PLACES = ("bus/pci/devices", "module/metax/drivers/pci:METAX")
 _RUN = """
 import json, sys
 from pathlib import Path
-from agent.core.vendor import Request
-from agent.vendors.metax.backend import MetaxBackend
+from agent.vendor_api.agent import Request
+from agent.vendors.metax.child.backend import MetaxBackend
 settings, directory, call, arguments = json.loads(sys.argv[1])
 backend = MetaxBackend(settings)
 backend.directory = Path(directory)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from mxsml_stub import MxsmlStub
 
-from agent.vendors.metax import library
-from agent.vendors.metax.library import Mxsml
+from agent.vendors.metax.child import library
+from agent.vendors.metax.child.library import Mxsml
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import get_args
 from metax_host import Host
 from mxsml_stub import MxsmlStub
 
-from agent.vendors.metax.facts import SGPU
-from agent.vendors.metax.options import Mode
+from agent.vendors.metax.agent.options import Mode
+from agent.vendors.metax.constants import SGPU
 
 CONFIG = """\
 version: v1

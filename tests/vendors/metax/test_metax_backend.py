@@ -7,8 +7,8 @@ from typing import Any
 
 from mxsml_stub import MxsmlStub
 
-from agent.vendors.metax.abi import Code
-from agent.vendors.metax.backend import MetaxBackend
+from agent.vendors.metax.child.abi import Code
+from agent.vendors.metax.child.backend import MetaxBackend
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 

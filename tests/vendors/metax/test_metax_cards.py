@@ -9,9 +9,9 @@ import pytest
 from metax_host import Host, by_uuid
 from mxsml_stub import MxsmlStub
 
-from agent.core.vendor import BackendUnavailable, State
-from agent.vendors.metax.abi import Code
-from agent.vendors.metax.backend import MetaxBackend
+from agent.vendor_api.agent import BackendUnavailable, State
+from agent.vendors.metax.child.abi import Code
+from agent.vendors.metax.child.backend import MetaxBackend
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 

@@ -10,7 +10,7 @@ from metax_host import Host
 from mxsml_stub import EVENTS, SGPU, MxsmlStub
 
 from agent.testing.conformance import check_vendor
-from agent.vendors.metax.abi import Code
+from agent.vendors.metax.child.abi import Code
 from agent.vendors.metax.plugin import register_backend
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]

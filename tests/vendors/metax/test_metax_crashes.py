@@ -11,12 +11,12 @@ import pytest
 from metax_host import CARD, OTHER, OURS, Host, asked, claim, in_a_process, marks
 from mxsml_stub import MxsmlStub
 
-from agent.core.vendor import RequestRefused
-from agent.vendors.common import ownfiles
-from agent.vendors.metax.abi import Code
-from agent.vendors.metax.backend import MetaxBackend
-from agent.vendors.metax.faults import UNASKED
-from agent.vendors.metax.library import MxsmlError
+from agent.vendor_api.agent import RequestRefused
+from agent.vendors.common import own_files
+from agent.vendors.metax.child.abi import Code
+from agent.vendors.metax.child.backend import MetaxBackend
+from agent.vendors.metax.child.faults import UNASKED
+from agent.vendors.metax.child.library import MxsmlError
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
@@ -167,7 +167,7 @@ def test_what_was_begun_before_a_reboot_is_forgotten(
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
     (tmp_path / "boot").write_text("another-boot\n")
-    monkeypatch.setattr(ownfiles, "BOOT_ID", tmp_path / "boot")
+    monkeypatch.setattr(own_files, "BOOT_ID", tmp_path / "boot")
 
     assert marks(_next(host).partitions()) == [None]
     assert host.journal == []
@@ -239,7 +239,7 @@ def test_a_journal_that_can_not_be_crossed_out_stops_nothing(
 ) -> None:
     stub.kill_after("CreateSgpu")
     in_a_process(host, "prepare", REQUEST, [stub.uuid(0)])
-    monkeypatch.setattr(ownfiles, "remove", _broken_disk)
+    monkeypatch.setattr(own_files, "remove", _broken_disk)
     backend = _next(host)
     arguments = {"prepare": (asked(claim()), [stub.uuid(0)]), "release": (OURS,)}
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 import recorded
 
-from agent.core.claims import Candidate, Claim, PodContainer
-from agent.core.koordinator.allocated import ALLOCATED
-from agent.core.koordinator.dialect import AVERAGE
-from agent.core.koordinator.hami import METAX_ALLOCATED
-from agent.core.vendor import Request, RequestRefused
+from agent.scheduler_api import Candidate, Claim, PodContainer
+from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.schedulers.koordinator.dialect import AVERAGE
+from agent.vendor_api.agent import Request, RequestRefused
 from agent.vendors.metax.dialect import APP_CLASS, DIALECT
-from agent.vendors.metax.qos import ANNOTATION
-from agent.vendors.metax.share import slices
+from agent.vendors.metax.qos_policy import ANNOTATION
+from agent.vendors.metax.slice_request import slices
 
 SGPU = "metax-tech.com/sgpu"
 CARDS = recorded.devices("metax1")

@@ -9,9 +9,9 @@ import pytest
 from metax_host import OURS, Host, asked, by_uuid, claim
 from mxsml_stub import EVENTS, MxsmlStub
 
-from agent.core.vendor import Device, Fault, HealthEvent, Proof, State
-from agent.vendors.metax.abi import Code, PciEventType
-from agent.vendors.metax.backend import MetaxBackend
+from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof, State
+from agent.vendors.metax.child.abi import Code, PciEventType
+from agent.vendors.metax.child.backend import MetaxBackend
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 

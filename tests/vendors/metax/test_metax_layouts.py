@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.core.vendor import Device
 from agent.isolation import answers
-from agent.vendors.metax.layouts import Found, Layout, attributes
-from agent.vendors.metax.values import Quota, Sgpu
+from agent.vendor_api.agent import Device
+from agent.vendors.metax.child.layouts import Found, Layout, attributes
+from agent.vendors.metax.child.values import Quota, Sgpu
 
 
 def found(number: int, memory: int, compute: int, allocation: str | None) -> Found:

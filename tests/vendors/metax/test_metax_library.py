@@ -15,13 +15,13 @@ import pytest
 from mxsml_stub import EVENTS, REINIT, SGPU, MxsmlStub
 from signs import seen
 
-from agent.core.vendor import BackendUnavailable
 from agent.isolation.presence import absence
-from agent.vendors.metax import abi, library, places, sysfs
-from agent.vendors.metax.abi import Code, PciEventType, SchedClass, TopologyLevel, VirtMode
-from agent.vendors.metax.library import Mxsml, MxsmlError
-from agent.vendors.metax.plugin import register_backend
-from agent.vendors.metax.values import (
+from agent.vendor_api.agent import BackendUnavailable
+from agent.vendors.metax import library_places, sysfs
+from agent.vendors.metax.child import abi, library
+from agent.vendors.metax.child.abi import Code, PciEventType, SchedClass, TopologyLevel, VirtMode
+from agent.vendors.metax.child.library import Mxsml, MxsmlError
+from agent.vendors.metax.child.values import (
     EccErrors,
     Identity,
     Memory,
@@ -31,6 +31,7 @@ from agent.vendors.metax.values import (
     Sgpu,
     Unavailable,
 )
+from agent.vendors.metax.plugin import register_backend
 
 pytest_plugins = ["mxsml_fixtures"]
 
@@ -83,21 +84,21 @@ def put(stub: MxsmlStub, folder: Path) -> Path:
     """Put the stub into a folder, as packages do: the file has a version, the name is a link."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(stub.library, folder / "libmxsml.so.2.3.1")
-    (folder / places.SONAME).symlink_to("libmxsml.so.2.3.1")
+    (folder / library_places.SONAME).symlink_to("libmxsml.so.2.3.1")
     return folder
 
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose loader and folders know no MXSML, as is this one with the stub."""
-    monkeypatch.setattr(places, "SONAME", "libnowhere.so")
+    monkeypatch.setattr(library_places, "SONAME", "libnowhere.so")
 
 
 def test_a_file_is_loaded(stub: MxsmlStub) -> None:
     assert library.start({"library": str(stub.library)}).device_count() == 8
 
 
-@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in places.FOLDERS)])
+@pytest.mark.parametrize("folder", [".", "lib", *(it.lstrip("/") for it in library_places.FOLDERS)])
 def test_a_directory_is_searched_as_itself_and_as_a_root(
     stub: MxsmlStub, tmp_path: Path, folder: str
 ) -> None:
@@ -108,23 +109,23 @@ def test_a_directory_is_searched_as_itself_and_as_a_root(
 
 def test_the_loaders_own_path_comes_first(stub: MxsmlStub, tmp_path: Path) -> None:
     script = (
-        "from agent.vendors.metax import library, places\n"
-        "places.FOLDERS = (); print(library.start({}).device_count())"
+        "from agent.vendors.metax.child import library; from agent.vendors.metax import library_places\n"
+        "library_places.FOLDERS = (); print(library.start({}).device_count())"
     )
 
     done = stub.run(script, LD_LIBRARY_PATH=str(put(stub, tmp_path / "lib")))
 
     assert (done.stdout, done.stderr) == ("8\n", "")
-    assert places.searched({})[0] == places.SONAME
+    assert library_places.searched({})[0] == library_places.SONAME
 
 
 def test_the_drivers_folders_follow_in_the_vendors_order_then_below_the_hosts_root() -> None:
     own = [f"{folder}/libmxsml.so" for folder in ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")]
 
-    searched = places.searched({})
+    searched = library_places.searched({})
 
     assert searched[1:] == [*own, *(f"/driver-root{name}" for name in own)]
-    assert places.searched({"containerDriverRoot": "/"})[1:] == own
+    assert library_places.searched({"containerDriverRoot": "/"})[1:] == own
 
 
 def test_the_hosts_root_is_searched_where_the_settings_say(stub: MxsmlStub, tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_the_hosts_root_is_searched_where_the_settings_say(stub: MxsmlStub, tmp_
 
 def test_a_file_that_can_not_be_loaded_is_passed_over(stub: MxsmlStub, tmp_path: Path) -> None:
     put(stub, tmp_path / "lib")
-    (tmp_path / places.SONAME).write_text("no library")
+    (tmp_path / library_places.SONAME).write_text("no library")
 
     assert library.start({"library": str(tmp_path)}).device_count() == 8
 
@@ -166,7 +167,9 @@ def test_a_file_that_is_there_and_no_library_is_told_from_none(
     half = tmp_path / "half/libmxsml.so"
     half.parent.mkdir()
     half.write_bytes(Path(stub.library).read_bytes()[:100])
-    monkeypatch.setattr(places, "searched", lambda _: [str(half), *(str(tmp_path / it) for it in beside)])
+    monkeypatch.setattr(
+        library_places, "searched", lambda _: [str(half), *(str(tmp_path / it) for it in beside)]
+    )
 
     said = unavailable({})
 
@@ -178,13 +181,13 @@ def test_a_file_that_is_there_and_no_library_is_told_from_none(
 def test_a_library_of_the_loader_s_own_path_that_needs_another_one_is_there(stub: MxsmlStub) -> None:
     needs_another = OSError("libdrm.so.2: cannot open shared object file: No such file or directory")
 
-    assert not library._is_missing(places.SONAME, needs_another)
+    assert not library._is_missing(library_places.SONAME, needs_another)
 
 
 def test_a_library_that_the_config_names_is_searched_alone(tmp_path: Path) -> None:
     (tmp_path / "lib.so").symlink_to("nowhere")
 
-    assert places.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
+    assert library_places.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
 
 
 # Signs: a process is started wherever it would load the library
@@ -194,7 +197,7 @@ WAYS = {
     "a file": ("libany.so", {"library": "{}/libany.so"}, ""),
     **{
         f"a directory, {folder}": (f"{folder}/libmxsml.so", {"library": "{}"}, "")
-        for folder in (".", "lib", *(it.lstrip("/") for it in places.FOLDERS))
+        for folder in (".", "lib", *(it.lstrip("/") for it in library_places.FOLDERS))
     },
     "the host's root": ("opt/maca/lib/libmxsml.so", {"containerDriverRoot": "{}"}, ""),
     "the loader's path": ("lib/libmxsml.so", {}, "{}/lib"),

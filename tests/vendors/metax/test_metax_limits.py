@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.core.claims import Candidate, PodContainer
-from agent.core.vendor import Request, RequestRefused
+from agent.scheduler_api import Candidate, PodContainer
+from agent.vendor_api.agent import Request, RequestRefused
 from agent.vendors.metax.dialect import APP_CLASS, LIMITS
 from agent.vendors.metax.plugin import register_backend
-from agent.vendors.metax.qos import ANNOTATION
-from agent.vendors.metax.share import slices
+from agent.vendors.metax.qos_policy import ANNOTATION
+from agent.vendors.metax.slice_request import slices
 
 SGPU = "metax-tech.com/sgpu"
 CORE, MEMORY, RATIO, SHARED = (

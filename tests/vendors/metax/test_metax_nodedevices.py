@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent.core.vendor import Device, Fault, Grant, Request, ResourceRule
-from agent.vendors.metax import facts
+from agent.vendor_api.agent import Device, Fault, Grant, Request, ResourceRule
+from agent.vendors.metax import constants
+from agent.vendors.metax.agent.options import Options
 from agent.vendors.metax.nodedevices import ANNOTATION, node_annotations
-from agent.vendors.metax.options import Options
 
 SGPU = "metax-tech.com/sgpu"
 GIB = 1 << 30
@@ -178,7 +178,7 @@ def test_a_request_that_is_being_refused_takes_nothing(parameters: dict[str, str
 
 def test_virtual_functions_and_split_cards_are_not_told() -> None:
     split = card(0, virtual_functions="2")
-    part = Device("VF-0", 2, parent="GPU-0", attributes={facts.VIRTUALISATION: facts.VF})
+    part = Device("VF-0", 2, parent="GPU-0", attributes={constants.VIRTUALISATION: constants.VF})
     assert [it["uuid"] for it in told([split, part, card(1)])] == ["GPU-1"]
     assert node_annotations(OPTIONS, (), [split, part], ()) == {}
 

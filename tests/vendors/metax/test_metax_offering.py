@@ -9,7 +9,8 @@ import pytest
 
 from agent.config import parse
 from agent.core.errors import ConfigError
-from agent.core.vendor import (
+from agent.daemon.vendors_in_service import check, complete
+from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
     DeviceNode,
@@ -21,12 +22,11 @@ from agent.core.vendor import (
     Sharing,
     State,
 )
-from agent.fleet import check, complete
-from agent.vendors.metax import facts
-from agent.vendors.metax.edits import container_edits
-from agent.vendors.metax.labels import labels
-from agent.vendors.metax.offering import judge, offering
-from agent.vendors.metax.options import MODES, Options
+from agent.vendors.metax import constants
+from agent.vendors.metax.agent.container_edits import container_edits
+from agent.vendors.metax.agent.labels import labels
+from agent.vendors.metax.agent.offering import judge, offering
+from agent.vendors.metax.agent.options import MODES, Options
 from agent.vendors.metax.plugin import register_backend
 
 GPU, SGPU = "metax-tech.com/gpu", "metax-tech.com/sgpu"
@@ -34,7 +34,7 @@ GIB = 1 << 30
 
 
 def card(index: int, **attributes: str) -> Device:
-    told = {"sgpu_capable": facts.YES, **attributes}
+    told = {"sgpu_capable": constants.YES, **attributes}
     said = {key.replace("_", "-"): it for key, it in told.items() if it}
     return Device(
         f"GPU-{index}",
@@ -42,13 +42,13 @@ def card(index: int, **attributes: str) -> Device:
         memory=64 * GIB,
         model="MXC500",
         paths=(f"/dev/dri/card{index}", f"/dev/dri/renderD{128 + index}"),
-        attributes={facts.CONTROL_NODES: "/dev/mxcd", facts.DRIVER_VERSION: "3.6.11", **said},
+        attributes={constants.CONTROL_NODES: "/dev/mxcd", constants.DRIVER_VERSION: "3.6.11", **said},
     )
 
 
 def virtual(index: int, parent: str | None = "GPU-0") -> Device:
     return Device(
-        f"VF-{index}", index, parent=parent, slice=index, attributes={facts.VIRTUALISATION: facts.VF}
+        f"VF-{index}", index, parent=parent, slice=index, attributes={constants.VIRTUALISATION: constants.VF}
     )
 
 
@@ -75,7 +75,7 @@ def test_each_mode_has_its_resource(settings: Mapping[str, object], expected: Re
 
 
 def test_cards_whose_library_is_missing_are_offered_with_a_complaint() -> None:
-    blind = replace(card(0), fault=Fault(facts.NO_LIBRARY, state=State.UNKNOWN))
+    blind = replace(card(0), fault=Fault(constants.NO_LIBRARY, state=State.UNKNOWN))
     made = offering(Options.read({}), [], [blind])
 
     assert [it.devices for it in made.rules] == [("GPU-0",)]
@@ -287,7 +287,7 @@ def test_the_labels_are_those_that_the_cards_tell() -> None:
 
 
 def test_what_cards_do_not_tell_or_tell_otherwise_is_no_label() -> None:
-    strange = Device("GPU-2", 2, model="MXN100", attributes={facts.DRIVER_VERSION: "of today"})
+    strange = Device("GPU-2", 2, model="MXN100", attributes={constants.DRIVER_VERSION: "of today"})
     assert labels((), (strange,)) == {
         "metax-tech.com/gpu.product": "MXN100",
         "metax-tech.com/gpu.family": "MXN",

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from agent.config import metax_modes
-from agent.core.vendor import SettingsError
-from agent.vendors.metax import facts
-from agent.vendors.metax.options import DEFAULTS, MODES, SETTINGS, Options
+from agent.vendor_api.agent import SettingsError
+from agent.vendors.metax import constants
+from agent.vendors.metax.agent.options import DEFAULTS, MODES, SETTINGS, Options
 from agent.vendors.metax.plugin import register_backend
 
 
@@ -69,7 +69,7 @@ def test_the_process_hears_every_setting_of_its_own_and_no_other() -> None:
 
 
 def test_the_modes_are_the_same_wherever_they_are_named() -> None:
-    its = (facts.NATIVE, facts.SHARED, facts.SGPU, facts.VGPU)
+    its = (constants.NATIVE, constants.SHARED, constants.SGPU, constants.VGPU)
     assert its == MODES == metax_modes.MODES
 
 

@@ -8,7 +8,7 @@ import pytest
 from played import main, play
 
 from agent.config import load
-from agent.vendors.metax.facts import SHARED
+from agent.vendors.metax.constants import SHARED
 
 
 def test_what_is_played_has_a_good_config_and_says_how_to_run_it(tmp_path: Path) -> None:

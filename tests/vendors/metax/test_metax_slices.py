@@ -12,14 +12,14 @@ import pytest
 from metax_host import CARD, MIB, OTHER, OURS, THIRD, Host, asked, claim, in_a_process, marks
 from mxsml_stub import MxsmlStub
 
-from agent.core.vendor import BackendUnavailable, NoRoom, RequestRefused
-from agent.vendors.common import ownfiles
-from agent.vendors.metax.abi import Code, SchedClass
-from agent.vendors.metax.backend import MetaxBackend
-from agent.vendors.metax.library import MxsmlError
-from agent.vendors.metax.qos import SCHED_CLASSES, Qos
-from agent.vendors.metax.seen import FILE
-from agent.vendors.metax.slices import UnknownCard
+from agent.vendor_api.agent import BackendUnavailable, NoRoom, RequestRefused
+from agent.vendors.common import own_files
+from agent.vendors.metax.child.abi import Code, SchedClass
+from agent.vendors.metax.child.backend import MetaxBackend
+from agent.vendors.metax.child.earlier_layouts import FILE
+from agent.vendors.metax.child.library import MxsmlError
+from agent.vendors.metax.child.slices import UnknownCard
+from agent.vendors.metax.qos_policy import SCHED_CLASSES, Qos
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
@@ -601,7 +601,7 @@ def test_what_makes_no_sense_of_slices_before_is_as_if_it_were_not_there(
     host: Host, sgpu: MetaxBackend, stub: MxsmlStub, text: str
 ) -> None:
     sgpu.prepare(asked(claim()), [stub.uuid(1)])
-    (host.directory / FILE).write_text(text.replace("%s", ownfiles.boot_id(), 1).replace("%s", stub.uuid(0)))
+    (host.directory / FILE).write_text(text.replace("%s", own_files.boot_id(), 1).replace("%s", stub.uuid(0)))
     stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
 
     host.reopened(sgpu).release(OURS)
@@ -615,7 +615,7 @@ def test_what_lay_on_a_card_before_the_machine_was_started_anew_lies_there_no_mo
     sgpu.prepare(asked(claim()), [stub.uuid(0)])
     sgpu.partitions()
     stub.reboot()
-    monkeypatch.setattr(ownfiles, "BOOT_ID", tmp_path / "boot")
+    monkeypatch.setattr(own_files, "BOOT_ID", tmp_path / "boot")
     stub.fail("GetSgpuToggle", Code.SYSFS_ERROR, slot=0)
 
     host.reopened(sgpu).release(OURS)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from mxsml_stub import EVENTS, MAX_SLICES, REINIT, SGPU, MxsmlStub
 
-from agent.vendors.metax import abi
-from agent.vendors.metax.abi import Code, SchedClass
-from agent.vendors.metax.library import Mxsml, MxsmlError
-from agent.vendors.metax.values import Event
+from agent.vendors.metax.child import abi
+from agent.vendors.metax.child.abi import Code, SchedClass
+from agent.vendors.metax.child.library import Mxsml, MxsmlError
+from agent.vendors.metax.child.values import Event
 
 pytest_plugins = ["mxsml_fixtures"]
 
@@ -51,7 +51,7 @@ def answer(call: Callable[[], Any]) -> MxsmlError:
 
 def in_a_process(stub: MxsmlStub, calls: str) -> subprocess.CompletedProcess[str]:
     """Let another process make calls on `it`, the library."""
-    start = f"from agent.vendors.metax import library\nit = library.start({stub.settings!r})"
+    start = f"from agent.vendors.metax.child import library\nit = library.start({stub.settings!r})"
     return stub.run(f"import sys\n{start}\n{calls}")
 
 

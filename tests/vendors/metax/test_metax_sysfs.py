@@ -10,7 +10,8 @@ import pytest
 from metax_host import Host
 from mxsml_stub import MxsmlStub
 
-from agent.vendors.metax import nodes, sysfs
+from agent.vendors.metax import sysfs
+from agent.vendors.metax.child import device_nodes
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
@@ -86,7 +87,7 @@ def test_a_sysfs_mounted_read_only_is_noticed_before_a_slice_is_asked_for(
 
 # Nodes
 
-NUMBERS = nodes.Numbers(minor=160, sgpu=3, card=1, render=128)
+NUMBERS = device_nodes.Numbers(minor=160, sgpu=3, card=1, render=128)
 
 
 @pytest.mark.parametrize(
@@ -102,20 +103,20 @@ NUMBERS = nodes.Numbers(minor=160, sgpu=3, card=1, render=128)
 def test_a_pattern_names_numbers_of_the_slice_and_nothing_else(
     patterns: list[str] | None, expected: list[str]
 ) -> None:
-    assert nodes.of_slice({"sliceNodes": patterns}, NUMBERS) == expected
+    assert device_nodes.of_slice({"sliceNodes": patterns}, NUMBERS) == expected
 
 
 def test_a_slice_whose_card_has_no_drm_nodes_says_so(host: Host) -> None:
     settings = host.settings(sliceNodes=["/dev/dri/card{card}"])
 
-    assert "no DRM nodes in sysfs" in nodes.lacking(settings, "GPU-1", nodes.Numbers(160, 3))
+    assert "no DRM nodes in sysfs" in device_nodes.lacking(settings, "GPU-1", device_nodes.Numbers(160, 3))
 
 
 def test_a_file_is_no_device_node(host: Host) -> None:
     (host.root / "dev/mxcd").unlink()
     (host.root / "dev/mxcd").write_text("")
 
-    assert nodes.control(host.settings()) == []
+    assert device_nodes.control(host.settings()) == []
 
 
 def test_only_control_nodes_that_exist_are_named(host: Host) -> None:
@@ -123,9 +124,9 @@ def test_only_control_nodes_that_exist_are_named(host: Host) -> None:
 
     wanted = ["/dev/mxcd", "/dev/mxnd", "/dev/mxgd"]
 
-    assert nodes.control(host.settings(controlNodes=wanted)) == ["/dev/mxcd", "/dev/mxgd"]
+    assert device_nodes.control(host.settings(controlNodes=wanted)) == ["/dev/mxcd", "/dev/mxgd"]
 
 
 def test_without_a_mount_the_hosts_nodes_are_our_own(stub: MxsmlStub) -> None:
-    assert nodes.exists({"containerDriverRoot": "/nowhere"}, "/dev/null")
-    assert not nodes.exists({"containerDriverRoot": "/nowhere"}, "/dev/mxcd")
+    assert device_nodes.exists({"containerDriverRoot": "/nowhere"}, "/dev/null")
+    assert not device_nodes.exists({"containerDriverRoot": "/nowhere"}, "/dev/mxcd")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nvml_stub import NvmlStub
 
-from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendors.nvidia.child.backend import NvmlBackend
 
 
 @pytest.fixture

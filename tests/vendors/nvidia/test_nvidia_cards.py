@@ -9,9 +9,9 @@ import pynvml
 import pytest
 from nvml_stub import NvmlStub
 
-from agent.core.vendor import BackendUnavailable, Device, HealthEvent, Proof
-from agent.vendors.nvidia.backend import NvmlBackend
-from agent.vendors.nvidia.cards import bdf
+from agent.vendor_api.agent import BackendUnavailable, Device, HealthEvent, Proof
+from agent.vendors.nvidia.child.backend import NvmlBackend
+from agent.vendors.nvidia.child.cards import bdf
 
 pytest_plugins = ["nvml_fixtures"]
 

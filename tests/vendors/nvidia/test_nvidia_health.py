@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, RECOVERY_ACTION, UNAVAILABLE, XID, Mig, NvmlStub
 
-from agent.core.vendor import BackendUnavailable, HealthEvent, Proof, State
-from agent.vendors.nvidia.backend import NvmlBackend
-from agent.vendors.nvidia.watch import WatchFailed
+from agent.vendor_api.agent import BackendUnavailable, HealthEvent, Proof, State
+from agent.vendors.nvidia.child.backend import NvmlBackend
+from agent.vendors.nvidia.child.driver_events import WatchFailed
 from agent.vendors.nvidia.xid import IGNORED
 
 pytest_plugins = ["nvml_fixtures"]

@@ -12,8 +12,8 @@ from driver_tree import lay_nodes
 from nvidia_node import given
 from nvml_stub import NvmlStub
 
-from agent.core.vendor import Device
-from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendor_api.agent import Device
+from agent.vendors.nvidia.child.backend import NvmlBackend
 from agent.vendors.nvidia.plugin import register_backend
 
 pytest_plugins = ["nvml_fixtures"]

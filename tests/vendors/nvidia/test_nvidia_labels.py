@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from nvml_stub import NvmlStub
 
 from agent.config import Config, parse
-from agent.core.labels import Stamp
-from agent.core.names import wrong_label
-from agent.core.vendor import Device, Fault, ResourceRule, Sharing
-from agent.labels import ask
-from agent.plugins import Plugin
-from agent.telling.labelling import machine
-from agent.vendors.nvidia.labels import family, labels
-from agent.vendors.nvidia.options import Options
+from agent.core.kubernetes_names import wrong_label
+from agent.core.publishing.label_rules import Stamp
+from agent.daemon.labels_once import ask
+from agent.daemon.publishing.wanted_labels import machine
+from agent.daemon.vendor_plugins import Plugin
+from agent.vendor_api.agent import Device, Fault, ResourceRule, Sharing
+from agent.vendors.nvidia.agent.labels import family, labels
+from agent.vendors.nvidia.agent.options import Options
 from agent.vendors.nvidia.plugin import register_backend
 
 pytest_plugins = ["nvml_fixtures"]

@@ -17,9 +17,10 @@ import pytest
 from nvml_stub import NvmlStub
 from signs import seen
 
-from agent.core.vendor import BackendUnavailable
-from agent.vendors.nvidia import library, places
-from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendor_api.agent import BackendUnavailable
+from agent.vendors.nvidia import library_places
+from agent.vendors.nvidia.child import library
+from agent.vendors.nvidia.child.backend import NvmlBackend
 from agent.vendors.nvidia.plugin import register_backend
 
 pytest_plugins = ["nvml_fixtures"]
@@ -27,11 +28,12 @@ pytest_plugins = ["nvml_fixtures"]
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import json, sys
-from agent.core.vendor import BackendUnavailable
-from agent.vendors.nvidia import backend, places
+from agent.vendor_api.agent import BackendUnavailable
+from agent.vendors.nvidia.child import backend
+from agent.vendors.nvidia import library_places
 
-places.SONAME = sys.argv[2]
-places.ROOTS = (sys.argv[3],)
+library_places.SONAME = sys.argv[2]
+library_places.ROOTS = (sys.argv[3],)
 assert "pynvml" not in sys.modules
 backend = backend.NvmlBackend({"library": sys.argv[1], **json.loads(sys.argv[4])})
 try:
@@ -43,7 +45,12 @@ except BackendUnavailable as error:
 
 
 def start(
-    stub: NvmlStub, setting: str | Path, *, soname: str = places.SONAME, root: str = "/", **settings: str
+    stub: NvmlStub,
+    setting: str | Path,
+    *,
+    soname: str = library_places.SONAME,
+    root: str = "/",
+    **settings: str,
 ) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(setting), soname, root, json.dumps(settings)],
@@ -60,14 +67,14 @@ def test_a_file_is_loaded(stub: NvmlStub) -> None:
     assert start(stub, stub.library) == {"cards": 8}
 
 
-@pytest.mark.parametrize("folder", places.FOLDERS)
+@pytest.mark.parametrize("folder", library_places.FOLDERS)
 def test_a_driver_root_is_searched_and_links_are_followed(
     stub: NvmlStub, tmp_path: Path, folder: str
 ) -> None:
     place = tmp_path / "root" / folder
     place.mkdir(parents=True)
     shutil.copy(stub.library, place / "libnvidia-ml.so.580.65.06")
-    (place / places.SONAME).symlink_to("libnvidia-ml.so.580.65.06")
+    (place / library_places.SONAME).symlink_to("libnvidia-ml.so.580.65.06")
 
     assert start(stub, tmp_path / "root") == {"cards": 8}
 
@@ -145,7 +152,7 @@ def test_a_missing_file_is_named_with_what_would_work(stub: NvmlStub, tmp_path: 
 
 
 def test_a_file_that_is_there_and_no_library_is_told_from_none(stub: NvmlStub, tmp_path: Path) -> None:
-    half = tmp_path / "lib64" / places.SONAME
+    half = tmp_path / "lib64" / library_places.SONAME
     half.parent.mkdir()
     half.write_bytes(Path(stub.library).read_bytes()[:100])
 
@@ -189,16 +196,16 @@ def test_a_refused_start_is_named_and_works_once_the_cause_is_gone(
     backend.close()
 
 
-@pytest.mark.parametrize("folder", places.FOLDERS)
+@pytest.mark.parametrize("folder", library_places.FOLDERS)
 def test_every_file_that_is_loaded_is_among_those_that_were_searched(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    (tmp_path / folder / places.SONAME).touch()
+    (tmp_path / folder / library_places.SONAME).touch()
 
-    searched = places.searched({"containerDriverRoot": str(tmp_path)})
+    searched = library_places.searched({"containerDriverRoot": str(tmp_path)})
 
-    assert searched[0] == places.SONAME
-    assert str(tmp_path / folder / places.SONAME) in searched
-    assert set(places.candidates(str(tmp_path))) <= set(searched)
+    assert searched[0] == library_places.SONAME
+    assert str(tmp_path / folder / library_places.SONAME) in searched
+    assert set(library_places.candidates(str(tmp_path))) <= set(searched)
 
 
 def test_a_library_that_the_config_names_is_searched_alone_also_where_it_is_a_link_to_nowhere(
@@ -206,7 +213,7 @@ def test_a_library_that_the_config_names_is_searched_alone_also_where_it_is_a_li
 ) -> None:
     (tmp_path / "lib.so").symlink_to("nowhere")
 
-    assert places.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
+    assert library_places.searched({"library": f"{tmp_path}/lib.so"}) == [f"{tmp_path}/lib.so"]
 
 
 # Signs: a process is started wherever it would load the library
@@ -226,10 +233,13 @@ class Way:
     link: tuple[str, str] = ("", "")
 
 
-SO = places.SONAME
+SO = library_places.SONAME
 WAYS = {
     "a file": Way("libany.so", {"library": "{}/libany.so"}),
-    **{f"a directory, {folder}": Way(f"{folder}/{SO}", {"library": "{}"}) for folder in places.FOLDERS},
+    **{
+        f"a directory, {folder}": Way(f"{folder}/{SO}", {"library": "{}"})
+        for folder in library_places.FOLDERS
+    },
     "the mounted root": Way(f"usr/lib64/{SO}", {"containerDriverRoot": "{}"}),
     "a root of the host": Way(f"usr/lib64/{SO}", {"driverRoot": "{}"}),
     "a known root": Way(f"lib64/{SO}", roots=("{}",)),

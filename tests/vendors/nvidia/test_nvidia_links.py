@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from nvml_stub import NvmlStub
 
-from agent.core.vendor import Distance
-from agent.vendors.nvidia.backend import NvmlBackend
-from agent.vendors.nvidia.topology import LEVELS
+from agent.vendor_api.agent import Distance
+from agent.vendors.nvidia.child.backend import NvmlBackend
+from agent.vendors.nvidia.child.links import LEVELS
 
 pytest_plugins = ["nvml_fixtures"]
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, UNAVAILABLE, Mig, NvmlStub
 
-from agent.core.vendor import Device
 from agent.isolation import answers, child
-from agent.vendors.nvidia.backend import NvmlBackend
-from agent.vendors.nvidia.mig import profile
+from agent.vendor_api.agent import Device
+from agent.vendors.nvidia.child.backend import NvmlBackend
+from agent.vendors.nvidia.child.mig import profile
 
 pytest_plugins = ["nvml_fixtures"]
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvidia_node import CARD, LOST, SLICE, gpu, listed, lost, mig, offered, split
 
-from agent.core.vendor import Device, Offering, ResourceRule, Sharing
-from agent.vendors.nvidia.devicemap import device_map
-from agent.vendors.nvidia.offering import offering
-from agent.vendors.nvidia.options import Options
+from agent.vendor_api.agent import Device, Offering, ResourceRule, Sharing
+from agent.vendors.nvidia.agent.device_map import device_map
+from agent.vendors.nvidia.agent.offering import offering
+from agent.vendors.nvidia.agent.options import Options
 
 FOUR = [gpu(index) for index in range(4)]
 HALF = [gpu(0), split(1), mig(1, 0), mig(1, 1)]

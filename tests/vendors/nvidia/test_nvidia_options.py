@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.names import wrong_name
-from agent.core.vendor import SettingsError
-from agent.vendors.nvidia.options import DEFAULTS, SETTINGS, Options
+from agent.core.kubernetes_names import wrong_name
+from agent.vendor_api.agent import SettingsError
+from agent.vendors.nvidia.agent.options import DEFAULTS, SETTINGS, Options
 from agent.vendors.nvidia.plugin import register_backend
 
 FLAGS = "unable to validate flags: "

@@ -15,8 +15,8 @@ import pytest
 from nvidia_node import A100, CARD, LOST, SLICE, gpu, listed, lost, mig, offered, split
 from nvml_stub import DOUBLE_BIT_ECC, XID, NvmlStub
 
-from agent.core.vendor import Device
-from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendor_api.agent import Device
+from agent.vendors.nvidia.child.backend import NvmlBackend
 from agent.vendors.nvidia.plugin import register_backend
 
 pytest_plugins = ["nvml_fixtures"]

@@ -11,7 +11,7 @@ import pytest
 import scripted
 from nvml_stub import NVML, Mig, NvmlStub
 
-from agent.vendors.nvidia.backend import NvmlBackend
+from agent.vendors.nvidia.child.backend import NvmlBackend
 
 pytest_plugins = ["nvml_fixtures"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from nvml_stub import DOUBLE_BIT_ECC, NvmlStub
 
-from agent.core.vendor import HealthEvent, Proof, State
+from agent.vendor_api.agent import HealthEvent, Proof, State
 from agent.vendors.nvidia import xid
-from agent.vendors.nvidia.backend import NvmlBackend
-from agent.vendors.nvidia.checks import ALL, Checks
+from agent.vendors.nvidia.child.backend import NvmlBackend
+from agent.vendors.nvidia.error_checks import ALL, Checks
 
 pytest_plugins = ["nvml_fixtures"]
 

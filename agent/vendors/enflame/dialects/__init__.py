@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from agent.core.claims import Dialect
+from agent.scheduler_api import Dialect
+from agent.vendors.enflame.agent.names import Brand
 
-from ..names import Brand
 from .hami import hami
 from .v1 import v1
 from .v4 import v4

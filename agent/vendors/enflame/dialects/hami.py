@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent.core.claims import Candidate, Cards, Claim, Dialect, Given
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
+from agent.vendors.enflame.agent.names import Brand
 
-from ..names import Brand
 from . import pod as of_pod
 from . import records
 from .pod import Keys

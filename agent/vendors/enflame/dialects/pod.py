@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.core.claims import Candidate, Cards, Claim, Given, PodContainer
-from agent.core.text import shorten
+from agent.scheduler_api import Candidate, Cards, Claim, Given, PodContainer
+from agent.vendor_api.text import shorten
 
 #: Nanoseconds since 1970 have 19 digits; a minor or a number of slices has few.
 _TIME = re.compile(r"[0-9]{1,19}")

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agent.core.text import shorten
-
-from ..facts import PROFILE_NAME
+from agent.vendor_api.text import shorten
+from agent.vendors.enflame.constants import PROFILE_NAME
 
 RECORDS = "assigned-containers"
 MAX_RECORDS = 500

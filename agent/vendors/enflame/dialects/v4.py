@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.core.claims import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, Given, PodContainer
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, Given, PodContainer
+from agent.vendors.enflame.agent.names import Brand
+from agent.vendors.enflame.constants import PROFILE, PROFILE_ID, slices
 
-from ..facts import PROFILE, PROFILE_ID, slices
-from ..names import Brand
 from . import pod as of_pod
 from . import records
 from .pod import Keys

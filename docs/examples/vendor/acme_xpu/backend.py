@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 
-from agent.core.backend import (
+from agent.vendor_api.backend import (
     DRIVER_NOT_LOADED,
     Backend,
     BackendUnavailable,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agent.core.vendor import ContainerEdits, Device, DeviceNode, Request, ResourceRule
+from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request, ResourceRule
 
 VISIBLE = "ACME_VISIBLE_DEVICES"
 

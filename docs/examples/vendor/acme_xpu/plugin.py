@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agent.core.hooks import hookimpl
-from agent.core.vendor import SettingsError, Signs, Vendor
+from agent.vendor_api.agent import SettingsError, Signs, Vendor
+from agent.vendor_api.hooks import hookimpl
 
 from .edits import VISIBLE, container_edits, labels
 

@@ -1,0 +1,56 @@
+"""Whether the pods of a DaemonSet have done their work on every node that it picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from agent.cluster.api import Api, Object
+from agent.cluster.api_errors import ApiError
+from agent.core.document_parts import part_of
+
+
+def path(namespace: str, name: str) -> str:
+    return f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}"
+
+
+def ready_nodes(daemonset: Object) -> tuple[int, int] | None:
+    """On how many nodes its pods are ready, and of how many; None before its controller has looked at it.
+
+    apps/v1, DaemonSetStatus. A pod is ready when its init containers have ended well and its containers run.
+    """
+    status = part_of(daemonset, "status")
+    if status.get("observedGeneration") != part_of(daemonset, "metadata").get("generation"):
+        return None
+    ready, wanted = status.get("numberReady"), status.get("desiredNumberScheduled")
+    return (ready, wanted) if isinstance(ready, int) and isinstance(wanted, int) else None
+
+
+async def unready(api: Api, namespace: str, names: Sequence[str], within: float, every: float = 1.0) -> str:
+    """Wait until the pods of all of them are ready on every node; what is missing after so many seconds.
+
+    A server that is away or refuses is asked again: rights that were just given take a moment to hold.
+    """
+    missing = {it: f"{it}: not looked at" for it in names}
+    with anyio.move_on_after(within):
+        while missing:
+            for name in tuple(missing):
+                if why := await _missing(api, namespace, name):
+                    missing[name] = why
+                else:
+                    del missing[name]
+            if missing:
+                await anyio.sleep(every)
+    return "; ".join(missing.values())
+
+
+async def _missing(api: Api, namespace: str, name: str) -> str:
+    try:
+        found = ready_nodes(await api.get(path(namespace, name)))
+    except ApiError as exc:
+        return f"{name}: {exc}"
+    if found is None:
+        return f"{name}: no pods of it yet"
+    ready, wanted = found
+    return f"{name}: done on {ready} of {wanted} nodes" if ready < wanted else ""

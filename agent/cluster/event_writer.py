@@ -1,0 +1,233 @@
+"""Notices as Events of the cluster (events.k8s.io/v1), sent one by one beside everything else.
+
+What the server takes (its pkg/apis/core/validation/events.go): eventTime, reportingController,
+reportingInstance, action and reason are required; they and the note have limits in bytes; deprecated fields
+are unset; an Event on an object without a namespace lies in `default`; later its series alone may change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+
+from agent.core.backoff import Pauses
+from agent.core.cell import Cell
+from agent.core.notices import Notice, PodRef
+from agent.vendor_api.text import printable
+
+from .api import Api, Object
+from .api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
+from .event_correlation import Correlator, Series
+from .server_restart import rest
+
+log = structlog.get_logger()
+
+CONTROLLER = "xpu-agent.io/agent"
+#: Limits of the server, bytes.
+NOTE, INSTANCE = 1024, 128
+NAME = 253
+#: Series that wait to be written; the one that waits for longest makes room.
+WAITING = 256
+#: The first and the longest pause after a try that failed, seconds.
+PAUSES = (1.0, 60.0)
+#: The longest that a server may ask us to wait, seconds.
+PATIENCE = 600.0
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAMESPACE = re.compile(rf"(?=.{{1,63}}\Z){_LABEL}\Z")
+_SUBDOMAIN = re.compile(rf"(?=.{{1,{NAME}}}\Z){_LABEL}(\.{_LABEL})*\Z")
+_UID = re.compile(r"[-0-9a-zA-Z_.:]{1,128}\Z")
+
+
+class Events:
+    """Takes notices at any time, and writes them while there is an API server to write to."""
+
+    def __init__(
+        self,
+        node: str,
+        instance: str = "",
+        *,
+        clock: Callable[[], float] = time.time,
+        pauses: Pauses | None = None,
+        waiting: int = WAITING,
+    ) -> None:
+        """`instance` names this agent among others, as its pod's name does; `clock` is in Unix seconds."""
+        self._node = node
+        self._instance = bounded(instance or node, INSTANCE)
+        self._clock = clock
+        self._pauses = pauses or Pauses(*PAUSES)
+        self._most = waiting
+        self._correlator = Correlator()
+        self._waiting: OrderedDict[Series, None] = OrderedDict()
+        self._news = asyncio.Event()
+        self._told = ""
+        #: How many writes were `sent`, `refused` and `retried`, how many notices `suppressed` and `dropped`.
+        self.counts: Counter[str] = Counter()
+
+    def tell(self, notice: Notice) -> None:
+        """Take a notice. Returns at once, whatever the API server does."""
+        series, may_write = self._correlator.observe(_fit(notice), self._clock())
+        if not may_write:
+            self.counts["suppressed"] += 1
+            return
+        self._waiting.setdefault(series)
+        if len(self._waiting) > self._most:
+            self._waiting.popitem(last=False)
+            self.counts["dropped"] += 1
+        self._news.set()
+
+    async def run(self, api: Api, returns: Cell[int]) -> None:
+        """Write what waits, for ever. `returns` counts how often the server was away and came back."""
+        while True:
+            while not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            series, _ = self._waiting.popitem(last=False)
+            before = returns.value
+            try:
+                await self._write(api, series)
+            except ApiError as exc:
+                if await rest(self._failed(series, exc), returns, before):
+                    self._pauses.reset()
+            else:
+                self._sent()
+
+    async def _write(self, api: Api, series: Series) -> None:
+        if series.known and await self._patched(api, series):
+            return
+        count = series.count
+        series.name = series.name or _new_name(series.notice.pod.name if series.notice.pod else self._node)
+        try:
+            await api.post(_path(series), self._body(series))
+        except Conflict:  # a try that seemed to fail had come through
+            if count > 1:
+                await self._patched(api, series)
+        series.known = count
+
+    async def _patched(self, api: Api, series: Series) -> bool:
+        """Write the series of an Event that is there; False where it is not, for Events live for an hour."""
+        count = series.count
+        try:
+            await api.patch(f"{_path(series)}/{series.name}", {"series": _series(series)}, "merge")
+        except NotFound:
+            series.known, series.name = 0, ""
+            return False
+        series.known = count
+        return True
+
+    def _body(self, series: Series) -> Object:
+        notice = series.notice
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": series.name, "namespace": _namespace(notice)},
+            "eventTime": _micro_time(series.first),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+            "action": notice.action,
+            "reason": notice.reason,
+            "regarding": self._regarding(notice.pod),
+            "note": bounded(notice.message, NOTE),
+            "type": notice.kind,
+        }
+        return {**body, "series": _series(series)} if series.count > 1 else body
+
+    def _regarding(self, pod: PodRef | None) -> Object:
+        """The object. A Node's uid is its name, as the kubelet has it: `kubectl describe` looks for that."""
+        if pod is None:
+            return {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
+        known = {"uid": pod.uid} if pod.uid else {}
+        return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, **known}
+
+    # What comes of a write
+
+    def _sent(self) -> None:
+        self.counts["sent"] += 1
+        self._pauses.reset()
+        if self._told:
+            log.info("events are taken again")
+        self._told = ""
+
+    def _failed(self, series: Series, exc: ApiError) -> float:
+        """How long to wait before the next write, seconds. What may be taken later goes behind the others."""
+        if _not_yet(exc):
+            self._again(series)
+            self._say("events wait, the API server does not take them now", exc)
+            asked = exc.retry_after if isinstance(exc, Busy) else None
+            return max(self._pauses.next(), min(asked or 0.0, PATIENCE))
+        self.counts["refused"] += 1
+        if _is_gone(exc):
+            log.debug("event not written, its namespace is gone", reason=series.notice.reason)
+        else:
+            self._say("event refused", exc)
+        return 0.0
+
+    def _again(self, series: Series) -> None:
+        self.counts["retried"] += 1
+        self._waiting.setdefault(series)
+
+    def _say(self, what: str, exc: ApiError) -> None:
+        """Say it once, until a write comes through: the same would follow with every event."""
+        kind = f"{what}: {type(exc).__name__}"
+        if kind != self._told:
+            log.warning(what, error=printable(str(exc)))
+        self._told = kind
+
+
+def bounded(text: str, limit: int) -> str:
+    """Strangers' text without control characters, in at most so many bytes."""
+    clean = printable(text[:limit])
+    if len(encoded := clean.encode()) <= limit and len(text) <= limit:
+        return clean
+    return encoded[: limit - 3].decode(errors="ignore") + "…"
+
+
+def _fit(notice: Notice) -> Notice:
+    """The notice with a text that fits; about the node where its pod has a name that no pod can have."""
+    pod = notice.pod
+    if pod is not None:
+        named = _NAMESPACE.match(pod.namespace) and _SUBDOMAIN.match(pod.name)
+        pod = replace(pod, uid=pod.uid if _UID.match(pod.uid) else "") if named else None
+    return replace(notice, message=bounded(notice.message, NOTE), pod=pod)
+
+
+def _not_yet(exc: ApiError) -> bool:
+    """Whether the same may be taken later."""
+    return isinstance(exc, ApiAway | Busy) or (isinstance(exc, ApiRefused) and exc.status == 401)
+
+
+def _is_gone(exc: ApiError) -> bool:
+    """Whether the namespace is not there, or not for long (403, NamespaceTerminating)."""
+    ends = isinstance(exc, Forbidden) and "because it is being terminated" in exc.message
+    return isinstance(exc, NotFound) or ends
+
+
+def _namespace(notice: Notice) -> str:
+    return notice.pod.namespace if notice.pod else "default"
+
+
+def _path(series: Series) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{_namespace(series.notice)}/events"
+
+
+def _series(series: Series) -> Object:
+    return {"count": series.count, "lastObservedTime": _micro_time(series.last)}
+
+
+def _new_name(of: str) -> str:
+    """A name that no other Event has; it begins as its object's does."""
+    mark = secrets.token_hex(8)
+    begin = of[: NAME - len(mark) - 1]
+    return f"{begin if _SUBDOMAIN.match(begin) else 'xpu-agent'}.{mark}"
+
+
+def _micro_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

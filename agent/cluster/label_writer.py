@@ -1,0 +1,246 @@
+"""The labels that the devices give the node, written to its Node or to a NodeFeature object, and removed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import anyio.to_thread
+
+from agent.cluster.api import Api, Object
+from agent.cluster.api_errors import ApiError, ApiRefused, Forbidden, NotFound
+from agent.cluster.label_patches import OWNED, feature, feature_name, feature_path, features_path, node_patch
+from agent.cluster.own_node import OwnNode, own_node, path
+from agent.cluster.upkeep import Upkeep, Words, Writer, twice
+from agent.core.backoff import Pauses
+from agent.core.cell import Cell
+from agent.core.publishing.label_rules import Wanted
+
+MAY_PATCH = "allow patch on nodes, or remove them by hand: kubectl label node NODE KEY-"
+MAY_DELETE = "allow delete on nodefeatures, or remove it by hand: kubectl delete nodefeature"
+
+
+WORDS = Words(
+    "labels refused",
+    "labels wait for the API server",
+    "labels are as they should be again",
+    "somebody else changes labels of this node as often as they are written",
+)
+
+
+class LabelWriter(Writer):
+    """Keeps what is told to the API server as it is wanted, from the agent's start until after its end.
+
+    It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node_name: str,
+        namespace: str,
+        wanted: Cell[Wanted | None],
+        node: Cell[OwnNode | None],
+        *,
+        note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
+        pauses: Pauses | None = None,
+        between: float = 5.0,
+        every: float = 300.0,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`namespace`: of the NodeFeature object where the config names none. `note` is told, in a thread,
+        each namespace before one is made there, and `forget` each where none of ours is any more. Seconds:
+        `between` two writes, so that whoever writes other values makes no storm, and `every` how often a
+        NodeFeature object is looked at, which nobody watches.
+        """
+        self._api = api
+        self._node_name = node_name
+        self._namespace = namespace
+        self._wanted = wanted
+        self._node = node
+        self._note = note
+        self._forget = forget
+        pauses = pauses or Pauses(1.0, 60.0)
+        self._upkeep = Upkeep(
+            self._write,
+            WORDS,
+            node_name,
+            pauses=pauses,
+            refused=pauses,
+            between=between,
+            every=every,
+            jitter=jitter,
+        )
+        #: Where our NodeFeature object may be that is not wanted there any more.
+        self._features = {namespace}
+        #: What was wanted when the API server refused to show the Node.
+        self._unseen: Wanted | None = None
+
+    async def run(self, returns: Cell[int]) -> None:
+        """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them.
+
+        `returns` counts how often the server was away and came back.
+        """
+        await self._upkeep.run((self._wanted, self._node), returns)
+
+    async def _write(self, live: bool) -> str:
+        """Returns why something of ours is still where it is not wanted; empty where nothing is."""
+        wanted = self._wanted.value
+        if wanted is None:
+            return ""  # nobody knows yet which labels are wanted
+        stays: list[str] = []
+        told_in: set[str] = set()
+        if wanted.told_as == "node":
+            await self._write_node(await self._node_patch(wanted))
+        else:
+            if wanted.told_as == "nodeFeature":
+                namespace = wanted.namespace or self._namespace
+                await self._write_feature(namespace, wanted)
+                told_in = {namespace}
+                self._features |= told_in
+            stays += await self._leave_node(wanted)
+        return "; ".join([*stays, *await self._leave_features(told_in)])
+
+    async def _node_patch(self, wanted: Wanted) -> dict[str, Any] | None:
+        """What differs, of the Node as it is now."""
+        node = self._node.value
+        if node is None or node_patch(node, wanted) is None:
+            return None  # its coming, or another change of it, is news
+        # What the watch told may be older than what is there, and of an older version it always is.
+        node = own_node(await self._api.get(path(self._node_name)))
+        return node_patch(node, wanted) if node is not None else None
+
+    async def _write_node(self, patch: dict[str, Any] | None) -> None:
+        if patch is not None:
+            await self._api.patch(path(self._node_name), patch)
+            self._upkeep.wrote(_values(patch["metadata"]))
+
+    async def _write_feature(self, namespace: str, wanted: Wanted) -> None:
+        at = feature_path(namespace, self._node_name)
+        try:
+            there = await self._api.get(at)
+        except NotFound:
+            fresh = feature(None, self._node_name, wanted)
+            if fresh is not None:
+                await anyio.to_thread.run_sync(self._note, namespace)
+                await self._create(features_path(namespace), fresh)
+            return
+        await anyio.to_thread.run_sync(self._note, namespace)  # one of an agent that noted nothing yet
+        changed = feature(there, self._node_name, wanted)
+        if changed is not None:
+            await self._api.put(at, changed)
+            self._upkeep.wrote({})
+
+    async def _create(self, at: str, fresh: Object) -> None:
+        try:
+            await self._api.post(at, fresh)
+        except NotFound as exc:
+            why = "install node-feature-discovery there, or set report.labelsAs to node"
+            raise ApiError(f"{exc}: the API server has no NodeFeature objects; {why}") from exc
+        self._upkeep.wrote({})
+
+    async def _leave_node(self, wanted: Wanted) -> list[str]:
+        """Hand over, or remove, what an agent wrote to the Node when the labels were told there.
+
+        Returns why it stays: an annotation of ours is there, and may not be changed.
+        """
+        if wanted == self._unseen:
+            return []
+        try:
+            patch = await self._node_patch(wanted)
+        except Forbidden:  # who may not look asks no second time
+            self._unseen = wanted
+            return []
+        try:
+            await self._write_node(patch)
+        except Forbidden as exc:
+            return [f"labels that an agent wrote to the Node stay: {exc}; {MAY_PATCH}"]
+        return []
+
+    async def _leave_features(self, wanted: set[str]) -> list[str]:
+        """Remove our NodeFeature object where the labels are not told any more; returns why one stays."""
+        stays = []
+        for namespace in sorted(self._features - wanted):
+            try:
+                if await _removed(self._api, namespace, self._node_name):
+                    await anyio.to_thread.run_sync(self._forget, namespace)
+            except Forbidden as exc:
+                stays.append(_stays(namespace, self._node_name, exc))
+            else:
+                self._features.discard(namespace)
+        return stays
+
+
+def _values(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    """What a patch sets that was not so; our annotation is in every one, and counts where it is all."""
+    labels = {key: value for key, value in metadata["labels"].items() if value is not None}
+    return labels or {OWNED: metadata["annotations"][OWNED] or ""}
+
+
+async def remove(api: Api, node_name: str, namespace: str, made: Collection[str] = ()) -> None:
+    """Take away what any agent told of this node's labels, as for uninstalling; all of it is tried.
+
+    `namespace`: where a NodeFeature object may be. `made`: the namespaces where one was made.
+
+    Raises:
+        ApiError: Something stays, as the API server refuses; or it is away.
+    """
+    stays: list[str] = []
+    try:
+        await twice(lambda _: _unlabel(api, node_name))
+    except ApiRefused as exc:
+        stays.append(str(exc))
+    for it in dict.fromkeys((namespace, *made)):
+        try:
+            await _removed(api, it, node_name, made=it in made)
+        except Forbidden as exc:
+            stays.append(_stays(it, node_name, exc))
+        except ApiRefused as exc:
+            stays.append(str(exc))
+    if stays:
+        raise ApiError("; ".join(stays))
+
+
+async def _unlabel(api: Api, node_name: str) -> None:
+    node = own_node(await api.get(path(node_name)))
+    patch = node_patch(node, Wanted()) if node is not None else None
+    if patch is not None:
+        await api.patch(path(node_name), patch)
+
+
+async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> bool:
+    """Remove our NodeFeature object, if it is there. `made`: one was, though nobody may look.
+
+    Returns whether it is seen to be gone.
+
+    Raises:
+        Forbidden: It is there, and may not be removed.
+    """
+    at = feature_path(namespace, node_name)
+    try:
+        await api.delete(at)
+    except NotFound:
+        pass
+    except Forbidden:
+        there = await _is_there(api, at)
+        if there or (there is None and made):
+            raise
+        return there is False
+    return True
+
+
+async def _is_there(api: Api, at: str) -> bool | None:
+    """None where nobody may look."""
+    try:
+        await api.get(at)
+    except NotFound:
+        return False
+    except Forbidden:
+        return None
+    return True
+
+
+def _stays(namespace: str, node_name: str, why: Forbidden) -> str:
+    return f"NodeFeature {feature_name(node_name)} stays in {namespace}: {why}; {MAY_DELETE}"

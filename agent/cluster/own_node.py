@@ -1,0 +1,121 @@
+"""This node's Node object, narrowed to what the agent needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+from agent.cluster.api import Object
+from agent.cluster.object_fields import text, texts
+from agent.cluster.reflector import Mirror
+from agent.core.cell import Cell
+from agent.core.document_parts import part_of
+from agent.core.kubernetes_names import wrong_label, wrong_name
+from agent.core.publishing.node_annotation_rules import wrong_key
+from agent.core.quantities import whole
+from agent.schedulers.node_lock import kept
+
+NODES = "/api/v1/nodes"
+#: Keys of annotations that are ours.
+PREFIX = "xpu-agent.io/"
+#: The annotation that names the vendors' annotations that an agent wrote here, with commas.
+ANNOTATED = f"{PREFIX}annotations"
+MAX_ANNOTATED = 64
+#: Names the labels that node-feature-discovery keeps; an instance of it puts its name and a dot before this.
+#: Source: kubernetes-sigs/node-feature-discovery, pkg/apis/nfd/v1alpha1/annotations_labels.go.
+NFD_LABELS = "nfd.node.kubernetes.io/feature-labels"
+_NFD_DOMAIN = "feature.node.kubernetes.io/"
+
+#: etcd takes no object over 1.5 MB; nodes of large clusters have a few hundred labels.
+MAX_LABELS = 10_000
+MAX_RESOURCES = 1000
+MAX_ANNOTATION = 256 << 10
+MAX_LABEL = 63
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """`annotations` are ours, and the vendors' that we wrote.
+
+    `allocatable` and `capacity` count the resources of device plugins.
+    """
+
+    name: str
+    uid: str = ""
+    #: Its resourceVersion, which each heartbeat of the kubelet raises: no news by itself.
+    version: str = field(default="", compare=False)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    #: Keys of the labels that node-feature-discovery keeps.
+    nfd: frozenset[str] = frozenset()
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    #: Annotations in which schedulers hold the node, or may, by key.
+    locks: Mapping[str, str] = field(default_factory=dict)
+
+
+def path(name: str) -> str:
+    """Where the API server has the Node."""
+    return f"{NODES}/{quote(name, safe='')}"
+
+
+def query(name: str) -> Mapping[str, str]:
+    """Of a list or watch of Nodes: this one alone."""
+    return {"fieldSelector": f"metadata.name={name}"}
+
+
+def own_node(node: Object) -> OwnNode | None:
+    """What is kept of it; None of what has no name. What Kubernetes would have refused is left out."""
+    metadata, status = part_of(node, "metadata"), part_of(node, "status")
+    name = text(metadata, "name")
+    if not name:
+        return None
+    annotations = dict(texts(metadata, "annotations", MAX_ANNOTATION))
+    ours = recorded(annotations)
+    labels = (it for it in texts(metadata, "labels", MAX_LABEL) if not wrong_label(*it))
+    return OwnNode(
+        name,
+        text(metadata, "uid"),
+        text(metadata, "resourceVersion"),
+        dict(islice(labels, MAX_LABELS)),
+        {key: it for key, it in annotations.items() if key.startswith(PREFIX) or key in ours},
+        frozenset(_nfd(annotations)),
+        _counts(part_of(status, "allocatable")),
+        _counts(part_of(status, "capacity")),
+        kept(annotations),
+    )
+
+
+def recorded(annotations: Mapping[str, str]) -> frozenset[str]:
+    """The keys of the vendors' annotations that an agent wrote; anybody may have written what names them."""
+    keys = annotations.get(ANNOTATED, "").split(",")[:MAX_ANNOTATED]
+    return frozenset(key for key in keys if not wrong_key(key))
+
+
+async def follow(
+    mirror: Cell[Mirror[OwnNode]],
+    name: str,
+    node: Cell[OwnNode | None],
+    labels: Cell[Mapping[str, str] | None],
+) -> None:
+    """Keep both cells as the mirror has this Node, for ever. Labels that were seen once stay known."""
+    async for seen in mirror.watch():
+        mine = seen.objects.get(name)
+        node.set(mine)
+        if mine is not None:
+            labels.set(mine.labels)
+
+
+def _nfd(annotations: Mapping[str, str]) -> Iterator[str]:
+    for key, value in annotations.items():
+        if key == NFD_LABELS or key.endswith(f".{NFD_LABELS}"):
+            names = (name.strip() for name in value.split(",")[:MAX_LABELS])
+            yield from (name if "/" in name else _NFD_DOMAIN + name for name in names if name)
+
+
+def _counts(quantities: Mapping[str, Any]) -> Mapping[str, int]:
+    found = ((name, whole(value)) for name, value in quantities.items() if not wrong_name(name))
+    return dict(islice(((name, it) for name, it in found if it is not None), MAX_RESOURCES))

@@ -1,0 +1,165 @@
+"""What a client speaks through, made anew when a certificate, a key or the kubeconfig is another file."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent.cluster.credentials import MAX_BYTES
+from agent.cluster.tokens import Token
+from agent.host import files
+
+log = structlog.get_logger()
+
+#: Seconds until files that could not be used, as while they are exchanged one by one, are tried again.
+AGAIN = 5.0
+#: Seconds after which it is told that they are still being read, as from a dead network file system.
+SLOW = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Of a file: inode, time of change in nanoseconds and size; and a digest of what it held."""
+
+    stat: tuple[int, int, int]
+    digest: bytes
+
+
+Marks = tuple[Mark, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Pool:
+    """kubernetes-asyncio's ApiClient with its connections, where its token is from, what it was made of."""
+
+    #: Its URL, for errors.
+    server: str
+    client: Any
+    token: Token
+    files: tuple[Path, ...] = ()
+    #: How the files were just before they were read; None where one was not there then.
+    marks: Marks | None = ()
+    users: int = field(default=0, init=False)
+    retired: bool = field(default=False, init=False)
+
+
+class Connections:
+    """Gives out the pool of now. One that is still in use when it is replaced is closed after its last use.
+
+    New connections alone would not do: the server judges a client's certificate at each request of one.
+    """
+
+    def __init__(self, pool: Pool, make: Callable[[], Awaitable[Pool]]) -> None:
+        """`make` raises ApiAway where the files can not be used; the pool of before serves on then."""
+        self._pool = pool
+        self._make = make
+        self._next = 0.0
+        self._told = ""
+        self._retired: set[Pool] = set()
+        #: No caller's deadline is theirs: a program that hangs would take one request after another with it,
+        #: and a call that is cancelled would leave a pool open.
+        self._renewal: asyncio.Task[None] | None = None
+        self._closings: set[asyncio.Task[None]] = set()
+
+    @property
+    def server(self) -> str:
+        return self._pool.server
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Pool]:
+        """The pool of now, which stays open for as long as the scope does; files are looked at meanwhile."""
+        self._begin_renewal()
+        pool = self._pool
+        pool.users += 1
+        try:
+            yield pool
+        finally:
+            pool.users -= 1
+            self._close_if_done(pool)
+
+    async def close(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait([self._renewal])
+        for pool in (self._pool, *self._retired):
+            self._begin_closing(pool)
+        await asyncio.gather(*self._closings)
+
+    def _begin_renewal(self) -> None:
+        is_on = self._renewal is not None and not self._renewal.done()
+        if self._pool.files and not is_on and time.monotonic() >= self._next:
+            self._renewal = asyncio.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        still = f"{', '.join(map(str, self._pool.files))}: not read within {SLOW:g} s"
+        slow = asyncio.get_running_loop().call_later(SLOW, self._tell, still)
+        try:
+            if await self._is_changed():
+                self._replace(await self._make())
+        except Exception as error:  # of the library, of a stranger's file, too
+            self._tell(str(error) or type(error).__name__)
+            self._next = time.monotonic() + AGAIN
+        finally:
+            slow.cancel()
+
+    async def _is_changed(self) -> bool:
+        """Whether a file holds something else. The kubelet writes all files anew when it renews one."""
+        pool = self._pool
+        found = await asyncio.to_thread(marks, pool.files, pool.marks)
+        if found is None:
+            return False
+        if pool.marks is None or [it.digest for it in found] != [it.digest for it in pool.marks]:
+            return True
+        pool.marks, self._told = found, ""
+        return False
+
+    def _replace(self, fresh: Pool) -> None:
+        old, self._pool, self._told = self._pool, fresh, ""
+        log.info("certificates read again", files=[str(it) for it in fresh.files])
+        old.retired = True
+        self._retired.add(old)
+        self._close_if_done(old)
+
+    def _tell(self, error: str) -> None:
+        if error != self._told:
+            log.warning("new certificates can not be used, the old ones serve on", error=error)
+        self._told = error
+
+    def _close_if_done(self, pool: Pool) -> None:
+        if pool.retired and not pool.users and pool in self._retired:
+            self._begin_closing(pool)
+
+    def _begin_closing(self, pool: Pool) -> None:
+        self._retired.discard(pool)
+        task = asyncio.create_task(pool.client.close())
+        self._closings.add(task)
+        task.add_done_callback(self._closings.discard)
+
+
+def marks(files: tuple[Path, ...], before: Marks | None = ()) -> Marks | None:
+    """How the files are now; None where one is not there, as while it is replaced.
+
+    What is as it was `before`, of these files in this order, is not read again.
+    """
+    known = dict(zip(files, before or (), strict=False))
+    try:
+        return tuple(_mark(it, known.get(it)) for it in files)
+    except OSError:
+        return None
+
+
+def _mark(path: Path, before: Mark | None) -> Mark:
+    found = os.stat(path)
+    stat = (found.st_ino, found.st_mtime_ns, found.st_size)
+    if before is not None and before.stat == stat:
+        return before
+    return Mark(stat, hashlib.sha256(files.read(path, MAX_BYTES)).digest())

@@ -1,0 +1,78 @@
+"""What a file says of the agent itself, as far as it can be used, though the rest of it may be wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.config import validation
+from agent.config.location import camel
+from agent.config.settings import AgentSettings, Config
+from agent.config.source import Seen
+from agent.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agent.config.yaml_document import Node
+
+#: The lines of the key at the top of the file, as people indent them.
+_LINES = re.compile(rb"^agent:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*", re.MULTILINE)
+#: Lines of it that are looked at where the file is no YAML.
+_MOST = 60
+
+
+def stated(seen: Seen, node_name: str) -> AgentSettings:
+    """Each key of `agent` that can be used by itself; the others have their defaults.
+
+    Of a file that is no YAML its lines are read, up to the slip where that is among them.
+    """
+    settings = AgentSettings()
+    for key, child in _keys(seen, node_name).items():
+        settings = _with(settings, key, child, seen.source)
+    return settings
+
+
+def _with(settings: AgentSettings, key: str, child: Node, source: str) -> AgentSettings:
+    from agent.config.schema import build
+    from agent.config.yaml_document import Node
+
+    with suppress(ConfigError):
+        alone = build(AgentSettings, Node({key: child}, child.line), source, ("agent",))
+        said = {name: getattr(alone, name) for name in AgentSettings.__slots__ if camel(name) == key}
+        more: AgentSettings = replace(settings, **said)
+        validation.check(Config(agent=more))
+        return more
+    return settings
+
+
+def _keys(seen: Seen, node_name: str) -> Mapping[str, Node]:
+    root = _root(seen)
+    part = root.value.get("agent") if root is not None and isinstance(root.value, Mapping) else None
+    with suppress(ConfigError):
+        part = _of_node(root, seen.source, node_name) or part
+    return part.value if part is not None and isinstance(part.value, Mapping) else {}
+
+
+def _of_node(root: Node | None, source: str, node_name: str) -> Node | None:
+    """The part with what is said of this node laid over it, as far as no label decides."""
+    from agent.config import node_overrides
+    from agent.config.known_labels import NOWHERE
+
+    tree = node_overrides.applied(root, source, node_name, NOWHERE).tree if root is not None else None
+    return tree.value.get("agent") if tree is not None and isinstance(tree.value, Mapping) else None
+
+
+def _root(seen: Seen) -> Node | None:
+    from agent.config import yaml_document
+
+    with suppress(ConfigError):
+        return yaml_document.read(seen.content.decode(errors="replace"), seen.source)
+    found = _LINES.search(seen.content)
+    lines = found[0].decode(errors="replace").splitlines()[:_MOST] if found else []
+    while lines:
+        with suppress(ConfigError):
+            return yaml_document.read("\n".join(lines), seen.source)
+        lines.pop()
+    return None

@@ -1,0 +1,23 @@
+"""What one place says of one flag, before all places are laid over each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.config.location import Place
+from agent.core.errors import ConfigError
+
+Value = str | bool | tuple[str, ...] | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The value of a flag, and who says it."""
+
+    flag: str
+    value: Value
+    place: Place
+
+    def refused(self, why: str) -> ConfigError:
+        """An error that names the place."""
+        return ConfigError(self.place.told((), why))

@@ -1,0 +1,135 @@
+"""The part of a file that holds for some nodes only: `nodes[].match` and what it sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.config.known_labels import Labels, LabelsUnknown, NodeLabels
+from agent.config.location import Path, refused
+from agent.config.schema import build, convert, known, mapping, sequence
+from agent.config.schema import vendors as vendor_settings
+from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
+from agent.config.yaml_document import Node, merge
+from agent.core.errors import ConfigError
+from agent.core.kubernetes_names import wrong_label
+from agent.vendor_api.text import shorten
+
+_SETS = ("agent", "vendors", "report")
+_NOWHERE = (
+    "needs this Node's labels, and there is no API server to ask for them; run the agent in the cluster or "
+    "with --kubeconfig, or match by names"
+)
+_AWAITED = "is not known of this Node yet: the API server has not told its labels"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The file without `nodes`, and the keys of all labels that it asks about."""
+
+    tree: Node
+    asks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One of `nodes`. Empty `names`: of whatever name."""
+
+    names: tuple[str, ...]
+    labels: Labels
+    sets: Node
+    match: Node
+    path: Path
+
+    def fits(self, node_name: str, labels: NodeLabels) -> bool:
+        """Whether it may match, as far as it is known."""
+        if self.names and node_name not in self.names:
+            return False
+        return all(labels.get(key) == value for key, value in self.labels.items() if labels.knows(key))
+
+    def missing(self, labels: NodeLabels) -> str | None:
+        """A key that would decide, and is not known."""
+        return next((key for key in self.labels if not labels.knows(key)), None)
+
+
+def applied(root: Node, source: str, node_name: str, labels: NodeLabels) -> Applied:
+    """Lay what matches this node over the rest, in order.
+
+    Raises:
+        ConfigError: An entry is wrong, whether it matches or not.
+        LabelsUnknown: None is wrong, and whether one matches is not known yet.
+    """
+    top = dict(mapping(root, source, ()))
+    nodes = top.pop("nodes", None)
+    tree = Node({key: child for key, child in top.items() if child.value is not None}, root.line)
+    if nodes is None:
+        return Applied(tree)
+    places = enumerate(sequence(nodes, source, ("nodes",)))
+    entries = [_entry(child, source, ("nodes", index)) for index, child in places]
+    if not node_name and any(entry.names for entry in entries):
+        message = "needs the name of this node; give --node-name or NODE_NAME"
+        raise refused(source, nodes.line, ("nodes",), message)
+    for entry in (it for it in entries if it.fits(node_name, labels)):
+        missing = entry.missing(labels)
+        if missing is not None:
+            raise _unknown(entry, missing, source, labels)
+        tree = merge(tree, entry.sets)
+    return Applied(tree, frozenset(key for entry in entries for key in entry.labels))
+
+
+def _unknown(entry: _Entry, key: str, source: str, labels: NodeLabels) -> ConfigError:
+    path = (*entry.path, "match", "labels")
+    line = entry.match.line_of(("labels", key))
+    if not labels.told:
+        return refused(source, line, path, _NOWHERE)
+    return LabelsUnknown(str(refused(source, line, path, f"the label '{shorten(key)}' {_AWAITED}")))
+
+
+def _entry(node: Node, source: str, path: Path) -> _Entry:
+    given = mapping(node, source, path)
+    known(Config, given, {"match": "", "set": ""}, source, path)
+    match, sets = given.get("match"), given.get("set")
+    if match is None or sets is None:
+        raise refused(source, node.line, path, "needs both 'match' and 'set'")
+    _check(sets, source, (*path, "set"))
+    sets = sets if sets.value is not None else Node({}, sets.line)
+    at = (*path, "match")
+    names, labels = _names(match, source, at), _labels(match, source, at)
+    if not names and not labels:
+        message = "matches no node; give 'names' a list of node names, or 'labels' what the Node must have"
+        raise refused(source, match.line, at, message)
+    return _Entry(names, labels, sets, match, path)
+
+
+def _names(match: Node, source: str, path: Path) -> tuple[str, ...]:
+    given = mapping(match, source, path)
+    known(Config, given, {"names": "", "labels": ""}, source, path)
+    node = given.get("names")
+    if node is None or node.value is None:
+        return ()
+    names: tuple[str, ...] = convert(tuple[str, ...], node, source, (*path, "names"))
+    if not names:
+        raise refused(source, node.line, (*path, "names"), "is an empty list, which no node matches")
+    return names
+
+
+def _labels(match: Node, source: str, path: Path) -> Labels:
+    node = mapping(match, source, path).get("labels")
+    at = (*path, "labels")
+    given = mapping(node, source, at) if node is not None else {}
+    labels: dict[str, str] = {}
+    for key, child in given.items():
+        labels[key] = convert(str, child, source, (*at, key))
+        if why := wrong_label(key, labels[key]):
+            raise refused(source, child.line, at, why)
+    return labels
+
+
+def _check(sets: Node, source: str, path: Path) -> None:
+    """Keys and types, also of entries for other nodes; what they mean together is seen on the node."""
+    given = mapping(sets, source, path)
+    known(Config, given, dict.fromkeys(_SETS, ""), source, path)
+    for key, shape in (("agent", AgentSettings), ("report", ReportSettings)):
+        if key in given:
+            build(shape, given[key], source, (*path, key))
+    if "vendors" in given:
+        vendor_settings(given["vendors"], source, VendorSettings, (*path, "vendors"))

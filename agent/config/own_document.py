@@ -1,0 +1,57 @@
+"""Our own configuration file, read into the values that hold on this node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from agent.config import enflame_file, metax_modes, node_overrides, nvidia_v1
+from agent.config.known_labels import NodeLabels
+from agent.config.location import Place, nearest
+from agent.config.schema import build, known, mapping
+from agent.config.schema import vendors as vendor_settings
+from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
+from agent.config.side_files import Beside
+from agent.config.yaml_document import Node
+
+KEYS = ("agent", "vendors", "report", "nodes")
+
+T = TypeVar("T")
+
+
+def read(
+    root: Node,
+    source: str,
+    node_name: str,
+    vendors: Collection[str] | None,
+    labels: NodeLabels,
+    beside: Sequence[Beside] = (),
+) -> Config:
+    """Read the whole file; what its values mean together is judged once the flags lie over it.
+
+    `beside`: the directories that it names, as they were looked at with it.
+
+    Raises:
+        ConfigError: A key or a type is wrong, or a vendor is none of `vendors`.
+        LabelsUnknown: It depends on a label of the Node that is not known yet.
+    """
+    names = dict.fromkeys(("version", *KEYS, *nvidia_v1.KEYS), "")
+    known(Config, mapping(root, source, ()), names, source, ())
+    applied = node_overrides.applied(root, source, node_name, labels)
+    tree = applied.tree
+    given = mapping(tree, source, ())
+    config = Config(
+        agent=_part(AgentSettings, "agent", given, source),
+        vendors=vendor_settings(given["vendors"], source, VendorSettings) if "vendors" in given else {},
+        report=_part(ReportSettings, "report", given, source),
+        places={(): Place(source, tree)},
+        asks=applied.asks,
+    )
+    for name in config.vendors:
+        if vendors is not None and name not in vendors:
+            raise config.refused(("vendors", name), f"no such vendor; {nearest(name, vendors)}")
+    return enflame_file.applied(metax_modes.applied(config, node_name, beside), beside)
+
+
+def _part(shape: type[T], key: str, given: Mapping[str, Node], source: str) -> T:
+    return build(shape, given[key], source, (key,)) if key in given else shape()

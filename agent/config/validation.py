@@ -1,0 +1,329 @@
+"""What a configuration must keep beyond types: names that the kubelet takes, cards with one resource."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import normpath
+from pathlib import Path as FilePath
+from typing import get_args
+
+from agent.config.http_address import parse_address
+from agent.config.location import Path
+from agent.config.settings import (
+    AgentSettings,
+    Config,
+    LogSettings,
+    ReconcileSettings,
+    ReportSettings,
+    VendorSettings,
+)
+from agent.core.devices.dynamic_modes import twins
+from agent.core.devices.health_rules import Timing
+from agent.core.errors import ConfigError
+from agent.core.kubernetes_names import LABEL
+from agent.schedulers.koordinator.resource_names import WHOLE_CARDS, unserved_name
+from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
+from agent.vendor_api.text import shorten
+
+MIN_LOG_BYTES = 10_000
+#: A vendor's process that does nothing has 8 MiB; a smaller limit would only keep it from starting.
+MIN_MEMORY, MAX_MEMORY = 64 << 20, 1 << 40
+MAX_POLLS = 1000
+HOUR = 3600
+
+_VENDOR = re.compile(LABEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and the key that says it."""
+
+    path: Path
+    message: str
+    #: Other keys that take part; one that a flag or a variable says is named before the first in a file.
+    others: tuple[Path, ...] = ()
+
+
+def check(config: Config) -> None:
+    """Refuse a configuration that can not be used.
+
+    Raises:
+        ConfigError: With the place of the first thing that is wrong.
+    """
+    problem = next(problems(config), None)
+    if problem is not None:
+        said = (path for path in (problem.path, *problem.others) if path in config.places)
+        raise config.refused(next(said, problem.path), problem.message)
+
+
+def problems(config: Config) -> Iterator[Problem]:
+    """Everything wrong with the effective configuration, in the order of the file."""
+    yield from _agent(config.agent)
+    yield from _report(config.report)
+    for name, vendor in config.vendors.items():
+        if not _VENDOR.fullmatch(name) or len(name) > 63:
+            yield Problem(("vendors", name), "a vendor's name is lower-case letters, digits and '-'")
+        if vendor.memory_limit and not MIN_MEMORY <= vendor.memory_limit <= MAX_MEMORY:
+            why = f"must be 0 for none, or from 64MiB to 1TiB; found {vendor.memory_limit} bytes"
+            yield Problem(("vendors", name, "memoryLimit"), why)
+        yield from _libraries(name, vendor)
+        for index, rule in enumerate(vendor.resources):
+            yield from _rule(rule, ("vendors", name, "resources", index))
+    yield from _twice(config.vendors)
+    yield from _counted_twice(config)
+    yield from _unseen(config)
+    yield from _device_infos_dir(config)
+
+
+def doubts(config: Config) -> Iterator[Problem]:
+    """What can be used, and is not what whoever wrote it will have meant."""
+    if config.report.mode == "auto" and config.says(("report", "mode")):
+        for vendor, index, rule in replicas_as_cards(config):
+            why = (
+                f"'{rule.name}' counts {_shares(rule)}, which koord-scheduler takes for whole cards: "
+                f"Koordinator is not told of the cards; rename them: '{rule.name}.shared' would do"
+            )
+            yield Problem(("vendors", vendor, "resources", index, "name"), why)
+
+
+def _agent(agent: AgentSettings) -> Iterator[Problem]:
+    for key, path in (
+        ("kubeletDir", agent.kubelet_dir),
+        ("podResourcesSocket", agent.pod_resources_socket),
+        ("stateDir", agent.state_dir),
+        ("cdiDir", agent.cdi_dir),
+    ):
+        yield from _absolute(str(path), ("agent", key))
+    if agent.state_dir.is_relative_to(agent.kubelet_dir):
+        yield Problem(
+            ("agent", "stateDir"),
+            f"the state directory '{shorten(str(agent.state_dir))}' lies in the kubelet's directory "
+            f"'{shorten(str(agent.kubelet_dir))}', whose files older kubelets delete; "
+            "name a directory of the agent's own",
+            (("agent", "kubeletDir"),),
+        )
+    if agent.http:
+        try:
+            parse_address(agent.http)
+        except ConfigError as error:
+            yield Problem(("agent", "http"), str(error))
+    yield from _log(agent.log)
+    yield from _health(agent.health)
+    yield from _reconcile(agent.reconcile)
+
+
+def _health(health: Timing) -> Iterator[Problem]:
+    for key, polls in (("badPolls", health.bad_polls), ("goodPolls", health.good_polls)):
+        if not 1 <= polls <= MAX_POLLS:
+            yield Problem(("agent", "health", key), f"must be from 1 to {MAX_POLLS} polls, found {polls}")
+    for key, seconds, most in (
+        ("goodFor", health.good_for, HOUR),
+        ("patience", health.patience, HOUR),
+        ("forgetAfter", health.forget_after, 7 * 24 * HOUR),
+    ):
+        if not 0 <= seconds <= most:
+            yield Problem(("agent", "health", key), f"must be from 0s to {most // HOUR}h, found {seconds:g}s")
+
+
+def _reconcile(reconcile: ReconcileSettings) -> Iterator[Problem]:
+    for key, seconds in (("interval", reconcile.interval), ("grace", reconcile.grace)):
+        if not 1 <= seconds <= HOUR:
+            yield Problem(("agent", "reconcile", key), f"must be from 1s to 1h, found {seconds:g}s")
+
+
+def _report(report: ReportSettings) -> Iterator[Problem]:
+    for key, path in (("featuresFile", report.features_file), ("machineFile", report.machine_file)):
+        if path:
+            yield from _absolute(path, ("report", key))
+    yield from _absolute(report.device_infos_dir, ("report", "deviceInfosDir"))
+    if report.labels_as == "file" and not report.features_file:
+        why = "needs the file that the labels go to: set report.featuresFile"
+        yield Problem(("report", "labelsAs"), why, (("report", "featuresFile"),))
+    if report.namespace and not (_VENDOR.fullmatch(report.namespace) and len(report.namespace) <= 63):
+        why = f"'{shorten(report.namespace, 60)}' is no namespace: lower-case letters, digits and '-'"
+        yield Problem(("report", "namespace"), why)
+
+
+def _log(log: LogSettings) -> Iterator[Problem]:
+    if log.dir:
+        yield from _absolute(log.dir, ("agent", "log", "dir"))
+    if log.max_bytes < MIN_LOG_BYTES:
+        yield Problem(("agent", "log", "maxBytes"), f"must be at least {MIN_LOG_BYTES} bytes")
+    if not 1 <= log.keep <= 1000:
+        yield Problem(("agent", "log", "keep"), "must be from 1 to 1000 files")
+
+
+def _absolute(text: str, path: Path) -> Iterator[Problem]:
+    if why := not_absolute(text):
+        yield Problem(path, why)
+
+
+def not_absolute(text: str) -> str:
+    """Why this is no absolute path; empty where it is one."""
+    absolute = text.startswith("/") and "\0" not in text
+    return "" if absolute else f"must be an absolute path, found '{shorten(text, 60)}'"
+
+
+def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
+    if wrong := unserved_name(rule.name):
+        yield Problem((*path, "name"), wrong)
+    yield from _sharing(rule.sharing, (*path, "sharing"))
+    yield from _devices(rule, (*path, "devices"))
+
+
+def _counted_twice(config: Config) -> Iterator[Problem]:
+    """To koord-scheduler one nvidia.com/gpu is a whole card, whichever share of one we make of it."""
+    if config.report.mode not in ("feed", "device"):
+        return
+    for vendor, index, rule in replicas_as_cards(config):
+        why = (
+            f"'{rule.name}' counts {_shares(rule)}, which koord-scheduler takes for whole cards "
+            f"(report.mode is '{config.report.mode}'); rename them: '{rule.name}.shared' would do"
+        )
+        at: Path = ("vendors", vendor, "resources", index, "name")
+        yield Problem(at, why, (("report", "mode"),))
+
+
+def replicas_as_cards(config: Config) -> Iterator[tuple[str, int, ResourceRule]]:
+    """The rules, with vendor and place in its list, whose shares have a name that means whole cards."""
+    for vendor, settings in config.vendors.items():
+        for index, rule in enumerate(settings.resources):
+            if rule.name in WHOLE_CARDS and rule.sharing.kind != "exclusive":
+                yield vendor, index, rule
+
+
+def _shares(rule: ResourceRule) -> str:
+    return "units of memory" if rule.sharing.kind == "memory" else "replicas"
+
+
+def _unseen(config: Config) -> Iterator[Problem]:
+    """Whom a scheduler promised a card only the pods tell."""
+    if config.agent.watch_pods:
+        return
+    for vendor, settings in config.vendors.items():
+        for index, rule in enumerate(settings.resources):
+            if rule.placement == "claim":
+                why = (
+                    "with agent.watchPods false no scheduler's choice is seen, and every pod would be "
+                    "refused; set agent.watchPods to true (in the chart pods.enabled and api.enabled), or "
+                    "placement to auto"
+                )
+                at: Path = ("vendors", vendor, "resources", index, "placement")
+                yield Problem(at, why, (("agent", "watchPods"),))
+
+
+def _device_infos_dir(config: Config) -> Iterator[Problem]:
+    """koordlet reads every file there; whoever tidies up for its sake must not meet another's."""
+    agent, told = config.agent, FilePath(normpath(config.report.device_infos_dir))
+    own = "koordlet takes every file there for a list of cards; name a directory of its own"
+    at: Path = ("report", "deviceInfosDir")
+    shown = f"the directory '{shorten(config.report.device_infos_dir)}'"
+    for key, path in (
+        ("kubeletDir", agent.kubelet_dir),
+        ("stateDir", agent.state_dir),
+        ("cdiDir", agent.cdi_dir),
+    ):
+        if told.is_relative_to(normpath(path)):
+            why = f"{shown} lies in '{shorten(str(path))}' (agent.{key}), and {own}"
+            yield Problem(at, why, (("agent", key),))
+    for key, path in (("kubeletDir", agent.kubelet_dir), ("podResourcesSocket", agent.pod_resources_socket)):
+        its = FilePath(normpath(path))
+        if its != told and its.is_relative_to(told):
+            why = f"{shown} has the kubelet's '{shorten(str(path))}' (agent.{key}) in it, and {own}"
+            yield Problem(at, why, (("agent", key),))
+
+
+def _libraries(name: str, vendor: VendorSettings) -> Iterator[Problem]:
+    """The key of ours becomes a setting of the vendor, which may have been said, too."""
+    if vendor.library and vendor.settings.get("library"):
+        its = shorten(str(vendor.settings["library"]))
+        why = (
+            f"says '{its}', and vendors.{shorten(name)}.library says '{shorten(vendor.library)}'; "
+            "both are one setting: remove one"
+        )
+        ours: Path = ("vendors", name, "library")
+        yield Problem(("vendors", name, "settings", "library"), why, (ours,))
+
+
+def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
+    if sharing.kind == "replicas":
+        if sharing.replicas < 2:
+            yield Problem((*path, "replicas"), f"must be 2 or more, found {sharing.replicas}")
+        if sharing.replicas > MAX_REPLICAS:
+            yield Problem(
+                (*path, "replicas"), f"must be {MAX_REPLICAS} or fewer: the kubelet takes a list of 4 MiB"
+            )
+        return
+    if sharing.kind == "memory" and sharing.unit is None:
+        yield Problem((*path, "kind"), f"'memory' needs the key 'unit': one of {', '.join(get_args(Unit))}")
+    if sharing.kind != "memory" and sharing.unit is not None:
+        yield Problem((*path, "unit"), f"belongs to kind 'memory', found with kind '{sharing.kind}'")
+    for key, changed in (
+        ("replicas", sharing.replicas != 1),
+        ("failRequestsGreaterThanOne", sharing.fail_requests_greater_than_one),
+        ("spanCards", not sharing.span_cards),
+    ):
+        if changed:
+            yield Problem((*path, key), f"belongs to kind 'replicas', found with kind '{sharing.kind}'")
+
+
+def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
+    if isinstance(rule.devices, str):
+        return
+    if isinstance(rule.devices, int):
+        if rule.devices < 1:
+            yield Problem(path, f"a count of cards must be 1 or more, found {rule.devices}")
+        return
+    if not rule.devices:
+        yield Problem(path, "names no card; write all, a count, or a list of indices and uuids")
+    seen: set[int | str] = set()
+    for index, card in enumerate(rule.devices):
+        if isinstance(card, int) and card < 0:
+            yield Problem((*path, index), f"an index must be 0 or more, found {card}")
+        if isinstance(card, str) and (not card or card.isdigit()):
+            yield Problem(
+                (*path, index), f"write an index as a plain number, found the text '{shorten(card, 40)}'"
+            )
+        if card in seen:
+            yield Problem((*path, index), f"the card {shorten(str(card))} is named twice")
+        seen.add(card)
+
+
+def overlaps(rules: Sequence[ResourceRule], path: Path, *, dynamic: bool) -> Iterator[Problem]:
+    """What is wrong between the resources of a vendor, once it said what its rules leave open."""
+    yield from (_twins if dynamic else _claimed_twice)(rules, path)
+
+
+def _claimed_twice(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
+    """A card belongs to one resource; what `all` is, only the vendor knows."""
+    owners: dict[int | str, str] = {}
+    for index, rule in enumerate(rules):
+        if isinstance(rule.devices, tuple):
+            for position, card in enumerate(rule.devices):
+                owner = owners.setdefault(card, rule.name)
+                if owner != rule.name:
+                    message = f"the card {shorten(str(card))} belongs to '{shorten(owner)}' already"
+                    yield Problem((*path, index, "devices", position), message)
+
+
+def _twins(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
+    """Of resources that may name the same cards each has IDs of its own."""
+    for one, other in twins(rules):
+        message = (
+            f"'{shorten(other.name)}' would make the same IDs of a card as '{shorten(one.name)}'; "
+            f"ids: '{one.form}' is what both have: uuid, minor and short are different ones"
+        )
+        yield Problem((*path, rules.index(other), "ids"), message)
+
+
+def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for vendor, settings in vendors.items():
+        for index, rule in enumerate(settings.resources):
+            if rule.name in first:
+                before = f"vendors.{shorten(first[rule.name])}"
+                message = f"the resource '{shorten(rule.name)}' is named twice; the first is under {before}"
+                yield Problem(("vendors", vendor, "resources", index, "name"), message)
+            first.setdefault(rule.name, vendor)

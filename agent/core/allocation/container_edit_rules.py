@@ -1,0 +1,102 @@
+"""Holds a vendor's container edits to what the kubelet takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from posixpath import isabs
+
+from agent.core.errors import AllocationError
+from agent.vendor_api.agent import ContainerEdits, DeviceNode, Mount
+from agent.vendor_api.text import shorten
+
+#: What a container may do with a device node: read, write, make.
+PERMISSIONS = frozenset("rwm")
+
+
+class UnusableEdits(AllocationError):
+    """Raised when a vendor's container edits can not be given to the kubelet."""
+
+    def __init__(self, vendor: str, field: str, value: object, wanted: str) -> None:
+        super().__init__(f"vendor {vendor}: container edits: {field} is {_shown(value)}; wanted: {wanted}")
+
+
+def usable(vendor: str, edits: ContainerEdits) -> ContainerEdits:
+    """The same edits, fit to be sent.
+
+    Raises:
+        UnusableEdits: Naming the first field that is of another type or holds what the kubelet does not take.
+    """
+    for field, value, wanted in _wrongs(edits):
+        raise UnusableEdits(vendor, field, value, wanted)
+    return edits
+
+
+Wrong = tuple[str, object, str]
+
+
+def _wrongs(edits: object) -> Iterator[Wrong]:
+    if not isinstance(edits, ContainerEdits):
+        yield "the whole", edits, "ContainerEdits"
+        return
+    yield from _texts("env", edits.env)
+    yield from _texts("annotations", edits.annotations)
+    for field, values in (
+        ("device_nodes", edits.device_nodes),
+        ("mounts", edits.mounts),
+        ("cdi_devices", edits.cdi_devices),
+    ):
+        if not isinstance(values, tuple | list):
+            yield field, values, "a tuple"
+            return
+    for n, node in enumerate(edits.device_nodes):
+        yield from _node(f"device_nodes[{n}]", node)
+    for n, mount in enumerate(edits.mounts):
+        yield from _mount(f"mounts[{n}]", mount)
+    for n, name in enumerate(edits.cdi_devices):
+        yield from _text(f"cdi_devices[{n}]", name)
+
+
+def _texts(field: str, texts: object) -> Iterator[Wrong]:
+    if not isinstance(texts, Mapping):
+        yield field, texts, "a mapping of text to text"
+        return
+    for key, value in texts.items():
+        yield from _text(f"a key of {field}", key)
+        yield from _text(f"{field}[{_shown(key)}]", value)
+
+
+def _node(field: str, node: object) -> Iterator[Wrong]:
+    if not isinstance(node, DeviceNode):
+        yield field, node, "a DeviceNode"
+        return
+    yield from _paths(field, (("path", node.path), ("host_path", node.host_path)))
+    allowed = node.permissions
+    if not isinstance(allowed, str) or not allowed or not PERMISSIONS.issuperset(allowed):
+        yield f"{field}.permissions", allowed, 'some of "rwm"'
+
+
+def _mount(field: str, mount: object) -> Iterator[Wrong]:
+    if not isinstance(mount, Mount):
+        yield field, mount, "a Mount"
+        return
+    yield from _paths(field, (("path", mount.path), ("host_path", mount.host_path)))
+    if not isinstance(mount.read_only, bool):
+        yield f"{field}.read_only", mount.read_only, "True or False"
+
+
+def _paths(field: str, paths: Iterable[tuple[str, object]]) -> Iterator[Wrong]:
+    for name, path in paths:
+        yield from _text(f"{field}.{name}", path)
+        if isinstance(path, str) and not isabs(path):
+            yield f"{field}.{name}", path, "an absolute path"
+
+
+def _text(field: str, value: object) -> Iterator[Wrong]:
+    if not isinstance(value, str):
+        yield field, value, "text"
+    elif not value.isascii() and any("\ud800" <= it <= "\udfff" for it in value):
+        yield field, value, "text that UTF-8 can carry"
+
+
+def _shown(value: object) -> str:
+    return shorten(value if isinstance(value, str) else repr(value))

@@ -1,0 +1,139 @@
+"""Pods that have or get other cards than a scheduler chose, or than it was to choose, and are told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent.core.allocation.pod_attribution import heard
+from agent.core.allocation.scheduler_promises import Promises, by_minor, of_schedulers
+from agent.core.model import Allocation, Resource
+from agent.core.notices import PodRef, Unheeded
+from agent.scheduler_api import Candidate, Claim, PodContainer
+from agent.schedulers.koordinator.dialect import in_words
+from agent.schedulers.koordinator.external_pods import RESOURCE, objection
+from agent.schedulers.koordinator.pod_request import wish
+from agent.schedulers.koordinator.resource_names import PREFIX
+from agent.vendor_api.agent import Vendor
+from agent.vendor_api.text import shorten
+
+#: What becomes of a container of which no scheduler speaks, where its vendor says nothing else.
+UNCLAIMED = "gets what the kubelet chooses"
+#: The same, where its own limits are heeded.
+AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
+
+
+class Lookout:
+    """Looks for them anew only where what decides it has changed: many annotations take long to read."""
+
+    def __init__(self, promises: Callable[[], Promises]) -> None:
+        self._promises = promises
+        self._seen: tuple[Any, ...] = ()
+        self._found: tuple[Unheeded, ...] = ()
+
+    @property
+    def found(self) -> tuple[Unheeded, ...]:
+        promises = self._promises()
+        it = promises.scene
+        seen = (it.candidates, it.plan, it.snapshot, it.vendors, it.locked, promises.in_use)
+        if seen != self._seen:
+            self._seen, self._found = seen, unheeded(promises)
+        return self._found
+
+    def moved(self) -> frozenset[str]:
+        """The uids of the pods that have other cards than were chosen for them."""
+        return frozenset(it.pod.uid for it in self.found if it.moved)
+
+
+def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
+    """Each with why, and what it gets instead; pods of a placement `local` are never heeded."""
+    scene = promises.scene
+    plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
+    vendors = {
+        it.vendor: by_minor(scene.snapshot, it.vendor) for it in plan.values() if it.vendor in scene.vendors
+    }
+    found = []
+    for pod in scene.candidates:
+        if pod.over:
+            continue
+        if (pod.namespace, pod.name) in scene.locked:
+            pod = replace(pod, scheduler="")  # as who asks for devices is judged
+        one = next(_unheeded(promises, pod, [it for it in plan.values() if it.vendor in vendors]), None)
+        if one is None and (wrong := objection(pod, scene.plan, vendors)):
+            one = Unheeded(_ref(pod), f"{RESOURCE}: {wrong}; the cards that it uses count as free here")
+        if one is not None:
+            found.append(one)
+    return tuple(found)
+
+
+def _ref(pod: Candidate) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> Iterator[Unheeded]:
+    scene = promises.scene
+    names = {name for it in pod.containers for name in it.limits}
+    for planned in plan:
+        if planned.name not in names:
+            continue
+        vendor = scene.vendors[planned.vendor]
+        cards = by_minor(scene.snapshot, vendor.name)
+        claims, wrong = heard(pod, planned.name, of_schedulers(vendor, planned), cards)
+        mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
+        asking = [it for it in pod.containers if it.limits.get(planned.name) and _asks(it)]
+        if not claims and (wrong or asking) and all(it.claim is None or _is_own(it, vendor) for it in mine):
+            why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
+            yield Unheeded(_ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}")
+        for claim in claims:
+            for why in _elsewhere(mine, claim, {card for it in claims for card in it.devices}):
+                yield Unheeded(_ref(pod), why, moved=True)
+
+
+def _is_own(it: Allocation, vendor: Vendor) -> bool:
+    """Whether its claim is what the pod's own limits say."""
+    return it.claim is not None and vendor.limits is not None and it.claim.dialect == vendor.limits.name
+
+
+def _asks(container: PodContainer) -> bool:
+    """Whether it asks Koordinator for cards, or for parts of one."""
+    by_name = any(name.startswith(PREFIX) for name in container.limits)
+    return by_name and wish(container.limits).cards > 0
+
+
+def _instead(planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[PodContainer]) -> str:
+    """What a container gets without a choice; and what it asks for, where it asks a scheduler."""
+    its = asking or [it for it in pod.containers if it.limits.get(planned.name)]
+    gets = _unclaimed(planned, vendor, its[0].limits[planned.name])
+    by_limits = vendor.limits is not None and planned.rule.placement == "auto"
+    if not asking:
+        return f"it gets what its limits name of a card, and else {gets}" if by_limits else f"it {gets}"
+    wanted = wish(its[0].limits)
+    gets = AS_MUCH if by_limits else gets
+    of = "a card" if wanted.cards == 1 else f"each of {wanted.cards} cards"
+    return f"container {shorten(its[0].name)} asks for {in_words(wanted.each)} of {of}, and {gets}"
+
+
+def _unclaimed(planned: Resource, vendor: Vendor, count: int) -> str:
+    if planned.rule.placement == "claim":
+        return "is refused"
+    try:
+        return vendor.unclaimed(count) if vendor.unclaimed else UNCLAIMED
+    except Exception:  # contributors' code
+        return UNCLAIMED
+
+
+def _name(pod: Candidate) -> str:
+    return f"{shorten(pod.namespace)}/{shorten(pod.name)}"
+
+
+def _is_of(it: Allocation, pod: Candidate) -> bool:
+    return it.place is not None and it.place[0] == pod.uid
+
+
+def _elsewhere(mine: Sequence[Allocation], claim: Claim, chosen: Collection[str]) -> Iterator[str]:
+    """That its container has cards that were not chosen for its pod."""
+    for it in mine:
+        if it.place == (claim.uid, claim.container) and claim.devices and not {*it.cards} <= {*chosen}:
+            has, were = (", ".join(map(shorten, its)) for its in (it.cards, claim.devices))
+            yield f"{it.resource}: container {shorten(claim.container)} has {has}, chosen was {were}"

@@ -1,0 +1,178 @@
+"""What each vendor makes of its devices now: wishes and snapshot in, offers and complaints out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.dynamic_modes import twins
+from agent.core.model import NodeSnapshot
+from agent.schedulers.koordinator.resource_names import unserved_name
+from agent.vendor_api.agent import (
+    MAX_REPLICAS,
+    Device,
+    IdForm,
+    Offering,
+    Policy,
+    ResourceRule,
+    Resources,
+    Sharing,
+    Unit,
+    Vendor,
+)
+from agent.vendor_api.text import shorten
+
+#: Complaints of one vendor that are passed on, and their characters.
+COMPLAINTS, COMPLAINT_LIMIT = 16, 500
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A vendor and the resources that the config asks of it; none leaves the choice to the vendor."""
+
+    vendor: Vendor
+    rules: tuple[ResourceRule, ...] = ()
+    #: Whether they may name the same cards.
+    dynamic: bool = False
+
+
+class Offers:
+    """Asks a vendor again when its devices or the config changed. One that fails keeps its last offer."""
+
+    def __init__(self, wishes: Sequence[Wish] = ()) -> None:
+        self._wishes: tuple[Wish, ...] = ()
+        self._seen: dict[str, tuple[Device, ...]] = {}
+        self._made: dict[str, Offering] = {}
+        self._taken: dict[str, tuple[str, ...]] = {}
+        self.wish(wishes)
+
+    def wish(self, wishes: Sequence[Wish]) -> None:
+        """Take in another config."""
+        self._wishes = tuple(wishes)
+        self._seen = {}
+        names = {it.vendor.name for it in wishes}
+        self._made = {name: made for name, made in self._made.items() if name in names}
+
+    def of(self, snapshot: NodeSnapshot) -> tuple[Offer, ...]:
+        """The offers to plan with. A resource belongs to the first vendor that offers it."""
+        offers: list[Offer] = []
+        owners: dict[str, str] = {}
+        self._taken = {}
+        for wish in self._wishes:
+            name, rules = wish.vendor.name, self._offering(wish, snapshot).rules
+            taken = [rule.name for rule in rules if owners.setdefault(rule.name, name) != name]
+            if taken:
+                self._taken[name] = tuple(f"{owners[it]} already serves {it}" for it in dict.fromkeys(taken))
+            left = tuple(rule for rule in rules if rule.name not in taken)
+            made = frozenset(rule.name for rule in left if wish.vendor.makes(rule.name))
+            offers.append(Offer(name, left, dynamic=wish.dynamic, made=made))
+        return tuple(offers)
+
+    @property
+    def plain(self) -> tuple[Offer, ...]:
+        """What the config asks of vendors that do not say themselves what they lack for it."""
+        its = (it for it in self._wishes if it.vendor.resources is None)
+        return tuple(Offer(it.vendor.name, it.rules, dynamic=it.dynamic) for it in its)
+
+    @property
+    def complaints(self) -> Mapping[str, tuple[str, ...]]:
+        """What the vendors could not serve when they were last asked; vendor to sentences."""
+        told = {name: (*made.complaints, *self._taken.get(name, ())) for name, made in self._made.items()}
+        return {name: its for name, its in told.items() if its}
+
+    @property
+    def notes(self) -> Mapping[str, tuple[str, ...]]:
+        """What the config names and the devices do not have, without harm; vendor to sentences."""
+        return {name: made.notes for name, made in self._made.items() if made.notes}
+
+    @property
+    def doubts(self) -> Mapping[str, tuple[str, ...]]:
+        """What a person should mend of devices that are offered; vendor to sentences."""
+        return {name: made.doubts for name, made in self._made.items() if made.doubts}
+
+    def _offering(self, wish: Wish, snapshot: NodeSnapshot) -> Offering:
+        name = wish.vendor.name
+        devices = tuple(it for it in snapshot.present(name) if not it.nameless)
+        if name not in self._seen or devices != self._seen[name]:
+            self._seen[name] = devices
+            self._made[name] = _asked(wish, devices, self._made.get(name, Offering()))
+        return self._made[name]
+
+
+def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
+    if wish.vendor.resources is None:
+        return Offering(wish.rules or (ResourceRule(wish.vendor.resource),))
+    if not devices:
+        return Offering()
+    try:
+        made = _made(wish.vendor.resources, wish, devices)
+        wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
+        wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
+        lost = () if wish.dynamic else _lost(made.rules)
+        told, noted, doubted = (
+            tuple(shorten(str(it), COMPLAINT_LIMIT) for it in sentences[:COMPLAINTS])
+            for sentences in ((*lost, *made.complaints), made.notes, made.doubts)
+        )
+        offering = Offering(tuple(made.rules), told, noted, doubted)
+    except Exception as exc:  # the vendor's own code: it must not end the agent
+        wrong = f"{type(exc).__name__}: {exc}"
+    if wrong:
+        return Offering(last.rules, (f"its plugin fails to make resources: {shorten(wrong, 300)}",))
+    return offering
+
+
+def _made(resources: Resources, wish: Wish, devices: tuple[Device, ...]) -> Offering:
+    """The vendor's answer; of rules that may name the same cards it hears one at a time."""
+    if not wish.dynamic or len(wish.rules) < 2:
+        return resources(wish.rules, devices)
+    its = [resources((rule,), devices) for rule in wish.rules]
+    return Offering(
+        tuple(rule for it in its for rule in it.rules),
+        tuple(dict.fromkeys(one for it in its for one in it.complaints)),
+        tuple(dict.fromkeys(one for it in its for one in it.notes)),
+        tuple(dict.fromkeys(one for it in its for one in it.doubts)),
+    )
+
+
+def _lost(rules: Sequence[ResourceRule]) -> tuple[str, ...]:
+    """A sentence for each resource whose cards an earlier one has, as vendors make them for dynamic modes."""
+    owners: dict[str, str] = {}
+    losers: dict[str, str] = {}
+    for rule in rules:
+        for uuid in rule.devices if isinstance(rule.devices, tuple) else ():
+            owner = owners.setdefault(str(uuid), rule.name)
+            if owner != rule.name:
+                losers.setdefault(rule.name, owner)
+    return tuple(
+        f"{name} lacks cards that {owner} has, for modes are fixed: name the 'devices' of each in "
+        "'resources', or leave 'modes' out"
+        for name, owner in losers.items()
+    )
+
+
+def _twins(rules: Sequence[ResourceRule]) -> str:
+    """Which of the rules would give one ID to two things; empty where none do."""
+    found = next(twins(rules), None)
+    return f"{found[0].name} and {found[1].name} make the same IDs of one card" if found else ""
+
+
+def _trouble(rule: ResourceRule) -> str:
+    """Why the rule can not be planned with; empty when it can."""
+    if wrong := unserved_name(rule.name):
+        return wrong
+    if not (isinstance(rule.devices, tuple) and all(isinstance(it, str) for it in rule.devices)):
+        return f"{rule.name} has the devices {rule.devices!r}, a tuple of uuids is needed"
+    sharing = rule.sharing
+    if (
+        not isinstance(sharing, Sharing)
+        or type(sharing.replicas) is not int
+        or not 0 < sharing.replicas <= MAX_REPLICAS
+    ):
+        return f"{rule.name} is shared as {sharing!r}, a Sharing with 1 to {MAX_REPLICAS} replicas is needed"
+    if (sharing.kind == "memory") != (sharing.unit in get_args(Unit)):
+        return f"{rule.name} is shared as {sharing!r}, kind 'memory' and a unit need each other"
+    if rule.form not in get_args(IdForm) or rule.policy not in (None, *get_args(Policy)):
+        return f"{rule.name} has the ids {rule.ids!r} and the policy {rule.policy!r}, one of them is unknown"
+    return ""

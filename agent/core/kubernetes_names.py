@@ -1,0 +1,58 @@
+"""Names that Kubernetes takes: what a resource may be called, and what a label may say."""
+
+from __future__ import annotations
+
+import re
+
+from agent.vendor_api.text import shorten
+
+#: One part of a domain name.
+LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{LABEL}(?:\.{LABEL})*")
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_STRANGE = re.compile(r"[^-A-Za-z0-9_. ]")
+#: Characters of a label's value, and of its key after the domain.
+LABEL_LIMIT = 63
+
+
+def wrong_name(name: str) -> str | None:
+    """Why the kubelet would refuse the resource name; None when it takes it."""
+    prefix, slash, last = name.partition("/")
+    shown = f"the resource name '{shorten(name)}'"
+    if not slash:
+        return f"{shown} needs a vendor's domain: vendor.com/{shorten(name, 40) or 'name'}"
+    if "kubernetes.io/" in name:
+        return f"{shown} must not contain 'kubernetes.io/', which is the kubelet's own"
+    if name.startswith("requests."):
+        return f"{shown} must not begin with 'requests.'"
+    # The kubelet checks "requests." + name as a qualified name.
+    if not _SUBDOMAIN.fullmatch(prefix) or len(f"requests.{prefix}") > 253:
+        return f"{shown}: '{shorten(prefix)}' is not a domain of lower-case letters, digits, '-' and '.'"
+    if not _NAME.fullmatch(last):
+        return f"{shown}: the part after '/' is letters, digits, '-', '_', '.', no sign at its ends"
+    if len(last) > 63:
+        return f"{shown}: the part after '/' has {len(last)} characters, 63 are allowed"
+    return None
+
+
+def label_value(text: str, limit: int = LABEL_LIMIT) -> str:
+    """Free text as the value of a label, the way GPU feature discovery does it, and never a wrong one.
+
+    Source: k8s-device-plugin internal/lm/resource.go, `sanitise`: strange characters are dropped, blanks
+    become '-'. Signs at the ends and what is too long are cut, too, which Kubernetes would refuse.
+    """
+    value = "-".join(_STRANGE.sub("", text).split())
+    return value.lstrip("-_.")[:limit].rstrip("-_.")
+
+
+def wrong_label(key: str, value: str) -> str | None:
+    """Why Kubernetes would refuse the label; None when it takes it."""
+    domain, slash, last = key.rpartition("/")
+    shown = f"the label '{shorten(key)}'"
+    if slash and not (_SUBDOMAIN.fullmatch(domain) and len(domain) <= 253):
+        return f"{shown}: '{shorten(domain)}' is not a domain of lower-case letters, digits, '-' and '.'"
+    if not _NAME.fullmatch(last) or len(last) > LABEL_LIMIT:
+        return f"{shown}: a name of 1 to 63 letters, digits, '-', '_', '.' is needed, no sign at its ends"
+    if (value and not _NAME.fullmatch(value)) or len(value) > LABEL_LIMIT:
+        return f"{shown} has the value '{shorten(value)}': at most 63 letters, digits, '-', '_', '.' work"
+    return None

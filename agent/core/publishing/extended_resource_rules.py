@@ -1,0 +1,48 @@
+"""Extended resources of the Node that no plugin gives out: counts by which a vendor's schedulers go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agent.core.errors import VendorError
+from agent.core.kubernetes_names import wrong_name
+from agent.core.publishing.vendor_key_rules import Owned, wrong_domain, wrong_keys
+from agent.vendor_api.agent import Device, ResourceRule, Vendor
+from agent.vendor_api.text import shorten
+
+#: More of anything no node has, and Kubernetes counts in 64 bits.
+MOST = (1 << 31) - 1
+
+#: Name to count.
+Extended = Owned[int]
+
+
+def wrong_key(name: str) -> str:
+    """Why it can not be a vendor's own; empty where it can."""
+    return wrong_domain(name) or wrong_name(name) or ""
+
+
+def made(vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, int | None]:
+    """The counts of a vendor: each of its names, with None for one that shall not be there.
+
+    Raises:
+        VendorError: Its code failed, or made what Kubernetes refuses.
+    """
+    try:
+        counts = dict(vendor.extended_resources(rules, devices)) if vendor.extended_resources else {}
+        wrong = _wrong(vendor, rules, counts)
+    except Exception as exc:  # the vendor's own code: it must not end the agent
+        wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
+    if wrong:
+        raise VendorError(f"{vendor.name}: its plugin fails to count for the Node: {wrong}")
+    return {key: counts.get(key) for key in vendor.extended_resource_keys}
+
+
+def _wrong(vendor: Vendor, rules: Sequence[ResourceRule], counts: Mapping[str, int | None]) -> str:
+    keys = vendor.extended_resource_keys
+    if wrong := wrong_keys("extended_resource_keys", keys, counts, wrong_key):
+        return wrong
+    if served := sorted({vendor.resource, *(it.name for it in rules)} & set(keys)):
+        return f"{shorten(served[0])!r} is what the kubelet counts by itself: it is given out"
+    odd = (it for it in counts.values() if it is not None and not (type(it) is int and 0 <= it <= MOST))
+    return next((f"{shorten(repr(it))} is no count from 0 to {MOST}" for it in odd), "")

@@ -1,0 +1,67 @@
+"""Annotations of the Node: what a vendor makes of its devices and of what of them is given out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from agent.core.allocation.scheduler_promises import requested
+from agent.core.errors import VendorError
+from agent.core.kubernetes_names import wrong_label
+from agent.core.model import Allocation
+from agent.core.publishing.vendor_key_rules import Owned, wrong_domain, wrong_keys
+from agent.scheduler_api import Candidate
+from agent.vendor_api.agent import Device, Grant, ResourceRule, Vendor
+from agent.vendor_api.text import shorten
+
+#: Bytes of all annotations of an object together. Source: kubernetes/kubernetes v1.36.0,
+#: staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go, TotalAnnotationSizeLimitB.
+MAX_BYTES = 256 << 10
+
+#: Key to text.
+Annotated = Owned[str]
+
+
+def grants(
+    allocations: Iterable[Allocation], vendor: str, pods: Iterable[Candidate] = ()
+) -> tuple[Grant, ...]:
+    """What of the vendor is given out, each with its pod where it is one of these."""
+    known = {it.uid: it for it in pods}
+    return tuple(_grant(it, known) for it in allocations if it.vendor == vendor)
+
+
+def _grant(it: Allocation, pods: Mapping[str, Candidate]) -> Grant:
+    uid, container = it.place or ("", "")
+    return Grant(requested(it), it.cards, it.partitions, pods.get(uid), container)
+
+
+def wrong_key(key: str) -> str:
+    """Why it can not be a vendor's own; empty where it can."""
+    return wrong_domain(key) or wrong_label(key, "") or ""
+
+
+def made(
+    vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], given: Sequence[Grant]
+) -> dict[str, str | None]:
+    """The annotations of a vendor: each of its keys, with None for one that shall not be there.
+
+    Raises:
+        VendorError: Its code failed, or made what can not be written.
+    """
+    try:
+        texts = dict(vendor.annotations(rules, devices, given)) if vendor.annotations is not None else {}
+        wrong = _wrong(vendor, texts)
+    except Exception as exc:  # the vendor's own code: it must not end the agent
+        wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
+    if wrong:
+        raise VendorError(f"{vendor.name}: its plugin fails to make annotations: {wrong}")
+    return {key: texts.get(key) for key in vendor.annotation_keys}
+
+
+def _wrong(vendor: Vendor, texts: Mapping[str, str | None]) -> str:
+    if wrong := wrong_keys("annotation_keys", vendor.annotation_keys, texts, wrong_key):
+        return wrong
+    kinds = (type(it).__name__ for it in texts.values() if it is not None and not isinstance(it, str))
+    if kind := next(kinds, ""):
+        return f"a text is needed, or None, and no {kind}"
+    size = sum(len(key.encode()) + len(text.encode()) for key, text in texts.items() if text is not None)
+    return f"they have {size} bytes, at most {MAX_BYTES} work" if size > MAX_BYTES else ""

@@ -1,0 +1,95 @@
+"""What a config makes of cards that are not here: how many device IDs, and whether the kubelet takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from agent.config import Config
+from agent.config.schema import size_of
+from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.memory_units import counted_in
+from agent.core.devices.offers import Offers, Wish
+from agent.core.devices.plan import plan
+from agent.core.devices.unit_changes import Counting, counting
+from agent.core.errors import UsageError
+from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
+from agent.kubelet.device_list import KUBELET_RECEIVE_LIMIT, list_size, too_long
+from agent.vendor_api.agent import Device, State
+
+#: More cards than any node has.
+MOST = 1024
+_CARDS = re.compile(r"([0-9]{1,4})x([0-9A-Za-z. ]*[A-Za-z])")
+
+
+def cards_of(text: str) -> tuple[int, ...]:
+    """The bytes of each card of `8x48GiB`, or of `4x16GiB,4x32GiB`.
+
+    Raises:
+        UsageError: It says something else.
+    """
+    sizes: list[int] = []
+    for part in text.split(","):
+        found = _CARDS.fullmatch(part.strip())
+        try:
+            sizes += [size_of(found[2])] * int(found[1]) if found else [0]
+        except ValueError:
+            sizes += [0]
+    if not all(sizes) or not 0 < len(sizes) <= MOST:
+        raise UsageError(f"--cards: '{text[:60]}' is no number of cards and their memory; write 8x48GiB")
+    return tuple(sizes)
+
+
+def foreseen(config: Config, wishes: Mapping[str, Wish], sizes: Sequence[int]) -> Iterator[tuple[str, bool]]:
+    """A sentence for each resource that config or vendor name, and whether the kubelet would take its list.
+
+    `wishes` are of the vendors that say themselves what the config means; of others it is what it says.
+    Half of the cards are on NUMA node 0, as in most machines: others make a list a few percent longer.
+    """
+    for vendor, settings in config.vendors.items():
+        half = (len(sizes) + 1) // 2
+        devices = [_card(index, size, index // half) for index, size in enumerate(sizes)]
+        snapshot = _snapshot({vendor: devices})
+        offers: Sequence[Offer] = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
+        if vendor in wishes:
+            offers = Offers([wishes[vendor]]).of(snapshot)
+        for it in _planned(offers, snapshot):
+            refusal = too_long(it)
+            yield (str(refusal), False) if refusal else (_told(it), True)
+
+
+def lacking(wishes: Sequence[Wish], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:
+    """A sentence for each thing that the agent is not ready with on a node with these devices, by vendor."""
+    snapshot, offers = _snapshot(found), Offers(wishes)
+    planned = _planned(offers.of(snapshot), snapshot)
+    for vendor, complaints in offers.complaints.items():
+        yield from (f"vendor {vendor}: {it}" for it in complaints)
+    yield from (f"resource {it.name}: {wrong}" for it in planned if (wrong := too_long(it)))
+
+
+def _planned(offers: Sequence[Offer], snapshot: NodeSnapshot) -> Sequence[Resource]:
+    made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
+    return tuple(plan(made.offers, snapshot, {}, {}).values())
+
+
+def _snapshot(found: Mapping[str, Sequence[Device]]) -> NodeSnapshot:
+    """A node whose cards are well, all of them."""
+    vendors = tuple(VendorStatus(name, VendorState.OPEN) for name in found)
+    well = Health(State.HEALTHY)
+    devices = ((name, it) for name, its in found.items() for it in its)
+    return NodeSnapshot(
+        vendors, tuple(DeviceStatus(name, it, well, told_healthy=True) for name, it in devices)
+    )
+
+
+def _told(it: Resource) -> str:
+    unit = counted_in(it.rule.sharing)
+    counts = ", ".join(dict.fromkeys(str(len(card)) for card in it.cards))
+    each = f" in units of {unit} GiB, {counts} of each card" if unit else ""
+    size = f"a list of at most {list_size(it)} bytes of {KUBELET_RECEIVE_LIMIT}"
+    return f"{it.name}: {len(it.cards)} cards, {it.capacity} device IDs{each}, {size}"
+
+
+def _card(index: int, memory: int, numa: int) -> Device:
+    """One with a uuid as long as most are."""
+    return Device(f"GPU-00000000-0000-4000-8000-{index:012x}", index, index, numa=numa, memory=memory)

@@ -1,0 +1,193 @@
+"""The process around the agent: signals, config watch, and the read-only views on their sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from importlib import import_module
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from agent import logs
+from agent.cluster.credentials import Access
+from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
+from agent.core.backoff import Pauses
+from agent.core.cell import Cell
+from agent.core.endless_tasks import for_ever
+from agent.core.notices import Notice
+from agent.daemon.intervals import Pace
+from agent.daemon.notice_source import follow
+from agent.daemon.standby import Agent
+from agent.host.version import version
+from agent.kubelet.registration import differs, first
+
+log = structlog.get_logger()
+
+#: How long the views wait for the first registration, which they must not slow down.
+VIEWS_AFTER = 0.5
+#: The same for the door to the API server, whose library takes half a second of a processor.
+DOOR_AFTER = 5.0
+#: Between two tries to listen where somebody else does, the shortest and the longest.
+RETRY_BIND = (0.1, 5.0)
+
+
+async def serve(
+    watch: ConfigWatch,
+    node_name: str,
+    pace: Pace | None = None,
+    access: Access | None = None,
+    labels: Cell[Labels | None] | None = None,
+) -> None:
+    """Run the agent until SIGTERM or SIGINT; SIGHUP reads the config again.
+
+    `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
+    """
+    agent = Agent(watch.cell, node_name, pace, api=access is not None, recall=watch.recall)
+    settings = agent.settings
+    log.info(
+        "starting",
+        version=version(),
+        node=node_name,
+        config=watch.cell.value.source,
+        kubelet_dir=str(settings.kubelet_dir),
+        state_dir=str(settings.state_dir),
+    )
+    try:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async with anyio.create_task_group() as group:
+                group.start_soon(for_ever, watch.run)
+                group.start_soon(for_ever, agent.run)
+                group.start_soon(for_ever, _views, agent)
+                if access is not None:
+                    cells = labels or Cell(None), watch.cell
+                    group.start_soon(for_ever, _cluster, agent, access, node_name, *cells)
+                group.start_soon(for_ever, _follow, watch)
+                await _until_told_to_end(signals, watch)
+                group.cancel_scope.cancel()
+    except Exception as exc:
+        # Also for those who read the log alone, which outlasts the process.
+        log.critical("ending, a part of the agent has failed", error=_cause(exc))
+        raise
+    log.info("ended")
+
+
+def _cause(exc: BaseException) -> str:
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return f"{type(exc).__name__}: {exc}"
+
+
+async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
+    async for number in signals:
+        if number is signal.SIGHUP:
+            log.info("reading the config again", source=watch.cell.value.source)
+            watch.reload()
+        else:
+            log.info("ending", signal=number.name)
+            return
+
+
+async def _follow(watch: ConfigWatch) -> None:
+    """Tell of each change of the config; take in at once what of the agent's own settings can change."""
+    first = last = watch.cell.value
+    _warn(first.config)
+    async for state in watch.cell.watch():
+        if state.waiting:
+            log.warning("no config is in force yet", error=state.error)
+        elif state.error:
+            log.error("config refused", error=state.error)
+        elif state != last:
+            log.info("config taken in", source=state.source)
+            _warn(state.config)
+        if _but_level(state.config) != _but_level(first.config):
+            log.warning("the change of `agent` takes effect at the next start", source=state.source)
+        logs.set_level(state.config.agent.log.level)
+        last = state
+
+
+def _warn(config: Config) -> None:
+    for warning in config.warnings:
+        log.warning("config warning", warning=warning)
+
+
+def _but_level(config: Config) -> AgentSettings:
+    return replace(config.agent, log=replace(config.agent.log, level="info"))
+
+
+async def _views(agent: Agent) -> None:
+    """Serve the views once the first resource is registered, or soon: they tell why none is."""
+    with anyio.move_on_after(VIEWS_AFTER):
+        await agent.registered.until(True)
+    async with anyio.create_task_group() as group:
+        if agent.settings.http:
+            group.start_soon(for_ever, _keep_serving, agent.settings.http, agent)
+        # The admin socket belongs to the agent that serves the node, not to one that stands by.
+        await agent.serving.until(True)
+        while True:
+            moves = agent.moves.value
+            await first(
+                lambda: _keep_serving(str(agent.settings.state_dir / "agent.sock"), agent),
+                lambda: differs(agent.moves, moves),  # noqa: B023 (awaited before the next one)
+            )
+
+
+async def _cluster(
+    agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], config: Cell[ConfigState]
+) -> None:
+    """Open the door to the API server after the first registration; at once where the config waits for it,
+    or where schedulers choose cards.
+    """
+    await agent.serving.until(True)  # who stands by writes nothing
+    with anyio.move_on_after(0.0 if config.value.waiting else DOOR_AFTER):
+        await first(lambda: agent.registered.until(True), lambda: agent.scheduled.wanted.until(True))
+    door = await anyio.to_thread.run_sync(import_module, "agent.cluster.connection")
+    settings = agent.settings
+    instance = os.environ.get("POD_NAME") or socket.gethostname()
+    pods = agent.pods if settings.watch_pods else None
+    agent.door = opened = door.Door(
+        access,
+        node_name,
+        labels,
+        pods,
+        reads=agent.reads,
+        exchange=agent.told.exchange,
+        scheduled=agent.scheduled,
+        instance=instance,
+        note=agent.remains.note_namespace,
+        forget=agent.remains.forget_namespace,
+        note_device=agent.remains.note_device,
+        forget_device=agent.remains.forget_device,
+    )
+
+    def tell(notice: Notice) -> None:
+        if config.value.config.report.events:
+            opened.events.tell(notice)
+
+    async with anyio.create_task_group() as group:
+        told = agent.told
+        group.start_soon(for_ever, opened.run, told.labels, told.annotations, told.receipts, told.extended)
+        group.start_soon(for_ever, follow, agent.glance, lambda: agent.pods.value, tell)
+
+
+async def _keep_serving(address: str, agent: Agent) -> None:
+    """A port that is taken must not take the agent down; who served until a takeover lets go of it then."""
+    await anyio.to_thread.run_sync(import_module, "agent.http")  # some 20 ms of work, beside the loop
+    from agent import http
+
+    told = ""
+    pauses = Pauses(*RETRY_BIND)
+    while True:
+        try:
+            await http.serve(agent.view, address, agent.apply)
+        except http.CannotServe as exc:
+            if str(exc) != told:
+                log.error("views not served, trying again", address=address, error=str(exc))
+            told = str(exc)
+            with anyio.move_on_after(pauses.next()):
+                await agent.serving.changed()
+                pauses.reset()

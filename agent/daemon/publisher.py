@@ -1,0 +1,103 @@
+"""All that others are told of this node: the values, who keeps them, and what is wrong with them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import anyio
+
+from agent.cluster.pod_state import Scheduled
+from agent.config import ConfigState
+from agent.core.allocation.ledger import Ledger
+from agent.core.cell import Cell
+from agent.core.endless_tasks import for_ever
+from agent.core.publishing.agent_status import Reported, View
+from agent.daemon.node_state import Node
+from agent.daemon.publishing.koordinator_report import Reporting
+from agent.daemon.publishing.wanted_extended_resources import Extending
+from agent.daemon.publishing.wanted_labels import Labelling
+from agent.daemon.publishing.wanted_node_annotations import Annotating
+from agent.daemon.publishing.wanted_receipts import Receipting
+from agent.host.device_infos_directory import DeviceInfosFile
+from agent.host.nfd_features import FeaturesFile
+from agent.state.uninstall_record import Remains
+
+
+class Told:
+    """What the API server is told lies in cells, for those who write there; files are written here."""
+
+    def __init__(
+        self,
+        config: Cell[ConfigState],
+        node: Node,
+        ledger: Ledger,
+        scheduled: Scheduled,
+        reads: Cell[tuple[str, ...]],
+        remains: Remains,
+        *,
+        specs: float,
+        infos: float,
+        api: bool,
+    ) -> None:
+        """`reads` changes with the dialects. `specs`, `infos`: seconds after which a file of labels, and one
+        of Koordinator's, is looked at again. `api`: whether there is an API server to tell things to.
+        """
+        self._labelling = Labelling(config, node.snapshot, lambda: node.vendors, time.time, api=api)
+        self._annotating = Annotating(config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors)
+        self._extending = Extending(config, node.snapshot, lambda: node.vendors)
+        self._receipting = Receipting(scheduled.pods, ledger, reads, lambda: node.vendors.values())
+        self._reporting = Reporting(
+            config, node.snapshot, node.plan, api=api, every=infos, withheld=lambda: node.withheld
+        )
+        self._features = FeaturesFile(
+            self._labelling.wanted,
+            specs,
+            note=remains.note_features,
+            noted=remains.features,
+            forget=remains.forget_features,
+        )
+        #: What goes to and fro between who chooses how the cards are told and the API server.
+        self.exchange = self._reporting.exchange
+        self._infos = DeviceInfosFile(
+            self.exchange.telling,
+            infos,
+            note=remains.note,
+            noted=remains.all,
+            elsewhere=self.exchange.elsewhere,
+        )
+        #: Labels, and vendors' annotations and extended resources, that the Node is to have; None while
+        #: nobody knows.
+        self.labels = self._labelling.wanted
+        self.annotations = self._annotating.wanted
+        self.extended = self._extending.wanted
+        #: The annotations by which pods are to tell their schedulers that they have their devices.
+        self.receipts = self._receipting.owed
+
+    async def run(self) -> None:
+        """Keep all of it, for ever."""
+        async with anyio.create_task_group() as group:
+            for it in (self._labelling, self._annotating, self._extending, self._receipting, self._reporting):
+                group.start_soon(for_ever, it.run)
+            for file in (self._features, self._infos):
+                group.start_soon(for_ever, file.run)
+
+    @property
+    def reported(self) -> Reported:
+        """What Koordinator is told, and which way."""
+        return self._reporting.seen(self._infos.error, self._infos.left_out)
+
+    @property
+    def infos_writes(self) -> int:
+        return self._infos.writes
+
+    def seen(self, view: View) -> View:
+        """The view with what is wrong."""
+        return replace(
+            view,
+            labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
+            annotations_error=self._annotating.error,
+            extended_error=self._extending.error,
+            receipts_error=self._receipting.error,
+            reported=self.reported,
+        )

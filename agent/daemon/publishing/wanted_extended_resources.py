@@ -1,0 +1,23 @@
+"""Which extended resources of vendors the node is to have: config and devices in, one value out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent.config import Config
+from agent.core.publishing.extended_resource_rules import made
+from agent.daemon.publishing.wanted_vendor_keys import Owning
+from agent.vendor_api.agent import Device, Vendor
+
+
+class Extending(Owning[int]):
+    """Those of `Vendor.extended_resources`."""
+
+    fails = "extended resources not counted"
+    again = "extended resources are counted again"
+
+    def _keys(self, vendor: Vendor) -> tuple[str, ...]:
+        return vendor.extended_resource_keys
+
+    def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, int | None]:
+        return made(vendor, config.vendor(vendor.name).resources, devices)

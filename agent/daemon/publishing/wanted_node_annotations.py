@@ -1,0 +1,43 @@
+"""Which annotations of vendors the node is to have: config, devices and allocations in, one value out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agent.config import Config, ConfigState
+from agent.core.allocation.ledger import Ledger
+from agent.core.cell import Cell
+from agent.core.model import NodeSnapshot
+from agent.core.publishing.node_annotation_rules import grants, made
+from agent.daemon.publishing.wanted_vendor_keys import Owning
+from agent.scheduler_api import Candidate
+from agent.vendor_api.agent import Device, Vendor
+
+
+class Annotating(Owning[str]):
+    """Those of `Vendor.annotations`."""
+
+    fails = "annotations not made"
+    again = "annotations are made again"
+
+    def __init__(
+        self,
+        config: Cell[ConfigState],
+        snapshot: Cell[NodeSnapshot],
+        ledger: Ledger,
+        pods: Cell[tuple[Candidate, ...]],
+        vendors: Callable[[], Mapping[str, Vendor]],
+        *,
+        settle: float = 0.05,
+    ) -> None:
+        """What is given out decides, too, and what the pods are that have it."""
+        super().__init__(config, snapshot, vendors, (ledger.changes, pods), settle=settle)
+        self._ledger = ledger
+        self._pods = pods
+
+    def _keys(self, vendor: Vendor) -> tuple[str, ...]:
+        return vendor.annotation_keys
+
+    def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, str | None]:
+        given = grants(self._ledger.in_use(), vendor.name, self._pods.value)
+        return made(vendor, config.vendor(vendor.name).resources, devices, given)

@@ -1,0 +1,204 @@
+"""One node's agent: the lock, the line once it is held, and what is said and shown of both."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from agent.cluster.pod_state import Scheduled
+from agent.config import ConfigState
+from agent.core.cell import Cell
+from agent.core.endless_tasks import for_ever
+from agent.core.errors import NotServing
+from agent.core.model import Command
+from agent.core.publishing.agent_status import Glance, View
+from agent.daemon.composition import Line, required_vendors
+from agent.daemon.intervals import Pace
+from agent.daemon.publisher import Told
+from agent.host.version import version
+from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved, NodeLock
+from agent.logs import file_error
+from agent.scheduler_api import Candidate
+from agent.state.agent_lock import AgentLock, LockLost
+from agent.state.uninstall_record import Remains
+
+if TYPE_CHECKING:  # it is loaded once the kubelet is served
+    from agent.cluster.connection import Door
+
+log = structlog.get_logger()
+
+#: Why no pod of this node is seen.
+NO_SERVER = (
+    "no API server is known here; give the agent's pod a token (in the chart api.enabled) or --kubeconfig"
+)
+NOT_WATCHED = "agent.watchPods is false (in the chart pods.enabled); it is read at the start"
+
+
+class Agent:
+    """One node's agent, from the lock to the last goodbye."""
+
+    def __init__(
+        self,
+        config: Cell[ConfigState],
+        node_name: str,
+        pace: Pace | None = None,
+        *,
+        in_process: bool = False,
+        api: bool = True,
+        recall: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`api`: whether there is an API server to tell things to.
+
+        `recall`: brings the config up to what the agent knew that served until this one took over.
+        """
+        self._api = api
+        self._recall = recall
+        self._config = config
+        self._node_name = node_name
+        self._pace = pace or Pace()
+        self._in_process = in_process
+        #: The agent's own settings, which hold until it ends: the lock is in this state directory.
+        self.settings = config.value.config.agent
+        self._state = AgentLock(self.settings.state_dir / "agent.lock")
+        self._lock = NodeLock(self.settings.kubelet_dir, self._state)
+        self._standby = "starting"
+        #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
+        self.serving = Cell(False)
+        self.registered = Cell(False)
+        #: How often something new was locked where the state directory lies: nothing may be in it then.
+        self.moves = Cell(0)
+        #: The pods bound to this node; whoever hears of them sets it.
+        self.pods: Cell[tuple[Candidate, ...]] = Cell(())
+        #: What schedulers and we have to tell each other of them.
+        self.scheduled = Scheduled(self.pods, lists_after=self._pace.lists_after)
+        if not api:
+            self.scheduled.unseen = NO_SERVER
+        elif not self.settings.watch_pods:
+            self.scheduled.unseen = NOT_WATCHED
+        self._line: Line | None = None
+        #: The way to the API server, where there is one and it is open.
+        self.door: Door | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        with self._lock:
+            if await self._take_lock() and self._recall is not None:
+                await self._recall()
+            self._line = Line(
+                self._config,
+                self.settings,
+                self._pace,
+                self.registered,
+                self.scheduled,
+                in_process=self._in_process,
+                api=self._api,
+                is_ours=self._lock.directory.hold,
+            )
+            self._standby = ""
+            self.serving.set(True)
+            async with anyio.create_task_group() as group:
+                group.start_soon(for_ever, self._keep_lock, self._line)
+                group.start_soon(for_ever, self._line.run)
+
+    async def _take_lock(self) -> bool:
+        """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""
+        stood_by, began = False, anyio.current_time()
+        while holder := self._lock.take():
+            if holder != self._standby:
+                log.info(
+                    "standing by, another agent serves this node",
+                    lock=str(self._state.path),
+                    kubelet_dir=str(self.settings.kubelet_dir),
+                    holder=holder,
+                )
+            self._standby, stood_by = holder, True
+            await anyio.sleep(self._pace.standby)
+        if stood_by:
+            waited = round(anyio.current_time() - began, 1)
+            log.info("taking over, the agent before has ended", holder=self._standby, stood_by_seconds=waited)
+        return stood_by
+
+    async def _keep_lock(self, line: Line) -> None:
+        """See now and then that what is locked lies at its path; write anew what is gone from there."""
+        while True:
+            await anyio.sleep(self._pace.directory)
+            if await self._kept():
+                log.warning("state directory locked anew, all is written again", lock=str(self._state.path))
+                await line.write_again()
+                self.moves.set(self.moves.value + 1)
+
+    async def _kept(self) -> bool:
+        """Whether something new was locked. One that stands by may have it for a moment: a few tries.
+
+        Raises:
+            LockLost: Another agent has it for good.
+            DirectoryRemoved: The kubelet's directory is no more, and no other can be seen.
+        """
+        tries = 10
+        while True:
+            tries -= 1
+            try:
+                if not self._lock.directory.hold():
+                    raise LockLost(self.settings.kubelet_dir, self._lock.directory.server() or UNKNOWN)
+                self._lock.directory.look()
+                return await anyio.to_thread.run_sync(self._state.keep, abandon_on_cancel=True)
+            except (LockLost, DirectoryRemoved):
+                if not tries:
+                    raise
+            await anyio.sleep(self._pace.standby)
+
+    @property
+    def told(self) -> Told:
+        """What others are told of this node; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.told
+
+    @property
+    def remains(self) -> Remains:
+        """The list of what stays on the node; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.remains
+
+    @property
+    def reads(self) -> Cell[tuple[str, ...]]:
+        """How the keys begin of the pods' annotations that are read; of an agent that serves."""
+        assert self._line is not None, "it does not serve yet"
+        return self._line.reads
+
+    async def apply(self, command: Command) -> str:
+        """Do what an operator commands of a device; returns what came of it, which is on disk then.
+
+        Raises:
+            NotServing: Another agent serves the node.
+            NoSuchDevice: No device is called so, or several are.
+            NotOnDisk: It holds, and could not be written.
+        """
+        if self._line is None:
+            raise NotServing(self._standby)
+        return await self._line.apply(command)
+
+    def view(self) -> View:
+        """Everything that is known now."""
+        state = self._config.value
+        view = View(
+            node=self._node_name,
+            version=version(),
+            required_vendors=required_vendors(state.config),
+            config_source=state.source,
+            config_error=state.error,
+            config_awaited=state.waiting,
+            standby=self._standby,
+            log_error=file_error(),
+        )
+        if self._line is not None:
+            view = self._line.seen(view)
+        return self.door.seen(view) if self.door else view
+
+    def glance(self) -> Glance | None:
+        """What people are told of when it changes; None of an agent that does not serve."""
+        glance = self._line.glance() if self._line is not None else None
+        return self.door.glanced(glance) if glance and self.door else glance

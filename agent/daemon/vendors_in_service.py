@@ -1,0 +1,357 @@
+"""The vendors in service: which the config wants, each with its process; a changed one is replaced alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from agent.config import Config, ConfigState, VendorSettings
+from agent.config.location import Path, nearest
+from agent.config.validation import doubts, overlaps
+from agent.core.cell import Cell
+from agent.core.devices.inventory import left_out
+from agent.core.devices.offers import Wish
+from agent.core.endless_tasks import for_ever
+from agent.core.errors import VendorError
+from agent.core.model import VendorState, VendorStatus
+from agent.daemon.node_state import Node
+from agent.daemon.vendor_plugins import Plugin, load, names
+from agent.isolation.process_memory import MemoryLimit, limits
+from agent.isolation.supervisor import VendorProcess
+from agent.scheduler_api import PROMISES
+from agent.vendor_api.agent import Doubt, Modes, ResourceRule, SettingsError, Sharing, Vendor
+from agent.vendor_api.text import shorten
+
+log = structlog.get_logger(__name__)
+
+#: Warnings about the settings of one vendor.
+MAX_DOUBTS = 20
+
+#: The last one says how much memory it may have; called before each start.
+StartProcess = Callable[[Vendor, Node, Callable[[], MemoryLimit]], VendorProcess]
+
+Hardware = tuple[str, Mapping[str, Any], int]
+
+
+class Fleet:
+    """Follows the config: loads the vendors it wants, runs their processes, tells the node of them."""
+
+    def __init__(self, node: Node, start: StartProcess, memory: int = 0) -> None:
+        """`memory`: the bytes that the agent and all vendors' processes may have; 0 for any number."""
+        self._node = node
+        self._start = start
+        self._memory = memory
+        self._sizes: Mapping[str, int] = {}
+        #: What each process may have; none is in it of a vendor that is not on this node.
+        self._limits: dict[str, MemoryLimit] = {}
+        self._config = Config()
+        self._group: TaskGroup
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        #: What a process is started with; the rest of a vendor takes effect without a new one.
+        self._hardware: Mapping[str, Hardware] = {}
+        #: The last process of each vendor that was taken out of service; the next one waits for its end.
+        self._former: dict[str, VendorProcess] = {}
+        self.processes: dict[str, VendorProcess] = {}
+        #: How the keys begin of the pods' annotations that dialects read; of vendors that served before, too.
+        self.reads: Cell[tuple[str, ...]] = Cell(PROMISES)
+
+    async def run(self, config: Cell[ConfigState]) -> None:
+        """Apply each config that differs from the last one; runs for ever."""
+        applied: Mapping[str, Any] | None = None
+        async with anyio.create_task_group() as group:
+            async for state in config.watch():
+                if state.config.vendors != applied and not state.waiting:
+                    applied = state.config.vendors
+                    self._apply(state.config, group)
+
+    def _apply(self, config: Config, group: TaskGroup) -> None:
+        plugins = {it.name: it for it in in_service(config)}
+        vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
+        wishes = [wish(it, config) for it in vendors.values()]
+        self._sizes = {name: config.vendor(name).memory_limit for name in vendors}
+        hardware = {name: (it.backend, it.settings, self._sizes[name]) for name, it in vendors.items()}
+        for name in [*self.processes]:
+            if self._hardware[name] != hardware.get(name):
+                self._end(name)
+        self._hardware = hardware
+        self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
+        self.reads.set(_reads(self._node.vendors.values()))
+        self._config, self._group = config, group
+        for name in vendors:
+            self._make(name)
+        self._share()
+
+    def _end(self, name: str) -> None:
+        """Take a process out of service; the vendor's next one waits for its end."""
+        self._scopes.pop(name).cancel()
+        self._former[name] = self.processes.pop(name)
+        self._limits.pop(name, None)
+
+    def _make(self, name: str) -> None:
+        """Tell the vendor's process of the config; one that is not there is made, and does not run yet."""
+        if name not in self.processes:
+            vendor = self._node.vendors[name]
+            self.processes[name] = self._start(vendor, self._node, partial(self._limit_of, name))
+        _configure(self.processes[name], self._config.vendor(name))
+
+    def _limit_of(self, name: str) -> MemoryLimit:
+        """What a process may have that starts now; others make room for a vendor that was not here."""
+        if name not in self._limits:
+            self._share(name)
+        return self._limits[name]
+
+    def _share(self, *more: str) -> None:
+        """Say how much memory each vendor may have that is here, and start the processes that are new.
+
+        A process that must have less than it was started with is replaced.
+        """
+        here = [name for name, it in self.processes.items() if name in more or not it.waits]
+        new = limits({name: self._sizes[name] for name in here}, self._memory, self._limits)
+        for name in [it for it, limit in self._limits.items() if new.get(it, limit) != limit]:
+            self._end(name)
+            self._make(name)
+        for name, limit in new.items():
+            if limit.bound != limit.size and self._limits.get(name) != limit:
+                log.info("memory of the vendor's process is bounded", vendor=name, limit=str(limit))
+        self._limits = {**new}
+        for name in [it for it in self.processes if it not in self._scopes]:
+            self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        process = self.processes[name]
+        former = self._former.pop(name, None)
+        if former is None and name in self._limits:
+            process.start_early()  # it loads its library while the agent goes on
+        scope = self._scopes[name] = anyio.CancelScope()
+
+        async def serve() -> None:
+            with scope:
+                await for_ever(process.run, former)
+
+        self._group.start_soon(serve, name=f"vendor {name}")
+
+    async def call(self, vendor: str, method: str, *args: Any) -> Any:
+        """Ask a vendor's process.
+
+        Raises:
+            VendorError: It is not in service, hung or crashed.
+        """
+        if vendor not in self.processes:
+            raise VendorError(
+                f"{vendor}: the vendor is not in service; enable it in the config to have this done"
+            )
+        return await self.processes[vendor].call(method, *args)
+
+
+class AllBut:
+    """Every name that the config has not switched off."""
+
+    def __init__(self, off: frozenset[str]) -> None:
+        self._off = off
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._off
+
+
+def wanted(config: Config) -> tuple[Plugin, ...]:
+    """The plugins that count: those the config wants, less those that have nothing to offer here."""
+    off = frozenset(name for name, it in config.vendors.items() if it.enabled is False)
+    found = load(_settings(config), AllBut(off))
+    return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
+
+
+def in_service(config: Config) -> tuple[Plugin, ...]:
+    """These, with one vendor for each resource: who comes second is left out, and says so."""
+    return tuple(_without_clashes(wanted(config), config))
+
+
+def unserved(config: Config) -> tuple[str, ...]:
+    """What of the config no node with the vendors' cards serves: a sentence each, with its place.
+
+    The agent runs with such a config, serves the rest and is not ready.
+    """
+    able = {it.name for it in wanted(config) if it.vendor is not None}
+    found: list[str] = []
+    for plugin in in_service(config):
+        at: Path = ("vendors", plugin.name, "resources")
+        if plugin.vendor is not None:
+            found += (config.told((*at, *it.path), it.message) for it in _judged(config, plugin.vendor))
+        elif plugin.name in able:
+            found.append(config.told(at, plugin.reason))
+    return tuple(found)
+
+
+def _judged(config: Config, vendor: Vendor) -> Iterator[Doubt]:
+    """What the vendor says of the rules; of those that may name the same cards it hears one at a time."""
+    rules = _rules(config, vendor)
+    if vendor.judge is None:
+        return
+    if _modes(config, vendor) != "dynamic":
+        yield from vendor.judge(rules) or ()
+        return
+    for index, rule in enumerate(rules):
+        for doubt in vendor.judge((rule,)) or ():
+            yield replace(doubt, path=(index, *doubt.path[1:]) if doubt.path else ())
+
+
+def wish(vendor: Vendor, config: Config) -> Wish:
+    """What the config asks of the vendor."""
+    its = config.vendor(vendor.name)
+    return Wish(vendor, its.resources, dynamic=_modes(config, vendor) == "dynamic")
+
+
+def wishes(config: Config) -> Mapping[str, Wish]:
+    """What the config asks of each vendor."""
+    return {it.name: wish(it.vendor, config) for it in wanted(config) if it.vendor is not None}
+
+
+def _modes(config: Config, vendor: Vendor) -> Modes:
+    """Whether its resources may name the same cards: as the config says, or else the vendor."""
+    return config.vendor(vendor.name).modes or vendor.modes
+
+
+def _configure(process: VendorProcess, its: VendorSettings) -> None:
+    """Who writes of a library or settings means a vendor that is here."""
+    required = its.enabled is True
+    process.configure(required=required, sought=required or bool(its.library or its.settings))
+
+
+def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
+    its = (it for vendor in vendors for it in (*vendor.dialects, vendor.limits) if it is not None)
+    # What a pod bears of its receipt is read, too: else it would be written again and again.
+    own = (prefix for dialect in its for prefix in (*dialect.reads, *dialect.receipt_keys))
+    return tuple(dict.fromkeys((*PROMISES, *own)))
+
+
+def _settings(config: Config) -> dict[str, dict[str, Any]]:
+    return {
+        name: {**it.settings, **({"library": it.library} if it.library else {})}
+        for name, it in config.vendors.items()
+    }
+
+
+def check(config: Config) -> Config:
+    """Have the vendors judge what only they know; what they doubt becomes warnings.
+
+    Raises:
+        ConfigError: With the place of a setting that its vendor refuses, or of a resource that takes the
+            cards of another. A plugin that is broken itself is no fault of the config: it is left out.
+    """
+    if config.report.vendor and config.report.vendor not in (known := names()):
+        why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
+        raise config.refused(("report", "vendor"), why)
+    warnings = [*config.warnings, *(config.told(it.path, it.message) for it in doubts(config))]
+    for plugin in wanted(config):
+        if plugin.refusal is not None and plugin.name in config.vendors:
+            raise config.refused(_setting(config, plugin.name, plugin.refusal.path), str(plugin.refusal))
+        if plugin.vendor is not None:
+            _check_overlap(config, plugin.vendor)
+            _check_rules(config, plugin.vendor)
+            its = islice(plugin.vendor.doubts, MAX_DOUBTS)
+            warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in its)
+    return replace(config, warnings=tuple(warnings))
+
+
+def complete(config: Config) -> Config:
+    """The configuration with what its vendors make of all that it does not say, for people to read."""
+    vendors = {it.name: it.vendor for it in wanted(config) if it.vendor is not None}
+    filled = {
+        name: replace(
+            its,
+            settings={**_defaults(vendors[name]), **its.settings},
+            resources=_rules(config, vendors[name]),
+            modes=_modes(config, vendors[name]),
+        )
+        for name, its in config.vendors.items()
+        if name in vendors
+    }
+    return replace(config, vendors={**config.vendors, **filled})
+
+
+def _defaults(vendor: Vendor) -> Mapping[str, Any]:
+    """Those of settings; the library has a key of its own."""
+    return {key: value for key, value in vendor.defaults.items() if key != "library"}
+
+
+def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
+    """The configured rules; one that says no sharing or no placement has the vendor's."""
+    filled = []
+    for index, rule in enumerate(config.vendor(vendor.name).resources):
+        at = ("vendors", vendor.name, "resources", index)
+        own = vendor.rule(rule.name)
+        if rule.sharing == Sharing() and not config.says((*at, "sharing")):
+            rule = replace(rule, sharing=own.sharing)
+        if rule.placement == "local" and not config.says((*at, "placement")):
+            rule = replace(rule, placement=own.placement)
+        filled.append(replace(rule, policy=rule.policy or own.policy, ids=rule.ids or own.ids))
+    return tuple(filled)
+
+
+def _check_rules(config: Config, vendor: Vendor) -> None:
+    """Have the vendor judge the rules that the config asks of it."""
+    if vendor.judge is None:
+        return
+    try:
+        vendor.judge(_rules(config, vendor))
+    except SettingsError as refusal:
+        at = ("vendors", vendor.name, "resources", *refusal.path)
+        raise config.refused(at, str(refusal)) from None
+
+
+def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Where the config says a setting of the vendor; the library has a key of its own."""
+    if path[:1] == ("library",) and config.vendor(vendor).library:
+        return ("vendors", vendor, *path)
+    return ("vendors", vendor, "settings", *path)
+
+
+def _check_overlap(config: Config, vendor: Vendor) -> None:
+    """All cards are for one resource alone, unless the vendor itself says what `all` is of each."""
+    rules, dynamic = config.vendor(vendor.name).resources, _modes(config, vendor) == "dynamic"
+    for it in overlaps(_rules(config, vendor), ("vendors", vendor.name, "resources"), dynamic=dynamic):
+        raise config.refused(it.path, it.message)
+    if vendor.resources is not None or len(rules) < 2 or dynamic:
+        return
+    for index, rule in enumerate(rules):
+        if rule.devices == "all":
+            others = ", ".join(shorten(it.name) for it in rules if it is not rule)
+            message = f"'{shorten(rule.name)}' takes all cards, also those of {others}; set 'devices'"
+            raise config.refused(("vendors", vendor.name, "resources", index, "devices"), message)
+
+
+def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plugin]:
+    names: set[str] = set()
+    takers: dict[str, str] = {}
+    for plugin in sorted(plugins, key=lambda it: it.vendor is None):
+        if plugin.name in names:
+            continue
+        names.add(plugin.name)
+        if plugin.vendor is not None:
+            served = _names(config, plugin.vendor)
+            taken = next((name for name in served if name in takers), None)
+            if taken is not None:
+                why = (
+                    f"{takers[taken]} already serves {taken}; name another in vendors.{plugin.name}.resources"
+                )
+                plugin = replace(plugin, vendor=None, reason=why, broken=True)
+            else:
+                takers.update(dict.fromkeys(served, plugin.name))
+        yield plugin
+
+
+def _names(config: Config, vendor: Vendor) -> list[str]:
+    """The vendor's resources as far as they are known without its devices."""
+    return [rule.name for rule in config.vendor(vendor.name).resources] or [vendor.resource]
+
+
+def _status(plugin: Plugin) -> VendorStatus:
+    if plugin.vendor is None:
+        return left_out(plugin.name, plugin.reason)
+    return VendorStatus(plugin.name, VendorState.STARTING)

@@ -1,0 +1,55 @@
+"""The agent's process in the demo: the agent itself, with intervals that fit into a day of seconds."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anyio
+
+from agent import logs
+from agent.cluster.credentials import find
+from agent.config import ConfigWatch, Labels
+from agent.core.cell import Cell
+from agent.core.devices.health_rules import Timing
+from agent.daemon.intervals import Pace
+from agent.daemon.process import serve
+from agent.isolation.supervisor import Deadlines
+from agent.kubelet.registration import Intervals
+from agent.state.last_config import remembered_from
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PACE = Pace(
+    discover=0.2,
+    reconcile=0.2,
+    grace=0.2,
+    settle=0.2,
+    save=0.05,
+    directory=0.5,
+    pod_resources=0.1,
+    lists_after=0.0,
+    backoff=(0.1, 1.0),
+    health=Timing(good_for=0.4),
+    session=Intervals(shortest_pause=0.05, longest_pause=0.5),
+    deadlines=Deadlines(open=5.0, discover=2.0),
+)
+
+
+def main() -> None:
+    """Run with the config file that the only argument names; end when the demo ends, however it does."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    named = os.environ.get("XPU_AGENT_KUBECONFIG")
+    access = find(Path(named) if named else None, {})
+    labels: Cell[Labels | None] | None = Cell(None) if access else None
+    watch = ConfigWatch(
+        Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1, labels=labels, recall=remembered_from
+    )
+    logs.configure(watch.cell.value.config.agent.log)
+    anyio.run(serve, watch, os.environ["NODE_NAME"], PACE, access, labels)
+
+
+if __name__ == "__main__":
+    main()

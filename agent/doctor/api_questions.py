@@ -1,0 +1,88 @@
+"""Asks the API server once for everything that the checks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+from urllib.parse import quote
+
+from agent.cluster.api import Api, Object
+from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, NotFound
+from agent.core.document_parts import part_of, rows_of
+from agent.doctor.required_rights import Need
+from agent.doctor.surroundings import Cluster, Koordinator, Look
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+#: Pods of a page, and pages; a node has some hundreds of pods.
+PAGE = 100
+PAGES = 100
+MOST_CONFIG_MAPS = 50
+
+T = TypeVar("T")
+
+
+async def node_of(api: Api, name: str) -> tuple[Look[Object], str]:
+    """The Node, or why not; and what is wrong with the way to the API server."""
+    try:
+        return Look(await api.get(f"/api/v1/nodes/{quote(name, safe='')}")), ""
+    except ApiAway as exc:
+        return Look(why=str(exc)), str(exc)
+    except ApiRefused as exc:
+        return Look(why=str(exc)), str(exc) if exc.status == 401 else ""
+
+
+async def asked(
+    api: Api, node: Look[Object], name: str, needs: Sequence[Need], koordinator: Koordinator | None = None
+) -> Cluster:
+    """What is to be known besides the Node, and what was asked of Koordinator."""
+    shown = koordinator or Koordinator()
+    return Cluster(node, await _pods(api, name), await _denied(api, needs), koordinator=shown)
+
+
+async def _pods(api: Api, node: str) -> Look[tuple[Object, ...]]:
+    query: Mapping[str, str] = {"fieldSelector": f"spec.nodeName={node}", "limit": str(PAGE)}
+    found: list[Object] = []
+    try:
+        for _ in range(PAGES):
+            page = await api.get("/api/v1/pods", query)
+            found += rows_of(page, "items")
+            more = part_of(page, "metadata").get("continue")
+            if not more:
+                break
+            query = {**query, "continue": str(more)}
+    except ApiError as exc:
+        return Look(why=f"the pods of {node} could not be listed: {exc}")
+    return Look(tuple(found))
+
+
+async def config_maps(
+    api: Api, wanted: Sequence[tuple[str, str]]
+) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """The data of those that are there and may be read, of the first ones."""
+    found: dict[tuple[str, str], Mapping[str, str]] = {}
+    for namespace, name in wanted[:MOST_CONFIG_MAPS]:
+        at = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+        try:
+            data = part_of(await api.get(at), "data")
+        except NotFound:
+            data = {}
+        except ApiError:
+            continue
+        found[namespace, name] = {key: str(value) for key, value in data.items()}
+    return found
+
+
+async def _denied(api: Api, needs: Sequence[Need]) -> Look[tuple[Need, ...]]:
+    try:
+        return Look(tuple([need for need in needs if not await _allowed(api, need)]))
+    except ApiError as exc:
+        return Look(why=f"the API server does not say what this identity may do: {exc}")
+
+
+async def _allowed(api: Api, need: Need) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": need.attributes},
+    }
+    return part_of(await api.post(REVIEWS, review), "status").get("allowed") is True

@@ -1,0 +1,81 @@
+"""The way to the API server, and what this identity may do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+
+SERVER = "api-server"
+RIGHTS = "rbac"
+
+AWAY = Ailment(
+    SERVER,
+    "api-server-away",
+    Severity.WARNS,
+    "the API server can not be spoken with",
+    "Cards are served without it. Labels, Events and a config that matches by the Node's labels wait for it.",
+    "kubectl --kubeconfig F get --raw /readyz with the same file shows it too; in a pod see that it has a "
+    "service account (automountServiceAccountToken) and that no NetworkPolicy keeps it from the API server",
+)
+UNSEEN = Ailment(
+    SERVER,
+    "claims-unseen",
+    Severity.STOPS,
+    "a scheduler must choose the cards of a resource, and the agent can see no pod",
+    "What it chose stands on the pods: each that asks for it is refused, and the agent is not ready.",
+    "give the agent the API server and its pods (in the chart api.enabled, pods.enabled and rbac.create), or "
+    "set placement of {resource} to auto",
+)
+DENIED = Ailment(
+    RIGHTS,
+    "right-missing",
+    Severity.WARNS,
+    "this identity may not do what the config needs",
+    "The feature that is named there does not work; everything else does.",
+    "bind the chart's ClusterRole to it (helm upgrade with rbac.create=true), or add this rule: apiGroups "
+    '["{group}"], resources ["{resource}"], verbs ["{verb}"]; check: kubectl auth can-i {verb} {kind} --as '
+    "system:serviceaccount:NAMESPACE:xpu-agent",
+)
+
+
+def server(around: Surroundings) -> Iterator[Finding]:
+    """Whether there is a way to it, and somebody at its end."""
+    away = around.cluster.away
+    blind = _blind(around)
+    claimed = [
+        it.name
+        for vendor in around.config.vendors.values()
+        for it in vendor.resources
+        if it.placement == "claim"
+    ]
+    if blind and claimed:
+        yield UNSEEN.found(f"{claimed[0]} has placement 'claim', and {blind}", resource=claimed[0])
+    elif away:
+        yield AWAY.found(away) if around.cluster.broken else not_made(SERVER, away)
+    else:
+        yield well(SERVER, "the API server answers")
+
+
+def _blind(around: Surroundings) -> str:
+    """Why no pod is seen; empty where one is, or an agent serves that may have another way."""
+    cluster = around.cluster
+    denied = [it for it in cluster.denied.value or () if it.resource == "pods"]
+    if denied:
+        return f"{denied[0]} is forbidden"
+    return cluster.away if cluster.away and not cluster.broken and not around.serves else ""
+
+
+def rights(around: Surroundings) -> Iterator[Finding]:
+    """What a SelfSubjectAccessReview says of everything that the config needs."""
+    denied = around.cluster.denied
+    if denied.value is None:
+        yield not_made(RIGHTS, denied.why)
+        return
+    for need in denied.value:
+        places = {"group": need.group, "resource": need.resource, "verb": need.verb}
+        kind = f"{need.resource}.{need.group}" if need.group else need.resource
+        yield DENIED.found(f"{need} is forbidden: {need.feature}", **places, kind=kind)
+    if not denied.value:
+        yield well(RIGHTS, "this identity may do all that the config needs")

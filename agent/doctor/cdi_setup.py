@@ -1,0 +1,109 @@
+"""The directory of CDI specs: whether the runtime reads it, and the agent can write it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.core.document_parts import part_of
+from agent.doctor.container_runtime import Runtime, Unreadable, runtimes
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+
+CHECK = "cdi"
+
+ELSEWHERE = Ailment(
+    CHECK,
+    "cdi-directory-unread",
+    Severity.STOPS,
+    "the container runtime does not read the directory of our CDI specs",
+    "Containers get their devices by CDI names alone here; a name that the runtime can not resolve keeps the "
+    "container from starting.",
+    "set agent.cdiDir (--cdi-dir, with the chart cdi.dir) to one of {directories}, or add {directory} to "
+    "cdi_spec_dirs in {source} and restart the runtime",
+)
+OFF = Ailment(
+    CHECK,
+    "cdi-off",
+    Severity.STOPS,
+    "the container runtime leaves CDI names alone",
+    "Containers get their devices by CDI names alone here, and would start without them. containerd before "
+    "2.0 does CDI only where it is told to.",
+    'set enable_cdi = true under [plugins."io.containerd.grpc.v1.cri"] in {source}, then systemctl restart '
+    "containerd",
+)
+UNWRITABLE = Ailment(
+    CHECK,
+    "cdi-directory-closed",
+    Severity.STOPS,
+    "CDI specs can not be written",
+    "Without its spec no container that gets its devices by CDI names starts: the agent holds such devices "
+    "back as unhealthy.",
+    "mount {directory} from the host without readOnly, or name another directory with --cdi-dir",
+)
+
+
+def cdi(around: Surroundings) -> Iterator[Finding]:
+    """Only where a vendor gives devices by CDI names alone; elsewhere a spec is a courtesy."""
+    vendors = [it for it in around.configuration.plugins if it.vendor is not None and it.vendor.by_cdi]
+    names = ", ".join(it.name for it in vendors if around.has_cards(it.name))
+    if not names:
+        yield well(CHECK, "no vendor here gives its devices by CDI names alone")
+        return
+    directory = around.config.agent.cdi_dir
+    if closed := why_closed(directory):
+        yield UNWRITABLE.found(f"{names}: {closed}", directory=directory)
+    try:
+        found = runtimes(around.root)
+    except Unreadable as exc:
+        yield not_made(CHECK, str(exc))
+        return
+    if not found:
+        yield not_made(CHECK, f"{_seen(around.root)}; see that {directory} is in its cdi_spec_dirs")
+    for runtime in found:
+        yield from _judged(around, runtime, directory, names)
+
+
+def why_closed(directory: Path) -> str:
+    """What keeps the agent from writing there; it makes the directory itself."""
+    there = directory
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir():
+        return f"{there} is no directory"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} can not be written from here"
+
+
+def _seen(root: Path) -> str:
+    where = "" if root == Path("/") else f" below {root}"
+    return (
+        f"no configuration of containerd or CRI-O is seen{where}; in a container mount the host's /etc "
+        "read-only and name where with --host-root"
+    )
+
+
+def _judged(around: Surroundings, runtime: Runtime, directory: Path, names: str) -> Iterator[Finding]:
+    places = ", ".join(runtime.directories) or "none"
+    if runtime.cdi == "no" or (runtime.cdi == "unsaid" and _version(around).startswith("containerd://1.")):
+        yield OFF.found(f"{names}: CDI is not enabled in {runtime.source}", source=runtime.source)
+    elif not {_plain(directory)} & {_plain(Path(it)) for it in runtime.directories}:
+        what = f"{names}: specs go to {directory}, {runtime.name} ({runtime.source}) reads {places}"
+        yield ELSEWHERE.found(what, directories=places, directory=directory, source=runtime.source)
+    elif runtime.cdi == "unsaid" and not _version(around):
+        why = f"{runtime.source} does not say enable_cdi, and the Node's runtime version is not known"
+        yield not_made(CHECK, f"{why}: containerd 1 needs enable_cdi = true")
+    else:
+        yield well(CHECK, f"{runtime.name} reads {directory}")
+
+
+def _version(around: Surroundings) -> str:
+    """The runtime as the Node has it: `containerd://1.7.20`."""
+    info = part_of(part_of(around.cluster.node.value or {}, "status"), "nodeInfo")
+    return str(info.get("containerRuntimeVersion") or "")
+
+
+def _plain(path: Path) -> str:
+    """/var/run is a link to /run on every distribution of today, also where the host is not seen."""
+    text = os.path.normpath(path)
+    return text.removeprefix("/var") if text.startswith("/var/run/") else text

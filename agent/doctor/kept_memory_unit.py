@@ -1,0 +1,34 @@
+"""Resources that count memory in another unit than the config wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+
+CHECK = "memory-units"
+
+KEPT = Ailment(
+    CHECK,
+    "unit-kept",
+    Severity.WARNS,
+    "memory is counted in another unit than the config says",
+    "A device ID does not say how much memory it stands for: while pods hold some of one size, none of "
+    "another is given out, and what new pods ask for counts in the old unit. A unit that makes too long a "
+    "list for the kubelet is not taken in, either.",
+    "let the pods that are named end (kubectl drain moves them away), or take the old unit back in the "
+    "config; where the list is too long write the unit that is named",
+)
+
+
+def units(around: Surroundings) -> Iterator[Finding]:
+    """What the running agent says of it."""
+    if not around.serves:
+        yield not_made(CHECK, "no agent that serves this node could be asked")
+        return
+    counting = [it for it in around.resources.values() if it.get("unit")]
+    kept = [str(it["unitKept"]) for it in counting if it.get("unitKept")]
+    yield from (KEPT.found(it) for it in kept)
+    if not kept:
+        yield well(CHECK, f"{len(counting)} resources count memory, in the units of the config")

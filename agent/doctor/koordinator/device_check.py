@@ -1,0 +1,189 @@
+"""The Device of this node against its cards, and Devices that an earlier name of the node left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent.cluster.api import Object
+from agent.cluster.koordinator_withdrawal import is_ours
+from agent.cluster.object_fields import text
+from agent.core.document_parts import part_of, rows_of
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.koordinator.report_path import chosen, unconcerned
+from agent.doctor.surroundings import Surroundings
+from agent.schedulers.koordinator.device_object import VENDOR
+from agent.schedulers.koordinator.report import MAX_MINOR
+from agent.vendor_api.text import shorten
+
+DEVICE = "koord-device"
+
+MISSING = Ailment(
+    DEVICE,
+    "device-missing",
+    Severity.WARNS,
+    "the node has cards and no Device object",
+    "koord-scheduler leaves the cards of a node without a Device to the kubelet, and books nothing.",
+    "look again in 10 s; if it stays so, and the agent tells by feed, look at koordlet's log and at the "
+    "check koordlet, else at `report` in xpu-agent inspect",
+)
+EMPTY = Ailment(
+    DEVICE,
+    "device-empty",
+    Severity.STOPS,
+    "the Device of this node lists no card",
+    "For koord-scheduler that is a node without cards: no pod that asks for one is placed here. koordlet "
+    "writes one at its start, and where nobody tells it of any card.",
+    "look again in a minute, in which report.mode auto takes over from a koordlet that does nothing; if it "
+    "stays so, see the checks koordinator, koordlet and device-daemon",
+)
+UNUSABLE = Ailment(
+    DEVICE,
+    "device-unusable",
+    Severity.STOPS,
+    "the Device lists a card that koord-scheduler can not count with",
+    "It ends in a panic at a card without a minor, books cards of one minor as one, and has no room for a "
+    "minor above 62.",
+    "who writes such an entry mends it: kubectl get devices.scheduling.koordinator.sh {node} -o yaml "
+    "--show-managed-fields; for koordlet see what its files list twice",
+)
+OTHER = Ailment(
+    DEVICE,
+    "device-of-others",
+    Severity.WARNS,
+    "the Device speaks of other cards than this node's agent serves",
+    "koord-scheduler promises cards by ids that nobody here can give: its choice is not heeded.",
+    "choose the vendor by report.vendor, or have who writes the Device (--show-managed-fields) write no "
+    "more; one of cards that are gone: kubectl delete devices.scheduling.koordinator.sh {node}",
+)
+DIFFERS = Ailment(
+    DEVICE,
+    "device-differs",
+    Severity.WARNS,
+    "the Device has other cards, or other health, than the agent tells",
+    "koord-scheduler places pods by it: on a card that is broken, or never on one that is whole.",
+    "look again in 10 s; if it stays so, and the agent tells by feed, look at koordlet's log: one entry that "
+    "the API server refuses keeps all from it",
+)
+PRUNED = Ailment(
+    DEVICE,
+    "device-kind-old",
+    Severity.WARNS,
+    "the cluster's kind of Device drops the conditions of cards",
+    "It is of a Koordinator before v1.7: why a card is unhealthy is lost, and the agent writes it anew at "
+    "each look.",
+    "bring the kind up to date: kubectl apply --server-side -f "
+    "deploy/crd/devices.scheduling.koordinator.sh.yaml, or upgrade Koordinator",
+)
+LEFT = Ailment(
+    DEVICE,
+    "device-left-behind",
+    Severity.WARNS,
+    "report.mode is none, and cards that an agent wrote are in the Device of this node",
+    "Nobody keeps them up: koord-scheduler counts cards that may be broken or gone.",
+    "an agent that runs takes them out by itself, where it may get, update and delete Devices (with the "
+    "chart koordinator.enabled=true); or kubectl delete devices.scheduling.koordinator.sh {node}",
+)
+STALE = Ailment(
+    DEVICE,
+    "device-of-old-name",
+    Severity.WARNS,
+    "a Device of another name lists cards of this node",
+    "The node had that name before, or the cards were there: koord-manager and people count them twice.",
+    "kubectl delete devices.scheduling.koordinator.sh {name}, and kubectl delete node {name} where that is "
+    "there and does not come back",
+)
+
+
+def devices(around: Surroundings) -> Iterator[Finding]:
+    """The Device of this node, and those of other names that list its cards."""
+    if idle := unconcerned(DEVICE, around):
+        there = around.cluster.koordinator.device.value or ()
+        left = [LEFT.found(_told(around, there), node=around.node) for it in there if is_ours(it)]
+        yield from left or [idle]
+        return
+    stale = around.cluster.koordinator.stale
+    old = [
+        STALE.found(
+            f"Device {it.name} lists {', '.join(it.cards[:3])}, and Node {it.name} {it.gone}", name=it.name
+        )
+        for it in stale.value or ()
+    ]
+    if stale.value is None:
+        old = [not_made(DEVICE, stale.why)]
+    its = around.cluster.koordinator.device
+    if its.value is None:
+        yield from [not_made(DEVICE, its.why), *old]
+        return
+    found = list(_wrong(around, its.value[0]) if its.value else _missing(around))
+    yield from [*found, *old] or [well(DEVICE, _told(around, its.value))]
+
+
+def entries(device: Object) -> list[Mapping[str, Any]]:
+    """What it lists as accelerators."""
+    return [it for it in rows_of(part_of(device, "spec"), "devices") if it.get("type") == "gpu"]
+
+
+def _told(around: Surroundings, there: Sequence[Object]) -> str:
+    if not there:
+        return "there is no Device, and nobody is told of a card"
+    its = entries(there[0])
+    return (
+        f"Device {around.node} lists {len(its)} cards, {sum(it.get('health') is True for it in its)} healthy"
+    )
+
+
+def _missing(around: Surroundings) -> Iterator[Finding]:
+    mode = chosen(around).mode
+    if not around.serves or mode == "none":
+        return
+    if told := _reported(around).get("cards"):
+        yield MISSING.found(f"the agent tells of {told} cards by {mode}")
+    elif around.cards:
+        yield MISSING.found(f"the node has {len(around.cards)} cards, and the agent tells of none by {mode}")
+
+
+def _wrong(around: Surroundings, device: Object) -> Iterator[Finding]:
+    its = entries(device)
+    if not its:
+        yield EMPTY.found(f"Device {around.node} is there, without a card")
+        return
+    if unusable := list(_unusable(its)):
+        yield UNUSABLE.found("; ".join(unusable[:5]), node=around.node)
+    own = around.cards
+    if own and own.isdisjoint(text(it, "id") for it in its):
+        vendor = text(part_of(part_of(device, "metadata"), "labels"), VENDOR) or "none"
+        named = f"Device {around.node}, of vendor {shorten(vendor)}"
+        yield OTHER.found(f"{named}, has {shorten(text(its[0], 'id'))} and none of ours", node=around.node)
+        return
+    if around.serves and chosen(around).mode != "none":
+        yield from _compared(around, its)
+
+
+def _unusable(its: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    minors = Counter(it.get("minor") for it in its if type(it.get("minor")) is int)
+    for it in its:
+        name, minor = shorten(text(it, "id")) or "one without an id", it.get("minor")
+        if type(minor) is not int:
+            yield f"{name} has no minor"
+        elif not 0 <= minor <= MAX_MINOR:
+            yield f"{name} has minor {minor}"
+        elif minors[minor] > 1:
+            yield f"{name} shares its minor {minor}"
+
+
+def _compared(around: Surroundings, its: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    told, mode = _reported(around), chosen(around).mode
+    wanted = told.get("cards"), told.get("healthy")
+    there = len(its), sum(it.get("health") is True for it in its)
+    # In koordlet's files others may list more cards than ours.
+    if wanted[0] and there != wanted and (mode == "device" or there[0] <= int(wanted[0])):
+        what = "the agent tells of {} cards, {} healthy".format(*wanted)
+        yield DIFFERS.found("{}; the Device has {}, {} healthy".format(what, *there))
+    elif mode == "device" and not any(rows_of(it, "conditions") for it in its):
+        yield PRUNED.found(f"none of {len(its)} cards of Device {around.node} has a condition")
+
+
+def _reported(around: Surroundings) -> Mapping[str, Any]:
+    return part_of(around.told.value, "report")

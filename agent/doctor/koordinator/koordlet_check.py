@@ -1,0 +1,126 @@
+"""koordlet on this node: whether it reads what the agent writes for it, and what it does to containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.cluster.koordlet import ALL_GATES, GATE, NAME, keeps
+from agent.cluster.object_fields import text
+from agent.core.document_parts import part_of, rows_of
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.koordinator.device_check import entries
+from agent.doctor.koordinator.programs import Program, on_host, running, with_gate
+from agent.doctor.koordinator.report_path import chosen, unconcerned
+from agent.doctor.koordinator.reporting_signs import sign
+from agent.doctor.surroundings import Surroundings
+from agent.schedulers.koordinator.device_infos_file import DIRECTORY
+
+KOORDLET = "koordlet"
+
+UNREAD = Ailment(
+    KOORDLET,
+    "koordlet-not-reporting",
+    Severity.WARNS,
+    "the cards are told by a file, and no koordlet on this node is seen to report accelerators",
+    "Nobody reads the file: Koordinator hears nothing of the cards.",
+    "switch its gate on: helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
+    "'koordlet.features={gates}'; or set report.mode to auto: then the agent writes the Device itself a "
+    "minute after nobody does what the file says",
+)
+OLD = Ailment(
+    KOORDLET,
+    "koordlet-too-old",
+    Severity.WARNS,
+    "the koordlet of this node reads no files of cards",
+    "It does from v1.7 on. An older one reports what it finds by itself, which are NVIDIA's cards alone.",
+    "upgrade Koordinator to v1.7 or later, or switch its gate Accelerators off and set report.mode to device",
+)
+ELSEWHERE = Ailment(
+    KOORDLET,
+    "koordlet-reads-elsewhere",
+    Severity.WARNS,
+    "koordlet reads another directory than the agent writes",
+    "The file lies where nobody looks: Koordinator hears nothing of the cards.",
+    "give both the same directory of the host: with the chart koordinator.directory={directory}, and of "
+    "koordlet the mount and -xpu-device-infos-dir",
+)
+INJECTS = Ailment(
+    KOORDLET,
+    "koordlet-injects",
+    Severity.WARNS,
+    "koordlet writes NVIDIA_VISIBLE_DEVICES into containers, too",
+    "With its gate GPUEnvInject every container of a pod gets all cards of the pod, by minors, over what the "
+    "agent has given just this container.",
+    "switch it off where pods ask for the agent's resources: helm upgrade koordinator "
+    "koordinator-sh/koordinator --reuse-values --set-string 'koordlet.features={gates}'",
+)
+#: What Koordinator's chart sets where koordlet.features is empty, but for Accelerators (v1.8.0).
+USUAL = {"BECPUEvict": True, "BEMemoryEvict": True, "CgroupReconcile": True}
+INJECT_GATE = "GPUEnvInject"
+#: The first that reads files (koordinator v1.7.0, collector_xpu.go).
+READS = (1, 7)
+FLAG = "xpu-device-infos-dir"
+
+
+def koordlets(around: Surroundings) -> Iterator[Finding]:
+    """koordlet's presence here, its gates, its version, and the directory that it reads."""
+    if idle := unconcerned(KOORDLET, around):
+        yield idle
+        return
+    if around.cluster.pods.value is None:
+        yield not_made(KOORDLET, around.cluster.pods.why)
+        return
+    here = running(around.cluster.pods.value, NAME)
+    reports, fed = sign(around), chosen(around).mode == "feed"
+    found = []
+    if fed and not reports and not _is_read(around):
+        where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "none runs here"
+        gates = with_gate(here[0].gates if here else USUAL, GATE)
+        found.append(UNREAD.found(where, gates=gates))
+    for it in here:
+        found += _wrong(around, it, fed=fed and bool(reports))
+    said = reports or (
+        "a koordlet runs here without Accelerators" if here else "no koordlet runs on this node"
+    )
+    yield from found or [well(KOORDLET, said)]
+
+
+def _is_read(around: Surroundings) -> bool:
+    """Whether the Device is by the hand of a koordlet, and has cards: of one whose pod is not seen."""
+    return any(keeps(it) and entries(it) for it in around.cluster.koordinator.device.value or ())
+
+
+def _lists_ours(around: Surroundings) -> bool:
+    """Whether the Device has a card of this node: then what is written is read, wherever it lies."""
+    there = around.cluster.koordinator.device.value or ()
+    return any(text(card, "id") in around.cards for it in there for card in entries(it))
+
+
+def _wrong(around: Surroundings, it: Program, *, fed: bool) -> Iterator[Finding]:
+    if fed and it.version is not None and it.version < READS:
+        yield OLD.found(f"{it} is of version {it.version[0]}.{it.version[1]}")
+    if fed and not _lists_ours(around):
+        yield from _elsewhere(around, it)
+    if it.has(INJECT_GATE) and around.has_cards("nvidia"):
+        gates = with_gate(it.gates, INJECT_GATE, on=False)
+        yield INJECTS.found(f"{it} runs with {INJECT_GATE}=true", gates=gates)
+
+
+def _elsewhere(around: Surroundings, it: Program) -> Iterator[Finding]:
+    own = Path(around.config.report.device_infos_dir)
+    wanted = _of_the_agent(around, own)
+    reads = it.on_host(Path(it.flags.get(FLAG) or DIRECTORY))
+    if reads is None:
+        yield ELSEWHERE.found(f"{it} has no directory of the host there", directory=wanted)
+    elif reads != wanted:
+        yield ELSEWHERE.found(f"{it} reads {reads}, the agent writes {wanted}", directory=reads)
+
+
+def _of_the_agent(around: Surroundings, path: Path) -> Path:
+    """Where the host has what an agent in a pod sees there."""
+    for pod in around.cluster.pods.value or ():
+        if part_of(part_of(pod, "metadata"), "labels").get("app.kubernetes.io/name") == "xpu-agent":
+            places = (on_host(pod, it, path) for it in rows_of(part_of(pod, "spec"), "containers"))
+            return next((it for it in places if it is not None), path)
+    return path

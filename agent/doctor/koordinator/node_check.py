@@ -1,0 +1,95 @@
+"""What koord-manager makes of the Device on the Node: resources, and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent.cluster.api import Object
+from agent.core.document_parts import part_of
+from agent.core.quantities import whole
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.koordinator.device_check import entries
+from agent.doctor.koordinator.report_path import unconcerned
+from agent.doctor.surroundings import Surroundings
+from agent.schedulers.koordinator.device_object import MODEL, VENDOR
+from agent.schedulers.koordinator.resource_names import CORE, GPU, RATIO
+from agent.vendor_api.text import shorten
+
+NODE = "koord-node"
+
+NOTHING = Ailment(
+    NODE,
+    "koordinator-resources-missing",
+    Severity.STOPS,
+    "the Device lists healthy cards, and the Node offers none of Koordinator's resources",
+    "koord-manager takes them from the Device to the Node; until it does no pod that asks for them is placed "
+    "here.",
+    "see the check koord-programs; koord-manager runs, its controllers have noderesource, and "
+    "colocation is enabled: kubectl -n koordinator-system get configmap slo-controller-config -o yaml",
+)
+DIFFERS = Ailment(
+    NODE,
+    "koordinator-resources-differ",
+    Severity.WARNS,
+    "the Node offers another amount of cards than the Device lists",
+    "koord-manager leaves changes of up to a tenth for 5 minutes, and never takes koordinator.sh/gpu back "
+    "where the vendor is another one by now.",
+    "look again in 5 minutes; if it stays so look at koord-manager's log; a number that nobody keeps is "
+    "taken out by kubectl edit node {node} --subresource=status",
+)
+LABELS = Ailment(
+    NODE,
+    "koordinator-labels-differ",
+    Severity.WARNS,
+    "the Node's labels name another vendor or model of cards than the Device",
+    "koord-scheduler reads templates of shares by the Node's labels. koord-manager brings them with the next "
+    "change of a card, and removes none.",
+    "kubectl label node {node} --overwrite {key}={value}",
+)
+
+
+def nodes(around: Surroundings) -> Iterator[Finding]:
+    """The Node's koordinator.sh/ resources and gpu labels against the Device."""
+    if idle := unconcerned(NODE, around):
+        yield idle
+        return
+    node, device = around.cluster.node, around.cluster.koordinator.device
+    if node.value is None or device.value is None:
+        yield not_made(NODE, node.why if node.value is None else device.why)
+        return
+    healthy = [it for it in entries(device.value[0]) if it.get("health") is True] if device.value else []
+    offered = part_of(part_of(node.value, "status"), "allocatable")
+    found = [*_amounts(around, device.value, healthy, offered), *_labels(around, device.value, node.value)]
+    yield from found or [well(NODE, f"the Node offers {shorten(str(offered.get(RATIO, 0)))} of {RATIO}")]
+
+
+def _amounts(
+    around: Surroundings,
+    device: tuple[Object, ...],
+    healthy: list[Mapping[str, Any]],
+    offered: Mapping[str, Any],
+) -> Iterator[Finding]:
+    for name in (RATIO, CORE):
+        wanted = sum(whole(part_of(it, "resources").get(name, 0)) or 0 for it in healthy)
+        there = whole(offered.get(name, 0)) or 0
+        if wanted and not there:
+            yield NOTHING.found(f"the Device has {wanted} of {name}, the Node none")
+        elif wanted != there:
+            yield DIFFERS.found(f"the Device has {wanted} of {name}, the Node {there}", node=around.node)
+    vendor = _label(device[0], VENDOR) if device else ""
+    if vendor not in ("", "nvidia") and whole(offered.get(GPU, 0)):
+        what = f"the Node offers {offered[GPU]} of {GPU}, which cards of {vendor} do not have"
+        yield DIFFERS.found(what, node=around.node)
+
+
+def _labels(around: Surroundings, device: tuple[Object, ...], node: Object) -> Iterator[Finding]:
+    for key in (VENDOR, MODEL) if device else ():
+        wanted, there = _label(device[0], key), _label(node, key)
+        if wanted and wanted != there:
+            what = f"the Device has {key}={wanted}, the Node {there or 'none'}"
+            yield LABELS.found(what, node=around.node, key=key, value=wanted)
+
+
+def _label(of: Object, key: str) -> str:
+    return shorten(str(part_of(part_of(of, "metadata"), "labels").get(key, "")))

@@ -1,0 +1,80 @@
+"""Locks that schedulers hold on the Node, and nobody has freed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from agent.core.document_parts import part_of
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+from agent.schedulers.node_lock import EXPIRES, LOCKS, lock
+from agent.vendor_api.text import shorten
+
+CHECK = "scheduler-locks"
+#: Seconds by which the clock of a scheduler may be ahead of this one.
+SKEW = 60.0
+#: The agent frees the first ones; the last is of a vendor that it does not serve.
+ALL = (*LOCKS, "cambricon.com/dsmlu.lock")
+
+LEFT = Ailment(
+    CHECK,
+    "lock-left-behind",
+    Severity.WARNS,
+    "a scheduler's lock on the Node is not freed",
+    "A scheduler takes it before it binds a pod and waits for up to 5 minutes until whoever serves the pod "
+    "frees it. An agent does so when the pod has its cards, has failed, or that time is over.",
+    "kubectl annotate node {node} {key}-; and see that an agent runs here that may patch its Node (check "
+    "rbac; with the chart any labels.output but none)",
+)
+NONSENSE = Ailment(
+    CHECK,
+    "lock-unreadable",
+    Severity.WARNS,
+    "a scheduler's lock on the Node says nothing that a scheduler writes, or is of a time to come",
+    "koord-scheduler binds no pod here while it can not read it or the lock seems young. An agent frees one "
+    "of a time to come 5 minutes after it has seen it, and none that can not be read.",
+    "kubectl annotate node {node} {key}-; and set the clocks of this node and of the scheduler's",
+)
+FORBIDDEN = Ailment(
+    CHECK,
+    "locks-not-freed",
+    Severity.WARNS,
+    "a scheduler locks the Node, and the agent may not free it",
+    "Each pod that is bound under the lock costs the next one 5 minutes.",
+    "let the agent patch its Node: with the chart labels.output=node, or another one but none where the "
+    "admission policy is (Kubernetes 1.30)",
+)
+
+
+def locks(around: Surroundings) -> Iterator[Finding]:
+    """The annotations of the Node that are schedulers' locks, by their age."""
+    node = around.cluster.node
+    if node.value is None:
+        yield not_made(CHECK, node.why)
+        return
+    annotations = part_of(part_of(node.value, "metadata"), "annotations")
+    held = {key: str(annotations[key]) for key in ALL if key in annotations}
+    found = [it for key, value in held.items() for it in _judged(around, key, value)]
+    if held.keys() & set(LOCKS) and any(_frees(it) for it in around.cluster.denied.value or ()):
+        found.append(FORBIDDEN.found(f"{', '.join(held)}; patch nodes/{around.node} is forbidden"))
+    told = f"held: {', '.join(held)}, not for long" if held else "no scheduler holds a lock on the Node"
+    yield from found or [well(CHECK, told)]
+
+
+def _judged(around: Surroundings, key: str, value: str) -> Iterator[Finding]:
+    it = lock(key, value)
+    if it is None:
+        yield NONSENSE.found(f"{key}: {shorten(value)}", node=around.node, key=key)
+        return
+    age = time.time() - it.taken
+    if age < -SKEW:
+        what = f"{key}: {shorten(value)}, which is {-age / 60:.0f} minutes ahead"
+        yield NONSENSE.found(what, node=around.node, key=key)
+    elif age >= EXPIRES:
+        what = f"{key}: {shorten(value)}, for {age / 60:.0f} minutes"
+        yield LEFT.found(what, node=around.node, key=key)
+
+
+def _frees(need: object) -> bool:
+    return str(need).startswith("patch nodes/")

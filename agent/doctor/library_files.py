@@ -1,0 +1,59 @@
+"""Files that should be a vendor's library: links that lead nowhere, and programs of another machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from agent.host import files
+from agent.isolation import library_loader
+
+#: e_machine of an ELF file (elf.h), as uname calls it.
+MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+NO_PROGRAM = "no ELF file"
+_HEADER = 20
+
+
+class Defect(NamedTuple):
+    """What is wrong with one file."""
+
+    path: str
+    kind: Literal["dangling", "foreign", "broken"]
+    #: Where the link leads, for what machine it is, or what is wrong with it.
+    detail: str
+
+
+def defects(names: Iterable[str]) -> Iterator[Defect]:
+    """What is wrong with the files of these names; one that is not there at all is no defect."""
+    for path in dict.fromkeys(path for name in names for path in _paths(name)):
+        if os.path.islink(path) and not os.path.exists(path):
+            yield Defect(path, "dangling", os.path.realpath(path))
+        elif (machine := machine_of(Path(path))) and machine != platform.machine():
+            yield Defect(path, "broken" if machine == NO_PROGRAM else "foreign", machine)
+
+
+def there(names: Iterable[str]) -> tuple[str, ...]:
+    """The real paths of those that exist: a driver has its version in the name of its library's file."""
+    paths = (path for name in names for path in _paths(name))
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.isfile(path)))
+
+
+def _paths(name: str) -> list[str]:
+    if "/" in name:
+        return [name]
+    return [os.path.join(folder, name) for folder in library_loader.folders()]
+
+
+def machine_of(path: Path) -> str:
+    """For what machine the file is; empty where it is no file, "no ELF file" where it is no program."""
+    try:
+        head = files.read(path, _HEADER)
+    except OSError:
+        return ""
+    if len(head) < _HEADER or head[:4] != b"\x7fELF":
+        return NO_PROGRAM
+    number = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
+    return MACHINES.get(number, f"machine {number}")

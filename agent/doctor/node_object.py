@@ -1,0 +1,100 @@
+"""The Node as the API server has it, against what the agent serves and the config asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent.core.document_parts import part_of
+from agent.core.quantities import whole
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+from agent.vendor_api.text import shorten
+
+ALLOCATABLE = "node-allocatable"
+LABELS = "node-labels"
+
+NOTHING = Ailment(
+    ALLOCATABLE,
+    "allocatable-missing",
+    Severity.STOPS,
+    "the Node offers nothing of a resource that the agent serves",
+    "The scheduler places no pod here. The kubelet writes it into the Node every 10 s, so right after a "
+    "start it may be on its way.",
+    "look again in 10 s; if it stays so: systemctl restart kubelet (the agent registers anew by itself), and "
+    "journalctl -u kubelet | grep -i 'device plugin'",
+)
+OTHER = Ailment(
+    ALLOCATABLE,
+    "allocatable-differs",
+    Severity.WARNS,
+    "the Node offers another number of devices than the agent",
+    "The kubelet writes it every 10 s; for longer it means that another plugin lists the same resource, or "
+    "that the kubelet can not reach the API server.",
+    "look again in 10 s; if it stays so see the check device-plugins, and journalctl -u kubelet | grep -i "
+    "'node status'",
+)
+NO_NODE = Ailment(
+    ALLOCATABLE,
+    "node-unknown",
+    Severity.STOPS,
+    "the cluster has no Node of this name",
+    "The agent finds its Node, its labels and its pods by this name.",
+    "set NODE_NAME from spec.nodeName (fieldRef) in the pod, or give --node-name one of: kubectl get nodes "
+    "-o name",
+)
+NO_LABEL = Ailment(
+    LABELS,
+    "node-label-missing",
+    Severity.WARNS,
+    "the Node lacks a label that the config matches by",
+    "What the config says for nodes with this label does not hold here.",
+    "if it should: kubectl label node {node} {key}=VALUE; no restart is needed",
+)
+MANY_LABELS = 20
+
+
+def allocatable(around: Surroundings) -> Iterator[Finding]:
+    """Node.status.allocatable against the resources that the running agent serves."""
+    node = around.cluster.node
+    if node.value is None:
+        yield NO_NODE.found(node.why) if node.why.startswith("404") else not_made(ALLOCATABLE, node.why)
+        return
+    if not around.serves:
+        yield not_made(ALLOCATABLE, "no agent serves this node: there is nothing to compare the Node with")
+        return
+    offered = part_of(part_of(node.value, "status"), "allocatable")
+    found = [it for name, row in around.resources.items() for it in _compared(name, row, offered)]
+    yield from found or [well(ALLOCATABLE, _same(around))]
+
+
+def _compared(name: str, row: Mapping[str, Any], offered: Mapping[str, Any]) -> Iterator[Finding]:
+    ours, theirs = row.get("allocatable"), whole(offered.get(name, 0))
+    if row.get("retired") or not isinstance(ours, int) or theirs == ours:
+        return
+    what = f"{name}: the agent offers {ours}, the Node {shorten(str(offered.get(name, 'none')))}"
+    yield NOTHING.found(what) if ours and theirs == 0 else OTHER.found(what)
+
+
+def _same(around: Surroundings) -> str:
+    rows = (f"{name} {row.get('allocatable')}" for name, row in sorted(around.resources.items()))
+    return f"the Node offers what the agent does: {', '.join(rows) or 'nothing'}"
+
+
+def labels(around: Surroundings) -> Iterator[Finding]:
+    """The labels that the config asks about."""
+    keys = around.configuration.labels
+    if not keys:
+        yield well(LABELS, "the config asks about no label of the Node")
+        return
+    node = around.cluster.node
+    if node.value is None:
+        yield not_made(LABELS, f"the config matches by {', '.join(keys[:MANY_LABELS])}, and {node.why}")
+        return
+    there = part_of(part_of(node.value, "metadata"), "labels")
+    missing = [key for key in keys if key not in there]
+    for key in missing[:MANY_LABELS]:
+        yield NO_LABEL.found(f"Node {around.node} has no label {key}", node=around.node, key=key)
+    if not missing:
+        told = ", ".join(f"{key}={shorten(str(there[key]))}" for key in keys[:MANY_LABELS])
+        yield well(LABELS, f"the Node has {told}")

@@ -1,0 +1,217 @@
+"""Other device plugins for our resources: the kubelet takes whoever came last, and breaks when one leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from agent.core.devices.device_ids import short_forms
+from agent.core.document_parts import part_of, rows_of
+from agent.core.quantities import whole
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.socket_listeners import Listener
+from agent.doctor.surroundings import Surroundings
+from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.directory import KUBELET_CHECKPOINT
+from agent.kubelet.kubelet_errors import KubeletError
+from agent.kubelet.plugin_sockets import OURS
+from agent.vendor_api.text import shorten
+
+CHECK = "device-plugins"
+#: Letters of a vendor's name by which its plugin's socket is known; fewer stand in any name.
+SHORTEST_MARK = 3
+
+SOCKET = Ailment(
+    CHECK,
+    "foreign-plugin",
+    Severity.STOPS,
+    "another device plugin of the same vendor runs here",
+    "Two plugins on one resource take each other's registration: the kubelet sends Allocate to whoever came "
+    "last, and when the other one's stream ends it marks the devices of both unhealthy (kubelet up to 1.36).",
+    "remove it from this node: kubectl -n kube-system get daemonsets | grep device-plugin, then kubectl "
+    "delete daemonset NAME or give it a nodeSelector that leaves this node out; it served {socket}",
+)
+YIELDED = Ailment(
+    CHECK,
+    "yielded-plugin",
+    Severity.WARNS,
+    "another device plugin has the cards, as the configuration says",
+    "Where foreign is `yield` the agent registers nothing of a vendor while another plugin of its cards "
+    "runs: pods are served by that one, with what it gives and without what the agent would.",
+    "nothing while it is to have the cards; remove it from this node and the agent takes over: {socket}",
+)
+UNSEEN = Ailment(
+    CHECK,
+    "plugin-of-unseen-cards",
+    Severity.WARNS,
+    "another device plugin runs for cards that the agent does not see",
+    "The agent serves nothing of a vendor whose cards it does not see. Once it sees them, two plugins have "
+    "the same cards: unless foreign is `yield` the agent is not ready then, and registers none of them.",
+    "to leave that plugin the cards set vendors.{vendor}.enabled to false; to have the agent serve them mend "
+    "what the check vendor-library says, and remove that plugin from this node: it served {socket}",
+)
+AGENT = Ailment(
+    CHECK,
+    "foreign-agent",
+    Severity.STOPS,
+    "another xpu-agent serves resources to this kubelet",
+    "An agent of an earlier release locks its state directory alone: with another one than this agent's it "
+    "registers the same resources.",
+    "end the one of the earlier release: {end}; or give both the same state directory (--state-dir, the "
+    "chart's stateDir): then the second one stands by",
+)
+REGISTERED = Ailment(
+    CHECK,
+    "foreign-devices",
+    Severity.STOPS,
+    "the kubelet has devices of our resource that we never listed",
+    "Somebody else registered the resource after us: pods are given devices of a list that is not ours, and "
+    "our Allocate refuses them as unknown.",
+    "find the other plugin by its socket in {directory} and remove it, then systemctl restart kubelet",
+)
+UNKNOWN = Ailment(
+    CHECK,
+    "unknown-cards",
+    Severity.WARNS,
+    "a pod has cards that are not here",
+    "The kubelet's checkpoint has an answer that names cards of a vendor that is served here, and none of "
+    "them is listed: a card may have been taken out; nobody can tell which card the pod uses.",
+    "delete the pod, which its controller makes anew with cards that are here: kubectl get pods -A "
+    "--field-selector spec.nodeName={node} -o custom-columns=UID:.metadata.uid,NS:.metadata.namespace,"
+    "NAME:.metadata.name | grep {uid}",
+)
+ON_NODE = Ailment(
+    CHECK,
+    "foreign-capacity",
+    Severity.STOPS,
+    "the Node offers our resource though our agent does not serve it",
+    "Another plugin registered it, or somebody patched the Node's status; the agent would meet it at its "
+    "first registration. Right after an agent has ended these are its own: look again in 10 s.",
+    "remove the other device plugin from this node before the agent starts: kubectl get daemonsets -A | grep "
+    "device-plugin",
+)
+
+
+def device_plugins(around: Surroundings) -> Iterator[Finding]:
+    """Sockets, the kubelet's own record, and what the Node offers."""
+    found = [*_sockets(around), *_registered(around), *_unknown(around), *_offered(around)]
+    yield from found
+    if not found:
+        yield well(CHECK, _nobody(around))
+
+
+def _nobody(around: Surroundings) -> str:
+    directory, names = around.config.agent.kubelet_dir, ", ".join(sorted(around.names))
+    if names:
+        return f"nobody else serves {names} in {directory}"
+    return f"no vendor has cards here, and no other plugin for theirs listens in {directory}"
+
+
+def _sockets(around: Surroundings) -> Iterator[Finding]:
+    others = around.sockets.others
+    if others.why:
+        yield not_made(CHECK, others.why)
+    serving = around.sockets.admin.pid
+    marks, yielding = _marks(around), _yielding(around)
+    for path, there in (others.value or {}).items():
+        if there.state != "listens":
+            continue
+        if OURS.fullmatch(path.name):
+            yield from _agent(path, there, serving)
+        elif any(fnmatchcase(path.name, it) for it in yielding):
+            yield YIELDED.found(f"{there} listens at {path}", socket=path)
+        else:
+            yield from _foreign(around, path, there, marks)
+
+
+def _foreign(around: Surroundings, path: Path, there: Listener, marks: frozenset[str]) -> Iterator[Finding]:
+    """A plugin of a vendor's cards, whether the agent sees these cards now or not."""
+    its = _known(around, path.name)
+    if _is_marked(path.name, marks) or any(map(around.has_cards, its)):
+        yield SOCKET.found(f"{there} listens at {path}", socket=path)
+    elif its:
+        what = f"{there} listens at {path}, and no card of {its[0]} is seen here"
+        yield UNSEEN.found(what, socket=path, vendor=its[0])
+
+
+def _is_marked(name: str, marks: frozenset[str]) -> bool:
+    return any(mark in name.lower() for mark in marks)
+
+
+def _agent(path: Path, there: Listener, serving: int) -> Iterator[Finding]:
+    # Where the agent of this state directory is in another pid namespace there is nothing to compare.
+    if not serving or there.is_busy or there.pid == serving:
+        return
+    end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
+    yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", end=end)
+
+
+def _marks(around: Surroundings) -> frozenset[str]:
+    """What the socket of a vendor's own plugin has in its name: NVIDIA's are nvidia-gpu.sock and so on
+    (k8s-device-plugin v0.20, internal/plugin/server.go)."""
+    vendors = {it.name for it in around.configuration.plugins if around.has_cards(it.name)}
+    domains = {name.partition("/")[0].split(".")[0] for name in around.names}
+    return frozenset(it for it in vendors | domains if len(it) >= SHORTEST_MARK)
+
+
+def _known(around: Surroundings, name: str) -> list[str]:
+    """The vendors that know such a socket as another plugin's."""
+    its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    return [it.name for it in its if any(fnmatchcase(name, rival) for rival in it.rivals)]
+
+
+def _yielding(around: Surroundings) -> tuple[str, ...]:
+    """Those to which the configuration leaves the cards."""
+    its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    return tuple(name for it in its if around.config.vendor(it.name).foreign == "yield" for name in it.rivals)
+
+
+def _registered(around: Surroundings) -> Iterator[Finding]:
+    directory = around.config.agent.kubelet_dir
+    try:
+        found = kubelet_checkpoint.read(directory / KUBELET_CHECKPOINT)
+    except KubeletError as exc:
+        yield not_made(CHECK, str(exc))
+        return
+    if found is None:
+        return
+    known = _ours(around)
+    for name in around.resources:
+        # The kubelet writes them in no order.
+        strange = sorted(it for it in found.registered.get(name, ()) if not _is_of(it, known))
+        if known and strange:
+            shown = ", ".join(shorten(it) for it in strange[:3])
+            what = f"{directory / KUBELET_CHECKPOINT} has {len(strange)} devices of {name} such as {shown}"
+            yield REGISTERED.found(what, directory=directory)
+
+
+def _unknown(around: Surroundings) -> Iterator[Finding]:
+    for it in rows_of(around.told.value or {}, "unknownCards"):
+        uid, resource = shorten(str(it.get("podUid"))), shorten(str(it.get("resource")))
+        yield UNKNOWN.found(f"the pod with uid {uid} has {resource}", uid=uid, node=around.node or "NODE")
+
+
+def _ours(around: Surroundings) -> frozenset[str]:
+    """How the IDs of our devices begin in every form, and those that are held."""
+    document = around.told.value or {}
+    devices = [*rows_of(document, "devices"), *rows_of(document, "absent")]
+    uuids = [str(it.get("uuid")) for it in devices]
+    minors = (str(it.get("minor")) for it in devices if it.get("minor") is not None)
+    held = (str(id) for it in rows_of(document, "allocations") for id in it.get("ids") or ())
+    return frozenset((*uuids, *minors, *short_forms(uuids).values(), *held))
+
+
+def _is_of(device: str, known: frozenset[str]) -> bool:
+    return device in known or device.partition("::")[0] in known
+
+
+def _offered(around: Surroundings) -> Iterator[Finding]:
+    if around.serves or around.sockets.agent is not None:
+        return
+    offered = part_of(part_of(around.cluster.node.value or {}, "status"), "allocatable")
+    for name in sorted(around.names):
+        count = offered.get(name, 0)
+        if whole(count) != 0:
+            what = f"Node {shorten(around.node)} offers {shorten(str(count))} of {name}, no agent serves it"
+            yield ON_NODE.found(what)

@@ -1,0 +1,177 @@
+"""The state directory: whose it is, whether there is room, and what its checkpoint is worth."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Surroundings
+from agent.host import files
+from agent.state.checkpoint import MAX_BYTES, Saved
+from agent.state.file_envelope import Unusable
+from agent.state.sealed_file import read
+from agent.state.state_directory import OURS
+
+STATE = "state"
+DISK = "state-disk"
+CHECKPOINT = "checkpoint"
+
+#: Bytes that a node full of pods may need for its checkpoint, twice: the new one is written beside the old.
+ENOUGH = 2 << 20
+#: Set-aside files that are named.
+SHOWN = 3
+
+NO_STATE = Ailment(
+    STATE,
+    "state-directory-wrong",
+    Severity.STOPS,
+    "the state directory is none",
+    "Checkpoint, lock and admin socket live there; the agent does not start without it.",
+    "remove {directory}, or name a directory of the agent's own with --state-dir",
+)
+OPEN = Ailment(
+    STATE,
+    "state-open",
+    Severity.WARNS,
+    "others may write to the agent's state",
+    "Who writes the checkpoint decides which cards are healthy and whose they are; who reaches the admin "
+    "socket cordons cards.",
+    "chmod -R u=rwX,go= {directory}; chown -hR root {directory}",
+)
+READ_ONLY = Ailment(
+    DISK,
+    "state-read-only",
+    Severity.STOPS,
+    "the state directory can not be written",
+    "Allocations and faults would not outlive the agent: after a restart a faulty card would be healthy "
+    "until it fails again.",
+    "mount a writable hostPath at {directory}, not the container's own file system; where the disk went "
+    "read-only by itself, dmesg says why: repair it and mount -o remount,rw",
+)
+FULL = Ailment(
+    DISK,
+    "state-full",
+    Severity.STOPS,
+    "the disk of the state directory is full",
+    "The checkpoint is not written: what changes now is lost with the agent's process.",
+    "make room: df -h {directory}; df -i {directory}; du -xh --max-depth=1 the file system; the agent then "
+    "writes by itself",
+)
+UNREADABLE = Ailment(
+    CHECKPOINT,
+    "checkpoint-unreadable",
+    Severity.STOPS,
+    "the checkpoint may not be read",
+    "The agent does not start then: without its checkpoint it would call faulty cards healthy.",
+    "chown root {path}; chmod 0600 {path}",
+)
+DAMAGED = Ailment(
+    CHECKPOINT,
+    "checkpoint-damaged",
+    Severity.WARNS,
+    "the checkpoint is not what the agent wrote",
+    "The next start sets it aside: owners are read from the kubelet again, remembered faults and cordons are "
+    "lost.",
+    "where it is of a newer release, run that one; else note what xpu-agent health list shows, and cordon "
+    "faulty cards again after the restart; look for the disk's errors with dmesg",
+)
+ASIDE = Ailment(
+    CHECKPOINT,
+    "checkpoint-set-aside",
+    Severity.WARNS,
+    "a checkpoint was set aside",
+    "An earlier start could not use it, and has forgotten its faults and cordons.",
+    "xpu-agent health list: cordon again what was; when nobody needs the files any more: rm {paths}",
+)
+
+
+def state(around: Surroundings) -> Iterator[Finding]:
+    """Whether the directory and its files are the agent's alone."""
+    directory = around.config.agent.state_dir
+    if (wrong := files.in_the_way(directory)) is not None:
+        yield NO_STATE.found(f"{wrong} is no directory", directory=wrong)
+        return
+    if not directory.exists():
+        yield well(STATE, f"there is no {directory} yet; the agent makes it")
+        return
+    try:
+        bad = [it for path in (directory, *_files(directory)) if (it := _open_to_others(path))]
+    except OSError as exc:
+        yield not_made(STATE, f"{directory}: {exc.strerror}; ask as root, or as who runs the agent")
+        return
+    if bad:
+        yield OPEN.found("; ".join(bad), directory=directory)
+    else:
+        yield well(STATE, f"{directory} is the agent's alone")
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(it for it in directory.iterdir() if it.name.startswith(OURS))
+
+
+def _open_to_others(path: Path) -> str:
+    found = path.lstat()
+    mode = stat.S_IMODE(found.st_mode)
+    wanted = 0o700 if stat.S_ISDIR(found.st_mode) else 0o600
+    if found.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to uid {found.st_uid}"
+    # A link has no mode of its own.
+    bad = mode & ~wanted and not stat.S_ISLNK(found.st_mode)
+    return f"{path} has mode {mode:04o}, not {wanted:04o}" if bad else ""
+
+
+def disk(around: Surroundings) -> Iterator[Finding]:
+    """Whether there is room, and it may be written; nothing is written to find out."""
+    directory = around.config.agent.state_dir
+    place = directory
+    while not place.is_dir():
+        place = place.parent
+    try:
+        found = os.statvfs(place)
+    except OSError as exc:
+        yield not_made(DISK, f"{place}: {exc.strerror}")
+        return
+    free = found.f_bavail * found.f_frsize
+    if found.f_flag & os.ST_RDONLY or not os.access(place, os.W_OK | os.X_OK):
+        why = (
+            "is on a read-only file system" if found.f_flag & os.ST_RDONLY else "can not be written from here"
+        )
+        yield READ_ONLY.found(f"{place} {why}", directory=directory)
+    elif free < ENOUGH:
+        yield FULL.found(f"{place} has {free >> 10} KiB left, {ENOUGH >> 10} are wanted", directory=directory)
+    elif found.f_files and not found.f_favail:
+        yield FULL.found(f"{place} has no file (inode) left", directory=directory)
+    else:
+        yield well(DISK, f"{place} has {free >> 20} MiB left")
+
+
+def checkpoint(around: Surroundings) -> Iterator[Finding]:
+    """What the next start would make of the checkpoint."""
+    path = around.config.agent.state_dir / "checkpoint.json"
+    yield from _aside(path)
+    try:
+        saved = read(path, Saved, MAX_BYTES)
+    except FileNotFoundError:
+        yield well(CHECKPOINT, f"there is no {path} yet")
+    except Unusable as exc:
+        yield DAMAGED.found(f"{path}: {exc.why}: {exc}")
+    except PermissionError as exc:
+        if os.geteuid():
+            yield not_made(CHECKPOINT, f"{path}: {exc.strerror}; ask as root, or as who runs the agent")
+        else:
+            yield UNREADABLE.found(f"{path}: {exc.strerror}", path=path)
+    except OSError as exc:
+        yield DAMAGED.found(f"{path}: {exc.strerror}")
+    else:
+        held = len(saved.allocations)
+        yield well(CHECKPOINT, f"{path}: {held} allocations, {len(saved.health)} faults")
+
+
+def _aside(path: Path) -> Iterator[Finding]:
+    found = sorted(path.parent.glob(f"{path.name}.corrupt-*"))
+    if found:
+        shown = ", ".join(map(str, found[-SHOWN:]))
+        yield ASIDE.found(f"{len(found)} lie there: {shown}", paths=f"{path}.corrupt-*")

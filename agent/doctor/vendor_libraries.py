@@ -1,0 +1,249 @@
+"""The vendors' libraries and drivers, as a process of each vendor's own meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.daemon.vendor_plugins import Plugin
+from agent.doctor import library_files
+from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.surroundings import Look, Surroundings
+from agent.host import files
+from agent.vendor_api.agent import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, NO_LIBRARY, Device, State
+
+LIBRARY = "vendor-library"
+DRIVER = "driver"
+
+MISSING = Ailment(
+    LIBRARY,
+    "library-missing",
+    Severity.STOPS,
+    "a vendor that the config insists on has no library here",
+    "The agent sees cards through their vendor's library alone.",
+    "install the driver of {vendor}; where it lies elsewhere set vendors.{vendor}.library to the file or to "
+    "the driver's root; in a container mount the host's library directory read-only (with the chart "
+    "vendors.{vendor}.libraries)",
+)
+NO_VENDOR = Ailment(
+    LIBRARY,
+    "no-vendor",
+    Severity.STOPS,
+    "no vendor has cards here",
+    "An agent without an open vendor serves nothing and is not ready.",
+    "install the driver of the cards that this node has, or keep the agent from it with a nodeSelector",
+)
+DANGLING = Ailment(
+    LIBRARY,
+    "library-dangling",
+    Severity.STOPS,
+    "the library is a link that leads nowhere",
+    "The loader finds the name and no file. Half of a driver was removed, or a container has the directory "
+    "of the link and not that of the file.",
+    "install the driver anew, or run ldconfig; in a container mount the directory of {target} read-only at "
+    "the same path; the chart does it for vendors.{vendor}.libraries, there named without /driver-root",
+)
+FOREIGN = Ailment(
+    LIBRARY,
+    "library-foreign",
+    Severity.STOPS,
+    "the library is not for this machine",
+    "The loader leaves out a library of another architecture, and says only that there is none.",
+    "install the driver for this machine, and remove {path}",
+)
+UNUSABLE = Ailment(
+    LIBRARY,
+    "library-unusable",
+    Severity.STOPS,
+    "the library is there and can not be used",
+    "The loader says what it dislikes: half a file, another architecture, no right to read it, or a library "
+    "that it needs and that is not there; or it is another one, which has none of the vendor's functions.",
+    "install the driver anew; in a container mount what it needs as well, on a file system without noexec",
+)
+BYPASSED = Ailment(
+    LIBRARY,
+    "library-bypassed",
+    Severity.STOPS,
+    "the driver is loaded, and the vendor's library is not here",
+    "Cards are known by what the kernel shows of them. They are given out, and nothing watches them: one "
+    "that breaks stays on offer. The agent is not ready. With the library the cards have other names.",
+    "before pods have such cards: let vendors.{vendor}.library name the library or the driver's root; in a "
+    "container mount the host's library directory read-only (with the chart vendors.{vendor}.libraries)",
+)
+BROKEN = Ailment(
+    LIBRARY,
+    "vendor-left-out",
+    Severity.STOPS,
+    "a vendor's part of the agent can not be used, or is not there",
+    "It is left out, and its cards are not served. The agent serves the other vendors, and is not ready.",
+    "xpu-agent plugins lists the vendors there are, and why one is left out; install the vendor's package in "
+    "the version that fits this agent and restart the agent, or mend the name in the configuration",
+)
+NOT_LOADED = Ailment(
+    DRIVER,
+    "driver-not-loaded",
+    Severity.STOPS,
+    "the library is there, the kernel's driver is not",
+    "The library speaks with the cards through the driver. After an update of the kernel it may have to be "
+    "built anew.",
+    "modprobe {vendor}; dmesg | grep -i {vendor}; where that says no such module, install the driver for "
+    "this kernel (uname -r)",
+)
+MISMATCH = Ailment(
+    DRIVER,
+    "driver-mismatch",
+    Severity.STOPS,
+    "library and kernel driver are of different versions",
+    "The library refuses every call. An update replaced its files while the old driver stayed loaded, or the "
+    "container has the library of another driver.",
+    "drain the node and reboot it, or unload the driver and load it again (rmmod, modprobe {vendor}); in a "
+    "container mount the host's library, do not install one",
+)
+DENIED = Ailment(
+    DRIVER,
+    "driver-denied",
+    Severity.STOPS,
+    "the driver's device nodes may not be opened",
+    "The library needs them for every call.",
+    "run the agent as root; in a container mount the nodes below /dev and allow them: the vendor's container "
+    "runtime does it, or privileged: true",
+)
+FAILING = Ailment(
+    DRIVER,
+    "driver-failing",
+    Severity.STOPS,
+    "the vendor's library does not do its work",
+    "It crashed, hung or refused when it was asked for its cards; in the agent its devices are unknown.",
+    "look at dmesg for the card's errors; try the vendor's own tool (such as nvidia-smi); xpu-agent "
+    "conformance {vendor} shows which call it is",
+)
+SICK = Ailment(
+    DRIVER,
+    "device-sick",
+    Severity.WARNS,
+    "a device can not be read",
+    "It is listed as unhealthy and given to nobody.",
+    "xpu-agent health list says what ends it; reset or replace the card",
+)
+UNWATCHED = Ailment(
+    DRIVER,
+    "device-unwatched",
+    Severity.WARNS,
+    "nobody knows whether a device is well",
+    "It is given out as a healthy one is: that nothing watches it is no fault of its own. One that breaks "
+    "stays on offer.",
+    "mend what is named there; xpu-agent health cordon keeps pods from a device that is not trusted",
+)
+
+#: What a vendor's process says first, where it is the driver and not the library.
+_REASONS = {
+    "driver-not-loaded": NOT_LOADED,
+    "driver-library-mismatch": MISMATCH,
+    "no-permission": DENIED,
+}
+#: Of a vendor whose process finds no library that it can use.
+_WITHOUT = (LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE)
+#: Attributes that a vendor may give to its devices.
+_VERSIONS = ("driver-version", "cuda-version", "driver", "firmware")
+_LONGEST_VERSION = 400
+
+
+def libraries(around: Surroundings) -> Iterator[Finding]:
+    """The library's files, and whether the vendor's process found one."""
+    found = [it for plugin in around.configuration.plugins for it in _library(around, plugin)]
+    yield from found
+    stopped = any(it.severity is Severity.STOPS for it in found)
+    if not stopped and all(it.why.startswith(LIBRARY_NOT_FOUND) for it in around.vendors.values()):
+        tried = "; ".join(f"{name}: {it.why}" for name, it in around.vendors.items())
+        yield NO_VENDOR.found(tried or "no vendor is enabled")
+
+
+def _library(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
+    if plugin.vendor is None:
+        if plugin.broken:
+            yield BROKEN.found(f"{plugin.name}: {plugin.reason}")
+        return
+    look = around.vendors.get(plugin.name)
+    if look is None:
+        yield not_made(LIBRARY, f"{plugin.name} was not asked")
+    elif blind := [it.fault.message for it in look.value or () if it.fault and _is_bypassed(it)]:
+        yield from _defective(around, plugin)
+        yield BYPASSED.found(f"{plugin.name}: {len(blind)} cards: {blind[0]}", vendor=plugin.name)
+    elif not look.why.startswith(_WITHOUT):
+        found = library_files.there(_names(plugin)) or ("found",)
+        yield well(LIBRARY, f"{plugin.name}: {found[0]}")
+    else:
+        yield from _absent(around, plugin, look)
+
+
+def _is_bypassed(device: Device) -> bool:
+    return device.fault is not None and device.fault.reason == NO_LIBRARY
+
+
+def _names(plugin: Plugin | None) -> Sequence[str]:
+    """The files that the vendor would take for its library, there or not."""
+    libraries = plugin.vendor.libraries if plugin and plugin.vendor else None
+    return libraries() if libraries else ()
+
+
+def _defective(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
+    for it in library_files.defects(_names(plugin)):
+        if it.kind == "dangling":
+            what = f"{plugin.name}: {it.path} leads to {it.detail}"
+            finding = DANGLING.found(what, target=it.detail, vendor=plugin.name)
+        elif it.kind == "broken":
+            finding = UNUSABLE.found(f"{plugin.name}: {it.path} is {it.detail}")
+        else:
+            finding = FOREIGN.found(f"{plugin.name}: {it.path} is for {it.detail}", path=it.path)
+        yield weighed(around, plugin.name, finding)
+
+
+def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
+    if defective := list(_defective(around, plugin)):
+        yield from defective
+    elif look.why.startswith(LIBRARY_UNUSABLE):
+        yield weighed(around, plugin.name, UNUSABLE.found(f"{plugin.name}: {look.why}"))
+    elif around.config.vendor(plugin.name).enabled is True:
+        yield MISSING.found(f"{plugin.name}: {look.why}", vendor=plugin.name)
+    else:
+        yield well(LIBRARY, f"{plugin.name}: no library, and the config does not insist on it")
+
+
+def drivers(around: Surroundings) -> Iterator[Finding]:
+    """What the driver says of itself, or why it does not."""
+    for name, look in around.vendors.items():
+        if look.value is not None:
+            yield from _devices(name, look.value)
+        elif not look.why.startswith(_WITHOUT):
+            ailment = _REASONS.get(look.why.partition(":")[0], FAILING)
+            what = f"{name}: {look.why}{_versions(around, name)}"
+            yield weighed(around, name, ailment.found(what, vendor=name))
+
+
+def weighed(around: Surroundings, name: str, finding: Finding) -> Finding:
+    """One that is `auto` may have a library and no cards here: where another vendor serves, nothing stops."""
+    spare = any(it.value for it in around.vendors.values()) and not around.has_cards(name)
+    return replace(finding, severity=Severity.WARNS) if spare else finding
+
+
+def _devices(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
+    for it in devices:
+        if it.fault is not None and not _is_bypassed(it):
+            ailment = UNWATCHED if it.fault.state is State.UNKNOWN else SICK
+            yield ailment.found(f"{name} {it.uuid}: {it.fault.reason}: {it.fault.message}")
+    told = {key: it.attributes[key] for it in devices for key in _VERSIONS if it.attributes.get(key)}
+    versions = "".join(f", {key} {value}" for key, value in told.items())
+    yield well(DRIVER, f"{name}: {len(devices)} devices{versions}")
+
+
+def _versions(around: Surroundings, name: str) -> str:
+    """What version the driver and the library have, as far as files tell."""
+    plugin = next((it for it in around.configuration.plugins if it.name == name), None)
+    found = [f"library {path}" for path in library_files.there(_names(plugin))[:1]]
+    try:
+        text = files.read(Path(f"/proc/driver/{name}/version"), _LONGEST_VERSION).decode(errors="replace")
+        found += [f"driver {line.strip()}" for line in text.splitlines()[:1]]
+    except OSError:
+        found.append(f"no /proc/driver/{name}/version")
+    return "".join(f"; {it}" for it in found)

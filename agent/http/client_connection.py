@@ -1,0 +1,224 @@
+"""One connection: HTTP/1.1 with GET and HEAD, and POST where one hears; bounded in size and time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+import anyio
+import h11
+import structlog
+
+from agent.host.peer_credentials import credentials
+from agent.http.answer import Answer, text
+from agent.http.client_limits import Limits
+from agent.http.loop_turns import Turns
+
+log = structlog.get_logger()
+
+#: From what is asked for, a path and maybe a query, and the Host that it is asked of, to what is answered.
+Show = Callable[[str, str], Answer]
+#: From path and body of a POST, and the user id of who sent it, to what is answered.
+Hear = Callable[[str, bytes, int], Awaitable[Answer]]
+
+#: Of a request, and of what comes after the last one.
+_CHUNK, _DRAINED = 2 * 1024, 64 * 1024
+_METHODS = (b"GET", b"HEAD")
+
+
+class Conversation:
+    """A client has a turn whenever something is done for it, and ends it before each wait."""
+
+    def __init__(
+        self,
+        client: socket.socket,
+        peer: str,
+        limits: Limits,
+        turns: Turns,
+        show: Show,
+        hear: Hear | None,
+        moved: Callable[[], None],
+    ) -> None:
+        """`moved` is called whenever this one may have begun to make room for others."""
+        self._client = client
+        self._limits = limits
+        self._turns = turns
+        self._show = show
+        self._hear = hear
+        self._moved = moved
+        self._methods = _METHODS if hear is None else (*_METHODS, b"POST")
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
+        self._scope = anyio.CancelScope()
+        self._has_turn = False
+        self._answered = 0
+        #: The address of the other end; empty on a unix socket.
+        self.peer = peer
+        #: Since when it has its place, or was answered last.
+        self.since = anyio.current_time()
+        #: Whether it waits for us with its first request, or with a command: it makes room for nobody.
+        self.owed = False
+
+    async def run(self) -> None:
+        """Talk until either side has enough."""
+        with self._client, self._scope:
+            try:
+                while await self._once():
+                    self._http.start_next_cycle()
+                    self._end()
+                    await self._begin()
+                await self._hang_up()
+            except (OSError, TimeoutError):
+                pass  # the client went away, or is too slow
+            except Exception:
+                log.exception("conversation broken")
+            finally:
+                self._end()
+
+    def drop(self) -> None:
+        """End it now."""
+        self._scope.cancel()
+
+    async def _begin(self) -> None:
+        await self._turns.begin()
+        self._has_turn = True
+
+    def _end(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.end()
+
+    async def _until(self, ready: Callable[[socket.socket], Awaitable[None]]) -> None:
+        """Wait for the client; who waits for its first answer then waits for us."""
+        self._end()
+        self.owed = False
+        self._moved()
+        await ready(self._client)
+        self.owed = not self._answered
+        await self._begin()
+
+    async def _once(self) -> bool:
+        """Answer one request; whether another one may follow."""
+        try:
+            asked = await self._request()
+            if asked is None:
+                return False
+            request, body = asked
+            await self._send(await self._answer(request, body), head=request.method == b"HEAD")
+        except h11.RemoteProtocolError as error:
+            if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+                return False
+            await self._send(text(error.error_status_hint, f"not HTTP as expected: {error}"), close=True)
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _request(self) -> tuple[h11.Request, bytes] | None:
+        """The next request with everything that belongs to it; None when the client is done."""
+        if not self._http.trailing_data[0]:
+            with anyio.fail_after(self._limits.idle):
+                received = await self._read()
+            if not received:
+                return None
+            self._http.receive_data(received)
+        request: h11.Request | None = None
+        body = bytearray()
+        with anyio.fail_after(self._limits.request):
+            while True:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA:
+                    self._http.receive_data(await self._read())
+                elif isinstance(event, h11.Request):
+                    request = event
+                    if request.method not in self._methods:
+                        return request, b""  # refused whatever follows
+                elif request is None:
+                    return None
+                elif isinstance(event, h11.Data) and request.method == b"POST":
+                    body += event.data
+                    if len(body) > self._limits.body_bytes:
+                        return request, bytes(body)  # refused, too
+                elif isinstance(event, h11.EndOfMessage | h11.Data):
+                    return request, bytes(body)  # what is left of a body ends the connection
+                else:
+                    return None
+
+    async def _read(self, most: int = _CHUNK) -> bytes:
+        """What the client sends next; nothing when it is done."""
+        while True:
+            await self._until(anyio.wait_readable)
+            with contextlib.suppress(BlockingIOError):
+                return self._client.recv(most)
+
+    async def _answer(self, request: h11.Request, body: bytes) -> Answer:
+        if request.method not in self._methods:
+            return text(405, f"only {self._allowed} are served")
+        if len(body) > self._limits.body_bytes:
+            return text(413, f"the body is longer than {self._limits.body_bytes} bytes")
+        target = request.target.decode("ascii")
+        path = target.partition("?")[0]
+        try:
+            if self._hear is not None and request.method == b"POST":
+                return await self._heard(self._hear(path, body, self._user()))
+            return self._show(target, _host(request))
+        except Exception:
+            log.exception("view not shown" if request.method in _METHODS else "word not heard", path=path)
+            return text(500, "this can not be answered; the agent's log says why")
+
+    async def _heard(self, answer: Awaitable[Answer]) -> Answer:
+        self._end()
+        self.owed = True
+        try:
+            return await answer
+        finally:
+            await self._begin()
+
+    @property
+    def _allowed(self) -> str:
+        *most, last = (method.decode() for method in self._methods)
+        return f"{', '.join(most)} and {last}"
+
+    def _user(self) -> int:
+        """The user id of who is at the other end, as the kernel knows it."""
+        return credentials(self._client).uid
+
+    async def _send(self, answer: Answer, *, head: bool = False, close: bool = False) -> None:
+        self._answered += 1
+        last = self._answered >= self._limits.requests
+        headers = [
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+        ]
+        if answer.status == 405:
+            headers.append(("Allow", b", ".join(self._methods).decode()))
+        if close or last or self._http.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))
+        events: list[h11.Event] = [h11.Response(status_code=answer.status, headers=headers)]
+        if not head:
+            events.append(h11.Data(data=answer.body))
+        with anyio.fail_after(self._limits.request):
+            for event in (*events, h11.EndOfMessage()):
+                await self._write(self._http.send(event) or b"")
+        self.since, self.owed = anyio.current_time(), False
+        self._moved()
+
+    async def _write(self, sent: bytes) -> None:
+        left = memoryview(sent)
+        while left:
+            try:
+                left = left[self._client.send(left) :]
+            except BlockingIOError:
+                await self._until(anyio.wait_writable)
+
+    async def _hang_up(self) -> None:
+        """Let the last answer arrive: closing over unread bytes would reset the connection first."""
+        self._client.shutdown(socket.SHUT_WR)
+        with anyio.fail_after(min(1.0, self._limits.request)):
+            while await self._read(_DRAINED):
+                pass
+
+
+def _host(request: h11.Request) -> str:
+    """As whom the client asks us; empty where it does not say, as HTTP/1.0 may."""
+    named: list[bytes] = [value for name, value in request.headers if name == b"host"]
+    return named[0].decode("ascii", "replace") if named else ""

@@ -1,0 +1,109 @@
+"""Listening sockets: TCP, and unix sockets that only their owner can connect to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from agent.config import Address
+from agent.http.http_errors import CannotServe
+
+#: sockaddr_un holds 108 bytes, the last one zero.
+_PATH_BYTES = 107
+_BACKLOG = 128
+#: Seconds that the removal of a socket's name may take.
+REMOVED_WITHIN = 0.5
+
+
+@contextmanager
+def on_address(address: Address) -> Iterator[tuple[socket.socket, Address]]:
+    """Listen on TCP; yields the address with the port that was free."""
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server(
+            (host, address.port),
+            family=family,
+            backlog=_BACKLOG,
+            # [::] means every address, those of IPv4 too.
+            dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        remedy = 'choose another with --http ADDR:PORT, or none with --http ""'
+        raise CannotServe(str(address), _why(error), remedy) from error
+    with listener:
+        listener.setblocking(False)
+        # Those who come have it, too: an answer is several pieces, of which none waits for the one before.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield listener, replace(address, port=listener.getsockname()[1])
+
+
+@contextmanager
+def on_path(path: str) -> Iterator[socket.socket]:
+    """Listen on a unix socket; what a dead agent left at its name is replaced."""
+    if len(os.fsencode(path)) > _PATH_BYTES:
+        why = f"the path is longer than {_PATH_BYTES} bytes"
+        raise CannotServe(path, why, "choose a shorter --state-dir")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            inode = _bind(listener, Path(path))
+        except CannotServe:
+            raise
+        except OSError as error:
+            raise CannotServe(path, _why(error), "choose a writable --state-dir") from error
+        try:
+            yield listener
+        finally:
+            removing = threading.Thread(target=_remove, args=(Path(path), inode), daemon=True)
+            removing.start()
+            removing.join(REMOVED_WITHIN)  # a disk that hangs must not keep the agent from its end
+
+
+def _bind(listener: socket.socket, path: Path) -> int:
+    """Bind and listen; returns the inode of the name."""
+    _clear(path)
+    listener.bind(os.fspath(path))
+    # Nobody connects before it listens, so the mode is set in time.
+    path.chmod(0o600)
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)
+    return path.stat().st_ino
+
+
+def _remove(path: Path, inode: int) -> None:
+    """Remove the name, unless it is a successor's by now."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_ino == inode:
+            path.unlink()
+
+
+def _why(error: OSError) -> str:
+    # create_server puts the address into the text, which names it already.
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _clear(path: Path) -> None:
+    """Remove what a dead agent left behind; never a socket that answers."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise CannotServe(str(path), "something else is there", "move it away or choose another --state-dir")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+        knock.setblocking(False)
+        try:
+            knock.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except BlockingIOError:
+            pass
+    raise CannotServe(str(path), "another agent answers there", "stop it or choose another --state-dir")

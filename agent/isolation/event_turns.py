@@ -1,0 +1,70 @@
+"""Events of a vendor's process on their way: told in order, some times a second, and never without end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from agent.vendor_api.agent import HealthEvent
+
+TURN = 0.05  # seconds from one time to the next: each has all follow that follows from health
+#: Events that are handed on before others get their turn. A wide one counts as many, one for each device.
+AT_ONCE = 1024
+#: Events at once, and a second after them, twice what a process that keeps to `child` sends; counted alike.
+BURST, RATE = 16384, 2000.0
+
+
+def is_wide(event: HealthEvent) -> bool:
+    """Whether the event concerns several devices: all of them, or a card and its slices by a proof."""
+    return event.uuid is None or event.proof is not None
+
+
+def weight(event: HealthEvent, devices: int) -> int:
+    """As how many events it counts for a vendor with so many devices: taking it in costs as much."""
+    return max(devices, 1) if is_wide(event) else 1
+
+
+class News:
+    """Events that wait for their turn. An event equal to the device's last queued event is dropped."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[HealthEvent] = deque()
+        #: The last queued event of each device since the last wide one; None: that one, if it came last.
+        self._last: dict[str | None, HealthEvent] = {}
+        self._allowed = float(BURST)
+        self._at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def admit(self, events: Sequence[HealthEvent], devices: int, now: float) -> bool:
+        """Count a message with these events; False where there were more than may be."""
+        count = max(sum(weight(event, devices) for event in events), 1)
+        self._allowed = min(self._allowed + (now - self._at) * RATE, float(BURST)) - count
+        self._at = now
+        return self._allowed >= 0
+
+    def add(self, events: Iterable[HealthEvent]) -> None:
+        """Queue events. A wide event and an event of one device each end the memory of the other."""
+        for event in events:
+            wide = is_wide(event)
+            key = None if wide else event.uuid
+            if self._last.get(key) == event:
+                continue
+            if wide:
+                self._last.clear()
+            else:
+                self._last.pop(None, None)
+            self._last[key] = event
+            self._waiting.append(event)
+
+    def take(self, devices: int) -> tuple[HealthEvent, ...]:
+        """The oldest ones, as many as may be handed on at once; `devices`: how many the vendor has."""
+        taken: list[HealthEvent] = []
+        left = AT_ONCE
+        while self._waiting and (not taken or weight(self._waiting[0], devices) <= left):
+            taken.append(self._waiting.popleft())
+            left -= weight(taken[-1], devices)
+        if not self._waiting:
+            self._last.clear()
+        return tuple(taken)

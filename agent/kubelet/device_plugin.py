@@ -1,0 +1,372 @@
+"""One resource as the kubelet's device plugin API v1beta1 sees it: pure translation, no decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import anyio.to_thread
+import structlog
+from grpclib.const import Handler, Status
+from grpclib.exceptions import GRPCError
+
+from agent.core.cell import Cell
+from agent.core.errors import InvalidRequest
+from agent.core.model import AdvertisedDevice, Resource
+from agent.vendor_api.agent import ContainerEdits
+
+from .container_edit_messages import response
+from .device_id_lists import PreferredRequest, allocate_request, pre_start_request, preferred_request
+from .device_list import KUBELET_RECEIVE_LIMIT, device_list, list_size, too_long
+from .pb.deviceplugin.v1beta1 import (
+    ContainerPreferredAllocationResponse,
+    DevicePluginOptions,
+    PreferredAllocationResponse,
+)
+from .peer_process import Peer, gives_way
+from .pending_calls import Calls
+from .protobuf import decoded, delimited
+from .rpc import ByteStream, caller, send, streaming, unary
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+#: As many IDs are encoded, or chosen from, in a thread: some milliseconds of work.
+_MANY_IDS = 10_000
+
+
+class Answers(Protocol):
+    """Who decides; the plugin only asks, and words the answer for the kubelet."""
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerEdits]:
+        """What each container gets. Runs in a task of the agent, cancelled at its deadline only."""
+
+    async def expect(self, resource: str, count: int) -> None:
+        """Hear of who may ask for so many IDs before a choice is made; may take as long as it is let."""
+
+    def preferred(
+        self, resource: str, available: Sequence[str], required: Sequence[str], size: int
+    ) -> Sequence[str]:
+        """Which of the available IDs to take; fast, for it runs on the event loop, or beside it if many."""
+
+    async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
+        """Make sure that what was allocated is there; called before every start of a container."""
+
+
+@dataclass(slots=True)
+class PluginStats:
+    """Counters of one resource, since the start of the agent."""
+
+    registrations_failed: int = 0
+    streams: int = 0
+    streams_refused: int = 0
+    lists: int = 0
+    list_bytes: int = 0
+    lists_too_long: int = 0
+    lists_failed: int = 0
+    allocations: int = 0
+    allocations_failed: int = 0
+    preferred: int = 0
+    preferred_empty: int = 0
+    pre_starts: int = 0
+    pre_starts_failed: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Feed:
+    """One open ListAndWatch."""
+
+    task: asyncio.Task[object] | None
+    peer: Peer
+    superseded: bool = False
+    #: Whether it was said that another one was refused.
+    contested: bool = False
+
+
+class DevicePlugin:
+    """Serves the five calls of one resource, over any number of sockets in turn."""
+
+    def __init__(
+        self,
+        resource: Cell[Resource],
+        answers: Answers,
+        calls: Calls,
+        *,
+        pre_start_required: bool = False,
+        min_interval: float = 0.1,
+        allocate_deadline: float = 10.0,
+        preferred_budget: float = 1.0,
+        limit: int = KUBELET_RECEIVE_LIMIT,
+        stats: PluginStats | None = None,
+    ) -> None:
+        self._resource = resource
+        self._answers = answers
+        self._calls = calls
+        self._min_interval = min_interval
+        self._deadline = allocate_deadline
+        self._budget = preferred_budget
+        self._limit = limit
+        self._feed: _Feed | None = None
+        self._fitting: Resource | None = None
+        self._complaint = ""
+        self._repeat = False
+        self.name = resource.value.name
+        #: Sent by GetDevicePluginOptions (read from 1.25 on) and by Register (read before), always equal.
+        self.options = DevicePluginOptions(
+            pre_start_required=pre_start_required, get_preferred_allocation_available=True
+        )
+        #: Whether the kubelet holds a ListAndWatch open.
+        self.live: Cell[bool] = Cell(False)
+        #: What the kubelet was last told on the stream that is open.
+        self.delivered: Cell[Resource | None] = Cell(None)
+        #: Who was asked for the registration that holds; None where that could not be seen.
+        self.kubelet: Peer | None = None
+        #: Set when the agent ends: calls that come now are refused.
+        self.closing = False
+        self.stats = stats or PluginStats()
+
+    def methods(self) -> dict[str, Handler]:
+        """The calls by path (api.proto, service DevicePlugin)."""
+        service = "/v1beta1.DevicePlugin"
+        return {
+            f"{service}/GetDevicePluginOptions": unary(self._options),
+            f"{service}/ListAndWatch": streaming(self._list_and_watch),
+            f"{service}/GetPreferredAllocation": unary(self.preferred),
+            f"{service}/Allocate": unary(self.allocate),
+            f"{service}/PreStartContainer": unary(self._pre_start),
+        }
+
+    def can_list(self) -> bool:
+        """Whether there is a list that fits: today's, or the last one that did."""
+        return self._fitting is not None or list_size(self._resource.value) <= self._limit
+
+    def repeat(self) -> None:
+        """Send the list once more: the kubelet writes its checkpoint at each list that it receives."""
+        self._repeat = True
+        self._resource.touch()
+
+    async def _options(self, request: bytes) -> bytes:
+        return bytes(self.options)
+
+    # ListAndWatch
+
+    async def _list_and_watch(self, stream: ByteStream) -> None:
+        """Send the list now and after each change, until the kubelet hangs up or the socket closes.
+
+        Never ends by itself: the kubelet asks once per registration. Any other stream is a stranger's, and
+        refused while this one lives; where a stranger was first it ends for the kubelet's.
+        """
+        feed = self._open(caller(stream))
+        try:
+            await self._feed_list(stream)
+        except asyncio.CancelledError:
+            if not feed.superseded:
+                raise
+            raise self._taken() from None
+        finally:
+            self._close(feed)
+
+    def _open(self, peer: Peer) -> _Feed:
+        if self._feed is not None:
+            self._contest(self._feed, peer)
+        self._feed = _Feed(asyncio.current_task(), peer)
+        self.stats.streams += 1
+        self.delivered.set(None)
+        self.live.set(True)
+        return self._feed
+
+    def _contest(self, feed: _Feed, newcomer: Peer) -> None:
+        self.stats.streams_refused += 1
+        yields = gives_way(feed.peer, newcomer, self.kubelet)
+        if not feed.contested:
+            log.warning(
+                "a second list stream",
+                resource=self.name,
+                refused_pid=(feed.peer if yields else newcomer).pid,
+                served_pid=(newcomer if yields else feed.peer).pid,
+            )
+            feed.contested = True
+        if not yields:
+            raise self._taken()
+        feed.superseded = True
+        if feed.task is not None:
+            feed.task.cancel()
+
+    def _taken(self) -> GRPCError:
+        return GRPCError(
+            Status.ALREADY_EXISTS, f"{self.name}: the kubelet has the list stream; one is served at a time"
+        )
+
+    def _close(self, feed: _Feed) -> None:
+        if self._feed is feed:
+            self._feed = None
+            self.delivered.set(None)
+            self.live.set(False)
+
+    async def _feed_list(self, stream: ByteStream) -> None:
+        sent: bytes | None = None
+        async with aclosing(self._resource.watch()) as resources:  # type: ignore[type-var]
+            async for resource in resources:
+                message = await self._encoded(resource)
+                if message is None:
+                    continue
+                is_news, self._repeat = message != sent or self._repeat, False
+                if is_news:
+                    await self._send(stream, message)
+                self.delivered.set(resource)
+                if is_news:
+                    sent = message
+                    await asyncio.sleep(self._min_interval)  # what changes meanwhile goes out as one list
+
+    async def _send(self, stream: ByteStream, message: bytes) -> None:
+        await send(stream, message)
+        self.stats.lists += 1
+        self.stats.list_bytes += len(message)
+
+    async def _encoded(self, resource: Resource) -> bytes | None:
+        """The list as bytes; None, logged, where it can not be had: ListAndWatch must outlive it."""
+        try:
+            fitting = self._within_limit(resource)
+            if fitting is None:
+                return None
+            if fitting.capacity < _MANY_IDS:
+                return device_list(fitting)
+            return await anyio.to_thread.run_sync(device_list, fitting, abandon_on_cancel=True)
+        except Exception as exc:
+            self.stats.lists_failed += 1
+            log.error("device list not encoded, the last one stays", resource=self.name, exc_info=exc)
+            return None
+
+    def _within_limit(self, resource: Resource) -> Resource | None:
+        """The resource, or where its list grew too long the IDs of the last that fit with today's health."""
+        error = too_long(resource, self._limit)
+        if error is None:
+            self._fitting, self._complaint = resource, ""
+            return resource
+        self._complain(str(error))
+        if self._fitting is not None:
+            self._fitting = _with_health_of(self._fitting, resource)
+        return self._fitting
+
+    def _complain(self, error: str) -> None:
+        self.stats.lists_too_long += 1
+        if error != self._complaint:
+            log.error("device list too long, the last that fits stays", resource=self.name, error=error)
+        self._complaint = error
+
+    # Calls with one answer
+
+    async def allocate(self, request: bytes) -> bytes:
+        self.stats.allocations += 1
+        try:
+            containers = await decoded("AllocateRequest", allocate_request, request)
+            if not containers:
+                raise InvalidRequest(self.name, "it names no container")
+            edits = await self._run(lambda: self._answers.allocate(self.name, containers))
+            return _allocate_response(edits, len(containers))
+        except Exception:
+            self.stats.allocations_failed += 1
+            raise
+
+    async def _pre_start(self, request: bytes) -> bytes:
+        self.stats.pre_starts += 1
+        try:
+            ids = await decoded("PreStartContainerRequest", pre_start_request, request)
+            await self._run(lambda: self._answers.pre_start(self.name, ids))
+        except Exception:
+            self.stats.pre_starts_failed += 1
+            raise
+        return b""
+
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The kubelet has no deadline and admits one pod at a time: a hang here would freeze the node."""
+        if self.closing:
+            raise GRPCError(Status.UNAVAILABLE, f"{self.name}: the agent is shutting down")
+        return await self._calls.run(work, self._deadline)
+
+    async def preferred(self, request: bytes) -> bytes:
+        """Never fails: an error here would fail the pod, an empty answer lets the kubelet choose."""
+        self.stats.preferred += 1
+        try:
+            async with asyncio.timeout(self._budget):
+                asked = await decoded("PreferredAllocationRequest", preferred_request, request)
+        except Exception as exc:
+            log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
+            asked = ()
+        await self._expected(asked)
+        choices = await self._choices(asked)
+        self.stats.preferred_empty += not any(choices)
+        return _preferred_response(choices)
+
+    async def _expected(self, asked: Sequence[PreferredRequest]) -> None:
+        try:
+            async with asyncio.timeout(self._budget):
+                for one in asked:
+                    await self._answers.expect(self.name, one.size)
+        except TimeoutError:
+            pass  # Allocate waits for the rest
+        except Exception as exc:
+            log.error("preferred allocation expects nobody", resource=self.name, exc_info=exc)
+
+    async def _choices(self, asked: Sequence[PreferredRequest]) -> list[Sequence[str]]:
+        if sum(len(one.available) for one in asked) < _MANY_IDS:
+            return [self._choice(one) for one in asked]
+        return await anyio.to_thread.run_sync(lambda: [self._choice(one) for one in asked])
+
+    def _choice(self, asked: PreferredRequest) -> Sequence[str]:
+        started = time.monotonic()
+        try:
+            choice = self._answers.preferred(self.name, asked.available, asked.required, asked.size)
+            if not _is_valid(choice, asked):
+                raise ValueError(f"not a choice of {asked.size} from {len(asked.available)} IDs")
+        except Exception as exc:
+            log.error("preferred allocation unanswered", resource=self.name, exc_info=exc)
+            return ()
+        if (took := time.monotonic() - started) > self._budget:
+            log.warning("preferred allocation was slow", resource=self.name, seconds=round(took, 3))
+        return choice
+
+
+def _is_valid(choice: Sequence[str], asked: PreferredRequest) -> bool:
+    """Empty, or as many distinct available IDs as were asked for, the required among them.
+
+    Where more are required than asked for it may be those, as with NVIDIA's plugin.
+    """
+    chosen = set(choice)
+    if not chosen:
+        return True
+    distinct = len(chosen) == len(choice) == max(asked.size, len(set(asked.required)))
+    return distinct and chosen <= {*asked.available, *asked.required} and chosen >= set(asked.required)
+
+
+def _with_health_of(old: Resource, new: Resource) -> Resource:
+    """The old IDs of every card that is still there, with its health of today."""
+    cards = {card.uuid: card for card in new.cards}
+    kept = tuple(_refreshed(card, cards[card.uuid]) for card in old.cards if card.uuid in cards)
+    return replace(new, cards=kept)
+
+
+def _refreshed(old: AdvertisedDevice, new: AdvertisedDevice) -> AdvertisedDevice:
+    return replace(old, healthy=new.healthy, held=new.held, closed=new.closed)
+
+
+def _allocate_response(edits: Sequence[ContainerEdits], containers: int) -> bytes:
+    if len(edits) != containers:
+        # The kubelet refuses an answer without containers, and leaks the devices.
+        raise RuntimeError(f"{len(edits)} answers for {containers} containers")
+    return b"".join(delimited(1, response(one)) for one in edits)
+
+
+def _preferred_response(choices: Sequence[Sequence[str]]) -> bytes:
+    return bytes(
+        PreferredAllocationResponse(
+            container_responses=[
+                ContainerPreferredAllocationResponse(device_i_ds=list(choice)) for choice in choices
+            ]
+        )
+    )

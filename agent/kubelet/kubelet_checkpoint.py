@@ -1,0 +1,215 @@
+"""The kubelet's own record of allocations, kubelet_internal_checkpoint: read, verified, never written.
+
+It says which container of which pod (by uid) got which device IDs, and keeps our whole Allocate answer beside
+them. Formats: IDs per NUMA node (1.20 on) and a flat list of IDs (before). Each has a checksum over Go's
+rendering of the values, which can be repeated from the file alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from agent.host import files
+from agent.vendor_api.agent import ContainerEdits
+
+from .container_edit_messages import edits
+from .kubelet_errors import KubeletError, Undecodable
+from .protobuf import decode
+
+#: A node of 500 pods that hold 100 IDs each has 5 MB.
+MAX_SIZE = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one container holds of one resource, and what Allocate answered for it."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: tuple[str, ...]
+    edits: ContainerEdits = field(default_factory=ContainerEdits)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletCheckpoint:
+    """Stale where it says what is registered: pods that are gone stay in until the next write."""
+
+    entries: tuple[Entry, ...] = ()
+    registered: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint | None:
+    """Read the file. None where there is none: the kubelet writes one at the first list that it receives.
+
+    The checksum of a node with 500 pods takes 40 ms of Python, during which calls of the kubelet wait for the
+    interpreter. Whoever reads because the kubelet just wrote, and reads again soon, need not prove it.
+
+    Raises:
+        KubeletError: The file can not be read or is corrupt; the kubelet itself then starts from nothing.
+    """
+    try:
+        raw = _bounded(path)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise KubeletError(f"{path} can not be read: {exc.strerror}") from exc
+    try:
+        return parse(raw) if prove else _parsed(raw)
+    except (ValueError, TypeError, KeyError, RecursionError, Undecodable) as exc:
+        raise KubeletError(f"{path} is corrupt: {exc}") from exc
+
+
+def _bounded(path: Path) -> bytes:
+    raw = files.read(path, MAX_SIZE)
+    if len(raw) > MAX_SIZE:
+        raise KubeletError(f"{path} is corrupt: more than {MAX_SIZE} bytes")
+    return raw
+
+
+def parse(raw: bytes) -> KubeletCheckpoint:
+    """The checkpoint of these bytes, if its checksum is right; remembered, for the file changes seldom.
+
+    Raises:
+        ValueError: Or another of the errors that wrong bytes cause; `read` gives them the file's name.
+    """
+    found = _parsed(raw)
+    _prove(raw)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _parsed(raw: bytes) -> KubeletCheckpoint:
+    content, entries, _ = _parts(raw)
+    return KubeletCheckpoint(tuple(map(_entry, entries)), _registered(content))
+
+
+@lru_cache(maxsize=1)
+def _prove(raw: bytes) -> None:
+    content, entries, wanted = _parts(raw)
+    right = checksum(content, flat=_is_flat(entries))
+    if wanted != right:
+        raise ValueError(f"its checksum is {wanted}, its content makes {right}")
+
+
+def _parts(raw: bytes) -> tuple[dict[str, Any], list[dict[str, Any]], Any]:
+    """Content, its entries, and the checksum that stands beside them."""
+    document = _table(json.loads(raw), "the file")
+    content = _table(document.get("Data"), "Data")
+    entries = [_table(entry, "an entry") for entry in content.get("PodDeviceEntries") or ()]
+    return content, entries, document.get("Checksum")
+
+
+def _is_flat(entries: Iterable[Mapping[str, Any]]) -> bool:
+    return any(isinstance(entry.get("DeviceIDs"), list) for entry in entries)
+
+
+def _table(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is no object")
+    return value
+
+
+def _registered(content: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
+    lists = _table(content.get("RegisteredDevices") or {}, "RegisteredDevices")
+    return MappingProxyType({name: _strings(ids) for name, ids in lists.items()})
+
+
+def _entry(entry: Mapping[str, Any]) -> Entry:
+    return Entry(
+        pod_uid=_string(entry, "PodUID"),
+        container=_string(entry, "ContainerName"),
+        resource=_string(entry, "ResourceName"),
+        ids=_ids(entry.get("DeviceIDs")),
+        edits=_edits(entry.get("AllocResp")),
+    )
+
+
+def _string(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key) or ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is no text")
+    value.encode()  # half a character could be written down nowhere
+    return value
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError("a list of IDs holds something else")
+    "".join(value).encode()
+    return tuple(value)
+
+
+def _ids(value: Any) -> tuple[str, ...]:
+    """All IDs once; a device on two NUMA nodes is listed under both."""
+    lists: Iterable[Any] = value.values() if isinstance(value, dict) else (value,)
+    return tuple(dict.fromkeys(one for ids in lists for one in _strings(ids)))
+
+
+@lru_cache(maxsize=1024)
+def _edits(answer: str | None) -> ContainerEdits:
+    """An answer as it was given; remembered, for one more pod leaves all other answers as they are."""
+    return decode("AllocResp", edits, _answer(answer) or b"")
+
+
+def _answer(value: str | None) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, TypeError) as exc:
+        raise ValueError(f"AllocResp is no base64: {exc}") from exc
+
+
+def checksum(content: Mapping[str, Any], *, flat: bool = False) -> int:
+    """FNV-1a (32 bit) over how Go's spew prints the values with `%#v` and sorted keys.
+
+    The names of Go's types are part of it. `flat` is the format of up to 1.19, hashed under today's names, as
+    kubelets did that could read both (checkpointv1.go).
+    """
+    return fnv1a(_rendered(content, flat).encode())
+
+
+def fnv1a(data: bytes) -> int:
+    number = 0x811C9DC5
+    for byte in data:
+        number = (number ^ byte) * 0x01000193 & 0xFFFF_FFFF
+    return number
+
+
+def _rendered(content: Mapping[str, Any], flat: bool) -> str:
+    entries = content.get("PodDeviceEntries")
+    return (
+        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
+        + _listed(entries, lambda entry: _rendered_entry(entry, flat))
+        + f" RegisteredDevices:(map[string][]string){_mapped(content.get('RegisteredDevices'), str)}}}"
+    )
+
+
+def _rendered_entry(entry: Mapping[str, Any], flat: bool) -> str:
+    texts = (f"{key}:(string){_string(entry, key)}" for key in ("PodUID", "ContainerName", "ResourceName"))
+    ids = entry.get("DeviceIDs")
+    printed = f"([]string){_listed(ids, str)}" if flat else f"(checkpoint.DevicesPerNUMA){_mapped(ids, int)}"
+    answer = _listed(_answer(entry.get("AllocResp")), str)
+    return f"{{{' '.join(texts)} DeviceIDs:{printed} AllocResp:([]uint8){answer}}}"
+
+
+def _listed(values: Iterable[Any] | None, each: Callable[[Any], str]) -> str:
+    return "<nil>" if values is None else f"[{' '.join(map(each, values))}]"
+
+
+def _mapped(lists: Mapping[str, Any] | None, order: Callable[[str], Any]) -> str:
+    if lists is None:
+        return "<nil>"
+    pairs = (f"{name}:{_listed(lists[name], str)}" for name in sorted(lists, key=order))
+    return f"map[{' '.join(pairs)}]"

@@ -1,0 +1,55 @@
+"""The process at the other end of a unix socket, as the kernel names it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.host.peer_credentials import Connected, credentials
+
+_SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, Linux 6.5
+
+
+class Peer(NamedTuple):
+    """A process. Equal peers are one process, or several that can not be told apart.
+
+    `pid` is 0 for a process of another pid namespace, as the kubelet is for an agent in a container. `pidfd`,
+    the inode of its pidfd, tells those apart from Linux 6.9 on (pidfs); before it is the same for all.
+    """
+
+    pid: int
+    pidfd: int = 0
+
+
+def peer_of(connected: Connected) -> Peer:
+    """Who connected, or listened, when this connection was made."""
+    return Peer(credentials(connected).pid, _pidfd_of(connected))
+
+
+def _pidfd_of(connected: Connected) -> int:
+    try:
+        descriptor = int.from_bytes(connected.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4), "little")
+    except OSError:
+        return 0  # an older kernel, a process that is gone, or no descriptor left
+    try:
+        return os.fstat(descriptor).st_ino
+    finally:
+        os.close(descriptor)
+
+
+def peer_at(path: Path) -> Peer | None:
+    """Who listens at the path; None where that can not be seen."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+            return peer_of(probe)
+        except OSError:
+            return None
+
+
+def gives_way(holder: Peer, newcomer: Peer, kubelet: Peer | None) -> bool:
+    """Whether the list stream goes from its holder to a newcomer: to the kubelet, from another process."""
+    return newcomer == kubelet != holder

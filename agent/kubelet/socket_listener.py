@@ -1,0 +1,74 @@
+"""A unix socket that is listened at: one client a turn of the loop, a rest where the system has no more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import structlog
+
+from .kubelet_errors import KubeletError
+
+log = structlog.get_logger()
+
+#: sun_path of Linux without its closing zero.
+MAX_SOCKET_PATH = 107
+_BACKLOG = 100
+#: Seconds without a try where a client could not be taken in: for want of descriptors nobody could.
+REST = 1.0
+#: Seconds until that is said again.
+_REMIND = 60.0
+
+
+def check_socket_path(path: Path) -> None:
+    size = len(os.fsencode(path))
+    if size > MAX_SOCKET_PATH:
+        raise KubeletError(f"{path} has {size} bytes, a socket path can have {MAX_SOCKET_PATH}")
+
+
+def listen(path: Path) -> socket.socket:
+    """Listen at the path, for this user and root only.
+
+    Raises:
+        KubeletError: The path is too long, taken, or can not be made.
+    """
+    check_socket_path(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # asyncio would unlink a socket that is in its way, even one that somebody serves.
+        listener.bind(str(path))
+        os.chmod(path, 0o600)
+    except OSError as exc:
+        listener.close()
+        raise KubeletError(f"can not serve in {path.parent}: {exc.strerror}") from exc
+    listener.setblocking(False)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+async def accepted(listener: socket.socket, rest: float = REST) -> AsyncIterator[socket.socket]:
+    """Everybody who connects, for ever.
+
+    asyncio's own loop tries a hundred times where it has no descriptor, logs each, and sets a hundred timers
+    that each do the same (3.11, `_accept_connection`); and it leaks who comes while it closes.
+    """
+    loop = asyncio.get_running_loop()
+    said = -_REMIND
+    while True:
+        await anyio.wait_readable(listener)
+        try:
+            client, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            continue  # gone again
+        except OSError as exc:
+            if loop.time() - said >= _REMIND:
+                log.warning("no client taken in, trying again", error=exc.strerror, every_seconds=rest)
+                said = loop.time()
+            await asyncio.sleep(rest)
+            continue
+        client.setblocking(False)
+        yield client

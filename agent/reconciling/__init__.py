@@ -1,1 +1,0 @@
-"""Keeps what the agent knows of its allocations true: by what others say of them, again and again."""

@@ -1,1 +1,0 @@
-"""Registrations with the kubelet: held, made anew, and taken by others."""

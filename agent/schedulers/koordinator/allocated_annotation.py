@@ -1,0 +1,122 @@
+"""What koord-scheduler writes on a pod that it binds: cards, and how much of each. Anybody may write that.
+
+Source: koordinator-sh/koordinator, apis/extension/device_share.go and
+pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go, at a7a1b76b.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from agent.core.quantities import exact
+from agent.schedulers.koordinator.resource_names import CORE, MEMORY, RATIO
+from agent.vendor_api.text import shorten
+
+#: JSON: device type to a list of {"minor", "id", "resources"}; of the whole pod, in the order of allocation.
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+
+MAX_GRANTS = 64
+MAX_MINOR = (1 << 31) - 1
+MAX_MEMORY = 1 << 60
+MAX_ID = 253
+#: Characters of an annotation that is remembered.
+KNOWN = 4096
+#: What is granted, the most of one card, and that in words.
+_AMOUNTS = (
+    (CORE, 100, "a percentage, 1 to 100"),
+    (RATIO, 100, "a percentage, 1 to 100"),
+    (MEMORY, MAX_MEMORY, "a number of bytes, such as 8Gi"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A card, and how much of it: `core` and `ratio` (of its memory) in percent, `memory` in bytes.
+
+    None: the scheduler did not say. The uuid is empty where it named the minor alone.
+    """
+
+    minor: int
+    uuid: str = ""
+    core: int | None = None
+    memory: int | None = None
+    ratio: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.ratio == 100 and self.core in (None, 100)
+
+
+def allocated(text: str) -> tuple[Grant, ...]:
+    """The cards of the annotation `ALLOCATED`; none of one that speaks of other devices.
+
+    Raises:
+        ValueError: It is not what a scheduler writes.
+    """
+    try:
+        return _known(text) if len(text) <= KNOWN else _read(text)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"{ALLOCATED} is no JSON: {exc}") from exc
+    except ValueError as exc:
+        raise ValueError(f"{ALLOCATED}: {exc}") from exc
+
+
+def _read(text: str) -> tuple[Grant, ...]:
+    try:
+        said: Any = json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError as exc:
+        raise ValueError("too deep to be read") from exc
+    if not isinstance(said, dict):
+        raise ValueError("no JSON object")
+    its = said.get("gpu", [])
+    if not isinstance(its, list) or len(its) > MAX_GRANTS:
+        raise ValueError(f"gpu is no list of up to {MAX_GRANTS} cards")
+    grants = tuple(map(_grant, its))
+    if len({it.minor for it in grants}) < len(grants):
+        raise ValueError("a minor is named twice")
+    uuids = [it.uuid for it in grants if it.uuid]
+    if len(set(uuids)) < len(uuids):
+        raise ValueError("an id is named twice")
+    return grants
+
+
+#: Every request asks all pods that wait anew, which say the same.
+_known = lru_cache(maxsize=256)(_read)
+
+
+def _grant(said: Any) -> Grant:
+    if not isinstance(said, dict):
+        raise ValueError("a card is no JSON object")
+    minor, uuid, resources = said.get("minor"), said.get("id", ""), said.get("resources", {})
+    if type(minor) is not int or not 0 <= minor <= MAX_MINOR:
+        raise ValueError(f"minor {shorten(repr(minor), 40)} is no number from 0 on")
+    if not isinstance(uuid, str) or len(uuid) > MAX_ID:
+        raise ValueError(f"the id of minor {minor} is no text of up to {MAX_ID} characters")
+    if not isinstance(resources, dict):
+        raise ValueError(f"the resources of minor {minor} are no JSON object")
+    amounts = dict(_amounts(minor, resources))
+    return Grant(minor, uuid, amounts.get(CORE), amounts.get(MEMORY), amounts.get(RATIO))
+
+
+def _amounts(minor: int, resources: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, most, awaited in _AMOUNTS:
+        if name in resources:
+            found = exact(resources[name])
+            if found is None or found > most:
+                said = shorten(repr(resources[name]), 40)
+                raise ValueError(f"{name} of minor {minor} is {said}, awaited is {awaited}")
+            yield name, int(found)
+
+
+def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object that names nothing twice: of two readers each might take another one."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{shorten(key, 40)!r} stands there twice")
+        found[key] = value
+    return found

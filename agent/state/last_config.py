@@ -1,0 +1,122 @@
+"""Keeps the last configuration that was in force, for a start with one that can not be used.
+
+In a file of its own: the checkpoint is written with each Allocate, and a configuration may have 1 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import anyio
+import structlog
+
+from agent.config import ConfigState, LastConfig, Remembered
+from agent.core.backoff import Pauses
+from agent.core.cell import Cell
+from agent.state import file_formats
+from agent.state.checkpoint import CHECKPOINT, CheckpointFile
+from agent.state.file_envelope import Unusable
+from agent.state.sealed_file import SealedFile
+from agent.state.write_thread import Worker
+
+log = structlog.get_logger()
+
+#: In the state directory.
+NAME = "agent.last-config.json"
+#: As JSON, and with the labels that it asks for, it has some more.
+MAX_BYTES = 8 << 20
+#: The first and the longest pause before a write that failed is tried again, seconds.
+PAUSES = (0.1, 30.0)
+
+
+def last_config(state_dir: Path) -> SealedFile[LastConfig]:
+    """The file of the last configuration that was in force."""
+    return SealedFile(state_dir / NAME, LastConfig, file_formats.LAST_CONFIG, MAX_BYTES)
+
+
+def remembered_from(state_dir: Path) -> Remembered:
+    """What chose the config when the agent with this state directory last ran, and the last that was good."""
+    saved = CheckpointFile(state_dir / CHECKPOINT).peek()
+    try:
+        return Remembered(saved.labels, saved.config, last_config(state_dir).read())
+    except Unusable as exc:
+        return Remembered(saved.labels, saved.config, trouble=f"the last good one can not be used: {exc}")
+
+
+class Keeping:
+    """Writes what is in force, where it is not what the file holds. A disk that fails or hangs is said."""
+
+    def __init__(
+        self,
+        file: SealedFile[LastConfig],
+        config: Cell[ConfigState],
+        pauses: tuple[float, float] = PAUSES,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._file = file
+        self._config = config
+        self._pauses = Pauses(*pauses)
+        self._clock = clock
+        self._worker = Worker()
+        self._kept: LastConfig | None = None
+        self._error = ""
+
+    async def run(self) -> None:
+        """Follow the configuration for ever."""
+        await self._worker.submit(self._read)
+        async for state in self._config.watch():
+            if not state.waiting:
+                await self._keep(state)
+
+    async def write_again(self) -> None:
+        """Write what the file held, which is gone with its directory."""
+        if self._kept is not None:
+            self._tell(await self._worker.submit(partial(self._file.write, self._kept)))
+
+    async def _keep(self, state: ConfigState) -> None:
+        """Write it, until the disk takes it or something else is in force."""
+        last = _of(state, self._clock())
+        if self._kept is not None and replace(last, since=self._kept.since) == self._kept:
+            return
+        self._pauses.reset()
+        while True:
+            error = await self._worker.submit(partial(self._file.write, last))
+            self._tell(error)
+            if not error:
+                self._kept = last
+            if not error or self._config.value != state:
+                return
+            with anyio.move_on_after(self._pauses.next()):
+                await self._config.changed()
+
+    def _read(self) -> None:
+        try:
+            self._kept = self._file.read()
+        except Unusable as exc:
+            log.warning("last config ignored", error=str(exc), then="the next one in force replaces it")
+
+    def _tell(self, error: str) -> None:
+        if error and error != self._error:
+            remedy = "free space, or mend or replace the disk"
+            log.error("last config not written", error=error, path=str(self._file.path), remedy=remedy)
+        if self._error and not error:
+            log.info("last config written again", path=str(self._file.path))
+        self._error = error
+
+
+def _of(state: ConfigState, now: datetime) -> LastConfig:
+    text = state.content.decode()  # it was read as text before it was in force
+    since = state.since or now.replace(microsecond=0)
+    beside = {
+        it.path: {name: content.decode(errors="replace") for name, content in it.files} for it in state.beside
+    }
+    return LastConfig(_utf8(state.source), text, since, _utf8(state.name), state.labels, beside)
+
+
+def _utf8(name: str) -> str:
+    """The name of a file, which may be any bytes."""
+    return name.encode(errors="backslashreplace").decode()

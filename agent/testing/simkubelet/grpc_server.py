@@ -1,0 +1,92 @@
+"""A gRPC server on a unix socket that closes its connections with itself, as grpc-go's does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import betterproto2
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
+from grpclib.protocol import H2Protocol
+from grpclib.server import Server, Stream
+
+from agent.testing.closed_servers import abandon, settled
+
+from .grpc_transport import LimitedCodec
+
+Request = TypeVar("Request", bound=betterproto2.Message)
+RECEIVE_LIMIT = 4 << 20  # grpc-go default, of a server as of a client
+
+
+def unary(
+    request: type[Request], reply: type[betterproto2.Message], answer: Callable[[Request], Awaitable[Any]]
+) -> Handler:
+    """Serve one call; an exception's text becomes the status message, as with a Go error."""
+
+    async def serve(stream: Stream[Request, Any]) -> None:
+        message = await stream.recv_message()
+        assert message is not None
+        try:
+            result = await answer(message)
+        except GRPCError:
+            raise
+        except Exception as exc:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                # The caller has gone: grpclib prints the traceback of a call that ends with another error.
+                raise asyncio.CancelledError from exc
+            raise GRPCError(Status.UNKNOWN, str(exc)) from exc
+        await stream.send_message(result)
+
+    return Handler(serve, Cardinality.UNARY_UNARY, request, reply)
+
+
+class UnixServer(Server):
+    def __init__(self, methods: Mapping[str, Handler]) -> None:
+        super().__init__([_Methods(dict(methods))], codec=LimitedCodec(RECEIVE_LIMIT))
+        self._protocols: list[H2Protocol] = []
+
+    def _protocol_factory(self) -> H2Protocol:
+        self._protocols = [one for one in self._protocols if not _gone(one)]
+        self._protocols.append(super()._protocol_factory())
+        return self._protocols[-1]
+
+    async def listen(self, path: Path) -> None:
+        # Bound by hand: asyncio would unlink a socket in the way, and 3.13 removes it again at the end.
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(path))
+        except OSError:
+            listener.close()
+            raise
+        try:
+            await self.start(sock=listener)
+        except BaseException:
+            abandon(listener, path)
+            raise
+        self._listener = listener
+
+    async def shutdown(self) -> None:
+        """Cancel every call and close every connection; the socket file stays."""
+        await settled(self._listener)
+        self.close()
+        for protocol in self._protocols:
+            if hasattr(protocol, "processor"):
+                protocol.processor.close("Server closed")
+        await asyncio.sleep(0)
+        await self.wait_closed()
+
+
+def _gone(protocol: H2Protocol) -> bool:
+    return hasattr(protocol, "connection") and protocol.connection.is_closing()
+
+
+class _Methods:
+    def __init__(self, methods: dict[str, Handler]) -> None:
+        self._methods = methods
+
+    def __mapping__(self) -> dict[str, Handler]:
+        return self._methods

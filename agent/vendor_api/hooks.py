@@ -1,0 +1,27 @@
+"""The hooks through which vendors join: what a plugin needs beside `agent.vendor_api.agent`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pluggy
+
+from agent.vendor_api.agent import Vendor
+
+PROJECT = "xpu_agent"
+#: Entry-point group of other distributions: each entry names a module with hook implementations.
+ENTRY_POINTS = "xpu_agent.backends"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class Hooks:
+    @hookspec(firstresult=True)
+    def register_backend(self, settings: Mapping[str, Any]) -> Vendor | None:
+        """Offer the vendor, or None to sit out; loads no vendor library.
+
+        Raises:
+            SettingsError: The vendor's own settings are wrong.
+        """

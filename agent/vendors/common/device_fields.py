@@ -1,0 +1,22 @@
+"""A device of which little can be read now, beside what was read of it before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.vendor_api.backend import Device
+
+
+def completed(sick: Device, known: Device) -> Device:
+    """Fill what a sick card no longer tells from what it told before."""
+    return replace(
+        sick,
+        uuid=known.uuid,
+        minor=known.minor if sick.minor is None else sick.minor,
+        pci=sick.pci or known.pci,
+        numa=known.numa if sick.numa is None else sick.numa,
+        memory=sick.memory or known.memory,
+        model=sick.model or known.model,
+        paths=sick.paths or known.paths,
+        attributes={**known.attributes, **sick.attributes},
+    )

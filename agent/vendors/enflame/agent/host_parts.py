@@ -1,0 +1,68 @@
+"""What Enflame's cards are served with beside the library: the driver, the container runtime, efsmi. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent.vendor_api.agent import HostPart, HostRuntime
+from agent.vendors.enflame.child.efsmi import FOLDERS, NAME
+from agent.vendors.enflame.sysfs import NAMES
+
+from .options import Options
+
+RUNTIME_NAME = "Enflame's container runtime"
+#: Of enflame-container-toolkit; either is enough, for the runtime may lie elsewhere.
+RUNTIME = ("/usr/bin/enflame-container-runtime", "/etc/enflame-container-runtime/config.toml")
+
+
+def host_parts(options: Options, *, sliced: bool) -> tuple[HostPart, ...]:
+    """`sliced`: whether slices that the hardware makes are offered where cards can have some."""
+    return (_driver(options), _runtime(options), *([_tool(options)] if sliced else []))
+
+
+def _driver(options: Options) -> HostPart:
+    return HostPart(
+        "the kernel's driver",
+        tuple(f"{options.sysfs or '/sys'}/module/{it}" for it in NAMES),
+        "no card has a device node",
+        "modprobe enflame; where there is no such module install Enflame's driver for this kernel (uname -r)",
+    )
+
+
+def _runtime(options: Options) -> HostPart:
+    """Without device nodes from us Enflame's runtime alone lets a container see its cards."""
+    return HostPart(
+        RUNTIME_NAME,
+        RUNTIME,
+        _without(options),
+        "install enflame-container-toolkit, and let its runtime be the default one of containerd",
+        needed=not options.device_nodes,
+        host=True,
+    )
+
+
+def host_runtime(options: Options) -> HostRuntime:
+    return HostRuntime(RUNTIME_NAME, "enflame", ("enflame-container-runtime",), _without(options))
+
+
+def _without(options: Options) -> str:
+    if options.device_nodes:
+        return "containers get the nodes of their cards, and only what their image has of Enflame's libraries"
+    return "no container sees a card, for the setting deviceNodes is false"
+
+
+def _tool(options: Options) -> HostPart:
+    return HostPart(
+        "Enflame's tool efsmi",
+        (options.efsmi,) if options.efsmi else (NAME, *_places(options)),
+        f"no card offers {options.brand.drs}",
+        "install Enflame's driver package with efsmi; in a pod Enflame's container runtime brings it for "
+        "ENFLAME_DRIVER_CAPABILITIES=utility, or mount its directory (with the chart "
+        "vendors.enflame.libraries) and name it by the setting efsmi",
+        needed=False,
+    )
+
+
+def _places(options: Options) -> Iterator[str]:
+    roots = dict.fromkeys(["", options.container_driver_root.rstrip("/")])
+    return (f"{root}{folder}/{NAME}" for root in roots for folder in FOLDERS)

@@ -1,0 +1,210 @@
+"""What the kubelet counts of Enflame's cards: each resource by its name, several side by side. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from agent.vendor_api.agent import Device, Doubt, Offering, Placement, ResourceRule, SettingsError, Sharing
+from agent.vendor_api.device_rules import chosen, taken_whole
+from agent.vendors.enflame import constants
+
+from .names import ENFLAME
+from .options import Options
+
+#: How alike (of 1) a name is that is taken for another one misspelt.
+NEAR = 0.9
+#: In a dialect of these slices of the hardware are handed over.
+DRS_DIALECTS = ("gcushare-v4", "hami")
+WITHOUT_A_LIBRARY = (
+    "libefml.so is not here: its cards are known from sysfs alone, and nothing watches them; mount the "
+    "driver's library, or let 'library' name it"
+)
+#: Of a resource of the user's, where no card is one of which slices can be made.
+UNSLICEABLE = (
+    "{} has no card: efsmi is not here, or says of none that it is in mode Disable or DRS, in which alone "
+    "the hardware makes slices"
+)
+#: Of a card on which others made slices: how many.
+FOREIGN = (
+    "{} has slices that this agent did not make ({}): until they are gone nobody new gets it whole or "
+    "shared; efsmi -i CARD -L lists them, efsmi -i CARD --drs --destroy-instance ID removes one"
+)
+#: Of a card that the hardware may slice nobody knows how: why, and the resource.
+PROFILELESS = (
+    "{}: no profile of its slices is known: {}. Schedulers read on the Node the profiles that all cards "
+    "have, and place no pod that asks for {} where there is none; they are learned of a card in mode DRS: "
+    "efsmi -i CARD --drs on while nothing runs there, for a minute"
+)
+
+
+def named(options: Options, name: str) -> ResourceRule | None:
+    """What a resource of Enflame's names is; None of a name of the user's own.
+
+    A scheduler is heard of all that one of its dialects may give out, and of whole cards none speaks.
+    """
+    brand = options.brand
+    placement: Placement = "local" if options.dialect == "none" else "auto"
+    rules = (
+        ResourceRule(brand.whole, policy="aligned", ids="minor"),
+        ResourceRule(brand.memory, sharing=Sharing("memory", unit=options.memory_unit), ids="short"),
+        ResourceRule(
+            brand.shared, sharing=Sharing("replicas", options.slice_count, span_cards=False), ids="minor"
+        ),
+        ResourceRule(brand.drs, sharing=Sharing("replicas", constants.SLICES, span_cards=False), ids="uuid"),
+    )
+    rule = next((it for it in rules if it.name == name), None)
+    if rule is None or rule.sharing.kind == "exclusive":
+        return rule
+    return replace(rule, policy="packed", placement=placement)
+
+
+def unclaimed(options: Options, count: int) -> str:
+    """What a container that asks for so many gets where no scheduler spoke of it, in words."""
+    where = "of the card that they fill best"
+    if options.dialect == "gcushare-v1":
+        return f"gets {count} units {where}"
+    return (
+        f"gets {count} slices {where}; of the hardware one slice of {count} sixths, or is refused where the "
+        "card makes none"
+    )
+
+
+def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
+    """The resources with their devices by uuid, and a sentence for each thing that can not be served.
+
+    `rules` are the user's own. Without any the dialect says which there are, each of all cards.
+    """
+    fit = list({it.uuid: it for it in devices}.values())
+    complaints = _complaints(fit)
+    made: list[ResourceRule] = []
+    left = fit
+    for rule in rules or _own(options, fit):
+        able = [it for it in fit if _can_be(options, rule, it)]
+        its, wrong = chosen(rule, [it for it in left if it in able], able, "enflame")
+        complaints += wrong if able else [UNSLICEABLE.format(rule.name)]
+        left = [it for it in left if it not in its] if rules else left
+        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in its))))
+    return Offering(tuple(made), tuple(complaints), doubts=tuple(_doubts(options, made, fit)))
+
+
+def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+    """Refuse rules that say of Enflame's resources what they can not be, and say which ones get no card.
+
+    Raises:
+        SettingsError: With the path from the list of rules.
+    """
+    for index, rule in enumerate(rules):
+        own = named(options, rule.name)
+        if own is None:
+            _judge_name(options, rule, index)
+            continue
+        _judge_dialect(options, rule, index)
+        if rule.sharing.kind != own.sharing.kind:
+            raise SettingsError(
+                f"must be {own.sharing.kind} of {rule.name}, found '{rule.sharing.kind}': what is counted in "
+                "another way needs a name of your own",
+                (index, "sharing", "kind"),
+            )
+        if rule.name == options.brand.drs and rule.sharing.replicas != constants.SLICES:
+            raise SettingsError(
+                f"must be {constants.SLICES} of {rule.name}, found {rule.sharing.replicas}: the hardware "
+                "makes them",
+                (index, "sharing", "replicas"),
+            )
+        if own.placement == "auto" and rule.placement == "local":
+            raise SettingsError(
+                f"must be auto or claim in dialect {options.dialect}, found 'local': its scheduler says "
+                f"which card each container of {rule.name} gets, and is always heard",
+                (index, "placement"),
+            )
+    return tuple(taken_whole(rules, takes=lambda it: it.name != options.brand.drs))
+
+
+def _judge_name(options: Options, rule: ResourceRule, index: int) -> None:
+    """A share whose name is misspelt would be a whole card."""
+    if rule.name in (options.brand.count, ENFLAME.count):
+        raise SettingsError(f"{rule.name} is what cards are counted under on the Node", (index, "name"))
+    if rule.sharing.kind != "exclusive":
+        return
+    for brand in (options.brand, ENFLAME):
+        near = get_close_matches(rule.name, (brand.memory, brand.shared, brand.drs), n=1, cutoff=NEAR)
+        if near:
+            known = (options.brand.memory, options.brand.shared, options.brand.drs)
+            raise SettingsError(
+                f"would be whole cards, for it is none of {', '.join(known)}, found {rule.name!r}; a name of "
+                "your own that is so near to theirs needs a sharing that is not exclusive",
+                (index, "name"),
+            )
+
+
+def _judge_dialect(options: Options, rule: ResourceRule, index: int) -> None:
+    if rule.name == options.brand.drs and options.dialect not in DRS_DIALECTS:
+        raise SettingsError(
+            f"{rule.name} needs the dialect {' or '.join(DRS_DIALECTS)}, found {options.dialect!r}: "
+            "slices of the hardware are made as these say, and by their number where no scheduler speaks",
+            (index, "name"),
+        )
+    if rule.name == options.brand.memory and options.dialect == "hami":
+        raise SettingsError(
+            f"{rule.name} is not served in the dialect hami, which counts MiB in it, where GCUShare and this "
+            "agent count units: set the dialect gcushare-v1 to serve units",
+            (index, "name"),
+        )
+
+
+def _own(options: Options, cards: Sequence[Device]) -> list[ResourceRule]:
+    """The resources of the dialect."""
+    brand = options.brand
+    names = [brand.whole]
+    if options.dialect == "gcushare-v1":
+        names.append(brand.memory)
+    if options.dialect in DRS_DIALECTS:
+        names.append(brand.shared)
+        names += [brand.drs] if any(map(_is_sliceable, cards)) else []
+    return [ResourceRule(name) for name in names]
+
+
+def _can_be(options: Options, rule: ResourceRule, card: Device) -> bool:
+    return rule.name != options.brand.drs or _is_sliceable(card)
+
+
+def _is_sliceable(card: Device) -> bool:
+    """Whether the hardware slices it, as efsmi says, which must be here for it."""
+    return card.attributes.get(constants.VIRTUAL) in (constants.DISABLED, constants.DRS)
+
+
+def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
+    """The rule with what its name says where it says nothing itself; `judge` lets no other pass."""
+    own = named(options, rule.name)
+    if own is None:
+        return rule
+    said = replace(rule.sharing, span_cards=own.sharing.span_cards)
+    return replace(
+        rule,
+        sharing=own.sharing if rule.sharing.kind == "exclusive" else said,
+        policy=rule.policy or own.policy,
+        placement=own.placement if rule.placement == "local" else rule.placement,
+        ids=rule.ids or own.ids,
+    )
+
+
+def _doubts(options: Options, rules: Sequence[ResourceRule], cards: Sequence[Device]) -> Iterator[str]:
+    """What of the cards a person can mend: slices of others, and profiles that nobody knows."""
+    drs = options.brand.drs
+    its = [it.devices for it in rules if it.name == drs and isinstance(it.devices, tuple)]
+    sliced = {uuid for uuids in its for uuid in uuids}
+    for card in cards:
+        if count := card.attributes.get(constants.FOREIGN_SLICES):
+            yield FOREIGN.format(card.uuid, count)
+        if card.uuid in sliced and constants.PROFILES not in card.attributes:
+            product = card.attributes.get(constants.PRODUCT)
+            yield PROFILELESS.format(
+                card.uuid, f"nobody has seen those of {product}" if product else "it tells no SKU", drs
+            )
+
+
+def _complaints(cards: Sequence[Device]) -> list[str]:
+    its = any(it.fault is not None and it.fault.reason == constants.NO_LIBRARY for it in cards)
+    return [WITHOUT_A_LIBRARY] if its else []

@@ -1,0 +1,39 @@
+"""Which cards the answer of another plugin names. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent.vendor_api.agent import ContainerEdits, Device
+
+from .container_edits import VISIBLE
+
+#: A card's number, alone as GCUShare and Enflame's plugin write it, or as Enflame's runtime takes it, too.
+_NUMBER = re.compile(r"(GCU-)?(0|[1-9][0-9]{0,5})")
+
+
+def cards_told(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
+    """The uuids of the cards in Enflame's variable; None without it, empty where not all of it is cards.
+
+    GCUShare's scheduler chooses the card, the kubelet IDs of any: the variable has the card's minor (gcushare
+    v3.6.5, pkg/server). `all` is each card; `none`, `void` and nothing are no card.
+    """
+    value = answer.env.get(VISIBLE)
+    if value is None:
+        return None
+    cards = [it for it in devices if it.parent is None and not it.nameless]
+    if value == "all":
+        return tuple(it.uuid for it in cards)
+    told = [_card(it, cards) for it in value.split(",")]
+    known = tuple(it for it in told if it is not None)
+    return known if len({*known}) == len(told) else ()
+
+
+def _card(name: str, cards: Sequence[Device]) -> str | None:
+    """A minor is what both know a card by; what `GCU-0` counts nobody has published, so both must agree."""
+    its = _NUMBER.fullmatch(name)
+    if its is None:
+        return next((it.uuid for it in cards if it.uuid == name), None)
+    found = [it for it in cards if it.minor == int(its[2])]
+    return found[0].uuid if len(found) == 1 and (not its[1] or found[0].index == found[0].minor) else None

@@ -1,0 +1,337 @@
+"""Enflame's half in the child process: cards, their health and links through EFML, their slices by efsmi."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.vendor_api.backend import (
+    LIBRARY_NOT_FOUND,
+    Backend,
+    BackendUnavailable,
+    Device,
+    Fault,
+    HealthEvent,
+    Link,
+    Partition,
+    Request,
+    RequestRefused,
+    State,
+    Usage,
+)
+from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
+
+from . import cards, efsmi, faults, library, survey, survey_by_sysfs
+from . import links as topology
+from .cards import Card, Reading
+from .disturbances import Disturbances
+from .driver_events import Watch
+from .efsmi import Efsmi, EfsmiError
+from .faults_over_time import Vitals
+from .library import Efml
+from .library_errors import EfmlError, unavailable
+from .slice_journal import Journal
+from .slice_profiles import Known
+from .slices import Slices
+
+#: Seconds that all commands of one call may take together, each a little less than the agent waits.
+MAKING, LISTING, LOOKING = 7.0, 1.8, 4.0
+#: Seconds between two looks at what lies on cards, while we change nothing there.
+PERIOD = 30.0
+#: Seconds between two looks at what only time shows.
+PULSE = 1.0
+
+
+@dataclass(slots=True)
+class Session:
+    """What lives between open and close."""
+
+    efml: Efml
+    slices: Slices
+    watch: Watch
+    #: What is the same for all cards.
+    driver: Mapping[str, str]
+
+
+class EnflameBackend(Backend):
+    """One session with EFML; its list of cards is asked for anew where sysfs shows others."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        self._sysfs = cards.root(settings)
+        self._session: Session | None = None
+        self._open = False
+        self._closed = threading.Event()
+        self._cards: dict[str, Card] = {}
+        self._buses: list[str] = []
+        self._journal: Journal | None = None
+        self._known: Known | None = None
+        self._baseline: Baseline | None = None
+        self._vitals = Vitals()
+        self._disturbances = Disturbances()
+        # Health is asked for in a thread of its own: what is known of the cards changes while this is held.
+        # efsmi is never run then: it may be slow.
+        self._calls = threading.RLock()
+        self._sliced_at: float | None = None
+        self._pulsed: dict[str, float] = {}
+        self.period = PERIOD
+        self.clock = time.monotonic
+
+    def open(self) -> None:
+        with self._calls:
+            self._open = True
+            self._closed.clear()
+            try:
+                self._start()
+            except BackendUnavailable as error:
+                if not self._can_fall_back(error):
+                    self._open = False
+                    raise
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._calls:
+            session, self._session, self._open = self._session, None, False
+            if session is not None:
+                session.watch.close()
+                session.efml.close()
+
+    def discover(self) -> Sequence[Device]:
+        with self._calls:
+            session = self._renewed()
+            if session is None:
+                return survey_by_sysfs.devices(self.settings)
+            found = self._surveyed(session)
+            self._cards = {card.uuid: card for card in found}
+            self._watched(session)
+        own = self._sliced(session, found)
+        return survey.devices(survey.labelled(found, self._node(session), own))
+
+    def links(self, uuid: str) -> Sequence[Link]:
+        card = self._cards.get(uuid)
+        if card is None or self._session is None:
+            return ()
+        return topology.links(self._session.efml, self._sysfs, card, self._cards.values())
+
+    def health_events(self, timeout: float) -> Sequence[HealthEvent]:
+        session = self._session
+        if session is None:
+            # The call is a wait, in a thread of its own; sysfs alone tells no news, and who came back at once
+            # would be asked again at once.
+            self._closed.wait(timeout)
+            return ()
+        return session.watch.news(timeout)
+
+    def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        slices = self._opened().slices
+        distinct = set(uuids)  # each ID's card
+        if len(distinct) != 1:
+            raise RequestRefused(
+                f"{len(request.ids)} of {request.resource} lie on {len(distinct)} cards: the slice of a "
+                "container lies on one card; ask for no more than a card has"
+            )
+        chosen = self._card(uuids[0])
+        others = [it for it in self._sliceable() if it.uuid != chosen.uuid]
+        slices.hurry(MAKING)
+        self._sliced_at = None
+        return [slices.make(request, chosen, others).partition()]
+
+    def release(self, allocation: str) -> None:
+        if self._open and self._session is None:
+            return  # sysfs stands in for the library, and nobody can see slices
+        slices = self._opened().slices
+        slices.hurry(MAKING)
+        self._sliced_at = None
+        slices.remove(allocation, self._sliceable())
+
+    def partitions(self) -> Sequence[Partition]:
+        if self._open and self._session is None:
+            return ()
+        slices = self._opened().slices
+        slices.hurry(LISTING)
+        return [it.partition() for it in slices.all(self._sliceable())]
+
+    def cdi(self) -> Mapping[str, str]:
+        if self._session is None:
+            return cdi.spec(())
+        control = device_nodes.control(self.settings)
+        named = []
+        for uuid, allocation, instance in self._session.slices.ours():
+            if card := self._cards.get(uuid):
+                paths = (*filter(None, (control,)), *card.device.paths)
+                named.append(cdi.Sliced(allocation, instance, card.device.minor, paths))
+        return cdi.spec(named)
+
+    def usage(self) -> Sequence[Usage]:
+        if self._session is None:
+            return ()
+        efml = self._session.efml
+        return [it for card in self._cards.values() if card.here and (it := cards.usage(efml, card))]
+
+    # The library
+
+    def _start(self) -> None:
+        efml = library.start(self.settings)
+        path = efsmi.find(self.settings, _root(device_nodes.root(self.settings)))
+        self._journal = self._journal or Journal(self.directory)
+        self._known = self._known or Known(self.directory)
+        self._baseline = self._baseline or Baseline(self.directory, faults.grown)
+        slices = Slices(Efsmi(path) if path else None, self._journal, self._known)
+        watch = Watch(efml, self._look, self._pulse, self._disturbances, self._calls, lambda: self.clock())
+        self._session = Session(efml, slices, watch, _driver(efml, self._sysfs))
+        self._buses = sysfs.cards(self._sysfs)
+        self._sliced_at = None
+
+    def _can_fall_back(self, error: BackendUnavailable) -> bool:
+        return error.reason == LIBRARY_NOT_FOUND and sysfs.driver_loaded(self._sysfs)
+
+    def _renewed(self) -> Session | None:
+        """The session, which looks for its cards anew where sysfs shows others; None without a library."""
+        if not self._open:
+            raise BackendUnavailable("not-open", "open() comes first")
+        buses = sysfs.cards(self._sysfs)
+        if self._session is None:
+            try:
+                self._start()
+            except BackendUnavailable as error:
+                if not self._can_fall_back(error):
+                    raise
+        elif buses != self._buses:
+            self._rescan(self._session)
+        self._buses = buses
+        return self._session
+
+    def _rescan(self, session: Session) -> None:
+        try:
+            session.efml.init()
+        except EfmlError as error:
+            raise unavailable(error) from error
+        session.driver = _driver(session.efml, self._sysfs)
+
+    def _surveyed(self, session: Session) -> list[Card]:
+        """All cards. Where none answers the library looks anew: 0 cards may mean that it is broken."""
+        with suppress(BackendUnavailable):
+            found = self._survey(session)
+            if any(card.here for card in found) or not (found or self._expected()):
+                return self._disturbed(found)
+        self._rescan(session)
+        found = self._survey(session)
+        if not found and self._expected():
+            raise BackendUnavailable("no-devices", "EFML counts no cards, and there are some")
+        return self._disturbed(found)
+
+    def _survey(self, session: Session) -> list[Card]:
+        try:
+            return survey.survey(session.efml, self.settings, self._cards)
+        except EfmlError as error:
+            raise unavailable(error, "efml") from error
+
+    def _expected(self) -> bool:
+        return bool(sysfs.cards(self._sysfs))
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise BackendUnavailable("not-open", "open() comes first, and makes slices only with the library")
+        return self._session
+
+    def _node(self, session: Session) -> dict[str, str]:
+        """What all cards have: the driver and its node."""
+        control = device_nodes.control(self.settings)
+        return {**session.driver, constants.CONTROL_NODE: control} if control else dict(session.driver)
+
+    # Health
+
+    def _disturbed(self, found: Sequence[Card]) -> list[Card]:
+        """The cards with what the driver told of them, and with what only time shows."""
+        more: dict[str, Fault] = {}
+        for card in found:
+            fault = self._disturbances.fault(card.uuid, self.clock()) or self._vitals.fault(card.uuid)
+            if fault is not None:
+                more[card.uuid] = fault
+        return survey.with_faults(found, more)
+
+    def _watched(self, session: Session) -> None:
+        """Hand the cards to the watch, with what reading them told that polls would tell too late."""
+        assert self._baseline is not None
+        session.watch.put({uuid: card.index for uuid, card in self._cards.items() if card.here})
+        for uuid, card in self._cards.items():
+            new = self._baseline.new(uuid, card.device.counters)
+            session.watch.tell([HealthEvent(uuid, fault) for fault in new])
+
+    def _look(self, uuid: str) -> Fault | None:
+        """What is wrong with a card now, asked by the watch."""
+        card, session = self._cards.get(uuid), self._session
+        if card is None or session is None or self._baseline is None:
+            return None
+        look = Reading(session.efml, card.index)
+        said = cards.health(look, self.settings, card.device.pci) or look.fault
+        new = self._baseline.new(uuid, cards.counters(look))
+        if said is not None and said.state is not State.UNKNOWN:
+            session.watch.tell([HealthEvent(uuid, fault) for fault in new])
+            return said
+        return next(iter(new), None)
+
+    def _pulse(self, uuid: str) -> Fault | None:
+        """What only time shows of a card, asked by the watch."""
+        card, session, now = self._cards.get(uuid), self._session, self.clock()
+        if card is None or session is None:
+            return None
+        if now - self._pulsed.get(uuid, -PULSE) >= PULSE:
+            self._pulsed[uuid] = now
+            chip: float | None = None
+            with suppress(EfmlError):  # what this means a look at the card says
+                chip = session.efml.temperature(card.index).chip
+            beat = sysfs.beat(self._sysfs, card.device.pci) if card.device.pci else None
+            self._vitals.look(uuid, now, chip, beat)
+        return self._vitals.fault(uuid)
+
+    # Slices
+
+    def _card(self, uuid: str) -> Card:
+        card = self._cards.get(uuid)
+        if card is None:
+            raise RequestRefused(f"{uuid} is not among the cards here")
+        if not card.sliceable or not card.here:
+            why = card.device.fault.message if card.device.fault else "it tells no uuid"
+            raise RequestRefused(f"no slice is made on {uuid}: {why}")
+        return card
+
+    def _sliceable(self) -> list[Card]:
+        """The cards on which slices may lie; they are made on fewer."""
+        return [it for it in self._cards.values() if it.sliceable]
+
+    def _sliced(self, session: Session, found: Sequence[Card]) -> dict[str, dict[str, str]]:
+        """What efsmi says of the cards, where it is here, or slices are wanted or were. Others may make some
+        whatever we offer. That it fails hides no card.
+        """
+        if not (session.slices.seeing or self.settings.get(constants.DRS_WANTED) or session.slices.written):
+            return {}
+        now = self.clock()
+        if self._sliced_at is None or now - self._sliced_at >= self.period:
+            self._sliced_at = now
+            session.slices.hurry(LOOKING)
+            try:
+                session.slices.look([card for card in found if card.sliceable])
+            except (EfsmiError, OSError) as error:
+                session.slices.complain(str(error))
+        return {card.uuid: session.slices.attributes(card) for card in found}
+
+
+def _root(host: str) -> str:
+    return "" if host == "/" else host
+
+
+def _driver(efml: Efml, root: Path) -> dict[str, str]:
+    """The versions of driver and library; one that is not told is absent."""
+    found = {constants.DRIVER_VERSION: sysfs.driver_version(root)}
+    with suppress(EfmlError):  # it says nothing of the cards
+        found[constants.DRIVER_VERSION] = found[constants.DRIVER_VERSION] or efml.driver_version()
+    with suppress(EfmlError):
+        found[constants.LIBRARY_VERSION] = efml.library_version()
+    return {name: text for name, text in found.items() if text}

@@ -1,0 +1,85 @@
+"""What is wrong with a card, in the words in which it is told."""
+
+from __future__ import annotations
+
+from agent.vendor_api.backend import DRIVER_NOT_LOADED, Fault, Proof, State
+from agent.vendors.enflame import constants
+
+from .abi import Code, HandleCode
+from .library_errors import EfmlError, unavailable
+from .values import Link
+
+#: The reason of a card of which a question failed.
+UNREADABLE = "unreadable"
+#: What shows that an error of the memory is over.
+FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
+
+LOST = Fault("lost", "the card is lost: it left the bus, or the driver reaches it no more")
+NO_DRIVER = Fault(DRIVER_NOT_LOADED, "the library says that the kernel driver is not loaded")
+RESET_REQUIRED = Fault("reset-required", "the driver says that the card works again only after a reset")
+RESETTING = Fault("resetting", "the driver resets the card now")
+SUSPENDED = Fault("suspended", "the driver suspended the card")
+RMA = Fault("rma", "the card asks to be sent back to its vendor (RMA)")
+UNHEALTHY = Fault("unhealthy", "the library takes the card for broken")
+NO_MINOR = Fault("no-minor", "sysfs does not tell the number of the card's node, /dev/gcuN")
+VIRTUAL = Fault("virtual-function", "this is a virtual function (SRIOV), which is not given out as a card")
+UNMONITORED = Fault("unmonitored", "the library does not say whether the card is well", state=State.UNKNOWN)
+NO_LIBRARY = Fault(
+    constants.NO_LIBRARY,
+    "libefml.so is not here: the card is known from sysfs alone, and nothing watches it",
+    state=State.UNKNOWN,
+)
+
+#: Codes that say nothing of the card: it was busy, or the question came too early.
+_SILENT = (Code.TIMEOUT,)
+_SILENT_BY_HANDLE = (HandleCode.TIMEOUT, HandleCode.IN_USE, HandleCode.NO_DATA, HandleCode.NOT_READY)
+
+#: Counters to what they count.
+COUNTED = {
+    "dbe": "double-bit ECC errors",
+    "rma-dbe": "double-bit ECC errors that the card remembers",
+}
+
+
+def reading(error: EfmlError) -> Fault:
+    """The fault of a card that could not be read."""
+    if error.gone:
+        return LOST
+    if error.reset_required:
+        return RESET_REQUIRED
+    if unavailable(error).reason == DRIVER_NOT_LOADED:
+        return NO_DRIVER
+    silent = error.code in (_SILENT if error.by_index else _SILENT_BY_HANDLE)
+    state = State.UNKNOWN if silent else State.UNHEALTHY
+    return Fault(UNREADABLE, f"reading the card failed: {error}", state=state)
+
+
+def unwatched(error: EfmlError) -> Fault:
+    return Fault("unwatched", f"asking for the card's events failed: {error}", state=State.UNKNOWN)
+
+
+def grown(name: str, before: int, now: int) -> Fault:
+    """An error counter that is higher than before."""
+    text = f"{COUNTED[name]}: {now}, were {before}; drain the card, then reset it"
+    return Fault("ecc", text, cleared_by=FRESH_START)
+
+
+def narrow(link: Link) -> Fault | None:
+    """A PCIe link with fewer lanes than the card could have here; None of one that is well."""
+    if not 0 < link.width < link.max_width:
+        return None
+    return Fault("link", f"the card's PCIe link has {link.width} lanes, it could have {link.max_width}")
+
+
+def hot(degrees: float, seconds: float, window: float) -> Fault:
+    text = f"the card was hotter than {degrees:g} C for {seconds:.0f} of the last {window:g} s"
+    return Fault("hot", text)
+
+
+def silent(seconds: float) -> Fault:
+    return Fault("heartbeat", f"the card's firmware is awake and has not counted for {seconds:.0f} s")
+
+
+def split(functions: int) -> Fault:
+    """Virtual functions of a card that would be given out whole."""
+    return Fault("sliced", f"the card is split into {functions} virtual functions: disable them")

@@ -1,0 +1,54 @@
+"""How cards reach each other: LARE ports (once ESL), and the PCIe path as sysfs has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from agent.vendor_api.backend import Distance, Link
+from agent.vendors.enflame import sysfs
+
+from .cards import Card
+from .library import Efml
+from .library_errors import EfmlError
+
+#: A switch's own port and the card: what is below the bridge that both cards have in common.
+SWITCH = 2
+
+
+def links(efml: Efml, sys: Path, card: Card, cards: Iterable[Card]) -> list[Link]:
+    """The way from a card to each of the others. What can not be read counts as far."""
+    counted = lanes(efml, card)
+    return [
+        Link(peer.uuid, counted[peer.device.pci or ""], distance(sys, card, peer))
+        for peer in cards
+        if peer.uuid != card.uuid
+    ]
+
+
+def lanes(efml: Efml, card: Card) -> Counter[str]:
+    """LARE ports by the PCI address at the other end."""
+    try:
+        ports = efml.ports(card.index)
+    except EfmlError:
+        return Counter()
+    return Counter(it.remote for it in ports if it.remote is not None)
+
+
+def distance(sys: Path, card: Card, peer: Card) -> Distance:
+    """By the bridges that both paths have in common."""
+    one, other = (sysfs.path(sys, it.device.pci or "") for it in (card, peer))
+    common = _common(one, other)
+    if common == 0:
+        numa = card.device.numa
+        return Distance.NUMA_NODE if numa is not None and numa == peer.device.numa else Distance.SYSTEM
+    if common == 1:
+        return Distance.HOST_BRIDGE
+    below = max(len(one), len(other)) - common
+    return Distance.SWITCH if below <= SWITCH else Distance.SWITCHES
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,0 +1,39 @@
+"""The cards as sysfs alone shows them, where the driver is loaded and libefml.so is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.vendor_api.backend import Device
+from agent.vendors.common import host
+from agent.vendors.enflame import constants, device_nodes, sysfs
+
+from . import faults
+from .cards import node, root
+
+
+def devices(settings: Mapping[str, Any]) -> list[Device]:
+    """What is known of them. Where the driver tells no uuid the card's address stands for it."""
+    sys = root(settings)
+    return [_device(settings, sys, index, pci) for index, pci in enumerate(sysfs.cards(sys))]
+
+
+def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Device:
+    minor, uuid = sysfs.minor(sys, pci, None), sysfs.uuid(sys, pci)
+    said = {
+        constants.PCIE_ROOT: next(iter(sysfs.path(sys, pci)), ""),
+        constants.DRIVER_VERSION: sysfs.driver_version(sys),
+        constants.CONTROL_NODE: device_nodes.control(settings),
+    }
+    return Device(
+        uuid=constants.UUID + uuid if uuid else f"enflame-{pci}",
+        index=index,
+        minor=minor,
+        pci=pci,
+        numa=host.numa_node(sys, pci),
+        paths=node(minor),
+        attributes={name: text for name, text in said.items() if text},
+        fault=faults.NO_MINOR if minor is None else faults.NO_LIBRARY,
+    )

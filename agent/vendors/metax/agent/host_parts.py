@@ -1,0 +1,36 @@
+"""What MetaX's cards are served with beside the library: the driver, the container runtime. Pure."""
+
+from __future__ import annotations
+
+from agent.vendor_api.agent import HostPart, HostRuntime
+from agent.vendors.metax.sysfs import MODULE
+
+from .options import Options
+
+NAME = "MetaX's container runtime"
+PROGRAM = "mx-container-runtime"
+#: Where MetaX's operator puts it, and a package does.
+RUNTIME = (f"/var/lib/metax/tools/usr/bin/{PROGRAM}", f"/usr/bin/{PROGRAM}")
+WITHOUT = "containers get the nodes of their cards, and only what their image has of MetaX's libraries"
+HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), WITHOUT)
+
+
+def host_parts(options: Options) -> tuple[HostPart, ...]:
+    return (
+        HostPart(
+            "the kernel's driver",
+            (f"{options.sysfs or '/sys'}/{MODULE}",),
+            "no card has a device node",
+            "modprobe metax; where there is no such module install MetaX's driver for this kernel (uname -r)",
+            shown=True,
+        ),
+        HostPart(
+            NAME,
+            RUNTIME,
+            WITHOUT,
+            "install MetaX's container-runtime (of its operator or package), or have images with MetaX's "
+            "libraries",
+            needed=False,
+            host=True,
+        ),
+    )

@@ -1,0 +1,43 @@
+"""The node's labels as MetaX's gpu-label writes them, as far as they follow from the cards. Pure.
+
+What says that a part of MetaX's stack is ready (driver.ready, maca.ready) is that stack's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from agent.core.kubernetes_names import label_value
+from agent.vendor_api.agent import Device, ResourceRule
+from agent.vendors.metax import constants
+from agent.vendors.metax.resource_names import GPU
+
+_DRIVER = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
+_FAMILY = re.compile(r"[A-Za-z]+")
+_GIB = 1 << 30
+
+
+def labels(_: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:
+    """Product, family, memory and driver, each where all cards say the same."""
+    cards = [it for it in devices if it.parent is None]
+    product = _common(it.model for it in cards)
+    family = _FAMILY.match(product)
+    memory = _common(str(-(-it.memory // _GIB)) if it.memory else "" for it in cards)
+    driver = _DRIVER.match(_common(it.attributes.get(constants.DRIVER_VERSION, "") for it in cards))
+    found = {
+        "product": label_value(product),
+        "family": family[0] if family else "",
+        "memory": f"{memory}GB" if memory else "",
+        **{
+            f"driver.{part}": driver[n] or ""
+            for n, part in enumerate(("major", "minor", "patch"), 1)
+            if driver
+        },
+    }
+    return {f"{GPU}.{name}": value for name, value in found.items() if value}
+
+
+def _common(texts: Iterable[str]) -> str:
+    its = set(texts) - {""}
+    return its.pop() if len(its) == 1 else ""

@@ -1,0 +1,120 @@
+"""What the kubelet counts of MetaX's cards, by the mode of the node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from agent.vendor_api.agent import Device, Doubt, Offering, ResourceRule, SettingsError, Sharing, State
+from agent.vendor_api.device_rules import chosen, taken_whole
+from agent.vendors.metax import constants
+from agent.vendors.metax.resource_names import GPU, SGPU
+from agent.vendors.metax.slice_request import MAX_SLICES
+
+from .options import Options
+
+
+def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
+    """The mode's resource with its devices by uuid, and a sentence for each thing that can not be served.
+
+    `rules` are the user's own: they rename and choose cards. One that shares no card itself is shared as the
+    mode says, and in sgpu schedulers are heard.
+    """
+    fit, complaints = _fit(options.mode, devices)
+    if not rules:
+        rules = (ResourceRule(SGPU if options.mode == constants.SGPU else GPU),)
+    made: list[ResourceRule] = []
+    left = list(fit)
+    for rule in rules:
+        its, wrong = chosen(rule, left, fit, "metax")
+        complaints += wrong
+        left = [it for it in left if it not in its]
+        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in its))))
+    return Offering(tuple(made), tuple(complaints))
+
+
+def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+    """Refuse rules that say what the mode can not be, and say which ones get no card.
+
+    Raises:
+        SettingsError: With the path from the list of rules.
+    """
+    sliced, shared = options.mode == constants.SGPU, sharing(options).kind == "replicas"
+    for index, rule in enumerate(rules):
+        if rule.sharing.kind == "memory":
+            raise SettingsError(
+                "units of memory are not served of MetaX's cards, found 'memory': mode sgpu gives out parts "
+                "of a card's memory that the hardware keeps apart",
+                (index, "sharing", "kind"),
+            )
+        if shared and rule.sharing.kind == "exclusive":
+            raise SettingsError(
+                f"must be replicas in mode {options.mode}, found 'exclusive': whole cards are of mode native",
+                (index, "sharing", "kind"),
+            )
+        if sliced and rule.placement == "local":
+            raise SettingsError(
+                "must be auto or claim in mode sgpu, found 'local': schedulers say how large a slice is, and "
+                "are always heard; where none has spoken 'unclaimed' says it",
+                (index, "placement"),
+            )
+        if sliced and rule.sharing.replicas > MAX_SLICES:
+            raise SettingsError(
+                f"must be {MAX_SLICES} or fewer in mode sgpu, found {rule.sharing.replicas}: "
+                f"a card has {MAX_SLICES} slices at most",
+                (index, "sharing", "replicas"),
+            )
+    return tuple(taken_whole(rules))
+
+
+def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
+    shared = rule.sharing if rule.sharing.kind == "replicas" else sharing(options)
+    heard = options.mode == constants.SGPU and rule.placement == "local"
+    return replace(
+        rule,
+        sharing=shared,
+        policy=rule.policy or ("aligned" if shared.kind == "exclusive" else None),
+        placement="auto" if heard else rule.placement,
+    )
+
+
+def sharing(options: Options) -> Sharing:
+    """How the mode counts a card."""
+    if options.mode == constants.SGPU:
+        return Sharing("replicas", MAX_SLICES)
+    return Sharing("replicas", options.share_nums) if options.mode == constants.SHARED else Sharing()
+
+
+def _fit(mode: str, devices: Sequence[Device]) -> tuple[list[Device], list[str]]:
+    """The devices that the mode gives out, and why it gives out no others."""
+    distinct = list({it.uuid: it for it in devices}.values())
+    if mode == constants.VGPU:
+        its = [it for it in distinct if it.attributes.get(constants.VIRTUALISATION) == constants.VF]
+        none = "mode is vgpu, and no card has virtual functions: make some (mx-smi vm --enable-vf)"
+        return its, [none] if distinct and not its else []
+    cards = [it for it in distinct if it.parent is None]
+    split = [it for it in cards if constants.VIRTUAL_FUNCTIONS in it.attributes]
+    complaints = [
+        f"{it.uuid} is split into {it.attributes[constants.VIRTUAL_FUNCTIONS]} virtual functions, which mode "
+        f"vgpu gives out and {mode} does not"
+        for it in split
+    ]
+    its = [it for it in cards if it not in split]
+    if any(it.fault is not None and it.fault.reason == constants.NO_LIBRARY for it in its):
+        complaints.append(
+            "libmxsml.so is not here: its cards are known from sysfs alone, by their addresses, and nothing "
+            "watches them; mount the driver's library, or let 'library' name it"
+        )
+    return its, [*complaints, *(_unsliceable(its) if mode == constants.SGPU else ())]
+
+
+def _unsliceable(cards: Iterable[Device]) -> Iterator[str]:
+    """What keeps slices from being made. The cards are offered: it may end, and a request says it, too."""
+    its = list(cards)
+    if any(it.attributes.get(constants.SYSFS) == constants.READ_ONLY for it in its):
+        yield "mode is sgpu, and sysfs is read-only: the container needs a writable /sys"
+    for it in its:
+        capable = it.attributes.get(constants.SGPU_CAPABLE)
+        sick = it.fault is not None and it.fault.state is State.UNHEALTHY
+        if capable == constants.NO or (capable is None and not sick):
+            yield f"{it.uuid} can not be sliced: its library or driver knows no sGPU; set mode native"

@@ -1,0 +1,110 @@
+"""MetaX's settings as frozen values, strictly read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from agent.vendor_api.agent import MAX_REPLICAS, Doubt, SettingsError
+from agent.vendor_api.text import shorten
+from agent.vendors.common import vendor_settings
+from agent.vendors.common.vendor_settings import of_agent, of_backend
+from agent.vendors.metax.constants import DRIVER_ROOT
+from agent.vendors.metax.slice_request import Unclaimed
+
+Mode = Literal["native", "shared", "sgpu", "vgpu"]
+MODES: tuple[str, ...] = get_args(Mode)
+
+_Path = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
+_BELOW_DEV = r"^/dev/(?!([^\x00]*/)?\.\.(/|$))"
+_Node = Annotated[str, Meta(pattern=_BELOW_DEV + r"[^\x00]+$", max_length=4096)]
+_Pattern = Annotated[
+    str, Meta(pattern=_BELOW_DEV + r"([^\x00{}]|\{(minor|sgpu|card|render)\})+$", max_length=4096)
+]
+_Variable = Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", max_length=256)]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Every setting: its type, whose it is and what fits it, and its default."""
+
+    mode: Annotated[Mode, of_backend(f"{', '.join(MODES[:-1])} or {MODES[-1]}")] = "native"
+    share_nums: Annotated[
+        Annotated[int, Meta(ge=2, le=MAX_REPLICAS)], of_agent(f"a whole number from 2 to {MAX_REPLICAS}")
+    ] = 2
+    unclaimed: Annotated[Unclaimed, of_backend("share, whole or refuse")] = "share"
+    slice_nodes: Annotated[
+        Annotated[tuple[_Pattern, ...], Meta(min_length=1)],
+        of_backend(
+            "a list of one or more absolute paths below /dev without '..', "
+            "with {minor}, {sgpu}, {card} or {render}"
+        ),
+    ] = ("/dev/dri/renderD{minor}",)
+    control_nodes: Annotated[
+        tuple[_Node, ...], of_backend("a list of absolute paths below /dev without '..'")
+    ] = ("/dev/mxcd",)
+    visible_devices: Annotated[_Variable, of_backend("the name of an environment variable")] = ""
+    library: Annotated[
+        _Path, of_backend("the absolute path of libmxsml.so or of the directory that holds the driver")
+    ] = ""
+    sysfs: Annotated[_Path, of_backend("the absolute path where sysfs is mounted")] = "/sys"
+    container_driver_root: Annotated[
+        _Path, of_backend("the absolute path where the agent sees the host's driver and /dev")
+    ] = DRIVER_ROOT
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Options:
+        """Read the settings of the vendor, as plain JSON values.
+
+        Raises:
+            SettingsError: With what would fit, and the path to what is wrong.
+        """
+        for key in given:
+            if key not in SETTINGS:
+                raise vendor_settings.unknown(key, SETTINGS)
+        try:
+            options = msgspec.convert(dict(given), cls)
+        except msgspec.ValidationError as error:
+            raise vendor_settings.refusal(error, given, SETTINGS) from None
+        for index, pattern in enumerate(options.slice_nodes):
+            if "{" not in pattern:
+                raise SettingsError(_one_for_all(pattern), ("sliceNodes", index))
+        return options
+
+    def for_backend(self) -> dict[str, Any]:
+        """What the vendor's process needs: every key of its own, by the names in `SETTINGS`."""
+        mine = msgspec.json.decode(msgspec.json.encode(self))
+        return {key: mine[key] for key in _BACKEND}
+
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What is good and yet hardly meant."""
+        if any(map(_tells_apart, self.slice_nodes)):
+            return ()
+        return (
+            Doubt(
+                "no path is of one slice alone: those with {card} or {render} are of all slices of a card, "
+                "those with {sgpu} of one on each card; {minor} tells slices apart",
+                ("sliceNodes",),
+            ),
+        )
+
+
+def _one_for_all(pattern: str) -> str:
+    return (
+        f"'{shorten(pattern)}' is one node for all slices of all cards; name a slice's own with {{minor}}, "
+        "{sgpu}, {card} or {render}, and what every container needs in controlNodes"
+    )
+
+
+def _tells_apart(pattern: str) -> bool:
+    """Whether no two slices of a node have this path in common."""
+    return "{minor}" in pattern or ("{sgpu}" in pattern and ("{card}" in pattern or "{render}" in pattern))
+
+
+#: What may be set, and what would fit.
+SETTINGS: dict[str, str] = vendor_settings.fitting(Options)
+#: What each is where nobody says it.
+DEFAULTS: dict[str, Any] = msgspec.to_builtins(Options())
+_BACKEND = vendor_settings.for_backend(Options)

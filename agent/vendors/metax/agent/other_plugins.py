@@ -1,0 +1,19 @@
+"""Which cards the answer of another plugin names in MetaX's words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.vendor_api.agent import ContainerEdits
+from agent.vendor_api.backend import Device
+
+from .options import Options
+
+
+def cards_told(options: Options, answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
+    """The uuids in the variable; None without it. Without the variable device nodes say it."""
+    value = answer.env.get(options.visible_devices) if options.visible_devices else None
+    if value is None:
+        return None
+    known = {it.uuid for it in devices}
+    return tuple(it for it in dict.fromkeys(value.split(",")) if it in known)

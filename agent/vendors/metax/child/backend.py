@@ -1,0 +1,318 @@
+"""MetaX's half in the child process: cards, their slices, links and health, all through MXSML."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.vendor_api.backend import (
+    LIBRARY_NOT_FOUND,
+    Backend,
+    BackendUnavailable,
+    Device,
+    HealthEvent,
+    Link,
+    Partition,
+    Request,
+    RequestRefused,
+    State,
+    Usage,
+)
+from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.metax import constants, sysfs
+
+from . import cdi, device_nodes, faults, library, survey, survey_by_sysfs
+from . import driver_version as driver
+from . import links as topology
+from .cards import Card, Reading, counters, health, usage
+from .driver_events import Watch
+from .earlier_layouts import Seen
+from .layouts import Found
+from .library import Mxsml, MxsmlError
+from .slice_journal import Journal
+from .slices import Slices
+
+#: Seconds until the nodes of a new slice are there: who makes them (udev) is told by the kernel.
+NODE_PATIENCE = 2.0
+GLANCE = 0.01
+
+
+@dataclass(slots=True)
+class Session:
+    """What lives between open and close."""
+
+    mxsml: Mxsml
+    slices: Slices
+    #: What is the same for all cards.
+    driver: Mapping[str, str]
+    zones: Mapping[str, int] = field(default_factory=dict)
+    #: The cards whose groups these are.
+    grouped: frozenset[str] = frozenset()
+
+
+class MetaxBackend(Backend):
+    """One session with MXSML; its list of cards is asked for anew where sysfs shows others."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        self._sysfs = Path(settings.get("sysfs") or "/sys")
+        self._mode = settings.get("mode") or constants.NATIVE
+        self._session: Session | None = None
+        self._open = False
+        #: Ends the wait of who listens without a library.
+        self._closed = threading.Event()
+        self._cards: dict[str, Card] = {}
+        self._buses: list[str] = []
+        self._baseline: Baseline | None = None
+        self._watch: Watch | None = None
+        # The wait for health runs in a thread of its own, and MXSML promises nothing of two calls at once.
+        self._calls = threading.RLock()
+        self.node_patience = NODE_PATIENCE
+        #: The cards of the request that was prepared last, until its slices were told.
+        self._prepared: frozenset[str] = frozenset()
+
+    def open(self) -> None:
+        with self._calls:
+            self._open = True
+            self._closed.clear()
+            try:
+                self._start()
+            except BackendUnavailable as error:
+                if not self._can_fall_back(error):
+                    self._open = False
+                    raise
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._calls:
+            self._open, self._session = False, None
+            if self._watch is not None:
+                self._watch.put({})
+                self._watch.renew()
+
+    def discover(self) -> Sequence[Device]:
+        with self._calls:
+            session = self._renewed()
+            if session is None:
+                return survey_by_sysfs.devices(self.settings)
+            found = self._surveyed(session.mxsml)
+            self._group(session, found)
+            session.slices.probe(card for card in found if card.sliceable)
+            found = survey.labelled(found, self._node(session), session.zones)
+            self._cards = {card.uuid: card for card in found}
+            session.slices.learn(self._sliced())
+            self._watched(session.mxsml)
+            return survey.in_order(found)
+
+    def links(self, uuid: str) -> Sequence[Link]:
+        with self._calls:
+            card = self._cards.get(uuid)
+            if card is None or self._session is None or card.device.parent:
+                return ()
+            whole = [it for it in self._cards.values() if not it.device.parent]
+            return topology.links(self._session.mxsml, card, whole)
+
+    def health_events(self, timeout: float) -> Sequence[HealthEvent]:
+        watch = self._watch
+        if watch is None or self._session is None:
+            # The call is a wait, in a thread of its own; sysfs alone tells no news, and who came back at once
+            # would be asked again at once.
+            self._closed.wait(timeout)
+            return ()
+        return watch.news(timeout)
+
+    def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
+        with self._calls:
+            session = self._opened()
+            self._prepared = frozenset(uuids)
+            chosen = [self._card(uuid) for uuid in uuids]
+            others = [it for it in self._sliced() if it.uuid not in uuids]
+            try:
+                made = session.slices.make(request, chosen, others)
+                self._await_nodes(made)
+            except (RequestRefused, MxsmlError) as error:
+                if isinstance(error, MxsmlError) and not error.read_only:
+                    raise
+                session.slices.remove(request.allocation, self._sliced())
+                raise _refusal(error) from error
+            return [it.partition() for it in made]
+
+    def release(self, allocation: str) -> None:
+        with self._calls:
+            if (session := self._session_if_any()) is not None:
+                self._prepared = frozenset()
+                session.slices.remove(allocation, self._sliced())
+
+    def partitions(self) -> Sequence[Partition]:
+        with self._calls:
+            return [it.partition() for it in self._slices()]
+
+    def cdi(self) -> Mapping[str, str]:
+        with self._calls:
+            ours = [it for it in self._readable() if it.allocation]
+            named = [(it.allocation or "", it.sgpu.uuid, self._nodes(it)) for it in ours]
+            return cdi.spec(named, self.settings.get("visibleDevices") or "")
+
+    def usage(self) -> Sequence[Usage]:
+        with self._calls:
+            if self._session is None:
+                return ()
+            mxsml = self._session.mxsml
+            return [it for card in self._cards.values() if card.here and (it := usage(mxsml, card))]
+
+    # The library
+
+    def _start(self) -> None:
+        mxsml = library.start(self.settings)
+        journal, seen = Journal(self.directory), Seen(self.directory)
+        slices = Slices(mxsml, journal, seen, self.settings.get("unclaimed") or "share")
+        self._session = Session(mxsml, slices, driver.attributes(mxsml, self._sysfs))
+        self._buses = sysfs.cards(self._sysfs)
+
+    def _can_fall_back(self, error: BackendUnavailable) -> bool:
+        alone = error.reason == LIBRARY_NOT_FOUND and self._mode == constants.NATIVE
+        return alone and sysfs.driver_loaded(self._sysfs)
+
+    def _renewed(self) -> Session | None:
+        """The session, which looks for its cards anew where sysfs shows others; None without a library."""
+        if not self._open:
+            raise BackendUnavailable("not-open", "open() comes first")
+        buses = sysfs.cards(self._sysfs)
+        if self._session is None:
+            try:
+                self._start()
+            except BackendUnavailable as error:
+                if not self._can_fall_back(error):
+                    raise
+        elif buses != self._buses:
+            self._rescan(self._session.mxsml)
+        self._buses = buses
+        return self._session
+
+    def _rescan(self, mxsml: Mxsml) -> None:
+        if self._watch is not None:
+            self._watch.renew()
+        try:
+            mxsml.init()
+        except MxsmlError as error:
+            raise library.unavailable(error, driver_loaded=sysfs.driver_loaded(self._sysfs)) from error
+
+    def _surveyed(self, mxsml: Mxsml) -> list[Card]:
+        """All cards. Where none answers the library looks anew: 0 cards may mean that it is broken."""
+        found = survey.survey(mxsml, self.settings, self._cards)
+        if any(card.here for card in found) or not (found or self._expected()):
+            return found
+        self._rescan(mxsml)
+        found = survey.survey(mxsml, self.settings, self._cards)
+        if not found and self._expected():
+            raise BackendUnavailable("no-devices", "MXSML counts no cards, and there are some")
+        return found
+
+    def _expected(self) -> bool:
+        return bool(self._cards or sysfs.cards(self._sysfs))
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise BackendUnavailable("not-open", "open() comes first, and makes slices only with the library")
+        return self._session
+
+    def _session_if_any(self) -> Session | None:
+        """The session; None where sysfs stands in for the library, and nobody can make or see slices."""
+        return None if self._open and self._session is None else self._opened()
+
+    def _node(self, session: Session) -> dict[str, str]:
+        """What all cards have: the driver, its nodes, and whether slices can be made."""
+        found = dict(session.driver)
+        if control := device_nodes.control(self.settings):
+            found[constants.CONTROL_NODES] = ",".join(control)
+        if self._mode == constants.SGPU and (session.slices.read_only or sysfs.read_only(self._sysfs)):
+            found[constants.SYSFS] = constants.READ_ONLY
+        return found
+
+    def _group(self, session: Session, found: Sequence[Card]) -> None:
+        """Find the MetaXLink groups where the cards are others; links are not read again and again."""
+        there = frozenset(card.uuid for card in found if card.here and not card.device.parent)
+        if there != session.grouped:
+            whole = [card for card in found if card.uuid in there]
+            session.zones, session.grouped = topology.zones(session.mxsml, whole), there
+
+    # Health
+
+    def _watched(self, mxsml: Mxsml) -> None:
+        """Hand the cards to the watch, with what reading them told that polls would tell too late."""
+        if self._baseline is None:
+            self._baseline = Baseline(self.directory, faults.grown)
+        if self._watch is None:
+            self._watch = Watch(mxsml, self._look, self._calls)
+        self._watch.put(
+            {card.index: uuid for uuid, card in self._cards.items() if card.here and not card.limited}
+        )
+        for uuid, card in self._cards.items():
+            new = self._baseline.new(uuid, card.device.counters)
+            self._watch.tell([HealthEvent(uuid, fault) for fault in new])
+
+    def _look(self, index: int) -> Sequence[HealthEvent]:
+        """What is wrong with a card now, asked by the watch."""
+        with self._calls:
+            card = next((it for it in self._cards.values() if it.index == index), None)
+            if card is None or self._session is None or self._baseline is None:
+                return ()
+            look = Reading(self._session.mxsml, index, card.dies)
+            said = health(look) or look.fault
+            counted = {} if card.device.parent else counters(look)
+            new = self._baseline.new(card.uuid, counted)
+            if said is not None and said.state is not State.UNKNOWN:
+                new = [said, *new]
+            return [HealthEvent(card.uuid, fault) for fault in new]
+
+    # Slices
+
+    def _card(self, uuid: str) -> Card:
+        card = self._cards.get(uuid)
+        if card is None:
+            raise RequestRefused(f"{uuid} is not among the cards here")
+        return card
+
+    def _sliced(self) -> list[Card]:
+        """The cards on which slices may lie; they are made on fewer."""
+        return [it for it in self._cards.values() if it.may_be_sliced]
+
+    def _slices(self) -> tuple[Found, ...]:
+        session = self._session_if_any()
+        return session.slices.all(self._sliced()) if session else ()
+
+    def _readable(self) -> tuple[Found, ...]:
+        """The slices that can be read, those of the request that was just prepared without fail."""
+        needed, self._prepared = self._prepared, frozenset()
+        session = self._session_if_any()
+        return session.slices.readable(self._sliced(), needed) if session else ()
+
+    def _nodes(self, it: Found) -> list[str]:
+        return device_nodes.of_slice(self.settings, self._numbers(it))
+
+    def _numbers(self, it: Found) -> device_nodes.Numbers:
+        names = tuple(path.rpartition("/")[2] for path in self._card(it.card).device.paths)
+        card, render = sysfs.number(sysfs.CARD, names), sysfs.number(sysfs.RENDER, names)
+        return device_nodes.Numbers(it.sgpu.minor, it.sgpu.id, card, render)
+
+    def _await_nodes(self, made: Sequence[Found]) -> None:
+        """Wait until the slices have their nodes; raises RequestRefused where they get none."""
+        until = time.monotonic() + self.node_patience
+        for it in made:
+            while why := device_nodes.lacking(self.settings, it.id, self._numbers(it)):
+                if time.monotonic() >= until:
+                    raise RequestRefused(why)
+                # udev makes the node after the call, and the standard library has no inotify to tell of it.
+                time.sleep(GLANCE)
+
+
+def _refusal(error: RequestRefused | MxsmlError) -> RequestRefused:
+    if isinstance(error, RequestRefused):
+        return error
+    return RequestRefused(
+        f"no slice is made: sysfs is read-only: the container needs a writable /sys ({error})"
+    )

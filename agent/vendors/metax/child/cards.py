@@ -1,0 +1,195 @@
+"""Reads one card, or one virtual function, through MXSML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agent.vendor_api.backend import Device, Fault, Usage
+from agent.vendors.common import device_fields, host
+from agent.vendors.metax import constants, sysfs
+
+from . import device_nodes, faults
+from .abi import FIRST_PF, PciEventType, VirtMode
+from .library import Mxsml, MxsmlError
+from .values import Identity
+
+T = TypeVar("T")
+
+KIB = 1024
+MODES = {VirtMode.NONE: constants.NONE, VirtMode.PF: constants.PF, VirtMode.VF: constants.VF}
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A device and the number that the library knows it by now."""
+
+    index: int
+    device: Device
+    dies: int = 1
+    #: What the registers' state was; MetaX has not published what its numbers mean.
+    mmio: int | None = None
+
+    @property
+    def uuid(self) -> str:
+        return self.device.uuid
+
+    @property
+    def limited(self) -> bool:
+        return self.device.fault == faults.LIMITED
+
+    @property
+    def sliceable(self) -> bool:
+        """Whether slices may be made on it, as far as its place among the others says."""
+        return self.may_be_sliced and not self.limited and not self.device.nameless
+
+    @property
+    def may_be_sliced(self) -> bool:
+        """Whether slices may lie on it: also of when it was well, or told its name."""
+        return self.here and self.device.parent is None
+
+    @property
+    def here(self) -> bool:
+        """Whether it can be asked anything."""
+        return self.device.fault != faults.GONE
+
+
+@dataclass(slots=True)
+class Reading:
+    """One look at a card. The first error that means something is kept; the rest is read all the same."""
+
+    mxsml: Mxsml
+    index: int
+    dies: int = 1
+    fault: Fault | None = None
+    absent: bool = field(default=False, init=False)
+
+    def get(self, call: Callable[..., T], *arguments: Any, default: T) -> T:
+        """The answer of a call about this card; `default` where it has none."""
+        try:
+            return call(self.index, *arguments)
+        except MxsmlError as error:
+            self.blame(error)
+            return default
+
+    def each(self, call: Callable[..., T]) -> list[T]:
+        """The answers of the card, or of each of its dies where it has several."""
+        found: list[T] = []
+        for die in self.parts():
+            try:
+                found.append(call(self.index) if die is None else call(self.index, die))
+            except MxsmlError as error:
+                self.blame(error)
+        return found
+
+    def parts(self) -> Iterable[int | None]:
+        return range(self.dies) if self.dies > 1 else (None,)
+
+    def blame(self, error: MxsmlError) -> None:
+        self.absent |= error.gone
+        if error.code not in faults.UNASKED:
+            self.fault = self.fault or faults.reading(error)
+
+
+def read(mxsml: Mxsml, settings: Settings, index: int, known: Card | None) -> Card:
+    """Read a card in full. Without a readable uuid the device's `uuid` is empty."""
+    look = Reading(mxsml, index)
+    try:
+        its = mxsml.identity(index)
+    except MxsmlError as error:
+        return Card(index, Device("", index, fault=faults.reading(error)))
+    look.dies = max(1, look.get(mxsml.die_count, default=1))
+    mmio = look.get(mxsml.mmio_state, default=None)
+    wrong = health(look)
+    if known is not None and None not in (mmio, known.mmio) and mmio != known.mmio:
+        wrong, mmio = wrong or faults.MMIO, known.mmio
+    memory = sum(it.total for it in look.each(mxsml.memory)) * KIB
+    counted = counters(look)
+    device = replace(
+        placed(settings, its),
+        memory=memory,
+        attributes=_attributes(settings, its, look.dies),
+        counters=counted,
+        fault=faults.GONE if look.absent else wrong or look.fault,
+    )
+    return Card(index, device, look.dies, None if device.fault else mmio)
+
+
+def placed(settings: Settings, its: Identity) -> Device:
+    """What the card is called, and where it is."""
+    root, pci = Path(settings.get("sysfs") or "/sys"), sysfs.bdf(its.bdf)
+    return Device(
+        uuid=its.uuid,
+        index=its.index,
+        minor=its.index - FIRST_PF if its.index >= FIRST_PF else its.index,
+        pci=pci,
+        numa=host.numa_node(root, pci) if pci else None,
+        model=its.name,
+        paths=device_nodes.of_card(settings, pci) if pci else (),
+    )
+
+
+def _attributes(settings: Settings, its: Identity, dies: int) -> dict[str, str]:
+    root, pci = Path(settings.get("sysfs") or "/sys"), sysfs.bdf(its.bdf)
+    found = {
+        constants.PCIE_ROOT: sysfs.pcie_root(root, pci) if pci else "",
+        constants.VIRTUALISATION: MODES.get(VirtMode(its.mode), "") if its.mode in MODES else "",
+        constants.DIES: str(dies) if dies > 1 else "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def health(look: Reading) -> Fault | None:
+    """What the driver says now: whether the card is available, and each of its dies."""
+    mxsml = look.mxsml
+    well = look.get(mxsml.state, default=None)
+    said = [_die(look, die) for die in look.parts()]
+    if wrong := next((it for it in said if it), None):
+        return wrong
+    if well is False:
+        return faults.NOT_AVAILABLE
+    return faults.UNMONITORED if well is None and not look.fault else None
+
+
+def _die(look: Reading, die: int | None) -> Fault | None:
+    try:
+        return faults.unavailable(look.mxsml.unavailable(look.index, die), die)
+    except MxsmlError as error:
+        look.blame(error)
+        return None
+
+
+def counters(look: Reading) -> dict[str, int]:
+    """The errors since the driver was loaded that a card does not survive; what is not counted is absent."""
+    mxsml, found = look.mxsml, {}
+    errors = look.each(mxsml.ecc)
+    if len(errors) == len(list(look.parts())):
+        found["dram-ue"] = sum(it.dram_uncorrected for it in errors)
+        found["sram-ue"] = sum(it.sram_uncorrected for it in errors)
+    for name, kind in (("dbe", PciEventType.DBE), ("aer-ue", PciEventType.AER_UE)):
+        events = look.get(mxsml.pci_events, kind, default=None)
+        if events is not None:
+            found[name] = sum(max(0, it.count) for it in events)
+    return found
+
+
+def completed(sick: Card, known: Card) -> Card:
+    """Fill what a sick card no longer tells from what it told before."""
+    device = device_fields.completed(sick.device, known.device)
+    return replace(sick, device=device, dies=max(sick.dies, known.dies), mmio=known.mmio)
+
+
+def usage(mxsml: Mxsml, card: Card) -> Usage | None:
+    """What runs on a card; None where that can not be read."""
+    look = Reading(mxsml, card.index, card.dies)
+    memory = look.each(mxsml.memory)
+    if not memory:
+        return None
+    percent = look.get(mxsml.utilization, default=None)
+    used = min(
+        sum(it.used for it in memory) * KIB, card.device.memory or sum(it.total for it in memory) * KIB
+    )
+    return Usage(card.uuid, used, None if percent is None else min(max(percent, 0), 100) / 100)

@@ -1,0 +1,71 @@
+"""The device nodes of the driver, of a card, and of a slice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.vendors.common import host
+from agent.vendors.metax import constants, sysfs
+
+#: What every program opens, whatever card it has.
+CONTROL = ("/dev/mxcd",)
+#: MetaX has not published which nodes are a slice's; this is what its number says.
+SLICE = ("/dev/dri/renderD{minor}",)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the patterns of a slice's nodes may name. `card` and `render` are None where sysfs has none."""
+
+    minor: int
+    sgpu: int
+    card: int | None = None
+    render: int | None = None
+
+
+def control(settings: Mapping[str, Any]) -> list[str]:
+    """The driver's own nodes that are here."""
+    wanted = settings.get("controlNodes")
+    return [path for path in (CONTROL if wanted is None else wanted) if exists(settings, path)]
+
+
+def of_card(settings: Mapping[str, Any], pci: str) -> tuple[str, ...]:
+    names = sysfs.drm(Path(settings.get("sysfs") or "/sys"), pci)
+    return tuple(f"/dev/dri/{name}" for name in names)
+
+
+def of_slice(settings: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    """What the setting sliceNodes makes of these numbers; one of a number that nobody knows is left out."""
+    known = {name: value for name in numbers.__slots__ if (value := getattr(numbers, name)) is not None}
+    return [path for pattern in _patterns(settings) if (path := _filled(pattern, known))]
+
+
+def _patterns(settings: Mapping[str, Any]) -> Sequence[str]:
+    wanted = settings.get("sliceNodes")
+    return SLICE if wanted is None else wanted
+
+
+def _filled(pattern: str, known: Mapping[str, int]) -> str:
+    """Not str.format, which lets a pattern reach into what it is given."""
+    for name, value in known.items():
+        pattern = pattern.replace(f"{{{name}}}", str(value))
+    return "" if "{" in pattern else pattern
+
+
+def lacking(settings: Mapping[str, Any], slice_name: str, numbers: Numbers) -> str:
+    """Why a container can not be given this slice: the slice, the path and the setting; empty if it can."""
+    paths = of_slice(settings, numbers)
+    where = f"slice {slice_name}, number {numbers.minor}"
+    if path := next((path for path in paths if not exists(settings, path)), None):
+        return f"{where}: {path} is no device node here; let the setting sliceNodes say which a slice has"
+    if len(paths) < len(_patterns(settings)):
+        return f"{where}: its card has no DRM nodes in sysfs, which the setting sliceNodes asks for"
+    return ""
+
+
+def exists(settings: Mapping[str, Any], path: str) -> bool:
+    """Whether it is a device node, below where the host's /dev is for us."""
+    return host.is_node(settings.get("containerDriverRoot") or constants.DRIVER_ROOT, path)

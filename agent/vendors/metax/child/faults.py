@@ -1,0 +1,79 @@
+"""What MXSML's answers about a card mean."""
+
+from __future__ import annotations
+
+from agent.vendor_api.backend import Fault, Proof, State
+from agent.vendors.metax import constants
+
+from .abi import Code
+from .library import MxsmlError
+from .values import Unavailable
+
+#: What shows that an error of the memory or the bus is over.
+FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
+
+GONE = Fault("gone", "MXSML knows the card no more: it left the bus, or its driver let go of it")
+NOT_AVAILABLE = Fault("unavailable", "the driver says that the card is not available")
+MMIO = Fault("mmio", "the state of the card's registers is another than when it was first read")
+LIMITED = Fault("limited", "the driver lets the card be used in part only")
+UNMONITORED = Fault("unmonitored", "the driver does not say whether the card is well", state=State.UNKNOWN)
+NO_LIBRARY = Fault(
+    constants.NO_LIBRARY,
+    "libmxsml.so is not here: the card is known from sysfs alone, and nothing watches it",
+    state=State.UNKNOWN,
+)
+
+#: Codes that say nothing of the card: the question was too early, or is none for this card.
+SILENT = (Code.SYSFS_ERROR, Code.OPERATION_NOT_SUPPORT, Code.BUSY_DEVICE, Code.FLR_NOT_READY)
+#: Codes of a question that this card, or this library, has no answer to, ever.
+UNASKED = (Code.OPERATION_NOT_SUPPORT, Code.FUNCTION_NOT_FOUND)
+
+#: Counters to what they count.
+COUNTED = {
+    "dram-ue": "uncorrected ECC errors of the DRAM",
+    "sram-ue": "uncorrected ECC errors of the SRAM",
+    "dbe": "double-bit errors",
+    "aer-ue": "uncorrected PCIe errors",
+}
+
+
+def reading(error: MxsmlError) -> Fault:
+    """The fault of a card that could not be read."""
+    if error.gone:
+        return GONE
+    state = State.UNKNOWN if error.code in SILENT else State.UNHEALTHY
+    return Fault("unreadable", f"reading the card failed: {error}", state=state)
+
+
+def unavailable(found: Unavailable, die: int | None) -> Fault | None:
+    """What the driver says of a card or a die that can not be used; None of one that can."""
+    if not found.code:
+        return None
+    what = "the card" if die is None else f"die {die}"
+    said = found.reason.strip() or "without a reason"
+    return Fault("unavailable", f"the driver says that {what} is not available: {said} (code {found.code})")
+
+
+def grown(name: str, before: int, now: int) -> Fault:
+    """An error counter that is higher than before."""
+    reason = "pcie" if name == "aer-ue" else "ecc"
+    text = f"{COUNTED[name]}: {now}, were {before}; drain the card, then reset it"
+    return Fault(reason, text, cleared_by=FRESH_START)
+
+
+def sliced(mode: str, slices: int) -> Fault:
+    """Slices on a card that is given out whole."""
+    text = f"{slices} sGPU lie on the card, which mode {mode} gives out whole: remove them, or use mode sgpu"
+    return Fault("sliced", text)
+
+
+def split(mode: str, functions: int) -> Fault:
+    """Virtual functions of a card that is given out whole."""
+    text = f"the card is split into {functions} virtual functions: disable them, or use mode vgpu, not {mode}"
+    return Fault("sliced", text)
+
+
+def unsummed(total: int, sliced: int, free: int) -> Fault:
+    """Slices and what is free are not the card; MiB."""
+    text = f"its slices have {sliced} MiB and {free} MiB are free, which is not the card's {total} MiB"
+    return Fault("slices-do-not-sum", text)

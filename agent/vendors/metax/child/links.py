@@ -1,0 +1,76 @@
+"""How cards reach each other: MetaXLink lanes, the groups that they make, and the PCIe path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from agent.vendor_api.backend import Distance, Link
+from agent.vendors.metax import sysfs
+
+from .abi import METAX_LINKS, TopologyLevel
+from .cards import Card
+from .faults import UNASKED
+from .library import Mxsml, MxsmlError
+
+LEVELS: Mapping[int, Distance] = {
+    TopologyLevel.INTERNAL: Distance.BOARD,
+    TopologyLevel.SINGLE: Distance.SWITCH,
+    TopologyLevel.MULTIPLE: Distance.SWITCHES,
+    TopologyLevel.HOST_BRIDGE: Distance.HOST_BRIDGE,
+    TopologyLevel.NODE: Distance.NUMA_NODE,
+}
+
+
+def links(mxsml: Mxsml, card: Card, cards: Sequence[Card]) -> list[Link]:
+    """The way from a card to each of the others. What can not be read counts as far."""
+    counted = lanes(mxsml, card)
+    return [_link(mxsml, card, peer, counted) for peer in cards if peer.uuid != card.uuid]
+
+
+def _link(mxsml: Mxsml, card: Card, peer: Card, counted: Mapping[str, int]) -> Link:
+    try:
+        level = mxsml.topology(card.index, peer.index)
+    except MxsmlError:
+        level = TopologyLevel.UNDEFINED
+    count = counted.get(peer.device.pci or "", 0)
+    if level == TopologyLevel.METAX_LINK:  # it hides the PCIe path, which is no nearer than the NUMA node
+        numa = card.device.numa
+        near = numa is not None and numa == peer.device.numa
+        return Link(peer.uuid, max(1, count), Distance.NUMA_NODE if near else Distance.SYSTEM)
+    return Link(peer.uuid, count, LEVELS.get(level, Distance.SYSTEM))
+
+
+def lanes(mxsml: Mxsml, card: Card) -> Counter[str]:
+    """MetaXLinks by the PCI address at the other end, those of all dies."""
+    found: Counter[str] = Counter()
+    for die in range(card.dies) if card.dies > 1 else (None,):
+        for number in range(METAX_LINKS):
+            try:
+                remote = mxsml.metaxlink_remote(card.index, number, die)
+            except MxsmlError as error:
+                if error.code in UNASKED:
+                    break  # no MetaXLink at all
+                continue
+            if remote is not None and (pci := sysfs.bdf(remote.bdf)):
+                found[pci] += 1
+    return found
+
+
+def zones(mxsml: Mxsml, cards: Sequence[Card]) -> dict[str, int]:
+    """The number, from 1, of the group in which a card reaches others over MetaXLink; none of a lone card."""
+    peers = {card.device.pci: lanes(mxsml, card).keys() for card in cards if card.device.pci}
+    found: dict[str, int] = {}
+    for pci in sorted(peers):
+        if pci not in found and len(group := _reached(pci, peers)) > 1:
+            found.update(dict.fromkeys(group, max(found.values(), default=0) + 1))
+    return {card.uuid: found[card.device.pci] for card in cards if card.device.pci in found}
+
+
+def _reached(start: str, peers: Mapping[str, Collection[str]]) -> set[str]:
+    found, ahead = {start}, [start]
+    while ahead:
+        there = set(peers[ahead.pop()]) & peers.keys() - found
+        found |= there
+        ahead += there
+    return found

@@ -1,0 +1,87 @@
+"""What is about to be made on a card, written down before: a slice bears no mark while it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from agent.vendors.common import own_files
+
+PREFIX = "create-"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A slice that may be there now: its card, MiB, percent, and whose it is.
+
+    `before` are the slices that were there, by number and uuid.
+    """
+
+    card: str
+    allocation: str
+    memory: int
+    compute: int
+    before: tuple[tuple[int, str], ...]
+
+
+class Journal:
+    """One entry for each card at most. Without a directory nothing is written down."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+
+    def write(self, entry: Entry) -> None:
+        """Raises OSError: it can not be written, and nothing is to be made."""
+        if self._directory is not None:
+            own_files.write(self._path(entry.card), _said(entry))
+
+    def remove(self, card: str) -> None:
+        """Cross it out. An entry that can not be removed is only ended once more by whoever finds it."""
+        if self._directory is not None:
+            _removed(self._path(card))
+
+    def entries(self) -> Iterator[Entry]:
+        """What was about to be made. One of another start of the machine, or that makes no sense, goes."""
+        if self._directory is None:
+            return
+        boot = own_files.boot_id()
+        for path in sorted(self._directory.glob(f"{PREFIX}*.json")):
+            said = own_files.read(path)
+            entry = _entry(said) if isinstance(said, dict) and said.get("boot") == boot else None
+            if entry is None or self._path(entry.card) != path:
+                _removed(path)
+            else:
+                yield entry
+
+    def _path(self, card: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{PREFIX}{quote(card, safe='')}.json"
+
+
+def _removed(path: Path) -> None:
+    with suppress(OSError):
+        own_files.remove(path)
+
+
+def _said(entry: Entry) -> dict[str, Any]:
+    return {
+        "boot": own_files.boot_id(),
+        "card": entry.card,
+        "allocation": entry.allocation,
+        "memory": entry.memory,
+        "compute": entry.compute,
+        "before": [list(it) for it in entry.before],
+    }
+
+
+def _entry(said: dict[str, Any]) -> Entry | None:
+    try:
+        before = tuple((int(number), str(uuid)) for number, uuid in said["before"])
+        numbers = int(said["memory"]), int(said["compute"])
+        return Entry(str(said["card"]), str(said["allocation"]), *numbers, before)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,181 @@
+"""All cards of a node, as one look at each of them shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent.vendor_api.backend import Device, Fault
+from agent.vendors.metax import constants
+
+from . import cards, faults, layouts
+from .cards import Card
+from .library import Mxsml, MxsmlError
+
+Settings = Mapping[str, Any]
+Known = Mapping[str, Card]
+
+
+def survey(mxsml: Mxsml, settings: Settings, known: Known) -> list[Card]:
+    """Every card, and in mode vgpu its virtual functions, each under the uuid that it has or had.
+
+    Raises:
+        MxsmlError: The library does not say how many there are.
+    """
+    at = {card.index: card for card in known.values()}
+    limited = _limited(mxsml, settings)
+    looks = [
+        cards.read(mxsml, settings, index, at.get(index)) for index in mxsml.devices() if index not in limited
+    ]
+    looks += limited.values()
+    named = _named(looks, known)
+    return _parted(mxsml, settings, named, known)
+
+
+def _limited(mxsml: Mxsml, settings: Settings) -> dict[int, Card]:
+    """Cards that the driver lets be used in part only, by their numbers; nobody is given one."""
+    if not mxsml.has("GetAllLimitedDevices"):
+        return {}
+    try:
+        its = [mxsml.limited_identity(index) for index in mxsml.limited_devices()]
+    except MxsmlError:
+        return {}  # says nothing of the others
+    placed = [cards.placed(settings, it) for it in its]
+    return {it.index: Card(it.index, replace(it, fault=faults.LIMITED)) for it in placed}
+
+
+def _named(looks: Iterable[Card], known: Known) -> list[Card]:
+    """Fill what sick cards no longer tell, their names too, from what they told before."""
+    looks = list(looks)
+    taken = {look.uuid for look in looks if look.uuid}
+    found: dict[str, Card] = {}
+    for look in looks:
+        before = known.get(look.uuid) if look.uuid else _before(look, known, taken)
+        if before is not None and look.device.fault:
+            look = cards.completed(look, before)
+        elif before is not None:
+            look = replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
+        elif not look.uuid:
+            look = _nameless(look)
+        if look.uuid not in found:  # a library that tells one uuid twice is not believed the second time
+            found[look.uuid] = look
+    return list(found.values())
+
+
+def _before(look: Card, known: Known, taken: set[str]) -> Card | None:
+    """The card that was there, by its PCI address or else its number."""
+    index, pci = look.index, look.device.pci
+    for card in known.values():
+        same = card.device.pci == pci if pci else card.index == index
+        if same and card.uuid not in taken and not card.device.nameless:
+            taken.add(card.uuid)
+            return card
+    return None
+
+
+def _nameless(look: Card) -> Card:
+    """A card that tells no uuid, and of which nobody here knows any."""
+    fault = look.device.fault or Fault("unreadable", "the card tells no uuid")
+    uuid = f"metax-nameless-{look.index}"
+    return replace(look, device=replace(look.device, uuid=uuid, nameless=True, fault=fault))
+
+
+# What cards are split into
+
+
+def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[Card], known: Known) -> list[Card]:
+    """The cards with what lies on them; of virtual functions only in mode vgpu those whose card is here."""
+    mode = settings.get("mode") or constants.NATIVE
+    parents = _parents(mxsml, found)
+    split = {parent.uuid: 0 for parent, _ in parents.values()}
+    for parent, _ in parents.values():
+        split[parent.uuid] += 1
+    shown: list[Card] = []
+    for card in found:
+        if card.index not in parents:
+            shown.append(_whole(mxsml, mode, card, known.get(card.uuid), split.get(card.uuid, 0)))
+        elif mode == constants.VGPU:
+            shown.append(_function(card, *parents[card.index]))
+    return shown
+
+
+def _parents(mxsml: Mxsml, found: Sequence[Card]) -> dict[int, tuple[Card, int]]:
+    """The card of each virtual function, and its number there, by the library's number of the function."""
+    parents: dict[int, tuple[Card, int]] = {}
+    for card in found:
+        if card.device.attributes.get(constants.VIRTUALISATION) != constants.PF or not card.here:
+            continue
+        try:
+            functions = mxsml.virtual_devices(card.index)
+        except MxsmlError:
+            continue  # they then count as cards of their own, as they do in a guest
+        parents.update({index: (card, number) for number, index in enumerate(sorted(functions))})
+    return parents
+
+
+def _function(card: Card, parent: Card, number: int) -> Card:
+    own, its = card.device, parent.device
+    attributes = {**own.attributes, constants.VIRTUALISATION: constants.VF, constants.VF_PCI: own.pci or ""}
+    device = replace(
+        own,
+        index=its.index,
+        minor=None,
+        pci=its.pci,
+        numa=its.numa,
+        attributes=attributes,
+        parent=its.uuid,
+        slice=number,
+        counters={},  # the card's, which is told of itself
+    )
+    return replace(card, device=device)
+
+
+def _whole(mxsml: Mxsml, mode: str, card: Card, known: Card | None, functions: int) -> Card:
+    """A card with what lies on it, or what last did; in modes that give it out whole that is a fault."""
+    if not card.sliceable:
+        return card
+    layout, fault = _layout(mxsml, card)
+    told = layouts.attributes(layout) if fault is None or layout else _lay(known)
+    own = {name: text for name, text in card.device.attributes.items() if name not in constants.LAYOUT}
+    said = {**own, **told, **_functions(functions)}
+    if mode != constants.VGPU and functions:
+        fault = fault or faults.split(mode, functions)
+    if mode in (constants.NATIVE, constants.SHARED) and layout and layout.found:
+        fault = fault or faults.sliced(mode, len(layout.found))
+    device = replace(card.device, attributes=said, fault=card.device.fault or fault)
+    return replace(card, device=device)
+
+
+def _layout(mxsml: Mxsml, card: Card) -> tuple[layouts.Layout | None, Fault | None]:
+    try:
+        layout = layouts.look(mxsml, card)
+    except MxsmlError as error:
+        return None, faults.reading(error)
+    return layout, layouts.unsummed(layout)
+
+
+def _lay(known: Card | None) -> dict[str, str]:
+    """What last lay on a card, as far as it is known."""
+    attributes = known.device.attributes if known else {}
+    return {name: text for name, text in attributes.items() if name in constants.LAYOUT}
+
+
+def _functions(count: int) -> dict[str, str]:
+    return {constants.VIRTUAL_FUNCTIONS: str(count)} if count else {}
+
+
+def labelled(found: Iterable[Card], node: Mapping[str, str], zones: Mapping[str, int]) -> list[Card]:
+    """The cards with what all of them have, and the numbers of their MetaXLink groups."""
+    made = []
+    for card in found:
+        zone = {constants.LINK_ZONE: str(zones[card.uuid])} if card.uuid in zones else {}
+        attributes = {**node, **card.device.attributes, **zone}
+        made.append(replace(card, device=replace(card.device, attributes=attributes)))
+    return made
+
+
+def in_order(found: Iterable[Card]) -> list[Device]:
+    """The devices in the library's order, each card before its virtual functions."""
+    devices = [card.device for card in found]
+    return sorted(devices, key=lambda it: (it.index, -1 if it.slice is None else it.slice))

@@ -1,0 +1,33 @@
+"""The cards as sysfs alone shows them, where the driver is loaded and libmxsml.so is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.vendor_api.backend import Device
+from agent.vendors.common import host
+from agent.vendors.metax import constants, sysfs
+
+from . import device_nodes, faults
+
+
+def devices(settings: Mapping[str, Any]) -> list[Device]:
+    """What is known of them; a card without its library has no uuid, and its address stands for it."""
+    root = Path(settings.get("sysfs") or "/sys")
+    return [_device(settings, root, index, pci) for index, pci in enumerate(sysfs.cards(root))]
+
+
+def _device(settings: Mapping[str, Any], root: Path, index: int, pci: str) -> Device:
+    pcie = sysfs.pcie_root(root, pci)
+    return Device(
+        uuid=f"metax-{pci}",
+        index=index,
+        minor=index,
+        pci=pci,
+        numa=host.numa_node(root, pci),
+        paths=device_nodes.of_card(settings, pci),
+        attributes={constants.PCIE_ROOT: pcie} if pcie else {},
+        fault=faults.NO_LIBRARY,
+    )

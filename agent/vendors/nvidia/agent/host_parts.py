@@ -1,0 +1,60 @@
+"""What NVIDIA's cards are served with beside the library: the driver, the container runtime. Pure."""
+
+from __future__ import annotations
+
+from agent.vendor_api.agent import HostPart, HostRuntime
+
+from .options import Options
+
+PROGRAMS = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
+#: Where packages and the GPU operator put it, and its hook, which Docker and CRI-O may call without it.
+RUNTIME = (
+    *("/usr/bin/nvidia-container-runtime", "/usr/local/nvidia/toolkit/nvidia-container-runtime"),
+    *("/usr/bin/nvidia-container-runtime-hook", "/etc/nvidia-container-runtime/config.toml"),
+)
+NAME = "NVIDIA's container runtime"
+
+
+def host_parts(options: Options) -> tuple[HostPart, ...]:
+    """The driver, and the container runtime where containers do not get all by CDI names."""
+    return (_driver(options), *(() if options.by_cdi else (_runtime(options),)))
+
+
+def host_runtime(options: Options) -> HostRuntime | None:
+    if options.by_cdi:
+        return None
+    return HostRuntime(NAME, "nvidia", PROGRAMS, _without(options))
+
+
+def _driver(options: Options) -> HostPart:
+    return HostPart(
+        "the kernel's driver",
+        (
+            f"{options.sysfs or '/sys'}/module/nvidia",
+            f"{options.procfs or '/proc'}/driver/nvidia",
+            "/dev/dxg",
+        ),
+        "no card can be used",
+        "modprobe nvidia; where there is no such module install NVIDIA's driver for this kernel (uname -r)",
+        shown=True,
+    )
+
+
+def _runtime(options: Options) -> HostPart:
+    return HostPart(
+        NAME,
+        RUNTIME,
+        _without(options),
+        "install nvidia-container-toolkit, then nvidia-ctk runtime configure --set-as-default with --runtime "
+        "docker, containerd or crio; or set deviceListStrategy to cdi-cri, which needs none of it",
+        needed=False,  # it may lie elsewhere
+        host=True,
+    )
+
+
+def _without(options: Options) -> str:
+    if options.pass_device_specs:
+        return (
+            "containers get the nodes of their cards, and only what their image has of the driver's libraries"
+        )
+    return "no container sees a card"

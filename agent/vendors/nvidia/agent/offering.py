@@ -1,0 +1,167 @@
+"""What the kubelet counts of NVIDIA's devices: names, and how the settings or the user's rules share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from agent.vendor_api.agent import Device, Doubt, Offering, Policy, ResourceRule, Sharing
+from agent.vendor_api.device_rules import all_taken, taken_whole
+from agent.vendor_api.text import shorten
+from agent.vendors.nvidia.constants import index_of
+
+from . import imex_channels
+from .device_map import DeviceMap, device_map, known_names, nothing
+from .names import DOMAIN, GPU
+from .options import Options
+from .time_slicing import Replicated
+
+NOT_APPLIED = "timeSlicing is not applied where resources are configured; remove one of both"
+_EXCLUSIVE = Sharing()
+_Parts = dict[str, dict[Sharing, list[Device]]]
+
+
+def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
+    """The resources with their devices by uuid, and a sentence for each thing that can not be served.
+
+    `rules` are the user's own; where there are none, NVIDIA's `timeSlicing` says what is shared. Rules of one
+    name are one resource: a replicated subset, and the cards that it leaves whole.
+    """
+    distinct = list({it.uuid: it for it in devices}.values())
+    lacking = imex_channels.missing(options, distinct)
+    base = nothing(options, lacking) if lacking else device_map(options, distinct)
+    made = _configured(options, rules, base) if rules else _time_sliced(options, base)
+    if base.refused:
+        return replace(made, complaints=(base.refused,))
+    return replace(made, complaints=tuple(dict.fromkeys((*base.complaints, *made.complaints))))
+
+
+def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+    """What keeps the agent from being ready wherever there are cards."""
+    names = known_names(options)
+
+    def pool(rule: ResourceRule) -> str | None:
+        """Which devices `all` and a count mean; those that a rule names may be of any."""
+        if isinstance(rule.devices, tuple):
+            return None
+        return rule.name if rule.name in names or _is_profile(rule.name) else GPU
+
+    sliced = [Doubt(NOT_APPLIED)] if rules and options.time_slicing.resources else []
+    return (*sliced, *taken_whole(rules, pool))
+
+
+def _time_sliced(options: Options, base: DeviceMap) -> Offering:
+    """NVIDIA's replicas. A resource that is named and that no device has is ignored, as there, and noted."""
+    strict = options.time_slicing.fail_requests_greater_than_one
+    parts: _Parts = {}
+    complaints: list[str] = []
+    for name, devices in base.resources.items():
+        entries = [it for it in options.time_slicing.entries if it.resource == name]
+        left = devices
+        for entry in entries:
+            chosen, wrong = _subset(entry, left)
+            complaints += wrong
+            left = _without(left, chosen)
+            if chosen or not devices:
+                _add(parts, entry.advertised, Sharing("replicas", entry.replicas, strict), chosen)
+        if left or not (devices or any(it.devices == "all" for it in entries)):
+            _add(parts, name, _EXCLUSIVE, left)
+    there = ", ".join(base.resources)
+    nowhere = (it for it in options.time_slicing.entries if it.resource not in base.resources)
+    notes = [f"timeSlicing names {it.resource}, which no device here is; there are {there}" for it in nowhere]
+    return Offering(tuple(_rules(options, parts)), tuple(complaints), tuple(notes))
+
+
+def _add(parts: _Parts, name: str, sharing: Sharing, devices: Iterable[Device]) -> None:
+    parts.setdefault(name, {}).setdefault(sharing, []).extend(devices)
+
+
+def _rules(options: Options, parts: _Parts) -> Iterator[ResourceRule]:
+    for name, sharings in parts.items():
+        policy = _policy(options, sharings, [it for devices in sharings.values() for it in devices])
+        for sharing, devices in sharings.items():
+            yield ResourceRule(name, tuple(it.uuid for it in devices), sharing, policy)
+
+
+def _policy(options: Options, sharings: Iterable[Sharing], devices: Iterable[Device]) -> Policy:
+    """One for a whole resource (k8s-device-plugin v0.20, internal/rm/nvml_manager.go)."""
+    if any(it.kind == "replicas" for it in sharings):
+        return options.shared_devices_allocation_policy
+    return "aligned" if all(it.parent is None for it in devices) else "distributed"
+
+
+def _subset(entry: Replicated, devices: Sequence[Device]) -> tuple[Sequence[Device], Sequence[str]]:
+    """The devices to replicate, and what NVIDIA's plugin says of those that are not there."""
+    wanted = entry.wanted
+    if not devices or wanted == "all":
+        return devices, ()
+    place = f"unable to get IDs of devices to replicate for '{entry.resource}' resource"
+    if isinstance(wanted, tuple):
+        chosen, missing = _referred(wanted, devices)
+        return chosen, [f"{place}: {_no_match(it)}" for it in missing]
+    found = devices[:wanted]
+    few = f"requested {wanted} devices to be replicated, but only {len(found)} devices available"
+    return found, [f"{place}: {few}"] if len(found) < wanted else ()
+
+
+def _no_match(reference: str) -> str:
+    kind = "at index" if reference.replace(":", "", 1).isdecimal() else "with UUID"
+    return f"no matching device {kind}: {shorten(reference)}"
+
+
+def _referred(references: Iterable[int | str], devices: Iterable[Device]) -> tuple[list[Device], list[str]]:
+    """The devices with these indices and uuids, each once, and the references to none."""
+    known: dict[str, Device] = {}
+    for it in devices:
+        known |= {index_of(it): it, it.uuid: it}
+    wanted = dict.fromkeys(map(str, references))
+    chosen = {known[it].uuid: known[it] for it in wanted if it in known}
+    return list(chosen.values()), [it for it in wanted if it not in known]
+
+
+def _without(devices: Iterable[Device], taken: Iterable[Device]) -> tuple[Device, ...]:
+    gone = {it.uuid for it in taken}
+    return tuple(it for it in devices if it.uuid not in gone)
+
+
+def _configured(options: Options, rules: Sequence[ResourceRule], base: DeviceMap) -> Offering:
+    """The user's own resources; a device belongs to the first that takes it."""
+    made: list[ResourceRule] = []
+    complaints: list[str] = []
+    if options.time_slicing.resources:
+        complaints.append(NOT_APPLIED)
+    owners: dict[str, str] = {}
+    for rule in rules:
+        chosen, wrong = _wanted(rule, base, owners)
+        complaints += wrong
+        owners |= {it.uuid: rule.name for it in chosen}
+        policy = rule.policy or _policy(options, (rule.sharing,), chosen)
+        made.append(replace(rule, devices=tuple(it.uuid for it in chosen), policy=policy))
+    return Offering(tuple(made), tuple(complaints))
+
+
+def _wanted(rule: ResourceRule, base: DeviceMap, owners: Mapping[str, str]) -> tuple[list[Device], list[str]]:
+    """The devices of the user's rule, and what it names beside them."""
+    if isinstance(rule.devices, tuple):
+        named, missing = _referred(rule.devices, [it for its in base.resources.values() for it in its])
+        wrong = [f"{rule.name} names {shorten(it)}, which nvidia does not offer" for it in missing]
+        taken = [it for it in named if it.uuid in owners]
+        wrong += [f"{rule.name} names {it.uuid}, which {owners[it.uuid]} has already" for it in taken]
+        return [it for it in named if it.uuid not in owners], wrong
+    meant = _meant(rule.name, base.resources)
+    free = [it for it in meant if it.uuid not in owners]
+    if rule.devices == "all":
+        others = ", ".join(dict.fromkeys(owners[it.uuid] for it in meant if it.uuid in owners))
+        return free, [all_taken(rule, others)] if meant and not free else []
+    if rule.devices <= len(free):
+        return free[: rule.devices], []
+    return free, [f"{rule.name} asks for {rule.devices} devices, nvidia has {len(free)} for it"]
+
+
+def _meant(name: str, resources: Mapping[str, tuple[Device, ...]]) -> tuple[Device, ...]:
+    """What `all` is: the devices of that name, else the default ones; no GPU is taken for a MIG device."""
+    return resources.get(name, ()) if name in resources or _is_profile(name) else resources[GPU]
+
+
+def _is_profile(name: str) -> bool:
+    return name.startswith(f"{DOMAIN}mig-")

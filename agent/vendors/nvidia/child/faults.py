@@ -1,0 +1,71 @@
+"""What NVML's answers about a card mean: errors, and the recovery action that the driver asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.vendor_api.backend import Fault, State
+from agent.vendors.nvidia.xid import FRESH_START
+
+LOST = Fault("lost", "the card fell off the bus: NVML answers that the GPU is lost", cleared_by=FRESH_START)
+RESET_REQUIRED = Fault("reset-required", "NVML answers that the card needs a reset", cleared_by=FRESH_START)
+UNAVAILABLE = Fault("unavailable", "the driver made the card unavailable", cleared_by=FRESH_START)
+DOUBLE_BIT_ECC = Fault("ecc-double-bit", "double-bit ECC error; reset the card", cleared_by=FRESH_START)
+UNMONITORED = Fault("unmonitored", "the card's driver reports no errors", state=State.UNKNOWN)
+CHECKS_DISABLED = Fault(
+    "checks-disabled",
+    "the setting disableHealthChecks (DP_DISABLE_HEALTHCHECKS) disables all health checks",
+    state=State.UNKNOWN,
+)
+
+#: Field 230 (nvmlDeviceGpuRecoveryAction_t): name and what it asks for.
+RECOVERY_ACTIONS: Mapping[int, tuple[str, str]] = {
+    1: ("reset", "reset the card"),
+    2: ("reboot", "reboot the node"),
+    3: ("drain-p2p", "stop the work that reaches the card from its peers"),
+    4: ("drain-and-reset", "drain the card, then reset it"),
+    5: ("recover-imex-domain", "recover the IMEX domain"),
+    6: ("bus-reset", "reset the card's bus"),
+    7: ("system-reboot", "reboot the system"),
+}
+
+
+def recovery(action: int) -> Fault:
+    """The fault of a card for which the driver asks for an action."""
+    name, wanted = RECOVERY_ACTIONS.get(action, (str(action), f"recovery action {action}"))
+    return Fault(f"recovery-action-{name}", f"the driver asks: {wanted}", cleared_by=FRESH_START)
+
+
+def recovery_due(fault: Fault | None, action: int | None) -> bool | None:
+    """Whether the card waits for a reset or more: by what reading it said, or by the action of the driver."""
+    if fault in (LOST, RESET_REQUIRED):
+        return True
+    return None if action is None else bool(action)
+
+
+def reading(nvml: Any, error: Any) -> Fault:
+    """The fault of a card that could not be read."""
+    known = {nvml.NVML_ERROR_GPU_IS_LOST: LOST, nvml.NVML_ERROR_RESET_REQUIRED: RESET_REQUIRED}
+    return known.get(error.value) or unreadable(error)
+
+
+def unreadable(error: Exception) -> Fault:
+    return Fault("unreadable", f"reading the card failed: {error}")
+
+
+def recovery_action(nvml: Any, handle: Any) -> int | None:
+    """What the driver asks for now, 0 for nothing; None where this driver does not say.
+
+    Raises:
+        NVMLError: The card is lost.
+    """
+    try:
+        value = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+    except nvml.NVMLError as error:
+        if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
+            raise
+        return None
+    if value.nvmlReturn == nvml.NVML_ERROR_GPU_IS_LOST:
+        raise nvml.NVMLError(value.nvmlReturn)
+    return None if value.nvmlReturn else int(value.value.uiVal)

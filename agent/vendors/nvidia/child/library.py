@@ -1,0 +1,79 @@
+"""Finds and starts NVML, and words what keeps it from starting."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from agent.vendor_api.backend import (
+    DRIVER_NOT_LOADED,
+    LIBRARY_NOT_FOUND,
+    LIBRARY_UNUSABLE,
+    BackendUnavailable,
+)
+from agent.vendors.nvidia import library_places
+
+REMEDY = "install the NVIDIA driver, or let 'library' name the file or the driver's root directory"
+#: How glibc says so, in English: a process that sets no locale is told nothing else.
+_MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
+
+
+def start(settings: Mapping[str, Any]) -> Any:
+    """Load NVML from where the settings say, or from the usual places, and open a session.
+
+    Raises:
+        BackendUnavailable: There is no library, or it refuses; says where it was looked for.
+    """
+    nvml: Any = importlib.import_module("pynvml")
+    # pynvml has no path option. It never unloads either, so a library that is there was ours.
+    if nvml.nvmlLib is None:
+        nvml.nvmlLib = load(settings)
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise unavailable(nvml, error) from error
+    return nvml
+
+
+def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
+    """Load the library itself: from `library` alone, else from a driver root, or as the loader finds it."""
+    reason = LIBRARY_NOT_FOUND
+    refused, empty = [], []
+    for place in library_places.of(settings):
+        candidates = library_places.candidates(place)
+        for candidate in candidates:
+            try:
+                return ctypes.CDLL(candidate)
+            except OSError as error:
+                refused.append(str(error))
+                reason = reason if _is_missing(candidate, error) else LIBRARY_UNUSABLE
+        if not candidates:
+            empty.append(place)
+    if empty:
+        below = ", ".join(library_places.FOLDERS[1:])
+        refused.append(f"no {library_places.SONAME} in {' or '.join(empty)}, nor below it in {below}")
+    raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
+
+
+def _is_missing(name: str, error: OSError) -> bool:
+    """Whether the loader refused a name because nothing is there; of a bare one it alone knows."""
+    if "/" in name:
+        return not os.path.exists(name)
+    return str(error) == f"{name}: {_MISSING}"
+
+
+def unavailable(nvml: Any, error: Any, otherwise: str = "nvml-init") -> BackendUnavailable:
+    """Why NVML as a whole does not answer; `otherwise` is the reason of an error without a name."""
+    if error.value == nvml.NVML_ERROR_DRIVER_NOT_LOADED:
+        return BackendUnavailable(DRIVER_NOT_LOADED, "NVML is there, the kernel driver is not: load it")
+    if error.value == nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        return BackendUnavailable(
+            "driver-library-mismatch", "library and kernel driver have different versions: reload the driver"
+        )
+    if error.value == nvml.NVML_ERROR_NO_PERMISSION:
+        return BackendUnavailable("no-permission", "NVML may not open /dev/nvidiactl: allow the device")
+    return BackendUnavailable(otherwise, f"NVML answers: {error}")

@@ -1,0 +1,53 @@
+"""How cards reach each other: NVLink lanes and the PCIe path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from agent.vendor_api.backend import Distance, Link
+
+from .cards import Card, bdf
+
+#: nvmlGpuTopologyLevel_t
+LEVELS: Mapping[int, Distance] = {
+    0: Distance.BOARD,
+    10: Distance.SWITCH,
+    20: Distance.SWITCHES,
+    30: Distance.HOST_BRIDGE,
+    40: Distance.NUMA_NODE,
+    50: Distance.SYSTEM,
+}
+
+
+def links(nvml: Any, card: Card, cards: Mapping[str, Card]) -> list[Link]:
+    """The way from a card to each of the others. What can not be read counts as far."""
+    lanes = _lanes(nvml, card.handle)
+    return [
+        Link(peer.uuid, lanes[peer.device.pci or ""], _distance(nvml, card.handle, peer.handle))
+        for peer in cards.values()
+        if peer.uuid != card.uuid
+    ]
+
+
+def _lanes(nvml: Any, handle: Any) -> Counter[str]:
+    """Active NVLinks by the PCI address at the other end; an NVSwitch is no card and matches none."""
+    lanes: Counter[str] = Counter()
+    for number in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if nvml.nvmlDeviceGetNvLinkState(handle, number):
+                peer = bdf(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, number))
+                if peer:
+                    lanes[peer] += 1
+        except nvml.NVMLError as error:
+            if number == 0 and error.value != nvml.NVML_ERROR_INVALID_ARGUMENT:
+                break  # no NVLink at all, or a card that does not answer
+    return lanes
+
+
+def _distance(nvml: Any, handle: Any, peer: Any) -> Distance:
+    try:
+        return LEVELS.get(nvml.nvmlDeviceGetTopologyCommonAncestor(handle, peer), Distance.SYSTEM)
+    except nvml.NVMLError:
+        return Distance.SYSTEM

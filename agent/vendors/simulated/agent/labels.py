@@ -1,0 +1,35 @@
+"""What simulated devices say of the Node. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from agent.core.kubernetes_names import label_value
+from agent.vendor_api.agent import Device, Grant, ResourceRule
+
+
+def labels(resource: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:
+    """How many there are, and the model and memory (MiB) of most of them, as `<resource>.count` and so on."""
+    if not devices:
+        return {}
+    (model, memory), _ = Counter((it.model, it.memory) for it in devices).most_common(1)[0]
+    return {
+        f"{resource}.count": str(len(devices)),
+        f"{resource}.memory": str(memory >> 20),
+        f"{resource}.product": label_value(model),
+    }
+
+
+def given_out(
+    key: str, rules: Sequence[ResourceRule], devices: Sequence[Device], given: Sequence[Grant]
+) -> dict[str, str]:
+    """JSON of which allocation has which cards, in their order; no annotation without devices."""
+    text = json.dumps({it.request.allocation: it.uuids for it in given}, sort_keys=True)
+    return {key: text} if devices else {}
+
+
+def counted(name: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, int | None]:
+    """How many devices there are, the broken ones too; nothing without devices."""
+    return {name: len(devices) or None}

@@ -1,0 +1,447 @@
+"""The command line: what each verb says; how each ends stands in test_cli_exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.cli import VERBS, main
+from agent.cli.arguments import MISUSED, REFUSED
+from agent.host.version import version
+from agent.testing.conformance import Finding
+
+SIMULATED = "version: v1\nvendors: {simulated: {settings: {devices: 2}}}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(SIMULATED)
+    return path
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"xpu-agent {version()}\n"
+
+
+def test_no_verb_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    assert "usage: xpu-agent" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "usage", "named"),
+    [
+        ("run --cofnig x", "xpu-agent run [option ...]", "--cofnig (did you mean --config?) x"),
+        ("run --cofnig=x", "xpu-agent run [option ...]", "--cofnig=x (did you mean --config?)"),
+        ("run --mig-stratgy none", "xpu-agent run [option ...]", "(did you mean --mig-strategy?)"),
+        ("run --log-level dbug", "xpu-agent run [option ...]", "(did you mean debug?)"),
+        ("config check --node-lable a=b", "xpu-agent config check [", "(did you mean --node-label?)"),
+        (
+            "inspect --jsno",
+            "xpu-agent inspect [-h] [--json | --format NAME]",
+            "--jsno (did you mean --json?)",
+        ),
+        ("inspect --zzz", "xpu-agent inspect [-h]", "arguments: --zzz; `xpu-agent inspect --help` lists"),
+        ("health crodon a", "xpu-agent health [-h] VERB", "(did you mean cordon?)"),
+        ("inspct", "xpu-agent [-h] [--version] VERB", "(did you mean inspect?)"),
+        ("--versoin", "xpu-agent [-h] [--version] VERB", "(did you mean --version?)"),
+    ],
+)
+def test_what_a_verb_does_not_know_is_told_with_its_usage_and_what_is_near(
+    given: str, usage: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(given.split())
+
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: {usage}")
+    assert named in told
+
+
+def test_the_help_and_the_page_say_what_an_exit_code_means(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    assert "2 used wrongly" in " ".join(capsys.readouterr().out.split())
+    page = (Path(__file__).parents[2] / "docs/commands.md").read_text()
+    rows = re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE)
+    inner = {"config": "config check"}
+    assert rows == [inner.get(it, it) for it in VERBS]
+
+
+def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "--json"]) == 0
+
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["nvidia"]["resource"] == "nvidia.com/gpu"
+    assert rows["simulated"]["reason"].startswith("not in use: it offers nothing with these settings")
+
+
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    ("verb", "status"),
+    [(["plugins", "--json"], 0), (["demo", "--fast", "--json"], REFUSED)],
+    ids=lambda it: it[0] if isinstance(it, list) else None,
+)
+def test_a_reader_that_has_gone_ends_a_verb_without_a_traceback(
+    verb: list[str], status: int, buffered: str
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agent", *verb]
+    environ = {**os.environ, "PYTHONUNBUFFERED": buffered}
+
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environ, timeout=120)
+    os.close(writer)
+
+    assert (ended.returncode, ended.stderr.decode()) == (status, "")
+
+
+def test_config_check_prints_the_effective_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--config", str(config)]) == 0
+    assert "kubeletDir: /var/lib/kubelet/device-plugins" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("vendors", "line", "nearest"),
+    [
+        pytest.param("nvidia:\n    resurces: []", 4, "resources", id="key"),
+        pytest.param("nvidai: {enabled: true}", 3, "nvidia", id="vendor"),
+    ],
+)
+def test_config_check_refuses_with_the_place_and_the_nearest_name(
+    vendors: str, line: int, nearest: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(f"version: v1\nvendors:\n  {vendors}\n")
+
+    assert main(["config", "check", "--config", str(config)]) == 1
+
+    said = capsys.readouterr().err
+    assert f"{config}:{line}" in said
+    assert nearest in said
+
+
+@pytest.mark.parametrize("verb", [("config", "check"), ("conformance", "nvidia")])
+def test_what_a_vendor_refuses_is_told_with_its_line(
+    verb: tuple[str, ...], config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("version: v1\nflags:\n  migStrategy: foo\n")
+
+    main([*verb, "--config", str(config)])
+
+    assert f"{config}:3: flags.migStrategy: unable to validate flags: " in capsys.readouterr().err
+
+
+def test_config_check_warns_of_what_a_vendor_doubts(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = "    - {name: gpu, replicas: 2}\n" * 2
+    config.write_text(f"sharing:\n  timeSlicing:\n    resources:\n{entries}")
+
+    assert main(["config", "check", "--config", str(config)]) == 0
+
+    told = f"xpu-agent: warning: {config}:5: sharing.timeSlicing.resources[1]: an earlier entry takes all"
+    assert told in capsys.readouterr().err
+
+
+def test_config_check_refuses_what_the_agent_would_not_be_ready_with(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("vendors:\n  metax:\n    resources:\n    - name: a.b/c\n    - name: a.b/d\n")
+
+    assert main(["config", "check", "--config", str(config)]) == REFUSED
+
+    told = "a.b/d asks for all devices, a.b/c has them already; set 'devices' (the agent serves the rest"
+    assert f"{config}:5: vendors.metax.resources[1].devices: {told}" in capsys.readouterr().err
+
+
+BY_LABEL = """
+nodes: [{match: {labels: {pool: train, acme.com/fast: ""}}, set: {agent: {http: "127.0.0.1:2"}}}]
+"""
+
+
+def test_config_check_shows_what_holds_for_a_node_with_these_labels(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(SIMULATED + BY_LABEL)
+    labels = ("--node-label", "pool=train", "--node-label", "acme.com/fast=")
+
+    assert main(["config", "check", "--config", str(config), *labels]) == 0
+    said = capsys.readouterr()
+    assert "http: 127.0.0.1:2" in said.out
+    assert said.err == ""
+
+
+def test_config_check_says_which_labels_it_was_not_given(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(SIMULATED + BY_LABEL)
+
+    assert main(["config", "check", "--config", str(config), "--node-label", "pool=train"]) == 0
+    said = capsys.readouterr()
+    assert "http: 127.0.0.1:9808" in said.out
+    assert "warning: this is for a Node without acme.com/fast; give --node-label KEY=VALUE" in said.err
+
+
+MEMORY = (
+    "version: v1\nvendors: {simulated: {resources: [{name: a.com/b, sharing: {kind: memory, unit: %s}}]}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("unit", "cards", "told"),
+    [
+        (
+            "0.001",
+            "8x16GiB",
+            "8 cards, 128000 device IDs in units of 0.001 GiB, 16000 of each card, a list of at",
+        ),
+        (
+            "1",
+            "1x16GiB, 2x49140MiB",
+            "3 cards, 110 device IDs in units of 1 GiB, 16, 47 of each card, a list",
+        ),
+        ("auto", "8x48Gi", "8 cards, 38400 device IDs in units of 0.01 GiB, 4800 of each card, a list"),
+    ],
+)
+def test_config_check_says_ahead_how_many_units_cards_have(
+    unit: str, cards: str, told: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(MEMORY % unit)
+
+    assert main(["config", "check", "--config", str(config), "--cards", cards]) == 0
+
+    out = capsys.readouterr().out
+    assert f"# a.com/b: {told}" in out
+    assert yaml.safe_load(out)["vendors"]["simulated"]["resources"][0]["sharing"]["kind"] == "memory"
+
+
+def test_config_check_refuses_units_that_make_too_long_a_list(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(MEMORY % "0.001")
+
+    assert main(["config", "check", "--config", str(config), "--cards", "8x48GiB"]) == REFUSED
+
+    assert "the kubelet takes 4194304; unit '0.01' is the smallest that fits" in capsys.readouterr().err
+
+
+def test_config_check_knows_the_resources_that_a_vendor_makes_itself(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text('vendors: {enflame: {settings: {dialect: gcushare-v1, memoryUnit: "0.001"}}}')
+
+    assert main(["config", "check", "--config", str(config), "--cards", "8x16GiB"]) == 0
+    out = capsys.readouterr().out
+    assert "# enflame.com/gcu: 8 cards, 8 device IDs" in out
+    assert "# enflame.com/gcu-memory: 8 cards, 128000 device IDs in units of 0.001 GiB" in out
+    assert main(["config", "check", "--config", str(config), "--cards", "8x32GiB"]) == REFUSED
+    assert "unit '0.01' is the smallest that fits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "cards", ["", "8", "8x", "8x16", "x48GiB", "0x48GiB", "8x48Foo", "9999x1GiB", "8x0", "8x1GiB,"]
+)
+def test_config_check_refuses_cards_that_are_none(
+    cards: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "check", "--config", str(config), "--cards", cards]) == MISUSED
+    assert f"--cards: '{cards}' is no number of cards and their memory" in capsys.readouterr().err
+
+
+def test_config_check_refuses_a_label_that_is_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--config", str(config), "--node-label", "pool"]) == MISUSED
+    assert "--node-label: found 'pool', write KEY=VALUE" in capsys.readouterr().err
+
+
+def test_config_check_chooses_by_the_label_of_nvidia_s_config_manager(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "default").write_text(SIMULATED)
+    (tmp_path / "any").write_text(SIMULATED)
+    label = "nvidia.com/device-plugin.config=any"
+
+    assert main(["config", "check", "--config", str(tmp_path), "--node-label", label]) == 0
+    assert capsys.readouterr().out.startswith(f"# {tmp_path}/any\n")
+    assert main(["config", "check", "--config", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"# {tmp_path}/default\n")
+
+
+def test_config_check_takes_a_directory_and_the_name_of_the_node_s_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("any", "default"):
+        (tmp_path / name).write_text(f"agent: {{stateDir: /{name}}}")
+
+    assert main(["config", "check", "--config", str(tmp_path), "--node-config", "any"]) == 0
+    assert "stateDir: /any" in capsys.readouterr().out
+    assert main(["config", "check", "--config", str(tmp_path), "--node-config", "other"]) == MISUSED
+    assert "specified config other does not exist; there are: any, default" in capsys.readouterr().err
+
+
+def test_config_check_lays_nvidia_s_flags_and_variables_over_the_file(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("version: v1\nflags: {migStrategy: none}\n")
+    monkeypatch.setenv("CONFIG_FILE", str(config))
+    monkeypatch.setenv("MIG_STRATEGY", "single")
+
+    assert main(["config", "check", "--pass-device-specs"]) == 0
+
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[:3] == [
+        f"# {config}",
+        "# vendors.nvidia.settings.migStrategy: MIG_STRATEGY",
+        "# vendors.nvidia.settings.passDeviceSpecs: --pass-device-specs",
+    ]
+    assert "migStrategy: single" in printed
+    assert "passDeviceSpecs: true" in printed
+
+
+def test_config_check_warns_on_the_standard_error(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("version: v1\nflags:\n  migStrateg: none\n")
+
+    assert main(["config", "check", "--config", str(config)]) == 0
+
+    told = capsys.readouterr()
+    assert f"xpu-agent: warning: {config}:3: flags.migStrateg: unknown key" in told.err
+    assert "warning" not in told.out
+
+
+def test_the_help_of_run_shows_our_flags_before_nvidia_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+
+    _, ours, theirs = re.split(r"\noptions:|\nNVIDIA's flags:", capsys.readouterr().out)
+    assert "--state-dir" in ours
+    assert "--mig-strategy" in theirs
+    assert "--mig-strategy" not in ours
+
+
+def test_run_refuses_a_wrong_variable_by_its_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASS_DEVICE_SPECS", "perhaps")
+
+    assert main(["run"]) == MISUSED
+    assert "PASS_DEVICE_SPECS: expected true or false, found 'perhaps'" in capsys.readouterr().err
+
+
+def test_run_refuses_a_bad_config_before_it_touches_anything(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("version: v9\n")
+    state = tmp_path / "state"
+
+    assert main(["run", "--config", str(config), "--state-dir", str(state)]) == MISUSED
+
+    assert "v9" in capsys.readouterr().err
+    assert not state.exists()
+
+
+def test_inspect_without_an_agent_names_the_socket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", "--state-dir", str(tmp_path)]) == 1
+    assert str(tmp_path / "agent.sock") in capsys.readouterr().err
+
+
+def test_conformance_holds_the_simulated_vendor_to_the_contract(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", "simulated", "--config", str(config)]) == 0
+    *checks, last = capsys.readouterr().out.splitlines()
+    good, left = (sum(it.startswith(word) for it in checks) for word in ("ok ", "not made "))
+    assert last == f"simulated: conforms: {good} ok, {left} not made"
+    assert good + left == len(checks)
+    assert left
+
+
+def test_conformance_counts_what_failed_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def check_vendor(_: object) -> AsyncIterator[Finding]:
+        for ok in (True, False, None, False):
+            yield Finding("it", ok, "")
+
+    monkeypatch.setattr("agent.testing.conformance.check_vendor", check_vendor)
+    config = tmp_path / "config.yaml"
+    config.write_text("vendors: {simulated: {settings: {devices: 1}}}")
+
+    assert main(["conformance", "simulated", "--config", str(config)]) == 1
+    assert capsys.readouterr().out.endswith("\nsimulated: does not conform: 2 failed, 1 ok, 1 not made\n")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "says"),
+    [
+        pytest.param("acme", "nvidia", id="unknown: those there are"),
+        pytest.param("simulated", "name a file with others by --config", id="sits out: its settings"),
+    ],
+)
+def test_conformance_of_a_vendor_that_cannot_be_asked_says_what_is_missing(
+    vendor: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", vendor]) == MISUSED
+    assert says in capsys.readouterr().err
+
+
+def test_conformance_without_the_library_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "nvidia"]) == 1
+
+    told = capsys.readouterr()
+    assert (told.out + told.err).count("library-not-found") == 1
+
+
+def test_labels_asks_the_vendors_once(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = config.with_name("machine")
+    machine.write_text("A machine\n")
+
+    assert main(["labels", "--config", str(config), "--json", "--machine-type-file", str(machine)]) == 0
+
+    assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+def test_config_check_says_which_file_of_a_directory_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "any").write_text("version: v1")
+    (tmp_path / "other").write_text("version: v1")
+
+    assert main(["config", "check", "--config", str(tmp_path), "--default-config", "any"]) == 0
+
+    assert capsys.readouterr().out.splitlines()[0] == f"# {tmp_path}/any"
+
+
+def test_a_mistyped_key_is_told_with_the_error_that_it_leads_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("sharing: {timeSlicing: {resources: [{name: gpu, replica: 10}]}}")
+
+    assert main(["config", "check", "--config", str(file)]) == 1
+
+    told = capsys.readouterr().err
+    assert "no replicas specified" in told
+    assert "replica: unknown key, ignored as NVIDIA's programs do; did you mean 'replicas'?" in told
+
+
+def test_a_word_that_is_no_xid_is_told_with_the_variable_that_says_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DP_DISABLE_HEALTHCHECKS", "79, foo,-1,")
+
+    assert main(["config", "check"]) == 0
+
+    why = "is no XID, and is ignored as NVIDIA's plugin does"
+    assert capsys.readouterr().err.splitlines() == [
+        f"xpu-agent: warning: DP_DISABLE_HEALTHCHECKS: {word} {why}" for word in ("foo", "-1")
+    ]

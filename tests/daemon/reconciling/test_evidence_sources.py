@@ -1,0 +1,342 @@
+"""Every source of evidence may fail alone; what can not be read is said once, and stands for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+import structlog
+
+from agent.core.allocation.allocator import ALLOCATION
+from agent.core.allocation.reconcile_evidence import FOREIGN, Evidence, Granted, Pods
+from agent.core.errors import VendorAbsent, VendorError
+from agent.core.model import Owner
+from agent.daemon.reconciling.evidence_sources import Sources, allocation_id, running_pods
+from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.kubelet_errors import KubeletError
+from agent.vendor_api.agent import ContainerEdits, Partition
+
+XPU = "example.com/xpu"
+UID = "8f4e6b1a-0000-4000-8000-00000000000a"
+SHOWN: Pods = {("default", "web"): {"main": {XPU: frozenset({"a"})}}}
+WEB = Owner(UID, "main", "default", "web")
+GONE = Owner("uid-gone", "main", "default", "gone")
+SLICE = Partition("a1/0", "a", "a1")
+
+
+def entry(allocation: str | None, resource: str = XPU, container: str = "main") -> Entry:
+    annotations = {} if allocation is None else {ALLOCATION: allocation}
+    return Entry(UID, container, resource, ("a",), ContainerEdits(annotations=annotations))
+
+
+@dataclass
+class World:
+    """What the sources say; `broken` names those that can not be read."""
+
+    entries: Sequence[Entry] | None = (entry("a1"),)
+    broken: set[str] = field(default_factory=set)
+    running: frozenset[str] | None = None
+    life: str = "k1"
+    settled: bool = True
+    #: The one life that has served for long enough.
+    settled_life: str = "k1"
+    hangs: bool = False
+    proofs: list[bool] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
+
+    def read(self, prove: bool) -> KubeletCheckpoint | None:
+        self.proofs.append(prove)
+        self.meanwhile()
+        if "kubelet checkpoint" in self.broken:
+            raise KubeletError("torn")
+        return None if self.entries is None else KubeletCheckpoint(tuple(self.entries))
+
+    async def in_use(self) -> Pods:
+        if self.hangs:
+            await anyio.sleep_forever()
+        if "PodResources" in self.broken:
+            raise KubeletError("refused")
+        return SHOWN
+
+    async def partitions(self, vendor: str) -> Sequence[Partition]:
+        if f"slices of {vendor}" in self.broken:
+            raise VendorError(f"{vendor}: hung")
+        return [SLICE]
+
+    def sources(self, patience: float = 5.0) -> Sources:
+        return Sources(
+            self.read,
+            self.in_use,
+            self.partitions,
+            lambda: self.running,
+            lambda: self.life,
+            lambda life: self.settled and life == self.settled_life,
+            patience=patience,
+        )
+
+
+ANSWER = ContainerEdits(annotations={ALLOCATION: "a1"})
+GRANTED = (Granted("a1", UID, "main", XPU, ("a",), answer=ANSWER),)
+SLICES = {"acme": (SLICE,), "other": (SLICE,)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        ("", Evidence(GRANTED, True, SHOWN, SLICES, None, "k1", True)),
+        ("kubelet checkpoint", Evidence(None, True, SHOWN, SLICES, None, "k1", True)),
+        ("PodResources", Evidence(GRANTED, True, None, SLICES, None, "k1", True)),
+        ("slices of other", Evidence(GRANTED, True, SHOWN, {"acme": (SLICE,)}, None, "k1", True)),
+    ],
+)
+async def test_a_source_that_can_not_be_read_leaves_the_others_as_they_are(
+    broken: str, expected: Evidence
+) -> None:
+    sources = World(broken={broken}).sources()
+
+    assert await sources.evidence(["acme", "other"]) == expected
+    assert set(sources.complaints) == {broken} - {""}
+    assert dict(sources.unreadable) == ({broken: 1} if broken else {})
+
+
+async def test_a_vendor_that_is_not_on_this_node_has_no_slices_that_could_not_be_read() -> None:
+    world = World()
+
+    async def partitions(vendor: str) -> Sequence[Partition]:
+        raise VendorAbsent(f"{vendor}: library-not-found")
+
+    sources = Sources(world.read, world.in_use, partitions)
+    found = await sources.evidence(["acme"])
+
+    assert found.partitions == {}
+    assert (dict(sources.complaints), dict(sources.unreadable)) == ({}, {})
+
+
+async def test_without_the_kubelets_file_nothing_is_known_of_what_it_grants() -> None:
+    """It writes one at the first list that it receives; none is not an empty one."""
+    found = await World(entries=None).sources().evidence()
+
+    assert found.granted is None
+
+
+async def test_what_can_not_be_read_is_said_once_and_counted_each_time() -> None:
+    world = World(broken={"kubelet checkpoint"})
+    sources = world.sources()
+
+    with structlog.testing.capture_logs() as told:
+        for broken in (["kubelet checkpoint"], ["kubelet checkpoint"], [], ["kubelet checkpoint"]):
+            world.broken = {*broken}
+            await sources.evidence()
+
+    assert [(it["source"], it["error"]) for it in told] == [("kubelet checkpoint", "torn")] * 2
+    assert sources.unreadable["kubelet checkpoint"] == 3
+
+
+async def test_a_complaint_ends_with_its_cause() -> None:
+    world = World(broken={"PodResources"})
+    sources = world.sources()
+    await sources.evidence()
+    said = sources.complaints
+    world.broken.clear()
+    await sources.evidence()
+
+    assert said == {"PodResources": "refused"}
+    assert sources.complaints == {}
+
+
+async def test_only_the_vendors_named_are_asked_for_their_slices() -> None:
+    assert (await World().sources().evidence()).partitions == {}
+
+
+@pytest.mark.parametrize("prove", [True, False])
+async def test_the_proof_of_the_kubelets_file_is_asked_for_and_noted(prove: bool) -> None:
+    world = World()
+
+    found = await world.sources().evidence(prove=prove)
+
+    assert (found.proven, world.proofs) == (prove, [prove])
+
+
+async def test_a_life_of_the_kubelet_that_has_not_served_for_long_is_not_settled() -> None:
+    assert not (await World(settled=False).sources().evidence()).settled
+    assert not (await World(life="").sources().evidence()).settled
+
+
+async def test_a_life_of_the_kubelet_is_not_settled_by_how_long_another_has_served() -> None:
+    found = await World(life="k2").sources().evidence()
+
+    assert (found.life, found.settled, found.steady) == ("k2", False, True)
+
+
+async def test_a_life_of_the_kubelet_is_steady_while_it_has_a_name_however_short_it_has_served() -> None:
+    assert (await World(settled=False).sources().evidence()).steady
+    assert not (await World(life="").sources().evidence()).steady
+
+
+async def test_a_kubelet_that_began_anew_meanwhile_is_not_settled_and_has_not_granted_this() -> None:
+    world = World()
+    world.meanwhile = lambda: setattr(world, "life", "k2")
+
+    found = await world.sources().evidence()
+
+    assert (found.life, found.settled, found.steady) == ("k1", False, False)
+
+
+def test_an_answer_of_ours_is_known_by_its_annotation_and_another_plugins_by_its_place() -> None:
+    others = [entry(None), entry(""), entry(None, container="side"), entry(None, resource="a/b")]
+
+    ids = [allocation_id(it) for it in others]
+
+    assert allocation_id(entry("a1")) == "a1"
+    assert all(it.startswith(FOREIGN) for it in ids)
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+    assert allocation_id(Entry("\udc80", "main", XPU, ())).startswith(FOREIGN)
+
+
+# Whether a pod is there
+
+
+async def test_a_pod_is_there_where_the_kubelet_lists_it() -> None:
+    assert await World().sources().shows([WEB, GONE]) == {WEB}
+    assert await World(broken={"PodResources"}).sources().shows([WEB]) == frozenset()
+
+
+async def test_a_pod_without_a_cgroup_is_over_although_it_is_listed() -> None:
+    """Kubelets up to 1.33 list ended pods, and all of them a pod that has come back under its name."""
+    assert await World(running=frozenset({UID})).sources().shows([WEB]) == {WEB}
+    world = World(running=frozenset({"another"}), hangs=True)
+    assert await world.sources(patience=3600).shows([WEB]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("world", "owner", "gone"),
+    [
+        pytest.param(World(), GONE, True, id="listed no more"),
+        pytest.param(World(), WEB, False, id="listed"),
+        pytest.param(World(running=frozenset({UID})), GONE, True, id="no cgroup"),
+        pytest.param(World(running=frozenset()), Owner("", "main", "default", "gone"), False, id="no uid"),
+        pytest.param(World(), Owner("uid-gone", "main"), False, id="never named"),
+        pytest.param(World(broken={"PodResources"}), GONE, False, id="no list"),
+        pytest.param(World(hangs=True), GONE, False, id="no list in time"),
+        pytest.param(World(settled=False), GONE, False, id="a kubelet that has just begun"),
+        pytest.param(World(life=""), GONE, False, id="no kubelet"),
+    ],
+)
+async def test_a_pod_is_not_over_where_nobody_who_knows_all_pods_says_so(
+    world: World, owner: Owner, gone: bool
+) -> None:
+    assert await world.sources(patience=0.01).gone([owner]) == ({owner} if gone else set())
+
+
+async def test_a_pod_is_not_over_where_another_kubelet_has_begun_while_it_was_asked() -> None:
+    world = World()
+
+    async def in_use() -> Pods:
+        world.life = "k2"
+        return SHOWN
+
+    sources = Sources(
+        world.read, in_use, world.partitions, life=lambda: world.life, settled=lambda life: life == "k1"
+    )
+
+    assert await sources.gone([GONE]) == frozenset()
+
+
+async def test_an_allocate_waits_for_pod_resources_no_longer_than_its_patience() -> None:
+    with anyio.fail_after(30):
+        assert await World(hangs=True).sources(patience=0.01).shows([WEB]) == frozenset()
+
+
+# Cgroups
+
+
+FLAT = UID.replace("-", "_")
+STATIC = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize("root", ["", "memory", "systemd"])
+@pytest.mark.parametrize(
+    ("folders", "expected"),
+    [
+        pytest.param([f"kubepods/pod{UID}", f"kubepods/burstable/pod{STATIC}"], {UID, STATIC}, id="cgroupfs"),
+        pytest.param([f"kubepods/besteffort/pod{UID}/container"], {UID}, id="cgroupfs, best effort"),
+        pytest.param(
+            [
+                f"kubepods.slice/kubepods-pod{FLAT}.slice",
+                f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{STATIC}.slice",
+            ],
+            {UID, STATIC},
+            id="systemd",
+        ),
+        pytest.param(
+            [f"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{FLAT}.slice/cri-1.scope"],
+            {UID},
+            id="systemd, best effort",
+        ),
+        pytest.param(["kubepods/burstable", "kubepods/besteffort"], set(), id="no pod runs"),
+        pytest.param(
+            [f"kubepods/burstable/other{UID}", "kubepods/podless", f"kubepods/pod{UID}x"], set(), id="no pods"
+        ),
+    ],
+)
+def test_the_pods_that_run_are_those_with_a_cgroup(
+    tmp_path: Path, root: str, folders: Sequence[str], expected: set[str]
+) -> None:
+    for it in folders:
+        (tmp_path / root / it).mkdir(parents=True)
+
+    assert running_pods(tmp_path) == frozenset(expected)
+
+
+def test_where_no_pods_cgroups_can_be_seen_nothing_is_said_of_them(tmp_path: Path) -> None:
+    (tmp_path / "system.slice").mkdir()
+
+    assert running_pods(tmp_path) is None
+    assert running_pods(tmp_path / "nowhere") is None
+
+
+def test_where_some_cgroups_can_not_be_read_nothing_is_said_of_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kubepods/burstable").mkdir(parents=True)
+    (tmp_path / f"kubepods/pod{UID}").mkdir()
+    iterdir = Path.iterdir
+
+    def forbidden(path: Path) -> object:
+        if path.name == "burstable":
+            raise PermissionError
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+
+    assert running_pods(tmp_path) is None
+
+
+async def test_the_ids_with_which_the_kubelet_lists_a_pod_are_told_with_its_name() -> None:
+    ((name, containers),) = SHOWN.items()
+    ((resource, ids),) = containers["main"].items()
+
+    found = await World().sources().shown_with(resource, [*ids, "another"])
+
+    assert found == dict.fromkeys(ids, name)
+    assert await World().sources().shown_with("other.com/gpu", ids) == {}
+
+
+async def test_where_pod_resources_can_not_be_asked_no_id_is_shown() -> None:
+    assert await World(hangs=True).sources(patience=0.01).shown_with(XPU, ["a"]) == {}
+    assert await World(broken={"PodResources"}).sources().shown_with(XPU, ["a"]) == {}
+
+
+async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn() -> None:
+    async def at_once() -> Pods:
+        return SHOWN
+
+    sources = Sources(World().read, World(hangs=True).in_use, World().partitions, pods_at_once=at_once)
+
+    with anyio.fail_after(30):
+        assert await sources.shown_with(XPU, ["a"]) == {"a": ("default", "web")}
+        assert await sources.shows([WEB]) == {WEB}

@@ -1,0 +1,224 @@
+"""What follows at once for the kubelet from what is said of a vendor."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from agent.cluster.pod_state import Scheduled
+from agent.core.allocation.ledger import Ledger
+from agent.core.cell import Cell
+from agent.core.devices.inventory import Inventory
+from agent.core.devices.offers import Wish
+from agent.core.model import (
+    Allocation,
+    AllocationState,
+    Command,
+    Cordon,
+    Owner,
+    Source,
+    VendorState,
+    VendorStatus,
+)
+from agent.daemon.node_state import Node
+from agent.scheduler_api import Candidate, Listed
+from agent.schedulers.node_lock import EXPIRES, LOCKS, lock
+from agent.vendor_api.agent import (
+    ContainerEdits,
+    Device,
+    Fault,
+    HealthEvent,
+    Proof,
+    ResourceRule,
+    Sharing,
+    Vendor,
+)
+
+XPU, SHARES = "acme.com/xpu", "acme.com/share"
+
+
+def served(*, by_cdi: bool, prepared: tuple[str, ...] = ()) -> Node:
+    """A node with one card; `prepared` are the resources whose hardware is made."""
+    node = Node(Inventory(), Ledger(), lambda: 0.0)
+    vendor = Vendor("acme", "a:B", lambda *_: ContainerEdits(), XPU, by_cdi=by_cdi, prepared=prepared)
+    node.configure({"acme": vendor}, [Wish(vendor)], [VendorStatus("acme", VendorState.STARTING)])
+    node.discovered("acme", [Device("a-0", 0)])
+    return node
+
+
+def allocatable(node: Node) -> int:
+    return node.plan.value[XPU].allocatable
+
+
+def test_a_vendor_by_cdi_gives_nothing_out_from_the_moment_that_its_specs_can_not_be_written() -> None:
+    node = served(by_cdi=True)
+    assert allocatable(node) == 1
+
+    node.unwritten({"acme": "/cdi: no space"})
+    assert (allocatable(node), node.cdi_error) == (0, "acme: /cdi: no space")
+
+    node.unwritten({})
+    assert (allocatable(node), node.cdi_error) == (1, "")
+
+
+def test_a_vendor_that_has_other_ways_goes_on_without_its_specs() -> None:
+    node = served(by_cdi=False)
+
+    node.unwritten({"acme": "/cdi: no space"})
+
+    assert (allocatable(node), node.cdi_error) == (1, "acme: /cdi: no space")
+
+
+def test_without_its_specs_a_vendor_that_makes_slices_withholds_those_and_no_whole_card() -> None:
+    node = served(by_cdi=True, prepared=(SHARES,))
+
+    node.unwritten({"acme": "/cdi: no space"})
+
+    assert (allocatable(node), node.withheld) == (1, {SHARES: "/cdi: no space"})
+
+
+def test_specs_that_a_vendor_can_not_renew_are_good_enough() -> None:
+    node = served(by_cdi=True)
+    node.specified("acme", {"acme.com-xpu.json": "{}"})
+
+    node.unspecified("acme", "hung")
+    node.refresh()
+
+    assert (allocatable(node), node.cdi_error) == (1, "acme: hung")
+
+
+def test_a_vendor_by_cdi_that_never_made_its_specs_gives_nothing_out() -> None:
+    node = served(by_cdi=True)
+
+    node.unspecified("acme", "hung")
+
+    assert allocatable(node) == 0
+
+
+def test_a_vendor_that_is_switched_off_leaves_no_error_of_its_specs() -> None:
+    node = served(by_cdi=True)
+    node.specified("acme", {"acme.com-xpu.json": "{}"})
+    node.unspecified("acme", "hung")
+
+    node.configure({}, [], [])
+
+    assert (node.cdi_error, node.specs.value) == ("", {})
+
+
+# What is in use
+
+
+def test_cards_are_whole_and_free_only_where_no_share_lies_and_no_scheduler_gave_them_away() -> None:
+    owner = Owner("uid-web", "main", "default", "web")
+    done, said = AllocationState.DONE, Source.ANNOTATION
+    share = Allocation("a", SHARES, "acme", ("a-0::0",), ("a-0",), done, 0.0, owner=owner, diverged=("a-1",))
+    alone = Allocation("b", "koordinator.sh/gpu", "acme", (), ("a-2",), done, 0.0, said, owner=owner)
+    node = Node(Inventory(), Ledger([share, alone]), lambda: 0.0)
+    vendor = Vendor("acme", "a:B", lambda *_: ContainerEdits(), XPU)
+    rules = (
+        ResourceRule(SHARES, devices=("a-0",), sharing=Sharing("replicas", 2)),
+        ResourceRule(XPU, placement="auto"),
+    )
+    node.configure({"acme": vendor}, [Wish(vendor, rules)], [VendorStatus("acme", VendorState.STARTING)])
+
+    node.discovered("acme", [Device(f"a-{n}", n) for n in range(4)])
+
+    cards = node.plan.value[XPU].cards
+    assert {it.uuid: it.healthy for it in cards} == {"a-2": False, "a-3": True}
+    sentence = f"{XPU} waits for 1 card that pods hold as {SHARES}: default/web"
+    assert node.waits == {XPU: (sentence,)}
+    assert node.scene().external == {"a-2": alone}
+
+
+def test_a_pod_that_was_listed_at_once_is_in_the_scene() -> None:
+    web, job = (Candidate(f"uid-{name}", "default", name) for name in ("web", "job"))
+
+    async def listed() -> Listed:
+        return Listed((web, job))
+
+    scheduled = Scheduled(Cell((web,)))
+    scheduled.ask = listed
+    node = Node(Inventory(), Ledger(), lambda: 0.0, scheduled)
+
+    asyncio.run(scheduled.look())
+
+    assert node.scene().candidates == (job, web)
+
+
+# Health
+
+
+def sick() -> Fault:
+    return Fault("xid-79", cleared_by=(Proof.DRIVER_RELOAD,))
+
+
+def test_looking_at_the_devices_again_writes_nothing_down_though_their_counters_grow() -> None:
+    node = served(by_cdi=False)
+    node.observed("acme", [HealthEvent("a-0", sick())])
+    before = node.snapshot.value, node.plan.value, node.memory.value
+    told = [id(cell.value) for cell in (node.snapshot, node.plan, node.memory)]
+
+    for energy in range(1, 5):
+        node.discovered("acme", [Device("a-0", 0, counters={"energy": energy})])
+
+    assert (node.snapshot.value, node.plan.value, node.memory.value) == before
+    assert [id(cell.value) for cell in (node.snapshot, node.plan, node.memory)] == told
+
+
+def test_an_operators_word_is_done_at_once_and_told_with_the_device_it_was_for() -> None:
+    node = served(by_cdi=False)
+
+    assert node.apply(Command("cordon", "a", "alice", "maintenance")) == "a-0: cordoned"
+    assert allocatable(node) == 0
+    assert node.snapshot.value.devices[0].cordon == Cordon("alice", "maintenance", 0.0)
+
+    assert node.apply(Command("uncordon", "a-0", "alice")) == "a-0: uncordoned"
+    assert node.apply(Command("uncordon", "a-0", "alice")) == "a-0: was not cordoned"
+    assert allocatable(node) == 1
+
+
+def test_an_operators_word_is_logged_with_who_said_it_and_why() -> None:
+    node = served(by_cdi=False)
+
+    with structlog.testing.capture_logs() as logged:
+        node.apply(Command("cordon", "a-0", "alice", "maintenance"))
+
+    assert logged == [
+        {
+            "event": "cordoned",
+            "log_level": "warning",
+            "device": "a-0",
+            "author": "alice",
+            "reason": "maintenance",
+        }
+    ]
+
+
+def test_what_is_cleared_is_told_as_what_it_was() -> None:
+    node = served(by_cdi=False)
+    node.observed("acme", [HealthEvent("a-0", sick())])
+
+    said = [node.apply(Command("clear", "a-0", "alice")) for _ in range(2)]
+    node.lost("acme", VendorState.FAILED, "hung")
+    said.append(node.apply(Command("clear", "a-0", "alice")))
+
+    assert said == [
+        "a-0: cleared; good looks end what is left of the fault",
+        "a-0: has no fault that waits for a proof",
+        "a-0: forgotten: it is not there, and nobody uses it",
+    ]
+
+
+def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last() -> None:
+    (key,), value, now = LOCKS, "2999-01-01T00:00:00Z,default,web", [7.0]
+    held = lock(key, value)
+    assert held is not None
+    scheduled = Scheduled()
+    scheduled.locks.set({key: value})
+    scheduled.ahead = {held: 7.0}
+    node = Node(Inventory(), Ledger(), lambda: now[0], scheduled)
+
+    assert node.scene().locked == {("default", "web")}
+    now[0] += EXPIRES
+    assert node.scene().locked == frozenset()

@@ -1,0 +1,64 @@
+"""Answers are made once a second, however many ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.http.answer import Answer, text
+from agent.http.recent_answers import MOST, Recent
+
+
+class Made:
+    """Counts what is made, by target, on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.of: list[str] = []
+        self.error: Exception | None = None
+        self.recent = Recent(self._make, lambda: self.now)
+
+    def _make(self, target: str) -> Answer:
+        if self.error is not None:
+            raise self.error
+        self.of.append(target)
+        return text(200, f"{target} {len(self.of)}")
+
+
+def test_within_a_second_an_answer_is_made_once() -> None:
+    made = Made()
+
+    first = made.recent("/metrics")
+    made.now += 0.99
+    second = made.recent("/metrics")
+    made.now += 0.01
+    third = made.recent("/metrics")
+
+    assert first is second
+    assert third.body == b"/metrics 2\n"
+
+
+def test_each_target_has_an_answer_of_its_own() -> None:
+    made = Made()
+
+    assert made.recent("/metrics").body != made.recent("/readyz").body
+
+
+def test_however_many_targets_are_asked_for_few_answers_are_kept() -> None:
+    made = Made()
+    for number in range(MOST + 1):
+        made.recent(f"/{number}")
+
+    made.recent("/0")
+    made.recent(f"/{MOST}")
+
+    assert made.of[MOST:] == [f"/{MOST}", f"/{MOST}"]
+
+
+def test_an_answer_that_could_not_be_made_is_tried_again_at_once() -> None:
+    made = Made()
+    made.error = RuntimeError("broken")
+    with pytest.raises(RuntimeError):
+        made.recent("/metrics")
+    made.error = None
+
+    assert made.recent("/metrics").body == b"/metrics 1\n"

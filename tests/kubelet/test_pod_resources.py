@@ -1,0 +1,170 @@
+"""The client of PodResources: polite, and clear about what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+
+import anyio
+import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+
+from agent.kubelet.kubelet_errors import KubeletError
+from agent.kubelet.pb.podresources import v1 as pb
+from agent.kubelet.pod_resources import ALLOCATABLE, LIST, PodResources
+from agent.kubelet.rpc import MAX_ANSWER, ByteStream, SocketServer, streaming, unary
+
+from .fakes import listening
+from .test_decoding import pods_message
+
+
+@asynccontextmanager
+async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Path]:
+    server = SocketServer({LIST: unary(answer), ALLOCATABLE: unary(answer)})
+    async with listening(path / "kubelet.sock", server):
+        yield path / "kubelet.sock"
+
+
+async def test_the_pods_of_the_node_are_listed(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        assert request == b""
+        return pods_message()
+
+    async with kubelet(plugins_dir, answer) as path:
+        found = await PodResources(path).in_use()
+
+        assert found[("ml", "train")]["main"]["example.com/gpu"] == {"a", "b"}
+
+
+async def test_what_was_listed_can_not_be_changed(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        return pods_message()
+
+    async with kubelet(plugins_dir, answer) as path:
+        found = await PodResources(path).in_use()
+        with pytest.raises(TypeError):
+            found[("x", "y")] = {}  # type: ignore[index]
+
+
+async def test_many_who_ask_at_once_are_served_one_by_one(plugins_dir: Path) -> None:
+    # mistake 15: the kubelet allows bursts of 10 to all callers of the node together
+    running, most = 0, 0
+
+    async def answer(request: bytes) -> bytes:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        await asyncio.sleep(0)
+        running -= 1
+        return b""
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=0.001)
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(client.in_use)
+        assert most == 1
+
+
+async def test_a_second_question_waits_for_its_time(plugins_dir: Path) -> None:
+    # mistake 15
+    async def answer(request: bytes) -> bytes:
+        return b""
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=3600.0)
+        await client.in_use()
+        with anyio.move_on_after(0.05) as scope:
+            await client.in_use()
+
+        assert scope.cancelled_caught
+
+
+async def test_a_kubelet_that_limits_the_rate_is_said_to(plugins_dir: Path) -> None:
+    # mistake 15
+    async def answer(request: bytes) -> bytes:
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="asked too often on this node: rejected by rate limit"):
+            await PodResources(path).in_use()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+async def test_half_an_answer_frees_nothing(plugins_dir: Path, cut: int) -> None:
+    async def answer(request: bytes) -> bytes:
+        return pods_message()[:-cut]
+
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="undecodable ListPodResourcesResponse"):
+            await PodResources(path).in_use()
+
+
+async def test_a_kubelet_that_is_away_or_silent_is_an_error(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    with pytest.raises(KubeletError, match="nobody answers"):
+        await PodResources(plugins_dir / "none").in_use()
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="no answer"):
+            await PodResources(path, timeout=0.05).in_use()
+
+
+async def test_an_answer_that_is_longer_than_any_is_not_read(plugins_dir: Path) -> None:
+    """Not a byte of it is waited for."""
+
+    async def announce(stream: ByteStream) -> None:
+        await stream.send_initial_metadata()
+        await stream._stream.send_data(b"\0" + (100_000_000).to_bytes(4, "big"))
+        await asyncio.Event().wait()
+
+    server = SocketServer({LIST: streaming(announce), ALLOCATABLE: streaming(announce)})
+    async with listening(plugins_dir / "kubelet.sock", server) as it:
+        client = PodResources(plugins_dir / "kubelet.sock", min_interval=0.0)
+        with pytest.raises(KubeletError, match=f"answers 100000000 bytes, and {MAX_ANSWER} are read at most"):
+            await client.in_use()
+        with pytest.raises(KubeletError, match="answers 100000000 bytes"):
+            await client.allocatable(["example.com/gpu"])
+        await it.shutdown(0.0)
+
+
+@pytest.mark.parametrize(("over", "read"), [(0, True), (1, False)])
+async def test_an_answer_of_the_longest_length_is_read(
+    plugins_dir: Path, monkeypatch: pytest.MonkeyPatch, over: int, read: bool
+) -> None:
+    async def answer(request: bytes) -> bytes:
+        return pods_message()
+
+    monkeypatch.setattr("agent.kubelet.rpc.MAX_ANSWER", len(pods_message()) - over)
+    async with kubelet(plugins_dir, answer) as path:
+        with nullcontext() if read else pytest.raises(KubeletError, match="are read at most"):
+            assert len(await PodResources(path).in_use()) == 2
+
+
+@pytest.mark.parametrize("numa", [None, 0, 1])
+async def test_the_resources_are_told_of_which_the_kubelet_has_a_healthy_device(
+    plugins_dir: Path, numa: int | None
+) -> None:
+    topology = None if numa is None else pb.TopologyInfo(nodes=[pb.NumaNode(id=numa)])
+    device = pb.ContainerDevices(resource_name="example.com/gpu", device_ids=["a"], topology=topology)
+
+    async def answer(request: bytes) -> bytes:
+        return bytes(pb.AllocatableResourcesResponse(devices=[device], cpu_ids=[0, 1]))
+
+    async with kubelet(plugins_dir, answer) as path:
+        asked = ["example.com/gpu", "example.com/gp", "example.com/gpu.shared", "e.com/gpu"]
+
+        assert await PodResources(path).allocatable(asked) == {"example.com/gpu"}
+
+
+async def test_a_kubelet_that_does_not_know_the_call_is_an_error(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        raise GRPCError(Status.UNIMPLEMENTED, "unknown method GetAllocatableResources")
+
+    async with kubelet(plugins_dir, answer) as path:
+        with pytest.raises(KubeletError, match="unknown method"):
+            await PodResources(path).allocatable(["example.com/gpu"])
