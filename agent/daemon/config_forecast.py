@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.config import Config
 from agent.config.schema import size_of
 from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.memory_units import counted_in
 from agent.core.devices.offers import Offers, Wish
 from agent.core.devices.plan import plan
@@ -68,8 +69,8 @@ def lacking(wishes: Sequence[Wish], found: Mapping[str, Sequence[Device]]) -> It
 
 
 def _planned(offers: Sequence[Offer], snapshot: NodeSnapshot) -> Sequence[Resource]:
-    made = counting(offers, snapshot, {}, {}, Counting(), lambda it: str(too_long(it) or ""))
-    return tuple(plan(made.offers, snapshot, {}, {}).values())
+    made = counting(offers, snapshot, Usage(), {}, Counting(), lambda it: str(too_long(it) or ""))
+    return tuple(plan(made.offers, snapshot).values())
 
 
 def _snapshot(found: Mapping[str, Sequence[Device]]) -> NodeSnapshot:

@@ -170,30 +170,22 @@ class Node:
             self.snapshot.set(after)
         if before != after or self.ties.vendors is not self.vendors:
             self.ties = Ties(after.devices, self.vendors)
-        held, counted = self._ledger.held(), self._ledger.counted()
+        usage, planned_before = self._ledger.usage(), self.plan.value
         self._counting = counting(
-            self._offers.of(after), after, counted, self.plan.value, self._counting, _too_long
+            self._offers.of(after), after, usage, planned_before, self._counting, _too_long
         )
         offers = self._counting.offers
-        owners, withheld = self._ledger.vendors(), self.withheld.keys()
-        forgotten, lying = self._ledger.forgotten(), self._ledger.lying()
-        self._waits = waits(offers, after, held, lying, counted)
+        self._waits = waits(offers, after, usage)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
-        external = self._ledger.external().keys()
-        others = {name for name in theirs(self._ledger.in_use()) if not self.ties.former(name)}
+        of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.former(name)}
         planned = plan(
             offers,
             after,
-            held,
-            self.plan.value,
-            owners,
-            withheld,
-            forgotten,
-            external,
-            lying,
-            counted,
-            others,
+            before=planned_before,
+            usage=usage,
+            withheld=self.withheld.keys(),
+            of_others=of_others,
         )
         for name, resource in planned.items():
             if name in self.resources:

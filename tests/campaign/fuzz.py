@@ -142,7 +142,7 @@ class Node:
             ResourceRule(SHARED, devices=("GPU-2", "GPU-3"), sharing=Sharing("replicas", 4)),
         )
         self.snapshot = inventory.snapshot()
-        self.plan: Plan = plan([Offer("acme", rules)], self.snapshot, {}, {})
+        self.plan: Plan = plan([Offer("acme", rules)], self.snapshot)
         self.vendor = Vendor("acme", "", _edits, WHOLE)
         self.allocator = Allocator(self.scene, self.ledger, self, lambda: 1000.0, _made, _removed, self)
 
@@ -353,7 +353,7 @@ def _go_on(saved: Saved) -> None:
     inventory = seeing(CARDS, saved)
     inventory.tick(1001.0, ledger.devices_in_use())
     snapshot = inventory.snapshot()
-    plan([Offer("acme", (ResourceRule(WHOLE),))], snapshot, ledger.held(), {})
+    plan([Offer("acme", (ResourceRule(WHOLE),))], snapshot, usage=ledger.usage())
     reconcile(ledger.in_use(), Evidence(granted=(), pods={}, settled=True), 2000.0, 60.0)
     sealed(Saved("boot", ledger.all(), inventory.records(), inventory.named(), inventory.cordons()))
 
@@ -481,7 +481,7 @@ def _heard(answer: tuple[str, bytes]) -> bool:
     elif method == "health_events":
         inventory.observed("acme", decoded, 1001.0)
     inventory.tick(1002.0, ())
-    plan([Offer("acme", (ResourceRule(WHOLE),))], inventory.snapshot(), {}, {})
+    plan([Offer("acme", (ResourceRule(WHOLE),))], inventory.snapshot())
     sealed(Saved("boot", (), inventory.records(), inventory.named()))
     return True
 

@@ -154,7 +154,7 @@ class Kubelet:
                 placement=self.day.placement,
             ),
         )
-        self.plan = plan([Offer("acme", rules)], self.snapshot, {}, {})
+        self.plan = plan([Offer("acme", rules)], self.snapshot)
         self.vendor = Vendor("acme", "", _edits, WHOLE)
         self.ledger = Ledger()
         self.allocator = Allocator(self.scene, self.ledger, self, lambda: 1000.0, _made, _removed, self)

@@ -9,6 +9,7 @@ from typing import Any
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.reconcile_evidence import Granted
 from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import Allocation, Owner, Source
@@ -81,7 +82,7 @@ def scene(
         cards_with_room=cards_with_room,
     )
     offers = [Offer("acme", _rules(placement, dynamic=dynamic), dynamic=dynamic)]
-    planned = plan(offers, snapshot, {}, {}, external=external or {})
+    planned = plan(offers, snapshot, usage=Usage(external=frozenset(external or ())))
     planned |= {name: replace(planned[name], retired=True) for name in retired}
     return Scene(
         planned,

@@ -84,7 +84,7 @@ class Here:
         offers = [
             Offer(vendor, (ResourceRule(names[vendor], placement=it),)) for vendor, it in placements.items()
         ]
-        self.plan.set(plan(offers, EVERYBODY, {}, {}))
+        self.plan.set(plan(offers, EVERYBODY))
 
     async def pods(self, *its: Candidate) -> None:
         self.scheduled.pods.set((OURS, *its))

@@ -67,7 +67,7 @@ def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
             if it.vendor and (its := config.vendor(it.name))
         ]
     )
-    made = plan(offers.of(snapshot), snapshot, {}, {})
+    made = plan(offers.of(snapshot), snapshot)
     assert not offers.complaints
     return {name: it.capacity for name, it in made.items()}
 

@@ -192,17 +192,7 @@ class Agent:
 
     def refresh(self) -> None:
         offers = [Offer(VENDOR.name, (self._world.rule,))]
-        self.plan.set(
-            plan(
-                offers,
-                self.snapshot.value,
-                self.ledger.held(),
-                self.plan.value,
-                forgotten=self.ledger.forgotten(),
-                external=self.ledger.external().keys(),
-                lying=self.ledger.lying(),
-            )
-        )
+        self.plan.set(plan(offers, self.snapshot.value, before=self.plan.value, usage=self.ledger.usage()))
 
     @property
     def healthy(self) -> list[str]:

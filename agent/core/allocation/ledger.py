@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 
 from agent.core.cell import Cell
+from agent.core.devices.ids_in_use import Usage
 from agent.core.model import Allocation, AllocationState, Owner, Source
 from agent.vendor_api.agent import Partition
 
@@ -27,7 +28,8 @@ class Ledger:
         #: Touched whenever an allocation comes, changes or goes.
         self.changes: Cell[None] = Cell(None)
         self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
-        #: Both until an allocation changes: an Allocate asks for them several times.
+        #: Each until an allocation changes: an Allocate asks for them several times.
+        self._usage: Usage | None = None
         self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
         #: Resource to device ID to the allocations in use that hold it: an Allocate looks for few of many.
@@ -51,6 +53,19 @@ class Ledger:
             self._in_use = tuple(it for it in its if it.state is not AllocationState.RELEASED)
         return self._in_use
 
+    def usage(self) -> Usage:
+        """What of the resources is in use now."""
+        if self._usage is None:
+            self._usage = Usage(
+                held=self.held(),
+                diverged=self._diverged(),
+                units=self._units(),
+                forgotten=self._forgotten(),
+                vendors=self._vendors(),
+                external=frozenset(self.external()),
+            )
+        return self._usage
+
     def held(self) -> Mapping[str, Mapping[str, str]]:
         """Resource to device ID to card, for every ID in use."""
         if self._held is None:
@@ -63,7 +78,7 @@ class Ledger:
             self._held = held
         return self._held
 
-    def counted(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    def _units(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         """Resource to card to what its IDs in use count memory in, oldest first; empty of those that do not.
 
         Cards of IDs and cards on which they lie both count.
@@ -76,7 +91,7 @@ class Ledger:
                     cards.setdefault(uuid, {})[it.unit] = None
         return {name: {uuid: (*its,) for uuid, its in cards.items()} for name, cards in found.items()}
 
-    def lying(self) -> Mapping[str, Mapping[str, Collection[str]]]:
+    def _diverged(self) -> Mapping[str, Mapping[str, Collection[str]]]:
         """Resource to the cards on which allocations in use lie though their IDs are of others, with those
         of the IDs by which nobody has their own cards.
         """
@@ -97,7 +112,7 @@ class Ledger:
         )
         return frozenset(it.ids).difference(at_home)
 
-    def forgotten(self) -> Mapping[str, frozenset[str]]:
+    def _forgotten(self) -> Mapping[str, frozenset[str]]:
         """Resource to device IDs that the kubelet takes for free and that are not.
 
         None that it has given out since, as by another plugin: it gives them to nobody while their pod lives,
@@ -114,7 +129,7 @@ class Ledger:
         holders = map(self._allocations.__getitem__, self._holding[resource][device_id])
         return any(it.owner is not None and not it.forgotten for it in holders)
 
-    def vendors(self) -> Mapping[str, str]:
+    def _vendors(self) -> Mapping[str, str]:
         """Resource to vendor, of those in use."""
         return {it.resource: it.vendor for it in self.in_use() if it.source is not Source.ANNOTATION}
 
@@ -149,7 +164,7 @@ class Ledger:
         """Add an allocation, or replace the one of the same id."""
         before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
-        self._in_use = self._external = None
+        self._in_use = self._external = self._usage = None
         if before is None or _holds(before) != _holds(allocation):
             self._let_go(before)
             self._hold(allocation)
@@ -158,7 +173,7 @@ class Ledger:
     def forget(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
         self._let_go(self._allocations.pop(allocation_id, None))
-        self._in_use = self._external = None
+        self._in_use = self._external = self._usage = None
         self.changes.touch()
 
     def _hold(self, it: Allocation) -> None:
@@ -218,7 +233,7 @@ class Ledger:
         holding = self._holding[it.resource]
         for one in it.ids:
             holding[one] = tuple(dict.fromkeys((allocation_id, *holding[one])))
-        self._in_use = self._held = None
+        self._in_use = self._held = self._usage = None
 
     def remark(self, allocation_id: str, text: str) -> None:
         """Say what a person should know of it; nothing to say ends what the reboot did."""

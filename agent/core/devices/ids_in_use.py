@@ -4,27 +4,48 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
 from agent.core.model import AdvertisedDevice, DeviceStatus, share
 
-#: Resource name to device ID to the uuid of its card.
-Held = Mapping[str, Mapping[str, str]]
-#: Resource name to the cards on which shares of it lie by IDs of other cards, with these IDs.
-Lying = Mapping[str, Mapping[str, Collection[str]]]
-#: Resource to card to what the IDs in use there count memory in, empty of those that do not.
-Counted = Mapping[str, Mapping[str, Collection[str]]]
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What allocations have of the resources: `Ledger.usage` makes the value. Empty: nothing is in use."""
+
+    #: Resource to device ID to the uuid of its card, for every ID in use.
+    held: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: Resource to the cards on which allocations lie though their IDs are of other cards, with these IDs:
+    #: those by which no allocation has their own cards.
+    diverged: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
+    #: Resource to card to the units in which IDs in use there count memory, oldest first; the empty text
+    #: stands for IDs that count none.
+    units: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
+    #: Resource to IDs in use that the kubelet takes for free.
+    forgotten: Mapping[str, Collection[str]] = field(default_factory=dict)
+    #: Resource to vendor.
+    vendors: Mapping[str, str] = field(default_factory=dict)
+    #: Cards that a scheduler gave to pods that the kubelet asks no plugin for.
+    external: frozenset[str] = frozenset()
+
+    def cards_of(self, resource: str) -> frozenset[str]:
+        """The cards on which allocations of the resource lie."""
+        held, diverged = self.held.get(resource, {}), self.diverged.get(resource, {})
+        if not diverged:
+            return frozenset(held.values())
+        away = frozenset(chain.from_iterable(diverged.values()))
+        return frozenset(diverged).union(uuid for device_id, uuid in held.items() if device_id not in away)
 
 
 class Uses:
     """The device IDs in use, by resource and card. There may be tens of thousands: each is looked at once."""
 
-    def __init__(self, held: Held, kin: Mapping[str, Sequence[str]], lying: Lying, counted: Counted) -> None:
+    def __init__(self, usage: Usage, kin: Mapping[str, Sequence[str]]) -> None:
+        self._usage = usage
         self._kin = kin
-        self._lying = lying
-        self._counted = counted
-        self._ids = {resource: _by_card(ids) for resource, ids in held.items()}
-        self._lies_on = {name: lies_on(held.get(name, {}), lying.get(name, {})) for name in {*held, *lying}}
+        self._ids = {resource: _by_card(ids) for resource, ids in usage.held.items()}
+        self._lies_on = {name: usage.cards_of(name) for name in {*usage.held, *usage.diverged}}
         self._others: dict[tuple[str, AdvertisedDevice], list[str]] = {}
 
     def cards(self, resource: str) -> Iterable[str]:
@@ -49,11 +70,11 @@ class Uses:
 
     def counts_otherwise(self, resource: str, uuid: str, unit: str) -> bool:
         """Whether IDs of the resource in use on the card stand for something else than this much memory."""
-        return any(it != unit for it in self._counted.get(resource, {}).get(uuid, ()))
+        return any(it != unit for it in self._usage.units.get(resource, {}).get(uuid, ()))
 
     def has_shares_of_others(self, uuid: str) -> bool:
         """Whether shares lie on the card by IDs of other cards."""
-        return any(uuid in cards for cards in self._lying.values())
+        return any(uuid in cards for cards in self._usage.diverged.values())
 
     def beyond(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
         """IDs of the resource in use on the card that its rule does not make."""
@@ -73,14 +94,6 @@ class Uses:
         """Those of its range's IDs that are in use, highest first."""
         its = (share(it) for it in self.listed(resource, card))
         return sorted((it.number for it in its if it), reverse=True)
-
-
-def lies_on(ids: Mapping[str, str], lying: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """The cards on which a resource's shares lie. `ids`: those in use, to their cards."""
-    if not lying:
-        return frozenset(ids.values())
-    away = frozenset(chain.from_iterable(lying.values()))
-    return frozenset(lying).union(uuid for one, uuid in ids.items() if one not in away)
 
 
 def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:

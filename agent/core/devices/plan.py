@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent.core.devices.cards_of_resources import Offer, beside, dealt
 from agent.core.devices.device_ids import stems
-from agent.core.devices.ids_in_use import Counted, Held, Lying, Uses, kin
+from agent.core.devices.ids_in_use import Usage, Uses, kin
 from agent.core.devices.memory_units import counted_in, units
 from agent.core.model import (
     AdvertisedDevice,
@@ -23,29 +23,22 @@ from agent.vendor_api.agent import FOREIGN_SLICES, IdForm, Policy, ResourceRule,
 #: What each way to count a card packs or spreads without a word of the rule.
 _POLICIES: Mapping[str, Policy] = {"exclusive": "aligned", "replicas": "distributed", "memory": "packed"}
 
+UNUSED = Usage()
+
 
 def plan(
     offers: Sequence[Offer],
     snapshot: NodeSnapshot,
-    held: Held,
-    before: Plan,
-    owners: Mapping[str, str] | None = None,
+    *,
+    before: Plan | None = None,
+    usage: Usage = UNUSED,
     withheld: Collection[str] = (),
-    forgotten: Mapping[str, Collection[str]] | None = None,
-    external: Collection[str] = (),
-    lying: Lying | None = None,
-    counted: Counted | None = None,
-    theirs: Collection[str] = (),
+    of_others: Collection[str] = (),
 ) -> dict[str, Resource]:
     """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
 
-    `owners`: resource to vendor, of those in use. `withheld`: vendors and resources of which nothing is to be
-    given out. `forgotten`: resource to IDs in use that the kubelet takes for free: they are not to be given
-    out. `external`: cards that a scheduler gave to pods that the kubelet asks for nothing: they are given
-    whole to nobody else, where the resource heeds schedulers. `lying`: resource to cards on which shares of
-    it lie by IDs of other cards, with these IDs: they take nothing of their own cards, and stay listed there.
-    `counted`: what IDs in use count memory in, which is said of all of them. `theirs`: resources in use that
-    other plugins serve: they hold their cards, and are none of ours.
+    `before` is the plan until now. `withheld`: vendors and resources of which nothing is to be given out.
+    `of_others`: resources in use that other plugins serve: they hold their cards, and are none of ours.
 
     A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
     use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
@@ -53,9 +46,12 @@ def plan(
     memory where it is not, or of another size) is offered once free; a resource that waits for all of its
     cards is planned empty, so that the Node shows it. Where the resources of a vendor may name the same
     cards, one in use by another is listed, and well for nobody new; so is one on which others made slices,
-    where the resource's own hardware is not made.
+    where the resource's own hardware is not made. IDs that the kubelet has forgotten are well for nobody.
+    Cards that a scheduler gave to pods that ask no plugin are given whole to nobody else, where the resource
+    heeds schedulers.
     """
-    uses = Uses(held, kin(snapshot.devices), lying or {}, counted or {})
+    before, held = before or {}, usage.held
+    uses = Uses(usage, kin(snapshot.devices))
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     names = stems(snapshot.devices)
@@ -74,8 +70,8 @@ def plan(
         elif known is not None and known.vendor == vendor:
             resources[rule.name] = _joined(known, rule, cards, snapshot)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
-    orphans = held.keys() - offered_names - before.keys() - {*theirs}
-    resources |= _orphans(orphans, held, snapshot, owners or {})
+    orphans = held.keys() - offered_names - before.keys() - {*of_others}
+    resources |= _orphans(orphans, usage, snapshot)
     for name, resource in before.items():
         if name not in resources and not (resource.retired and not resource.cards and name not in held):
             resources[name] = Resource(
@@ -84,7 +80,7 @@ def plan(
     kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
     well = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
     cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & well
-    shared_out = well.intersection(external)
+    shared_out = well.intersection(usage.external)
     sliced = well.intersection(it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes)
     made = {name for offer in offers for name in offer.made}
 
@@ -97,7 +93,7 @@ def plan(
         name: _withheld(it) if it.vendor in withheld or name in withheld else _holding(it, uses, away(it))
         for name, it in kept.items()
     }
-    return {name: _hiding(it, (forgotten or {}).get(name, ())) for name, it in given.items()}
+    return {name: _hiding(it, usage.forgotten.get(name, ())) for name, it in given.items()}
 
 
 def _in_mode(rule: ResourceRule, card: AdvertisedDevice, mode: str, uses: Uses) -> AdvertisedDevice:
@@ -155,16 +151,14 @@ def _joined(
     return replace(resource, rule=leading, policy=policy, cards=tuple(both))
 
 
-def _orphans(
-    names: Iterable[str], held: Held, snapshot: NodeSnapshot, owners: Mapping[str, str]
-) -> dict[str, Resource]:
+def _orphans(names: Iterable[str], usage: Usage, snapshot: NodeSnapshot) -> dict[str, Resource]:
     """Resources in use that nobody offers now: the config left them, or their vendor can not be asked."""
     heard = {it.name for it in snapshot.vendors if it.state is not VendorState.STARTING}
     vendors = {status.uuid: status.vendor for status in snapshot.devices}
     found: dict[str, Resource] = {}
     for name in sorted(names):
-        known = (vendors[uuid] for uuid in held[name].values() if uuid in vendors)
-        vendor = next(known, owners.get(name))
+        known = (vendors[uuid] for uuid in usage.held[name].values() if uuid in vendors)
+        vendor = next(known, usage.vendors.get(name))
         if vendor in heard:
             rule = ResourceRule(name)
             found[name] = Resource(name, vendor, rule, _policy(rule), (), retired=True)

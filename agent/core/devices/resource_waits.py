@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent.core.devices.cards_of_resources import Offer, beside, dealt
-from agent.core.devices.ids_in_use import Counted, Held, Lying, kin, lies_on
+from agent.core.devices.ids_in_use import Usage, kin
 from agent.core.devices.memory_units import UNKNOWN
 from agent.core.model import NodeSnapshot, Owner
 
@@ -25,23 +25,17 @@ class Wait:
     held: frozenset[str]
 
 
-def waits(
-    offers: Iterable[Offer],
-    snapshot: NodeSnapshot,
-    held: Held,
-    lying: Lying | None = None,
-    counted: Counted | None = None,
-) -> tuple[Wait, ...]:
+def waits(offers: Iterable[Offer], snapshot: NodeSnapshot, usage: Usage) -> tuple[Wait, ...]:
     """What of the config waits until pods end, by resource and holder; that may be the resource itself."""
     slices = kin(snapshot.devices)
-    busy = {name: lies_on(ids, (lying or {}).get(name, {})) for name, ids in held.items()}
+    busy = {name: usage.cards_of(name) for name in usage.held}
     found: list[Wait] = []
     for offer, rule, chosen in dealt(offers, snapshot):
         for holder in sorted(busy.keys() - {rule.name} - beside(offer, rule)):
             on = {it.uuid: busy[holder] & {it.uuid, *slices.get(it.uuid, ())} for it in chosen}
             if cards := tuple(uuid for uuid, its in on.items() if its):
                 found.append(Wait(rule.name, holder, cards, frozenset().union(*on.values())))
-        its = (counted or {}).get(rule.name, {})
+        its = usage.units.get(rule.name, {})
         strange = tuple(it.uuid for it in chosen if UNKNOWN in its.get(it.uuid, ()))
         if strange:
             found.append(Wait(rule.name, rule.name, strange, frozenset(strange)))

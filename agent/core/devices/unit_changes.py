@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.ids_in_use import Counted
+from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.memory_units import AUTO, THOUSANDTHS, counted_in
 from agent.core.devices.plan import plan
 from agent.core.devices.resource_waits import named
@@ -48,7 +48,7 @@ class Counting:
 def counting(
     offers: Sequence[Offer],
     snapshot: NodeSnapshot,
-    counted: Counted,
+    usage: Usage,
     before: Plan,
     last: Counting,
     too_long: TooLong,
@@ -58,7 +58,7 @@ def counting(
     A unit that pods hold stays until the last of them has ended. One that makes a list which the kubelet does
     not take stays away as long as there is another that is served. What was chosen once is chosen again.
     """
-    asking = _Asking(snapshot, counted, before, last.chosen, too_long)
+    asking = _Asking(snapshot, usage, before, last.chosen, too_long)
     settled = [replace(it, rules=tuple(asking.settle(it, rule) for rule in it.rules)) for it in offers]
     return Counting(tuple(settled), tuple(asking.kept), asking.chosen)
 
@@ -67,13 +67,13 @@ class _Asking:
     def __init__(
         self,
         snapshot: NodeSnapshot,
-        counted: Counted,
+        usage: Usage,
         before: Plan,
         last: Mapping[str, str],
         too_long: TooLong,
     ) -> None:
         self._snapshot = snapshot
-        self._counted = counted
+        self._usage = usage
         self._before = before
         self._last = last
         self._too_long = too_long
@@ -84,7 +84,7 @@ class _Asking:
         """The rule with a size for its unit."""
         if not counted_in(rule.sharing):
             return rule
-        held = list(dict.fromkeys(_held(self._counted, rule.name)))
+        held = list(dict.fromkeys(_held(self._usage, rule.name)))
         wanted, why = self._wanted(offer, rule, held), ""
         planned = self._before.get(rule.name)
         served = counted_in(planned.rule.sharing) if planned is not None else ""
@@ -110,16 +110,16 @@ class _Asking:
     def _refusal(self, offer: Offer, rule: ResourceRule, unit: str) -> str:
         """Why the resource can not be listed in this unit on the cards that it gets."""
         rules = tuple(_of(it, unit) if it is rule else _of(it, "1") for it in offer.rules)
-        planned = plan([replace(offer, rules=rules)], self._snapshot, {}, {}).get(rule.name)
+        planned = plan([replace(offer, rules=rules)], self._snapshot).get(rule.name)
         return self._too_long(planned) if planned is not None else ""
 
 
-def _held(counted: Counted, resource: str) -> Iterator[str]:
+def _held(usage: Usage, resource: str) -> Iterator[str]:
     """The sizes that IDs in use of the resource stand for, oldest first on each card.
 
     One of another release is none that we can count in: its cards wait.
     """
-    return (it for units in counted.get(resource, {}).values() for it in units if it in THOUSANDTHS)
+    return (it for units in usage.units.get(resource, {}).values() for it in units if it in THOUSANDTHS)
 
 
 def _of(rule: ResourceRule, unit: str) -> ResourceRule:

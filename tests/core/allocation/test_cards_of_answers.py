@@ -187,7 +187,7 @@ def test_its_card_is_given_out_in_no_other_way_until_it_is_free(answered: Grante
     ledger = held(snapshot, answered)
     offers = [Offer("acme", (ResourceRule(GPU, sharing=sharing),))]
 
-    planned = plan(offers, snapshot, ledger.held(), {}, lying=ledger.lying(), theirs=theirs(ledger.in_use()))
+    planned = plan(offers, snapshot, usage=ledger.usage(), of_others=theirs(ledger.in_use()))
 
     assert {it.uuid for it in planned[GPU].cards} == {"a", "c"}
     assert set(planned) == {GPU}
@@ -199,9 +199,7 @@ def test_several_cards_of_more_or_fewer_ids_are_all_held() -> None:
         ledger = held(snapshot, entry(*ids, env={"CARDS": "a,c"}))
         offers = [Offer("acme", (ResourceRule(GPU),))]
 
-        planned = plan(
-            offers, snapshot, ledger.held(), {}, lying=ledger.lying(), theirs=theirs(ledger.in_use())
-        )
+        planned = plan(offers, snapshot, usage=ledger.usage(), of_others=theirs(ledger.in_use()))
 
         assert [it.uuid for it in planned[GPU].cards] == ["b"]
 

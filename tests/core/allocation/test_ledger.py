@@ -166,18 +166,18 @@ def test_ids_that_the_kubelet_has_forgotten_are_told_by_resource_until_they_are_
     ledger = Ledger([allocation("one", ["a", "b"]), allocation("two", ["c"])])
 
     ledger.forgot("one", forgotten=True)
-    forgotten = ledger.forgotten()
+    forgotten = ledger.usage().forgotten
     ledger.release("one", "pod gone", now=1)
 
     assert forgotten == {GPU: {"a", "b"}}
-    assert ledger.forgotten() == {}
+    assert ledger.usage().forgotten == {}
 
 
 def test_an_id_that_the_kubelet_has_given_out_since_it_forgot_a_pod_is_taken_for_free_by_nobody() -> None:
     lost = replace(allocation("lost", ["a", "b"], owner=Owner("uid-0", "main")), forgotten=True)
     ledger = Ledger([lost, allocation("since", ["a"], owner=OWNER), allocation("asked for", ["b"])])
 
-    assert ledger.forgotten() == {GPU: {"b"}}
+    assert ledger.usage().forgotten == {GPU: {"b"}}
 
 
 def test_hardware_that_was_made_is_noted_and_is_news_once() -> None:
@@ -267,19 +267,19 @@ def test_ids_in_use_follow_every_change() -> None:
 def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_are_free() -> None:
     ledger = Ledger([replace(allocation("one", ["a::0"]), diverged=("b",)), allocation("two", ["c::0"])])
 
-    lying = ledger.lying()
+    lying = ledger.usage().diverged
     ledger.release("one", "its pod is gone", 2.0)
 
     assert lying == {GPU: {"b": {"a::0"}}}
-    assert ledger.lying() == {}
+    assert ledger.usage().diverged == {}
 
 
 def test_a_card_is_held_by_an_id_by_which_one_of_several_pods_lies_there() -> None:
     """The kubelet gave it out again, and the ledger has not let go of who had it before."""
     on_a, on_b = allocation("one", ["a::0", "a::1"]), replace(allocation("two", ["a::0"]), diverged=("b",))
 
-    assert Ledger([on_b]).lying() == {GPU: {"b": {"a::0"}}}
-    assert Ledger([on_a, on_b]).lying() == {GPU: {"b": set()}}
+    assert Ledger([on_b]).usage().diverged == {GPU: {"b": {"a::0"}}}
+    assert Ledger([on_a, on_b]).usage().diverged == {GPU: {"b": set()}}
 
 
 def test_who_has_a_card_is_also_who_lies_there_by_the_id_of_another() -> None:

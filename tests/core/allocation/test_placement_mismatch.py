@@ -44,7 +44,7 @@ def told(
 ) -> list[str]:
     snapshot = node(status("c0", 0), status("c1", 1))
     vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE, **more)
-    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement=placement),))], snapshot, {}, {})
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement=placement),))], snapshot)
     its = {"acme": vendor}
     scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(it,), locked=frozenset(locked))
     found = unheeded(Promises(scene, in_use))
@@ -231,7 +231,7 @@ def test_who_has_its_claim_is_as_chosen_whatever_the_annotation_says_by_now() ->
 def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded() -> None:
     snapshot = node(status("c0", 0), status("c1", 1))
     vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
-    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     pods = (
         pod(written("c0")),
         replace(pod("{{"), uid="senseless", name="senseless"),
@@ -276,7 +276,7 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
 ) -> None:
     snapshot = node(status("c0", 0), status("c1", 1))
     vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
-    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
     scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),))
     now = [Promises(scene, ())]
@@ -299,7 +299,7 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
 
     snapshot = node(status("c0", 0))
     vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE, dialects=(Dialect("acme", claims),))
-    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
     lookout = Lookout(
         lambda: Promises(

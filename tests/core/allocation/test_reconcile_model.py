@@ -93,13 +93,7 @@ class Agent:
         )
 
     def _scene(self) -> Scene:
-        planned = plan(
-            [Offer("acme", (ResourceRule(GPU),))],
-            CARDS,
-            self.ledger.held(),
-            {},
-            forgotten=self.ledger.forgotten(),
-        )
+        planned = plan([Offer("acme", (ResourceRule(GPU),))], CARDS, usage=self.ledger.usage())
         return Scene(planned, CARDS, Topology(), {"acme": VENDOR})
 
     def healthy(self) -> Collection[str]:

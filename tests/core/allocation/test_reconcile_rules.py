@@ -769,7 +769,7 @@ def test_a_pod_that_the_kubelet_knows_again_is_forgotten_no_more() -> None:
 # Reading back
 
 RULE = ResourceRule(GPU, sharing=Sharing("replicas", 4))
-PLAN = plan([Offer("acme", (RULE,))], node(status("a"), status("b", 1)), {}, {})
+PLAN = plan([Offer("acme", (RULE,))], node(status("a"), status("b", 1)))
 
 
 def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
@@ -791,9 +791,7 @@ def test_a_share_is_read_back_on_the_cards_that_its_answer_names() -> None:
 
 
 ABC = (status("a"), status("b", 1), status("c", 2))
-ON_ONE = plan(
-    [Offer("acme", (replace(RULE, sharing=replace(RULE.sharing, span_cards=False)),))], node(*ABC), {}, {}
-)
+ON_ONE = plan([Offer("acme", (replace(RULE, sharing=replace(RULE.sharing, span_cards=False)),))], node(*ABC))
 
 
 def telling(told: Callable[[ContainerEdits], Sequence[str] | None], *former: str) -> Vendor:
@@ -848,7 +846,7 @@ def test_units_of_another_plugin_over_unequal_cards_are_each_of_its_own(number: 
         replace(it, device=replace(it.device, memory=gib << 30)) for it, gib in zip(its, (4, 16), strict=True)
     )
     rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
-    now = plan([Offer("acme", (rule,))], node(*sized), {}, {})
+    now = plan([Offer("acme", (rule,))], node(*sized))
 
     (found,) = recall(
         [replace(answer("one", "uid-web", "main", "a-3", f"b-{number}"), unit=None)], now, NOW
@@ -882,7 +880,7 @@ def test_units_are_read_back_in_what_they_counted_then_also_where_the_card_has_f
     a = status("a")
     its = node(replace(a, device=replace(a.device, memory=4 << 30)))
     rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
-    now = plan([Offer("acme", (rule,))], its, {}, {})
+    now = plan([Offer("acme", (rule,))], its)
     stem = next(iter(now[GPU].cards[0])).partition("::")[0]
     ids = (f"{stem}::3999", "a::7")
     granted = replace(answer("one", "uid-web", "main", *ids), unit=said)
@@ -909,7 +907,7 @@ def test_units_of_another_plugin_count_what_its_list_of_the_card_says(
     a = status("a")
     its = node(replace(a, device=replace(a.device, minor=0, memory=4 << 30)))
     rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
-    now = plan([Offer("acme", (rule,))], its, {}, {})
+    now = plan([Offer("acme", (rule,))], its)
 
     (found,) = recall([replace(answer("one", "uid-web", "main", *ids), unit=None, of=of)], now, NOW).found
 
@@ -927,7 +925,7 @@ def test_replicas_of_another_plugin_are_ours_where_it_made_as_many_of_the_card(o
 def test_a_share_of_another_plugin_of_a_card_that_is_whole_here_is_none_of_ours_once_it_is_cut(
     device_id: str, of: int
 ) -> None:
-    wholes = plan([Offer("acme", (ResourceRule(GPU),))], node(status("a")), {}, {})
+    wholes = plan([Offer("acme", (ResourceRule(GPU),))], node(status("a")))
     granted = replace(answer("one", "uid-web", "main", device_id), unit=None, of=of)
 
     (found,) = recall([granted], wholes, NOW).found

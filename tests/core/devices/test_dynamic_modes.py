@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,7 @@ from agent.core.allocation.admission import Scene, admit
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.dynamic_modes import elsewhere, twins
-from agent.core.devices.ids_in_use import Held, Lying
+from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.plan import plan
 from agent.core.devices.resource_waits import Wait, waits
 from agent.core.devices.topology import Topology
@@ -32,15 +32,15 @@ CARDS = (status("a", 0), status("b", 1))
 
 
 def planned(
-    held: Held | None = None,
+    held: Mapping[str, Mapping[str, str]] | None = None,
     *,
     cards: tuple[DeviceStatus, ...] = CARDS,
     rules: tuple[ResourceRule, ...] = RULES,
     before: Plan | None = None,
-    lying: Lying | None = None,
+    diverged: Mapping[str, Mapping[str, Collection[str]]] | None = None,
 ) -> dict[str, Resource]:
     offers = [Offer("acme", rules, dynamic=True)]
-    return plan(offers, node(*cards), held or {}, before or {}, lying=lying)
+    return plan(offers, node(*cards), before=before or {}, usage=Usage(held or {}, diverged or {}))
 
 
 def card(it: Resource, uuid: str) -> AdvertisedDevice:
@@ -63,17 +63,17 @@ def test_a_card_in_use_is_offered_by_its_mode_alone_and_still_listed_by_the_othe
 
 
 def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_in_that_mode() -> None:
-    its = planned({SHARE: {"b::0": "b", "b::1": "b"}}, lying={SHARE: {"a": ["b::0"]}})
+    its = planned({SHARE: {"b::0": "b", "b::1": "b"}}, diverged={SHARE: {"a": ["b::0"]}})
 
     assert [card(its[WHOLE], uuid).mode for uuid in ("a", "b")] == [SHARE, SHARE]
 
 
 def test_a_card_whose_ids_in_use_all_lie_on_other_cards_is_free_for_every_mode() -> None:
     """The IDs stay well for who has them, also once the card is given out in another way."""
-    lying = {SHARE: {"b": ["a::1"]}}
+    diverged = {SHARE: {"b": ["a::1"]}}
 
-    free = planned({SHARE: {"a::1": "a"}}, lying=lying)
-    taken = planned({SHARE: {"a::1": "a"}, WHOLE: {"a": "a"}}, lying=lying)
+    free = planned({SHARE: {"a::1": "a"}}, diverged=diverged)
+    taken = planned({SHARE: {"a::1": "a"}, WHOLE: {"a": "a"}}, diverged=diverged)
 
     assert counts(free) == {WHOLE: (2, 1), SHARE: (4, 4), UNIT: (6, 3)}
     assert [card(free[WHOLE], uuid).mode for uuid in ("a", "b")] == ["", SHARE]
@@ -127,7 +127,7 @@ def test_a_policy_that_the_config_names_wins() -> None:
 def test_nobody_waits_for_a_card_that_changes_its_mode_by_itself() -> None:
     held = {SHARE: {"a::0": "a"}, "acme.com/former": {"b": "b"}}
 
-    found = waits([Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), held)
+    found = waits([Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), Usage(held=held))
 
     former = "acme.com/former"
     assert found == (
@@ -137,7 +137,7 @@ def test_nobody_waits_for_a_card_that_changes_its_mode_by_itself() -> None:
 
 
 def test_with_fixed_modes_a_card_is_the_first_rules_alone() -> None:
-    its = plan([Offer("acme", RULES)], node(*CARDS), {}, {})
+    its = plan([Offer("acme", RULES)], node(*CARDS))
 
     assert counts(its) == {WHOLE: (2, 2)}
 
@@ -216,7 +216,7 @@ def test_nor_where_shares_lie_on_other_cards_than_those_of_their_ids(
     """A scheduler chooses the card of each share; a whole card is that of its ID."""
     ledger = Ledger()
     for number, (name, at, takes, chosen) in enumerate(steps):
-        its = planned(ledger.held(), lying=ledger.lying())
+        its = planned(ledger.held(), diverged=ledger.usage().diverged)
         held = ledger.held().get(name, {})
         free = [(one, it.uuid) for it in its[name].cards if it.healthy for one in it if one not in held]
         mine = [it.id for it in ledger.in_use() if it.resource == name]
@@ -228,7 +228,7 @@ def test_nor_where_shares_lie_on_other_cards_than_those_of_their_ids(
                 ledger.record(replace(answer, diverged=(uuid,) if uuid != own else ()))
         elif not takes and at < len(mine):
             ledger.release(mine[at], "over", 1.0)
-        after = planned(ledger.held(), lying=ledger.lying())
+        after = planned(ledger.held(), diverged=ledger.usage().diverged)
         for uuid in ("a", "b"):
             names = {it.resource for it in ledger.in_use() if uuid in it.cards}
             assert len(names) <= 1

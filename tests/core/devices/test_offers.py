@@ -141,7 +141,7 @@ def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering |
     vendor = Vendor("acme", "a:B", edits, GPU, resources=lambda *_: cast("Offering", wrong))
     offers = Offers([Wish(vendor)])
 
-    assert plan(offers.of(ONE), ONE, {}, {}) == {}
+    assert plan(offers.of(ONE), ONE) == {}
     assert offers.complaints["acme"][0].startswith("its plugin fails to make resources: ")
 
 

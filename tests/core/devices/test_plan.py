@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.core.devices.cards_of_resources import Offer, absent
 from agent.core.devices.device_ids import short_forms
-from agent.core.devices.ids_in_use import Counted, Held, Lying
+from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.plan import plan
 from agent.core.devices.resource_waits import Wait, awaited, waits
 from agent.core.model import (
@@ -40,14 +41,19 @@ OTHER_TWINS = ("GPU-0000d28b-0000-0000-0000-000000000000", "GPU-00006c3f-0000-00
 def planned(
     *rules: ResourceRule,
     cards: tuple[DeviceStatus, ...] = CARDS,
-    held: Held | None = None,
+    held: Mapping[str, Mapping[str, str]] | None = None,
     before: Plan | None = None,
     external: tuple[str, ...] = (),
-    lying: Lying | None = None,
-    counted: Counted | None = None,
+    diverged: Mapping[str, Mapping[str, Collection[str]]] | None = None,
+    units: Mapping[str, Mapping[str, Collection[str]]] | None = None,
 ) -> dict[str, Resource]:
     its, offers = node(*cards), [Offer("acme", rules)]
-    return plan(offers, its, held or {}, before or {}, external=external, lying=lying, counted=counted)
+    return plan(
+        offers,
+        its,
+        before=before or {},
+        usage=Usage(held or {}, diverged or {}, units or {}, external=frozenset(external)),
+    )
 
 
 def listed(resource: Resource) -> dict[str, list[str]]:
@@ -106,7 +112,9 @@ def test_a_card_whose_ids_in_use_count_something_else_is_offered_once_free(
 ) -> None:
     held = {GPU: {"bl62ea::1": "GPU-a"}}
 
-    it = plan([Offer("acme", (rule,))], node(*SIZED), held, {}, counted={GPU: {"GPU-a": (unit,)}})[GPU]
+    it = plan(
+        [Offer("acme", (rule,))], node(*SIZED), usage=Usage(held=held, units={GPU: {"GPU-a": (unit,)}})
+    )[GPU]
 
     assert listed(it)["GPU-a"] == (["bl62ea::0", "bl62ea::1"] if offered else ["bl62ea::1"])
     assert len(listed(it)["GPU-b"]) == len(listed(planned(rule, cards=SIZED)[GPU])["GPU-b"])
@@ -154,10 +162,7 @@ def test_a_vendor_offers_only_its_own_cards() -> None:
     cards = (*CARDS, status("X-0", 0, vendor="bolt"))
 
     it = plan(
-        [Offer("acme", (ResourceRule(GPU),)), Offer("bolt", (ResourceRule("bolt.com/x"),))],
-        node(*cards),
-        {},
-        {},
+        [Offer("acme", (ResourceRule(GPU),)), Offer("bolt", (ResourceRule("bolt.com/x"),))], node(*cards)
     )
 
     assert list(listed(it["bolt.com/x"])) == ["X-0"]
@@ -207,7 +212,7 @@ def test_short_forms_of_two_vendors_do_not_collide() -> None:
         Offer("bolt", (ResourceRule("b.com/x", ids="short"),)),
     ]
 
-    it = plan(offers, node(*cards), {}, {})
+    it = plan(offers, node(*cards))
 
     assert [*it[GPU].cards[0]] != [*it["b.com/x"].cards[0]]
 
@@ -335,7 +340,7 @@ def test_units_of_another_plugins_pods_are_listed_in_the_place_of_as_many_of_our
     stem = next(iter(whole.cards[0])).partition("::")[0]
 
     held = {GPU: dict.fromkeys(ids, "GPU-a")}
-    it = planned(MEMORY, cards=cards, held=held, counted=units_of_1("GPU-a"))[GPU]
+    it = planned(MEMORY, cards=cards, held=held, units=units_of_1("GPU-a"))[GPU]
 
     assert sorted(it.cards[0]) == sorted([f"{stem}::0", f"{stem}::1", *ids])
     assert (it.capacity, it.allocatable, it.cards[0].shares) == (8, 8, 4)
@@ -347,7 +352,7 @@ def test_ids_of_ours_that_are_in_use_make_no_way_for_another_plugins() -> None:
     stem = next(iter(whole.cards[0])).partition("::")[0]
     held = {GPU: dict.fromkeys(["0-0", f"{stem}::3", f"{stem}::1"], "GPU-a")}
 
-    it = planned(MEMORY, cards=(minored("GPU-a", 0),), held=held, counted=units_of_1("GPU-a"))[GPU]
+    it = planned(MEMORY, cards=(minored("GPU-a", 0),), held=held, units=units_of_1("GPU-a"))[GPU]
 
     assert sorted(it.cards[0]) == sorted(["0-0", f"{stem}::0", f"{stem}::1", f"{stem}::3"])
 
@@ -359,7 +364,7 @@ def test_a_card_with_another_plugins_ids_that_are_no_units_of_it_waits(device_id
     held = {GPU: {device_id: "GPU-a"}}
     cards = (minored("GPU-a", 0), minored("GPU-b", 1))
 
-    it = planned(MEMORY, cards=cards, held=held, counted={GPU: {"GPU-a": (unit,)}})[GPU]
+    it = planned(MEMORY, cards=cards, held=held, units={GPU: {"GPU-a": (unit,)}})[GPU]
 
     assert {card.uuid: len(card) for card in it.cards} == {"GPU-a": 1, "GPU-b": 4}
     assert device_id in next(card for card in it.cards if card.uuid == "GPU-a")
@@ -425,7 +430,7 @@ def test_only_canonical_replica_numbers_are_ids(device_id: str) -> None:
     ),
 )
 def test_whatever_the_config_says_ids_are_distinct_and_those_in_use_are_listed(
-    rules: list[ResourceRule], seen: int, held: Held
+    rules: list[ResourceRule], seen: int, held: Mapping[str, Mapping[str, str]]
 ) -> None:
     served = planned(ResourceRule("acme.com/a"), ResourceRule("acme.com/b", sharing=replicas(2)))
     served["acme.com/b"] = replace(served["acme.com/a"], name="acme.com/b")
@@ -447,7 +452,7 @@ def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
     rules = (ResourceRule(GPU, devices=(1,)), ResourceRule("acme.com/new"))
     held = {"acme.com/old": {"GPU-a::0": "GPU-a", "GPU-b::0": "GPU-b"}, GPU: {"GPU-b": "GPU-b"}}
 
-    found = waits([Offer("acme", rules)], node(*CARDS), held)
+    found = waits([Offer("acme", rules)], node(*CARDS), Usage(held=held))
 
     assert found == (
         Wait(GPU, "acme.com/old", ("GPU-b",), frozenset({"GPU-b"})),
@@ -456,8 +461,10 @@ def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
 
 
 def test_slices_wait_for_their_card_and_cards_for_their_slices() -> None:
-    whole = waits([Offer("acme", (SLICES,))], node(*SLICED), {GPU: {"GPU-a": "GPU-a"}})
-    sliced = waits([Offer("acme", (WHOLE,))], node(*SLICED), {"acme.com/slice": {"MIG-a1": "MIG-a1"}})
+    whole = waits([Offer("acme", (SLICES,))], node(*SLICED), Usage(held={GPU: {"GPU-a": "GPU-a"}}))
+    sliced = waits(
+        [Offer("acme", (WHOLE,))], node(*SLICED), Usage(held={"acme.com/slice": {"MIG-a1": "MIG-a1"}})
+    )
 
     assert whole == (Wait("acme.com/slice", GPU, ("MIG-a0", "MIG-a1"), frozenset({"GPU-a"})),)
     assert sliced == (Wait(GPU, "acme.com/slice", ("GPU-a",), frozenset({"MIG-a1"})),)
@@ -515,8 +522,8 @@ def test_ids_in_use_wait_for_their_vendor_to_be_heard_after_a_restart() -> None:
     failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED),))
     offers = [Offer("acme", (ResourceRule(GPU),))]
 
-    assert plan(offers, starting, held, {}) == {}
-    assert listed(plan(offers, failed, held, {})[GPU]) == {"GPU-a": ["GPU-a"]}
+    assert plan(offers, starting, usage=Usage(held=held)) == {}
+    assert listed(plan(offers, failed, usage=Usage(held=held))[GPU]) == {"GPU-a": ["GPU-a"]}
 
 
 @given(
@@ -666,7 +673,7 @@ def test_ids_in_use_are_listed_though_their_vendor_can_not_be_asked_since_the_st
     failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED, "hung"),))
     held = {GPU: {"GPU-a": "GPU-a"}}
 
-    it = plan([Offer("acme", ())], failed, held, {}, {GPU: "acme"})[GPU]
+    it = plan([Offer("acme", ())], failed, usage=Usage(held=held, vendors={GPU: "acme"}))[GPU]
 
     assert listed(it) == {"GPU-a": ["GPU-a"]}
     assert it.allocatable == 0
@@ -675,14 +682,19 @@ def test_ids_in_use_are_listed_though_their_vendor_can_not_be_asked_since_the_st
 def test_ids_in_use_are_not_listed_before_their_vendor_was_heard() -> None:
     starting = NodeSnapshot((VendorStatus("acme", VendorState.STARTING),))
 
-    assert plan([Offer("acme", ())], starting, {GPU: {"GPU-a": "GPU-a"}}, {}, {GPU: "acme"}) == {}
+    assert (
+        plan(
+            [Offer("acme", ())], starting, usage=Usage(held={GPU: {"GPU-a": "GPU-a"}}, vendors={GPU: "acme"})
+        )
+        == {}
+    )
 
 
 def test_nothing_is_given_out_of_a_vendor_that_is_withheld() -> None:
     offers = [Offer("acme", (ResourceRule(GPU),)), Offer("bolt", (ResourceRule("bolt.com/x"),))]
     both = node(status("GPU-a"), status("B", vendor="bolt"))
 
-    it = plan(offers, both, {}, {}, {}, {"acme"})
+    it = plan(offers, both, withheld={"acme"})
 
     assert (it[GPU].capacity, it[GPU].allocatable) == (1, 0)
     assert it["bolt.com/x"].allocatable == 1
@@ -694,7 +706,9 @@ def test_nothing_is_given_out_of_a_vendor_that_is_withheld() -> None:
 def test_an_id_that_the_kubelet_takes_for_free_and_is_not_is_well_for_nobody() -> None:
     offers = [Offer("acme", (ResourceRule(GPU, sharing=Sharing("replicas", 3)),))]
 
-    planned = plan(offers, node(status("a"), status("b", 1)), {}, {}, forgotten={GPU: frozenset({"a::1"})})
+    planned = plan(
+        offers, node(status("a"), status("b", 1)), usage=Usage(forgotten={GPU: frozenset({"a::1"})})
+    )
 
     first, second = planned[GPU].cards
     assert (first.healthy, first.held) == (False, ("a::0", "a::2"))
@@ -800,7 +814,7 @@ def test_a_card_on_which_others_made_slices_is_neither_whole_nor_shared_for_anyb
     rules = (ResourceRule(GPU), ResourceRule("shares", sharing=replicas(3)))
     offers = [Offer("acme", (*rules, ResourceRule("made", sharing=replicas(6))), True, frozenset({"made"}))]
 
-    its = plan(offers, node(*cards), {}, {})
+    its = plan(offers, node(*cards))
 
     assert shown(its[GPU]) == shown(its["shares"]) == {"GPU-a": (False, ()), "GPU-b": (True, ())}
     assert shown(its["made"]) == {"GPU-a": (True, ()), "GPU-b": (True, ())}
@@ -823,42 +837,45 @@ def test_a_card_on_which_others_made_slices_stays_with_who_has_it() -> None:
 def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
     held = {GPU: {"GPU-a": "GPU-a"}}
 
-    it = plan([Offer("acme", (ResourceRule(GPU),))], node(cordoned("GPU-a")), held, {}, withheld={"acme"})[
-        GPU
-    ]
+    it = plan(
+        [Offer("acme", (ResourceRule(GPU),))],
+        node(cordoned("GPU-a")),
+        usage=Usage(held=held),
+        withheld={"acme"},
+    )[GPU]
 
     assert shown(it) == {"GPU-a": (False, ())}
 
 
 SHARES, WHOLES = "example.com/share", "example.com/whole"
 #: By its ID the share is of GPU-a; it lies on GPU-b.
-ELSEWHERE: tuple[Held, Lying] = ({SHARES: {"GPU-a::0": "GPU-a"}}, {SHARES: {"GPU-b": ["GPU-a::0"]}})
+ELSEWHERE = Usage(held={SHARES: {"GPU-a::0": "GPU-a"}}, diverged={SHARES: {"GPU-b": ["GPU-a::0"]}})
 
 
 @pytest.mark.parametrize("sharing", [Sharing(), replicas(2)])
 def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_nobody_elses(sharing: Sharing) -> None:
-    held, lying = ELSEWHERE
+    held, diverged = ELSEWHERE.held, ELSEWHERE.diverged
     rules = (
         ResourceRule(SHARES, devices=("GPU-a",), sharing=replicas(2)),
         ResourceRule(WHOLES, devices=("GPU-b", "GPU-c"), sharing=sharing),
     )
 
-    assert [*listed(planned(*rules, held=held, lying=lying)[WHOLES])] == ["GPU-c"]
-    (wait,) = waits([Offer("acme", rules)], node(*CARDS), held, lying)
+    assert [*listed(planned(*rules, held=held, diverged=diverged)[WHOLES])] == ["GPU-c"]
+    (wait,) = waits([Offer("acme", rules)], node(*CARDS), ELSEWHERE)
     assert wait == Wait(WHOLES, SHARES, ("GPU-b",), frozenset({"GPU-b"}))
 
 
 def test_a_card_on_which_a_share_lies_is_not_whole_where_its_resource_is_shared_no_more() -> None:
-    held, lying = ELSEWHERE
+    held, diverged = ELSEWHERE.held, ELSEWHERE.diverged
 
-    it = planned(ResourceRule(SHARES), held=held, lying=lying)[SHARES]
+    it = planned(ResourceRule(SHARES), held=held, diverged=diverged)[SHARES]
 
     assert {card.uuid for card in it.cards if card.healthy and card.uuid in card} == {"GPU-c"}
 
 
 def test_a_card_on_which_a_share_lies_stays_shared() -> None:
-    held, lying = ELSEWHERE
+    held, diverged = ELSEWHERE.held, ELSEWHERE.diverged
 
-    it = planned(ResourceRule(SHARES, sharing=replicas(2)), held=held, lying=lying)[SHARES]
+    it = planned(ResourceRule(SHARES, sharing=replicas(2)), held=held, diverged=diverged)[SHARES]
 
     assert listed(it)["GPU-b"] == ["GPU-b::0", "GPU-b::1"]

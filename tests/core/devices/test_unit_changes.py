@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from agent.core.devices.cards_of_resources import Offer
+from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.plan import plan
 from agent.core.devices.unit_changes import Counting, Kept, TooLong, counting
 from agent.core.model import DeviceStatus, Owner, Resource
@@ -46,9 +47,11 @@ def settled(
     most: int = 1 << 30,
     last: Counting | None = None,
 ) -> tuple[Sharing, tuple[Kept, ...], Counting]:
-    before = plan([Offer("acme", (rule(served),))], CARDS, {}, {}) if served else {}
+    before = plan([Offer("acme", (rule(served),))], CARDS) if served else {}
     held = {GPU: counted or {}}
-    made = counting([Offer("acme", (wanted,))], CARDS, held, before, last or Counting(), at_most(most))
+    made = counting(
+        [Offer("acme", (wanted,))], CARDS, Usage(units=held), before, last or Counting(), at_most(most)
+    )
     return made.offers[0].rules[0].sharing, made.kept, made
 
 
@@ -59,9 +62,9 @@ def unit_of(*given: object, **more: object) -> str | None:
 def test_resources_that_may_name_the_same_cards_still_may_once_their_units_are_settled() -> None:
     offers = [Offer("acme", (ResourceRule(OTHER), rule("auto")), dynamic=True)]
 
-    made = counting(offers, CARDS, {}, {}, Counting(), at_most(1000))
+    made = counting(offers, CARDS, Usage(), {}, Counting(), at_most(1000))
 
-    its = plan(made.offers, CARDS, {}, {})
+    its = plan(made.offers, CARDS)
     assert made.offers[0].dynamic
     assert {name: it.capacity for name, it in its.items()} == {OTHER: 2, GPU: 320}
 
@@ -132,7 +135,12 @@ def test_other_resources_are_left_as_they_are() -> None:
     rules = (replace(rule("0.1"), devices=(0,)), ResourceRule(OTHER, sharing=Sharing("replicas", 4)))
 
     made = counting(
-        [Offer("acme", rules)], CARDS, {OTHER: {"b": ("",)}}, {}, Counting(), lambda it: "too long"
+        [Offer("acme", rules)],
+        CARDS,
+        Usage(units={OTHER: {"b": ("",)}}),
+        {},
+        Counting(),
+        lambda it: "too long",
     )
 
     assert made == Counting((Offer("acme", rules),))

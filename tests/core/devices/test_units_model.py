@@ -94,9 +94,7 @@ class World:
             ResourceRule(GPU, sharing=Sharing("memory", unit="1"), policy=self.policy, placement="auto"),
         )
         ledger = self.ledger
-        planned = plan(
-            [Offer("acme", rules)], CARDS, ledger.held(), {}, lying=ledger.lying(), counted=ledger.counted()
-        )
+        planned = plan([Offer("acme", rules)], CARDS, usage=ledger.usage())
         return Scene(planned, CARDS, Topology(), {"acme": VENDOR}, candidates=self.candidates)
 
     async def save(self, *, durable: bool) -> None: ...

@@ -36,7 +36,7 @@ from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceR
 XPU = "example.com/xpu"
 GRACE, DOUBT_AGAIN = 60.0, 300.0
 WEB = Owner("uid-web", "main", "default", "web")
-PLAN = plan([Offer("acme", (ResourceRule(XPU, sharing=Sharing("replicas", 4)),))], node(status("a")), {}, {})
+PLAN = plan([Offer("acme", (ResourceRule(XPU, sharing=Sharing("replicas", 4)),))], node(status("a")))
 ALIVE: Pods = {("default", "web"): {"main": {XPU: frozenset({"a::1"})}}}
 
 
@@ -371,7 +371,7 @@ async def test_a_pod_that_the_kubelet_forgot_is_kept_and_said_once() -> None:
         for _ in range(3):
             await it.full()
 
-    assert it.ledger.forgotten() == {XPU: {"a::1"}}
+    assert it.ledger.usage().forgotten == {XPU: {"a::1"}}
     assert [one["event"] for one in told] == ["allocation forgotten by the kubelet"]
     assert +it.reconciler.actions == {"forget": 1}
     assert it.log.count("changed") == 1
@@ -891,7 +891,7 @@ async def test_of_devices_found_one_vendor_after_another_each_is_taken_back_once
     it = Node(entries=None, pods=shown)
     await it.full()
 
-    it.plan.set({**PLAN, **plan([Offer("b", (ResourceRule(other),))], node(status("b", vendor="b")), {}, {})})
+    it.plan.set({**PLAN, **plan([Offer("b", (ResourceRule(other),))], node(status("b", vendor="b")))})
     await it.full()
     await it.full()
 

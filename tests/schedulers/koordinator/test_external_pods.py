@@ -162,6 +162,6 @@ def test_the_kubelet_holds_no_ids_of_it_and_the_card_is_in_use() -> None:
     ledger = Ledger([one])
 
     assert ledger.held() == {}
-    assert ledger.vendors() == {}
+    assert ledger.usage().vendors == {}
     assert ledger.devices_in_use() == {"GPU-a"}
     assert {uuid: it.id for uuid, it in ledger.external().items()} == {"GPU-a": one.id}

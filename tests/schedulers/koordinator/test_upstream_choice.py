@@ -240,7 +240,7 @@ def test_a_lock_of_any_release_is_read_and_freed_as_its_pod_goes(
 
 
 CARDS = node(status("GPU-0", 0, vendor="nvidia"), status("MX-0", 0, vendor="metax"))
-PLAN = plan([Offer("nvidia", (ResourceRule(GPU),)), Offer("metax", (ResourceRule(SGPU),))], CARDS, {}, {})
+PLAN = plan([Offer("nvidia", (ResourceRule(GPU),)), Offer("metax", (ResourceRule(SGPU),))], CARDS)
 
 
 def test_a_card_that_is_listed_under_another_vendors_name_is_not_taken_for_one_of_its() -> None:

@@ -89,7 +89,7 @@ def offered(settings: Mapping[str, Any], devices: Sequence[Device], *rules: Reso
 
 def listed(offering: Offering, devices: Iterable[Device]) -> dict[str, list[str]]:
     """The IDs that the kubelet is told of each resource."""
-    return {name: _ids(it) for name, it in plan([_offer(offering)], _snapshot(devices), {}, {}).items()}
+    return {name: _ids(it) for name, it in plan([_offer(offering)], _snapshot(devices)).items()}
 
 
 def _ids(resource: Resource) -> list[str]:
@@ -113,7 +113,7 @@ async def allocated(
 ) -> ContainerEdits:
     """What a container that gets these IDs is given, less the agent's own annotation."""
     vendor, snapshot = register_backend(settings), _snapshot(devices)
-    planned = plan([_offer(offered(settings, devices))], snapshot, {}, {})
+    planned = plan([_offer(offered(settings, devices))], snapshot)
     scene = Scene(planned, snapshot, topology(snapshot), {"nvidia": vendor})
     ledger = Ledger()
     allocator = Allocator(lambda: scene, ledger, _NoDisk(), lambda: 0.0, _prepare, _release, _NoKubelet())
