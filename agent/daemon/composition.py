@@ -29,7 +29,6 @@ from agent.daemon.intervals import Pace
 from agent.daemon.node_state import Node
 from agent.daemon.notice_source import Refusals
 from agent.daemon.pod_waiter import Askers
-from agent.daemon.pods_known import PodSync
 from agent.daemon.publisher import Told
 from agent.daemon.reconciling.evidence_sources import Sources, running_pods
 from agent.daemon.reconciling.reconcile_loop import Reconciler
@@ -39,6 +38,7 @@ from agent.daemon.registration.other_plugins import Rivals
 from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
 from agent.daemon.registration.takeovers import Strangers
+from agent.daemon.registration.wait_for_pods import PodSync
 from agent.daemon.vendors_in_service import Fleet
 from agent.host.cdi_directory import CdiDirectory
 from agent.isolation import container_memory, descendants

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from ipaddress import ip_address
 from urllib.parse import parse_qsl
 
 from agent.core.publishing.agent_status import View
 from agent.http import probes, tool_formats
 from agent.http.answer import Answer, document, text
 from agent.http.inspect_document import inspect
-from agent.vendor_api.text import shorten
 
 Source = Callable[[], View]
-_WITH_PORT = re.compile(r":\d*$")
 
 
 class Reach(Enum):
@@ -38,26 +34,6 @@ _LOCAL: Mapping[str, Callable[[Source], Answer]] = {
     "/inspect": lambda view: document(inspect(view())),
     "/version": lambda view: document({"version": view().version}),
 }
-
-
-def stranger(reach: Reach, host: str) -> Answer | None:
-    """The refusal of who asks this machine by a name that is not its own; None where that is no matter.
-
-    A page in a browser here may have a name that leads to loopback (DNS rebinding), and would read the views.
-    """
-    if reach is not Reach.LOCAL or not host or _is_loopback(host):
-        return None
-    return text(421, f"this is not '{shorten(host, 60)}'; ask 127.0.0.1, [::1] or localhost")
-
-
-def _is_loopback(host: str) -> bool:
-    name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False
 
 
 def canonical(target: str) -> str:

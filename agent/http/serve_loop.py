@@ -11,12 +11,13 @@ from pathlib import Path
 from socket import socket
 
 from agent.config import parse_address
+from agent.http import host_header
 from agent.http.client_connection import Show
 from agent.http.client_limits import Limits
 from agent.http.listen import on_address, on_path
 from agent.http.operator_commands import Apply, hear
 from agent.http.recent_answers import Recent
-from agent.http.routes import Reach, Source, answer, canonical, stranger
+from agent.http.routes import Reach, Source, answer, canonical
 from agent.http.server import Conversations
 
 
@@ -60,7 +61,9 @@ def _show(view: Source, reach: Reach) -> Show:
     if reach is Reach.ADMIN:
         return lambda target, _: answer(view, reach, target)
     recent = Recent(lambda target: answer(view, reach, target))
-    return lambda target, host: stranger(reach, host) or recent(canonical(target))
+    if reach is Reach.NETWORK:
+        return lambda target, _: recent(canonical(target))
+    return lambda target, host: host_header.refusal(host) or recent(canonical(target))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from agent.cluster.pod_state import Scheduled
 from agent.core.cell import Cell
 from agent.core.model import Plan, Resource
-from agent.daemon.pods_known import PodSync
+from agent.daemon.registration.wait_for_pods import PodSync
 from agent.vendor_api.agent import Placement, ResourceRule
 
 XPU = "example.com/xpu"
