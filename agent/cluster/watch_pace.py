@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agent.core.token_bucket import TokenBucket
+
 #: Bytes that a short line counts as: what it costs is not its length.
 LEAST = 2 * 1024
 
@@ -12,11 +14,8 @@ class Flow:
     def __init__(self, rate: float, burst: int) -> None:
         """Bytes a second, and bytes."""
         self._rate = rate
-        self._burst = burst
-        self._owed = self._at = 0.0
+        self._bucket = TokenBucket(rate, burst)
 
     def rest(self, size: int, now: float) -> float:
         """Seconds to rest after a line of this size that was taken now."""
-        paid = (now - self._at) * self._rate
-        self._owed, self._at = max(0.0, self._owed - paid) + max(size, LEAST), now
-        return max(0.0, self._owed - self._burst) / self._rate
+        return max(0.0, -self._bucket.take(max(size, LEAST), now)) / self._rate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from agent.core.token_bucket import TokenBucket
 from agent.vendor_api.agent import HealthEvent
 
 TURN = 0.05  # seconds from one time to the next: each has all follow that follows from health
@@ -31,8 +32,7 @@ class News:
         self._waiting: deque[HealthEvent] = deque()
         #: The last queued event of each device since the last wide one; None: that one, if it came last.
         self._last: dict[str | None, HealthEvent] = {}
-        self._allowed = float(BURST)
-        self._at = 0.0
+        self._bucket = TokenBucket(RATE, BURST)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -40,9 +40,7 @@ class News:
     def admit(self, events: Sequence[HealthEvent], devices: int, now: float) -> bool:
         """Count a message with these events; False where there were more than may be."""
         count = max(sum(weight(event, devices) for event in events), 1)
-        self._allowed = min(self._allowed + (now - self._at) * RATE, float(BURST)) - count
-        self._at = now
-        return self._allowed >= 0
+        return self._bucket.take(count, now) >= 0
 
     def add(self, events: Iterable[HealthEvent]) -> None:
         """Queue events. A wide event and an event of one device each end the memory of the other."""

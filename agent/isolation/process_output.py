@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
+from agent.core.token_bucket import TokenBucket
 from agent.isolation.answers import clean
 
 log = structlog.get_logger()
@@ -92,8 +93,7 @@ class Speech:
         #: Whether the line that is being read was said already, for it is longer than what is said of one.
         self._said = False
         self._dropped = 0
-        self._allowed = float(BURST)
-        self._at = 0.0
+        self._bucket = TokenBucket(RATE, BURST)
 
     def take(self, chunk: bytes, now: float) -> bool:
         """Say the lines that this completes, or makes too long; False where something had to be dropped."""
@@ -116,13 +116,11 @@ class Speech:
             self._say("", self._dropped)
 
     def _tell(self, lines: list[bytes], now: float) -> bool:
-        self._allowed = min(self._allowed + (now - self._at) * RATE, float(BURST))
-        self._at = now
-        said = lines[: int(self._allowed)]
+        said = lines[: int(self._bucket.left(now))]
         for line in said:
             text = line[: 4 * LINE_LIMIT].decode(errors="backslashreplace").rstrip()
             self._say(clean(text, LINE_LIMIT), self._dropped)
             self._dropped = 0
-        self._allowed -= len(said)
+        self._bucket.take(len(said), now)
         self._dropped += len(lines) - len(said)
         return len(said) == len(lines)
