@@ -32,7 +32,7 @@ from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.document_parts import part_of
 from agent.core.endless_tasks import for_ever
-from agent.core.publishing.agent_status import ApiServer, Counters, Followed, Glance, Reported, View
+from agent.core.publishing.agent_status import ApiServer, Counters, Followed, Reported, View
 from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import Wanted
 from agent.core.publishing.node_annotation_rules import Annotated
@@ -129,10 +129,6 @@ class Door:
             reported=self._reported(base.reported),
             counters={**base.counters, **self._counters()},
         )
-
-    def glanced(self, base: Glance) -> Glance:
-        """The same of what people are told of."""
-        return replace(base, reported=self._reported(base.reported))
 
     def _reported(self, base: Reported) -> Reported:
         error = self._koordinator.error if self._koordinator else ""

@@ -22,7 +22,7 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command
-from agent.core.publishing.agent_status import Counters, Glance, View
+from agent.core.publishing.agent_status import Counters, View
 from agent.daemon.allocate_calls import TimedAllocator
 from agent.daemon.external_use import Schedulers
 from agent.daemon.intervals import Pace
@@ -308,30 +308,6 @@ class Line:
             raise NotOnDisk(done, self._store.error)
         return done
 
-    def glance(self) -> Glance:
-        """What people are told of when it changes."""
-        state = self._config.value
-        return Glance(
-            config_source=state.source,
-            config_error="" if state.labels_awaited else state.error,
-            config_awaited=state.waiting,
-            required_vendors=required_vendors(state.config),
-            snapshot=self._node.snapshot.value,
-            set_aside=self._set_aside.message if self._set_aside else "",
-            rebuilt=self._recaller.is_done,
-            read_back=self._reconciler.actions["recall"],
-            strangers=self._others,
-            waits=self._node.waits,
-            kept_units=self._node.kept_units,
-            allocations=self._ledger.all(),
-            refusals=self._refusals.last,
-            swaps=self._allocator.swaps,
-            starts_refused=self._allocator.starts_refused,
-            unheeded=self._unheeded.found,
-            stale_locks=self._scheduled.stale,
-            reported=self.told.reported,
-        )
-
     def seen(self, view: View) -> View:
         """The view with everything the line knows."""
         return replace(
@@ -355,6 +331,14 @@ class Line:
             doubts=self._node.doubts,
             waits=self._node.waits,
             kept_units=self._node.kept_units,
+            labels_awaited=self._config.value.labels_awaited,
+            set_aside=self._set_aside.message if self._set_aside else "",
+            rebuilt=self._recaller.is_done,
+            read_back=self._reconciler.actions["recall"],
+            refusals=self._refusals.last,
+            swaps=self._allocator.swaps,
+            starts_refused=self._allocator.starts_refused,
+            stale_locks=self._scheduled.stale,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},

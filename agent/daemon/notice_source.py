@@ -10,7 +10,7 @@ import anyio
 
 from agent.core.allocation.pod_attribution import Place, waiting
 from agent.core.notices import Notice, PodRef, Refusal
-from agent.core.publishing.agent_status import UNKNOWN, Glance
+from agent.core.publishing.agent_status import UNKNOWN, View
 from agent.core.publishing.event_texts import news
 from agent.scheduler_api import Candidate
 
@@ -68,18 +68,18 @@ class Refusals:
 
 
 async def follow(
-    glance: Callable[[], Glance | None],
+    view: Callable[[], View | None],
     pods: Callable[[], Sequence[Candidate]],
     tell: Callable[[Notice], None],
     every: float = 1.0,
 ) -> None:
-    """Look for ever, `every` so many seconds; what came and went in between was no news.
+    """Compare two views for ever, `every` so many seconds; what came and went in between was no news.
 
-    An agent that stands by shows nothing, and leaves the telling to the one that serves.
+    `view` gives None while the agent stands by: the agent that serves tells the notices.
     """
     before = UNKNOWN
     while True:
-        after = glance()
+        after = view()
         if after is not None and after != before:
             for notice in news(before, after, pods()):
                 tell(notice)

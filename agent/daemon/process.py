@@ -171,7 +171,7 @@ async def _cluster(
     async with anyio.create_task_group() as group:
         told = agent.told
         group.start_soon(for_ever, opened.run, told.labels, told.annotations, told.receipts, told.extended)
-        group.start_soon(for_ever, follow, agent.glance, lambda: agent.pods.value, tell)
+        group.start_soon(for_ever, follow, agent.serving_view, lambda: agent.pods.value, tell)
 
 
 async def _keep_serving(address: str, agent: Agent) -> None:

@@ -15,7 +15,7 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotServing
 from agent.core.model import Command
-from agent.core.publishing.agent_status import Glance, View
+from agent.core.publishing.agent_status import View
 from agent.daemon.composition import Line, required_vendors
 from agent.daemon.intervals import Pace
 from agent.daemon.publisher import Told
@@ -198,7 +198,6 @@ class Agent:
             view = self._line.seen(view)
         return self.door.seen(view) if self.door else view
 
-    def glance(self) -> Glance | None:
-        """What people are told of when it changes; None of an agent that does not serve."""
-        glance = self._line.glance() if self._line is not None else None
-        return self.door.glanced(glance) if glance and self.door else glance
+    def serving_view(self) -> View | None:
+        """The same; None while another agent serves the node."""
+        return self.view() if self._line is not None else None

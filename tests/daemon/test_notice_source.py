@@ -11,7 +11,7 @@ import pytest
 from support.waiting import eventually
 
 from agent.core.notices import Notice, PodRef
-from agent.core.publishing.agent_status import UNKNOWN, Glance
+from agent.core.publishing.agent_status import UNKNOWN, View
 from agent.core.publishing.event_texts import news
 from agent.daemon.notice_source import IDS, SHOWN, Refusals, follow
 from agent.scheduler_api import Candidate, PodContainer
@@ -117,17 +117,17 @@ WRONG = replace(WELL, config_error="no such key")
 class Looks:
     """An agent that is looked at, and what was told of it."""
 
-    glance: Glance | None = UNKNOWN
+    view: View | None = UNKNOWN
     told: list[Notice] = field(default_factory=list)
     count: int = 0
 
-    def look(self) -> Glance | None:
+    def look(self) -> View | None:
         self.count += 1
-        return self.glance
+        return self.view
 
-    async def at(self, glance: Glance | None) -> list[str]:
+    async def at(self, view: View | None) -> list[str]:
         """Let the agent be looked at like this; the reasons told since the start."""
-        self.glance = glance
+        self.view = view
         wanted = self.count + 2
         await eventually(lambda: self.count >= wanted)
         return [it.reason for it in self.told]

@@ -33,7 +33,9 @@ class Told:
 
     async def listen(self, node: Node) -> None:
         """Look from now on; what is so now has been seen."""
-        looks = follow(node.agent.glance, lambda: node.agent.pods.value, self.notices.append, every=LOOK)
+        looks = follow(
+            node.agent.serving_view, lambda: node.agent.pods.value, self.notices.append, every=LOOK
+        )
         self._tasks.append(asyncio.create_task(looks))
         await anyio.lowlevel.checkpoint()
 

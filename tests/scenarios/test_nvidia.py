@@ -474,9 +474,8 @@ async def test_unknown_config_name_crash_loop_a_start_after_a_good_one_goes_on_w
     view = await node.until(lambda it: not it.troubles)
     assert f"{mounted.path}/default" in view.config_error
     assert view.config_error.endswith("Z, stays in force")
-    glance = node.agent.glance()
-    assert glance is not None
-    assert "ConfigRefused" in {it.reason for it in news(UNKNOWN, glance)}
+    view = node.agent.view()
+    assert "ConfigRefused" in {it.reason for it in news(UNKNOWN, view)}
     mounted.edit(default=sliced(8))
     await node.counts({GPU: (16, 16)})
     await node.until(lambda it: not it.config_error)

@@ -77,58 +77,6 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """What people are told of when it changes, and nothing else: it is looked at often."""
-
-    config_source: str
-    config_error: str
-    config_awaited: bool
-    required_vendors: frozenset[str]
-    snapshot: NodeSnapshot
-    #: Why the agent began without its checkpoint, whether what the kubelet knew has been read back, and of
-    #: how many allocations.
-    set_aside: str
-    rebuilt: bool
-    read_back: int
-    #: Resource to how it shows that another plugin has registered it, too.
-    strangers: Mapping[str, str]
-    #: Resource to a sentence for each other one whose pods hold its cards.
-    waits: Mapping[str, tuple[str, ...]]
-    #: Resource to how it counts memory in another unit than the config wants.
-    kept_units: Mapping[str, tuple[Kept, str]]
-    allocations: tuple[Allocation, ...]
-    #: The last Allocates that were refused, and claims that changed hands, oldest first.
-    refusals: tuple[Refusal, ...]
-    swaps: tuple[Swap, ...]
-    reported: Reported = Reported()
-    #: The last containers that can not start with what their pods ask for, oldest first.
-    starts_refused: tuple[StartRefusal, ...] = ()
-    #: What schedulers chose for pods and is not so here.
-    unheeded: tuple[Unheeded, ...] = ()
-    #: A sentence for each of the last locks of schedulers whose pods did not come for their devices.
-    stale_locks: tuple[str, ...] = ()
-
-
-#: Before anybody has looked.
-UNKNOWN = Glance(
-    config_source="",
-    config_error="",
-    config_awaited=False,
-    required_vendors=frozenset(),
-    snapshot=NodeSnapshot(),
-    set_aside="",
-    rebuilt=False,
-    read_back=0,
-    strangers={},
-    waits={},
-    kept_units={},
-    allocations=(),
-    refusals=(),
-    swaps=(),
-)
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """What is known at one moment; `troubles` are sentences that keep the agent from being ready."""
 
@@ -151,7 +99,14 @@ class View:
     config_error: str = ""
     #: Whether no config was good since the start, so that nothing is served.
     config_awaited: bool = False
+    #: Whether the config waits for the labels of the Node, which `config_error` says then.
+    labels_awaited: bool = False
     checkpoint_error: str = ""
+    #: Why the agent began without its checkpoint.
+    set_aside: str = ""
+    #: Whether what the kubelet knew was read back, and of how many allocations.
+    rebuilt: bool = False
+    read_back: int = 0
     #: Why the log's file is not written; the log is on standard error too.
     log_error: str = ""
     #: Source of evidence to why it can not be read now; nothing is released without it.
@@ -173,6 +128,13 @@ class View:
     pods_unseen: str = ""
     #: What schedulers chose for pods and is not so here.
     unheeded: tuple[Unheeded, ...] = ()
+    #: The last Allocates that were refused, the last claims that changed hands, and the last containers that
+    #: cannot start with what their pods ask for; oldest first.
+    refusals: tuple[Refusal, ...] = ()
+    swaps: tuple[Swap, ...] = ()
+    starts_refused: tuple[StartRefusal, ...] = ()
+    #: A sentence for each of the last locks of schedulers whose pods did not come for their devices.
+    stale_locks: tuple[str, ...] = ()
     #: None where there is none to speak with. Nothing that is served waits for it.
     api_server: ApiServer | None = None
     #: What of the config can not be served with the devices there are.
@@ -245,3 +207,7 @@ class View:
             for name, session in sorted({**planned, **self.sessions}.items())
             if session.state not in ("registered", "yielded", "ended")
         )
+
+
+#: Before the first look.
+UNKNOWN = View(node="", version="")

@@ -15,7 +15,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.notices import Notice, PodRef, Refusal, Swap
-from agent.core.publishing.agent_status import Glance, Reported
+from agent.core.publishing.agent_status import Reported, View
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import State
 from agent.vendor_api.text import shorten
@@ -29,7 +29,7 @@ NAMED = 3
 _Word = tuple[str, str, str]
 
 
-def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
+def news(before: View, after: View, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
     """The notices, in the order in which a person would ask. `pods` are those bound to the node.
 
     Whoever looks for the first time gives UNKNOWN as `before`.
@@ -54,15 +54,21 @@ def news(before: Glance, after: Glance, pods: Sequence[Candidate] = ()) -> tuple
     )
 
 
-def _of_config(before: Glance, after: Glance) -> Iterator[Notice]:
-    if after.config_error and after.config_error != before.config_error:
+def _of_config(before: View, after: View) -> Iterator[Notice]:
+    was, error = _refused(before), _refused(after)
+    if error and error != was:
         kept = "none is in force yet" if after.config_awaited else "the last good one stays in force"
-        yield Notice("ConfigRefused", f"the config is refused, {kept}: {after.config_error}")
-    if before.config_error and not after.config_error:
+        yield Notice("ConfigRefused", f"the config is refused, {kept}: {error}")
+    if was and not error:
         yield Notice("ConfigTaken", f"the config is taken in again: {after.config_source}", "Normal")
 
 
-def _of_checkpoint(before: Glance, after: Glance) -> Iterator[Notice]:
+def _refused(view: View) -> str:
+    """Why the config is refused; a config that waits for the labels of the Node is not."""
+    return "" if view.labels_awaited else view.config_error
+
+
+def _of_checkpoint(before: View, after: View) -> Iterator[Notice]:
     if after.set_aside and not before.set_aside:
         yield Notice("CheckpointSetAside", after.set_aside)
     if after.set_aside and after.rebuilt and not before.rebuilt:
@@ -70,7 +76,7 @@ def _of_checkpoint(before: Glance, after: Glance) -> Iterator[Notice]:
         yield Notice("CheckpointRebuilt", told, "Normal")
 
 
-def _of_vendors(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_vendors(before: View, after: View) -> Iterator[Notice]:
     known = {it.name: it for it in before.snapshot.vendors}
     for vendor in after.snapshot.vendors:
         failed = _has_failed(after, vendor)
@@ -82,8 +88,8 @@ def _of_vendors(before: Glance, after: Glance) -> Iterator[Notice]:
             yield Notice("VendorOpened", f"vendor {vendor.name} is open again", "Normal")
 
 
-def _has_failed(glance: Glance, vendor: VendorStatus) -> bool:
-    wanted = vendor.name in glance.required_vendors
+def _has_failed(view: View, vendor: VendorStatus) -> bool:
+    wanted = vendor.name in view.required_vendors
     return vendor.state in (VendorState.FAILED, VendorState.LEFT_OUT) or (
         wanted and vendor.state is VendorState.UNAVAILABLE
     )
@@ -92,7 +98,7 @@ def _has_failed(glance: Glance, vendor: VendorStatus) -> bool:
 # Devices
 
 
-def _of_devices(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_devices(before: View, after: View) -> Iterator[Notice]:
     if before.snapshot is after.snapshot:
         return
     known = {it.uuid: it for it in before.snapshot.devices}
@@ -178,18 +184,18 @@ def _because(why: str, devices: Iterable[DeviceStatus]) -> str:
 # What the kubelet and others do
 
 
-def _of_strangers(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_strangers(before: View, after: View) -> Iterator[Notice]:
     for resource in sorted(after.strangers.keys() - before.strangers.keys()):
         yield Notice("ForeignPlugin", f"{resource}: {after.strangers[resource]}")
 
 
-def _of_waits(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_waits(before: View, after: View) -> Iterator[Notice]:
     """Said as it begins; each pod that ends is no news."""
     for resource in sorted(after.waits.keys() - before.waits.keys()):
         yield Notice("ResourceWaits", "; ".join(after.waits[resource]), "Normal")
 
 
-def _of_units(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_units(before: View, after: View) -> Iterator[Notice]:
     """Said as it begins and as it ends; each pod that ends is no news."""
     was, now = ({name: it for name, (it, _) in one.kept_units.items()} for one in (before, after))
     for name in sorted(now):
@@ -200,7 +206,7 @@ def _of_units(before: Glance, after: Glance) -> Iterator[Notice]:
         yield Notice("UnitChanged", told, "Normal")
 
 
-def _of_refusals(before: Glance, after: Glance, pods: Sequence[Candidate]) -> Iterator[Notice]:
+def _of_refusals(before: View, after: View, pods: Sequence[Candidate]) -> Iterator[Notice]:
     last = max((it.number for it in before.refusals), default=0)
     fresh = [it for it in after.refusals if it.number > last]
     if fresh and (others := fresh[-1].number - last - len(fresh)):  # first, or similar ones would swallow it
@@ -228,14 +234,14 @@ def _unattributed(refusal: Refusal) -> str:
     return f"a pod that asked for {refusal.resource} was refused ({ids}){maybe}: {refusal.text}"
 
 
-def _of_starts(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_starts(before: View, after: View) -> Iterator[Notice]:
     last = max((it.number for it in before.starts_refused), default=0)
     for it in after.starts_refused:
         if it.number > last:
             yield Notice("StartRefused", it.text, pod=it.pod)
 
 
-def _of_claims(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_claims(before: View, after: View) -> Iterator[Notice]:
     last = max((it.number for it in before.swaps), default=0)
     known = {it.id: it for it in after.allocations}
     for it in after.swaps:
@@ -277,13 +283,13 @@ def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
             yield Notice("CardsNotReported", sentence)
 
 
-def _of_choices(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_choices(before: View, after: View) -> Iterator[Notice]:
     for it in after.unheeded:
         if it not in before.unheeded:
             yield Notice("ChoiceUnheeded", f"no scheduler's choice of cards is heeded: {it.why}", pod=it.pod)
 
 
-def _of_overlaps(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_overlaps(before: View, after: View) -> Iterator[Notice]:
     """That a pod which asks nobody here uses a card that another one has."""
     known = {it.id: it.reason for it in before.allocations}
     for it in after.allocations:
@@ -296,7 +302,7 @@ def _of_overlaps(before: Glance, after: Glance) -> Iterator[Notice]:
             yield Notice("CardGivenTwice", told, pod=pod)
 
 
-def _of_shares(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_shares(before: View, after: View) -> Iterator[Notice]:
     """Of what was answered since: that a container gets another share than it asked for."""
     known = {it.id: it.claim.remark for it in before.allocations if it.claim is not None}
     for it in after.allocations:
@@ -308,7 +314,7 @@ def _of_shares(before: Glance, after: Glance) -> Iterator[Notice]:
             yield Notice("ShareAveraged", f"{it.resource}: {claim.remark}", "Normal", pod)
 
 
-def _of_limits(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_limits(before: View, after: View) -> Iterator[Notice]:
     """That a container was answered with the share of another claim than turned out to be its own."""
     known = {it.id: it for it in before.allocations}
     for it in after.allocations:
@@ -345,7 +351,7 @@ def _share(parameters: Mapping[str, str]) -> str:
     return said or "no limits"
 
 
-def _of_locks(before: Glance, after: Glance) -> Iterator[Notice]:
+def _of_locks(before: View, after: View) -> Iterator[Notice]:
     for it in after.stale_locks:
         if it not in before.stale_locks:
             yield Notice("LockExpired", it)
