@@ -15,7 +15,7 @@ from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import absent
 from agent.core.devices.health_rules import Record
 from agent.core.devices.inventory import Cleared, Inventory
-from agent.core.devices.offers import Offers, Wish
+from agent.core.devices.offers import OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.devices.resource_waits import Wait, awaited, waits
 from agent.core.devices.topology import Topology, topology
@@ -59,7 +59,7 @@ class Node:
         self._inventory = inventory
         self._ledger = ledger
         self._clock = clock
-        self._offers = Offers()
+        self._offers = OfferedResources()
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self._waits: tuple[Wait, ...] = ()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent.config import Config, parse
-from agent.core.devices.offers import Offers, Wish
+from agent.core.devices.offers import OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.daemon.vendors_in_service import check, wanted
@@ -60,7 +60,7 @@ def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
             for device in devices(it.name, split=split)
         ),
     )
-    offers = Offers(
+    offers = OfferedResources(
         [
             Wish(it.vendor, its.resources, dynamic=(its.modes or it.vendor.modes) == "dynamic")
             for it in plugins

@@ -38,7 +38,7 @@ class Wish:
     dynamic: bool = False
 
 
-class Offers:
+class OfferedResources:
     """Asks a vendor again when its devices or the config changed. One that fails keeps its last offer."""
 
     def __init__(self, wishes: Sequence[Wish] = ()) -> None:

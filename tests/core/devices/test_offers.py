@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.offers import COMPLAINTS, Offers, Wish
+from agent.core.devices.offers import COMPLAINTS, OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.model import NodeSnapshot
 from agent.vendor_api.agent import (
@@ -54,13 +54,13 @@ def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
 
 
 def test_without_a_word_of_config_or_vendor_all_cards_are_its_resource() -> None:
-    offers = Offers([Wish(Vendor("acme", "a:B", edits, GPU))])
+    offers = OfferedResources([Wish(Vendor("acme", "a:B", edits, GPU))])
 
     assert offers.of(ONE) == (Offer("acme", (ResourceRule(GPU),)),)
 
 
 def test_the_vendor_says_what_the_rules_of_the_config_mean() -> None:
-    offers = Offers([Acme().wish(ResourceRule("acme.com/other"))])
+    offers = OfferedResources([Acme().wish(ResourceRule("acme.com/other"))])
 
     assert offers.of(TWO) == (Offer("acme", (ResourceRule("acme.com/other", ("a", "b")),)),)
 
@@ -69,12 +69,12 @@ def test_the_rules_of_a_vendor_that_complains_itself_are_not_plain() -> None:
     rule = ResourceRule("bolt.com/x", 9)
     bolt = Wish(Vendor("bolt", "b:C", edits, "bolt.com/x"), (rule,))
 
-    assert Offers([Acme().wish(rule), bolt]).plain == (Offer("bolt", (rule,)),)
+    assert OfferedResources([Acme().wish(rule), bolt]).plain == (Offer("bolt", (rule,)),)
 
 
 def test_a_vendor_is_asked_again_only_when_its_devices_change() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     for snapshot in (ONE, ONE, TWO, TWO):
         offers.of(snapshot)
@@ -84,7 +84,7 @@ def test_a_vendor_is_asked_again_only_when_its_devices_change() -> None:
 
 def test_a_change_of_health_asks_nobody() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     offers.of(ONE)
     offers.of(node(status("a", healthy=False)))
@@ -95,13 +95,13 @@ def test_a_change_of_health_asks_nobody() -> None:
 def test_a_vendor_without_devices_offers_nothing_and_is_not_asked() -> None:
     acme = Acme()
 
-    assert Offers([acme.wish()]).of(NodeSnapshot()) == (Offer("acme", ()),)
+    assert OfferedResources([acme.wish()]).of(NodeSnapshot()) == (Offer("acme", ()),)
     assert acme.asked == 0
 
 
 def test_a_vendor_that_fails_keeps_its_last_offer_and_is_complained_of() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     before = offers.of(ONE)
 
     acme.fails = ZeroDivisionError("division by zero")
@@ -115,7 +115,7 @@ def test_a_vendor_that_fails_keeps_its_last_offer_and_is_complained_of() -> None
 def test_a_resource_name_that_the_kubelet_would_refuse_is_not_offered() -> None:
     acme = Acme()
     acme.fails = Offering((ResourceRule("nonsense"),))
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     assert offers.of(ONE) == (Offer("acme", ()),)
     assert "the resource name 'nonsense' needs a vendor's domain" in offers.complaints["acme"][0]
@@ -139,7 +139,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering | None) -> None:
     vendor = Vendor("acme", "a:B", edits, GPU, resources=lambda *_: cast("Offering", wrong))
-    offers = Offers([Wish(vendor)])
+    offers = OfferedResources([Wish(vendor)])
 
     assert plan(offers.of(ONE), ONE, {}, {}) == {}
     assert offers.complaints["acme"][0].startswith("its plugin fails to make resources: ")
@@ -147,7 +147,7 @@ def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering |
 
 def test_a_vendor_that_fails_after_a_change_of_the_config_keeps_its_last_offer_too() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     before = offers.of(ONE)
     acme.fails = ZeroDivisionError()
 
@@ -159,7 +159,7 @@ def test_a_vendor_that_fails_after_a_change_of_the_config_keeps_its_last_offer_t
 
 def test_a_change_of_the_config_asks_again() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     offers.of(ONE)
 
     offers.wish([acme.wish(ResourceRule("acme.com/other"))])
@@ -170,14 +170,14 @@ def test_a_change_of_the_config_asks_again() -> None:
 def test_what_is_there_no_more_is_nothing_to_make_resources_of() -> None:
     gone = replace(status("b", 1), gone=True)
 
-    assert Offers([Acme().wish()]).of(node(status("a"), gone))[0].rules[0].devices == ("a",)
+    assert OfferedResources([Acme().wish()]).of(node(status("a"), gone))[0].rules[0].devices == ("a",)
 
 
 def test_a_resource_that_two_vendors_make_is_the_first_ones_and_the_second_is_complained_of() -> None:
     bolt = Vendor(
         "bolt", "b:C", edits, "bolt.com/x", resources=lambda *_: Offering((ResourceRule(GPU, ("z",)),))
     )
-    offers = Offers([Acme().wish(), Wish(bolt)])
+    offers = OfferedResources([Acme().wish(), Wish(bolt)])
 
     made = offers.of(node(status("a"), status("z", vendor="bolt")))
 
@@ -189,7 +189,7 @@ def test_a_resource_that_gets_no_card_for_modes_are_fixed_is_complained_of() -> 
     acme = Acme()
     its = (ResourceRule(GPU, ("a", "b")), ResourceRule("acme.com/share", ("b",), sharing=SHARED))
     acme.fails = Offering(its)
-    offers, dynamic = Offers([acme.wish()]), Offers([replace(acme.wish(), dynamic=True)])
+    offers, dynamic = OfferedResources([acme.wish()]), OfferedResources([replace(acme.wish(), dynamic=True)])
 
     assert offers.of(TWO) == (Offer("acme", its),)
     [told] = offers.complaints["acme"]
@@ -201,7 +201,7 @@ def test_a_resource_that_gets_no_card_for_modes_are_fixed_is_complained_of() -> 
 def test_complaints_end_with_their_cause() -> None:
     acme = Acme()
     acme.fails = Offering((), ("no such card",))
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     offers.of(ONE)
     assert offers.complaints == {"acme": ("no such card",)}
 
@@ -214,7 +214,7 @@ def test_complaints_end_with_their_cause() -> None:
 def test_doubts_of_cards_are_told_and_are_no_complaints() -> None:
     acme = Acme()
     acme.fails = Offering(doubts=("c0 has slices of others",))
-    offers = Offers([acme.wish(), replace(acme.wish(), dynamic=True)])
+    offers = OfferedResources([acme.wish(), replace(acme.wish(), dynamic=True)])
 
     offers.of(ONE)
 
@@ -225,8 +225,8 @@ def test_doubts_of_cards_are_told_and_are_no_complaints() -> None:
 def test_the_offer_says_whose_hardware_is_made() -> None:
     acme = Acme()
     wish = acme.wish()
-    [none] = Offers([wish]).of(ONE)
-    [all_] = Offers([replace(wish, vendor=replace(wish.vendor, prepares=True))]).of(ONE)
+    [none] = OfferedResources([wish]).of(ONE)
+    [all_] = OfferedResources([replace(wish, vendor=replace(wish.vendor, prepares=True))]).of(ONE)
 
     assert not none.made
     assert all_.made == {GPU}
@@ -235,7 +235,7 @@ def test_the_offer_says_whose_hardware_is_made() -> None:
 def test_notes_are_told_and_are_no_complaints() -> None:
     acme = Acme()
     acme.fails = Offering((), (), ("no such card here",))
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     offers.of(ONE)
 
     assert (offers.notes, offers.complaints) == ({"acme": ("no such card here",)}, {})
@@ -244,7 +244,7 @@ def test_notes_are_told_and_are_no_complaints() -> None:
 def test_complaints_are_few_and_short() -> None:
     acme = Acme()
     acme.fails = Offering((), ("x" * 10_000,) * 1000)
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     offers.of(ONE)
 
