@@ -206,7 +206,7 @@ class Node:
 
     def makes(self, resource: Resource) -> bool:
         """Whether its containers need hardware made; a vendor that is left out makes none."""
-        return resource.vendor in self.vendors and self.vendors[resource.vendor].makes(resource.name)
+        return resource.vendor in self.vendors and self.vendors[resource.vendor].prepares(resource.name)
 
     @property
     def cdi_error(self) -> str:
@@ -221,8 +221,9 @@ class Node:
         """
         unspecified = {name: it for name, it in self._unspecified.items() if not self.specs.value.get(name)}
         errors = {**unspecified, **self._unwritten}
-        by_cdi = {name: it for name, it in self.vendors.items() if it.by_cdi and name in errors}
-        return {one: errors[name] for name, it in by_cdi.items() for one in it.prepared or (name,)}
+        by_cdi = {name: it for name, it in self.vendors.items() if it.offers.cdi_only and name in errors}
+        slices = {name: it.makes.resources if it.makes else () for name, it in by_cdi.items()}
+        return {one: errors[name] for name, resources in slices.items() for one in resources or (name,)}
 
     @property
     def complaints(self) -> tuple[str, ...]:
@@ -278,7 +279,7 @@ class Node:
 
     def locks(self) -> tuple[str, ...]:
         """The keys of the locks that schedulers take for the cards of the vendors that serve here."""
-        return keys_of(dialect for it in self.vendors.values() for dialect in it.dialects)
+        return keys_of(dialect for it in self.vendors.values() for dialect in it.schedulers)
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""

@@ -17,10 +17,12 @@ from agent.vendor_api.agent import (
     Device,
     IdForm,
     Offering,
+    Offers,
     Policy,
     Request,
     ResourceRule,
     Sharing,
+    Slices,
     Vendor,
 )
 from core.values import GPU, node, status
@@ -46,7 +48,7 @@ class Acme:
         return self.fails or Offering((ResourceRule(name, tuple(it.uuid for it in devices)),))
 
     def wish(self, *rules: ResourceRule) -> Wish:
-        return Wish(Vendor("acme", "a:B", edits, GPU, resources=self.resources), rules)
+        return Wish(Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=self.resources)), rules)
 
 
 def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
@@ -54,7 +56,7 @@ def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
 
 
 def test_without_a_word_of_config_or_vendor_all_cards_are_its_resource() -> None:
-    offers = OfferedResources([Wish(Vendor("acme", "a:B", edits, GPU))])
+    offers = OfferedResources([Wish(Vendor("acme", "a:B", GPU, edits))])
 
     assert offers.of(ONE) == (Offer("acme", (ResourceRule(GPU),)),)
 
@@ -67,7 +69,7 @@ def test_the_vendor_says_what_the_rules_of_the_config_mean() -> None:
 
 def test_the_rules_of_a_vendor_that_complains_itself_are_not_plain() -> None:
     rule = ResourceRule("bolt.com/x", 9)
-    bolt = Wish(Vendor("bolt", "b:C", edits, "bolt.com/x"), (rule,))
+    bolt = Wish(Vendor("bolt", "b:C", "bolt.com/x", edits), (rule,))
 
     assert OfferedResources([Acme().wish(rule), bolt]).plain == (Offer("bolt", (rule,)),)
 
@@ -138,7 +140,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering | None) -> None:
-    vendor = Vendor("acme", "a:B", edits, GPU, resources=lambda *_: cast("Offering", wrong))
+    vendor = Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=lambda *_: cast("Offering", wrong)))
     offers = OfferedResources([Wish(vendor)])
 
     assert plan(offers.of(ONE), ONE, {}, {}) == {}
@@ -175,7 +177,11 @@ def test_what_is_there_no_more_is_nothing_to_make_resources_of() -> None:
 
 def test_a_resource_that_two_vendors_make_is_the_first_ones_and_the_second_is_complained_of() -> None:
     bolt = Vendor(
-        "bolt", "b:C", edits, "bolt.com/x", resources=lambda *_: Offering((ResourceRule(GPU, ("z",)),))
+        "bolt",
+        "b:C",
+        "bolt.com/x",
+        edits,
+        offers=Offers(resources=lambda *_: Offering((ResourceRule(GPU, ("z",)),))),
     )
     offers = OfferedResources([Acme().wish(), Wish(bolt)])
 
@@ -226,7 +232,7 @@ def test_the_offer_says_whose_hardware_is_made() -> None:
     acme = Acme()
     wish = acme.wish()
     [none] = OfferedResources([wish]).of(ONE)
-    [all_] = OfferedResources([replace(wish, vendor=replace(wish.vendor, prepares=True))]).of(ONE)
+    [all_] = OfferedResources([replace(wish, vendor=replace(wish.vendor, makes=Slices()))]).of(ONE)
 
     assert not none.made
     assert all_.made == {GPU}
