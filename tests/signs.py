@@ -22,10 +22,11 @@ parts = "child.library", "library_places", "plugin"
 library, library_places, plugin = (importlib.import_module(f"agent.vendors.{name}.{it}") for it in parts)
 for key, value in stand_ins.items():
     setattr(library_places, key, value)
-vendor = replace(plugin.register_backend(settings), signs=Signs(sysfs="/nonexistent"))
+vendor = plugin.register_backend(settings)
+vendor = replace(vendor, host=replace(vendor.host, signs=Signs(sysfs="/nonexistent")))
 absent = absence(vendor)
 try:
-    loaded = bool(library.load(vendor.settings))
+    loaded = bool(library.load(vendor.settings.for_backend))
 except BackendUnavailable:
     loaded = False
 print(json.dumps([loaded, absent]))

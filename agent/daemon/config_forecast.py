@@ -10,7 +10,7 @@ from agent.config.schema import size_of
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.memory_units import counted_in
-from agent.core.devices.offers import Offers, Wish
+from agent.core.devices.offers import OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.devices.unit_changes import Counting, counting
 from agent.core.errors import UsageError
@@ -53,7 +53,7 @@ def foreseen(config: Config, wishes: Mapping[str, Wish], sizes: Sequence[int]) -
         snapshot = _snapshot({vendor: devices})
         offers: Sequence[Offer] = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
         if vendor in wishes:
-            offers = Offers([wishes[vendor]]).of(snapshot)
+            offers = OfferedResources([wishes[vendor]]).of(snapshot)
         for it in _planned(offers, snapshot):
             refusal = too_long(it)
             yield (str(refusal), False) if refusal else (_told(it), True)
@@ -61,7 +61,7 @@ def foreseen(config: Config, wishes: Mapping[str, Wish], sizes: Sequence[int]) -
 
 def lacking(wishes: Sequence[Wish], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:
     """A sentence for each thing that the agent is not ready with on a node with these devices, by vendor."""
-    snapshot, offers = _snapshot(found), Offers(wishes)
+    snapshot, offers = _snapshot(found), OfferedResources(wishes)
     planned = _planned(offers.of(snapshot), snapshot)
     for vendor, complaints in offers.complaints.items():
         yield from (f"vendor {vendor}: {it}" for it in complaints)

@@ -89,7 +89,7 @@ async def devices_of(plugin: Plugin, patience: float) -> Sequence[Device]:
     """
     if plugin.vendor is None:
         raise VendorError(plugin.reason)
-    return () if plugin.vendor.labels is None else await first_list(plugin.vendor, patience)
+    return () if plugin.vendor.publishes.labels is None else await first_list(plugin.vendor, patience)
 
 
 async def first_list(vendor: Vendor, patience: float) -> Sequence[Device]:

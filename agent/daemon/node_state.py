@@ -15,7 +15,7 @@ from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import absent
 from agent.core.devices.health_rules import Record
 from agent.core.devices.inventory import Cleared, Inventory
-from agent.core.devices.offers import Offers, Wish
+from agent.core.devices.offers import OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.devices.resource_waits import Wait, awaited, waits
 from agent.core.devices.topology import Topology, topology
@@ -59,7 +59,7 @@ class Node:
         self._inventory = inventory
         self._ledger = ledger
         self._clock = clock
-        self._offers = Offers()
+        self._offers = OfferedResources()
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self._waits: tuple[Wait, ...] = ()
@@ -198,7 +198,7 @@ class Node:
 
     def makes(self, resource: Resource) -> bool:
         """Whether its containers need hardware made; a vendor that is left out makes none."""
-        return resource.vendor in self.vendors and self.vendors[resource.vendor].makes(resource.name)
+        return resource.vendor in self.vendors and self.vendors[resource.vendor].prepares(resource.name)
 
     @property
     def cdi_error(self) -> str:
@@ -213,8 +213,9 @@ class Node:
         """
         unspecified = {name: it for name, it in self._unspecified.items() if not self.specs.value.get(name)}
         errors = {**unspecified, **self._unwritten}
-        by_cdi = {name: it for name, it in self.vendors.items() if it.by_cdi and name in errors}
-        return {one: errors[name] for name, it in by_cdi.items() for one in it.prepared or (name,)}
+        by_cdi = {name: it for name, it in self.vendors.items() if it.offers.cdi_only and name in errors}
+        slices = {name: it.makes.resources if it.makes else () for name, it in by_cdi.items()}
+        return {one: errors[name] for name, resources in slices.items() for one in resources or (name,)}
 
     @property
     def complaints(self) -> tuple[str, ...]:
@@ -270,7 +271,7 @@ class Node:
 
     def locks(self) -> tuple[str, ...]:
         """The keys of the locks that schedulers take for the cards of the vendors that serve here."""
-        return keys_of(dialect for it in self.vendors.values() for dialect in it.dialects)
+        return keys_of(dialect for it in self.vendors.values() for dialect in it.schedulers)
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""

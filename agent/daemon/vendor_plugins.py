@@ -10,25 +10,17 @@ from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pluggy
 
 import agent.vendors
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
+from agent.daemon.field_types import wrong_field
 from agent.scheduler_api import Dialect
 from agent.schedulers.koordinator.resource_names import unserved_name
-from agent.vendor_api.agent import (
-    Doubt,
-    HostPart,
-    HostRuntime,
-    Placement,
-    SettingsError,
-    Sharing,
-    Signs,
-    Vendor,
-)
+from agent.vendor_api.agent import Settings, SettingsError, Vendor
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.vendor_api.text import shorten
 
@@ -218,97 +210,40 @@ def _checked(name: str, offered: object) -> Vendor | None:
 
 
 def _trouble(name: str, vendor: Vendor) -> str:
+    if trouble := wrong_field(vendor):
+        return trouble
     if vendor.name != name:
-        return f"name is {shorten(str(vendor.name))!r}; it is registered as {name!r}"
-    if not (isinstance(vendor.backend, str) and _is_reference(vendor.backend)):
+        return f"name is {shorten(vendor.name)!r}; it is registered as {name!r}"
+    if not _is_reference(vendor.backend):
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
-    if not isinstance(vendor.resource, str):
-        return f'resource is {vendor.resource!r}; "domain/name" is needed'
     if wrong := unserved_name(vendor.resource):
         return f"resource is wrong: {wrong}"
-    if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
-        return trouble
-    if not (vendor.limits is None or isinstance(vendor.limits, Dialect)):
-        return f"limits are {shorten(repr(vendor.limits))}; a Dialect is needed"
-    if vendor.limits is not None and (trouble := _trouble_of_dialects((vendor.limits,))):
-        return trouble
-    for key in ("settings", "defaults"):
+    dialects = {f"schedulers[{index}]": it for index, it in enumerate(vendor.schedulers)}
+    if vendor.pod_limits is not None:
+        dialects["pod_limits"] = vendor.pod_limits
+    trouble = next(filter(None, (_trouble_of_dialect(path, it) for path, it in dialects.items())), "")
+    return trouble or _trouble_of_settings(vendor.settings)
+
+
+def _trouble_of_settings(settings: Settings) -> str:
+    for name, values in (("for_backend", settings.for_backend), ("defaults", settings.defaults)):
         try:
-            msgspec.json.encode(getattr(vendor, key))
+            msgspec.json.encode(values)
         except (TypeError, ValueError, msgspec.MsgspecError) as exc:
-            return f"{key} are no plain JSON values: {exc}"
+            return f"settings.{name} are no plain JSON values: {exc}"
     return ""
 
 
-def _trouble_of_type(vendor: Vendor) -> str:
-    for function in (
-        "container_edits",
-        "resources",
-        "judge",
-        "labels",
-        "annotations",
-        "extended_resources",
-        "libraries",
-        "unclaimed",
-        "cards_with_room",
-    ):
-        given = getattr(vendor, function)
-        if not callable(given) and (given is not None or function == "container_edits"):
-            return f"{function} can not be called"
-    for key in ("machine_label", "time_label", "visible"):
-        if not isinstance(getattr(vendor, key), str):
-            return f"{key} is {shorten(repr(getattr(vendor, key)))}; a text is needed"
-    for key in ("prepares", "by_cdi", "clears"):
-        if not isinstance(getattr(vendor, key), bool):
-            return f"{key} is {shorten(repr(getattr(vendor, key)))}; True or False is needed"
-    if not (vendor.signs is None or isinstance(vendor.signs, Signs)):
-        return f"signs are {shorten(repr(vendor.signs))}; Signs are needed"
-    parts = vendor.host_parts
-    if not (isinstance(parts, tuple) and all(isinstance(it, HostPart) for it in parts)):
-        return "host_parts are no tuple of HostPart"
-    if not (vendor.host_runtime is None or isinstance(vendor.host_runtime, HostRuntime)):
-        return f"host_runtime is {shorten(repr(vendor.host_runtime))}; a HostRuntime is needed"
-    if not isinstance(vendor.sharing, Sharing):
-        return f"sharing is {shorten(repr(vendor.sharing))}; a Sharing is needed"
-    if vendor.placement not in get_args(Placement):
-        shown = shorten(repr(vendor.placement))
-        return f"placement is {shown}; one of {', '.join(get_args(Placement))} is needed"
-    if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
-        return "doubts are no tuple of Doubt"
-    return ""
-
-
-def _trouble_of_dialects(dialects: object) -> str:
-    if not (isinstance(dialects, tuple) and all(isinstance(it, Dialect) for it in dialects)):
-        return "dialects are no tuple of Dialect"
-    for it in dialects:
-        if not isinstance(it.name, str):
-            return f"dialect has the name {shorten(repr(it.name))}; a text is needed"
-        whose = f"dialect {shorten(it.name)!r}"
-        if not callable(it.claims):
-            return f"{whose} has claims that can not be called"
-        if not (callable(it.measure) or it.measure is None):
-            return f"{whose} has a measure that can not be called"
-        if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
-            return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
-        if not (isinstance(it.locks, tuple) and all(isinstance(one, str) and "/" in one for one in it.locks)):
-            its = shorten(repr(it.locks))
-            return f'{whose} locks {its}; a tuple of keys such as "acme.com/mutex.lock" is needed'
-        if wrong := _trouble_of_receipt(it):
-            return f"{whose} {wrong}"
-    return ""
-
-
-def _trouble_of_receipt(dialect: Dialect) -> str:
-    if not (callable(dialect.receipt) or dialect.receipt is None):
-        return "has a receipt that can not be called"
-    keys = dialect.receipt_keys
-    if not (isinstance(keys, tuple) and all(isinstance(it, str) for it in keys)):
-        its = shorten(repr(keys))
-        return f'has receipt_keys {its}; a tuple of keys such as "acme.com/assigned" is needed'
+def _trouble_of_dialect(path: str, dialect: Dialect) -> str:
+    """What of a dialect cannot be used, though its type is right."""
+    reads, locks, keys = dialect.reads, dialect.locks, dialect.receipt_keys
+    if "" in reads:
+        return f'{path}.reads is {shorten(repr(reads))}; texts such as "acme.com/" are needed'
+    if not all("/" in it for it in locks):
+        return f'{path}.locks is {shorten(repr(locks))}; keys such as "acme.com/mutex.lock" are needed'
     if wrong := next(filter(None, map(wrong_key, keys)), ""):
-        return f"has receipt_keys that can not be written: {wrong}"
-    return f"has {len(keys)} receipt_keys, at most {KEYS} work" if len(keys) > KEYS else ""
+        return f"{path}.receipt_keys cannot be written: {wrong}"
+    return f"{path}.receipt_keys has {len(keys)} keys, at most {KEYS} work" if len(keys) > KEYS else ""
 
 
 def _is_reference(text: str) -> bool:

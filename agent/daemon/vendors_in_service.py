@@ -26,13 +26,13 @@ from agent.daemon.vendor_plugins import Plugin, load, names
 from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
 from agent.scheduler_api import PROMISES
-from agent.vendor_api.agent import Doubt, Modes, ResourceRule, SettingsError, Sharing, Vendor
+from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger(__name__)
 
 #: Warnings about the settings of one vendor.
-MAX_DOUBTS = 20
+MAX_WARNINGS = 20
 
 #: The last one says how much memory it may have; called before each start.
 StartProcess = Callable[[Vendor, Node, Callable[[], MemoryLimit]], VendorProcess]
@@ -76,7 +76,9 @@ class Fleet:
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         wishes = [wish(it, config) for it in vendors.values()]
         self._sizes = {name: config.vendor(name).memory_limit for name in vendors}
-        hardware = {name: (it.backend, it.settings, self._sizes[name]) for name, it in vendors.items()}
+        hardware = {
+            name: (it.backend, it.settings.for_backend, self._sizes[name]) for name, it in vendors.items()
+        }
         for name in [*self.processes]:
             if self._hardware[name] != hardware.get(name):
                 self._end(name)
@@ -188,17 +190,17 @@ def unserved(config: Config) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _judged(config: Config, vendor: Vendor) -> Iterator[Doubt]:
+def _judged(config: Config, vendor: Vendor) -> Iterator[SettingsWarning]:
     """What the vendor says of the rules; of those that may name the same cards it hears one at a time."""
     rules = _rules(config, vendor)
-    if vendor.judge is None:
+    if vendor.offers.check_rules is None:
         return
     if _modes(config, vendor) != "dynamic":
-        yield from vendor.judge(rules) or ()
+        yield from vendor.offers.check_rules(rules) or ()
         return
     for index, rule in enumerate(rules):
-        for doubt in vendor.judge((rule,)) or ():
-            yield replace(doubt, path=(index, *doubt.path[1:]) if doubt.path else ())
+        for warning in vendor.offers.check_rules((rule,)) or ():
+            yield replace(warning, path=(index, *warning.path[1:]) if warning.path else ())
 
 
 def wish(vendor: Vendor, config: Config) -> Wish:
@@ -214,7 +216,7 @@ def wishes(config: Config) -> Mapping[str, Wish]:
 
 def _modes(config: Config, vendor: Vendor) -> Modes:
     """Whether its resources may name the same cards: as the config says, or else the vendor."""
-    return config.vendor(vendor.name).modes or vendor.modes
+    return config.vendor(vendor.name).modes or vendor.offers.modes
 
 
 def _configure(process: VendorProcess, its: VendorSettings) -> None:
@@ -224,7 +226,7 @@ def _configure(process: VendorProcess, its: VendorSettings) -> None:
 
 
 def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
-    its = (it for vendor in vendors for it in (*vendor.dialects, vendor.limits) if it is not None)
+    its = (it for vendor in vendors for it in (*vendor.schedulers, vendor.pod_limits) if it is not None)
     # What a pod bears of its receipt is read, too: else it would be written again and again.
     own = (prefix for dialect in its for prefix in (*dialect.reads, *dialect.receipt_keys))
     return tuple(dict.fromkeys((*PROMISES, *own)))
@@ -238,7 +240,7 @@ def _settings(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def check(config: Config) -> Config:
-    """Have the vendors judge what only they know; what they doubt becomes warnings.
+    """Have the vendors check what only they know; their warnings join those of the config.
 
     Raises:
         ConfigError: With the place of a setting that its vendor refuses, or of a resource that takes the
@@ -254,7 +256,7 @@ def check(config: Config) -> Config:
         if plugin.vendor is not None:
             _check_overlap(config, plugin.vendor)
             _check_rules(config, plugin.vendor)
-            its = islice(plugin.vendor.doubts, MAX_DOUBTS)
+            its = islice(plugin.vendor.settings.warnings, MAX_WARNINGS)
             warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in its)
     return replace(config, warnings=tuple(warnings))
 
@@ -277,7 +279,7 @@ def complete(config: Config) -> Config:
 
 def _defaults(vendor: Vendor) -> Mapping[str, Any]:
     """Those of settings; the library has a key of its own."""
-    return {key: value for key, value in vendor.defaults.items() if key != "library"}
+    return {key: value for key, value in vendor.settings.defaults.items() if key != "library"}
 
 
 def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
@@ -285,7 +287,7 @@ def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
     filled = []
     for index, rule in enumerate(config.vendor(vendor.name).resources):
         at = ("vendors", vendor.name, "resources", index)
-        own = vendor.rule(rule.name)
+        own = vendor.offers.rule(rule.name)
         if rule.sharing == Sharing() and not config.says((*at, "sharing")):
             rule = replace(rule, sharing=own.sharing)
         if rule.placement == "local" and not config.says((*at, "placement")):
@@ -295,11 +297,11 @@ def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
 
 
 def _check_rules(config: Config, vendor: Vendor) -> None:
-    """Have the vendor judge the rules that the config asks of it."""
-    if vendor.judge is None:
+    """Have the vendor check the rules that the config asks of it."""
+    if vendor.offers.check_rules is None:
         return
     try:
-        vendor.judge(_rules(config, vendor))
+        vendor.offers.check_rules(_rules(config, vendor))
     except SettingsError as refusal:
         at = ("vendors", vendor.name, "resources", *refusal.path)
         raise config.refused(at, str(refusal)) from None
@@ -317,7 +319,7 @@ def _check_overlap(config: Config, vendor: Vendor) -> None:
     rules, dynamic = config.vendor(vendor.name).resources, _modes(config, vendor) == "dynamic"
     for it in overlaps(_rules(config, vendor), ("vendors", vendor.name, "resources"), dynamic=dynamic):
         raise config.refused(it.path, it.message)
-    if vendor.resources is not None or len(rules) < 2 or dynamic:
+    if vendor.offers.resources is not None or len(rules) < 2 or dynamic:
         return
     for index, rule in enumerate(rules):
         if rule.devices == "all":

@@ -46,8 +46,8 @@ UNWRITABLE = Ailment(
 
 def cdi(around: Surroundings) -> Iterator[Finding]:
     """Only where a vendor gives devices by CDI names alone; elsewhere a spec is a courtesy."""
-    vendors = [it for it in around.configuration.plugins if it.vendor is not None and it.vendor.by_cdi]
-    names = ", ".join(it.name for it in vendors if around.has_cards(it.name))
+    vendors = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    names = ", ".join(it.name for it in vendors if it.offers.cdi_only and around.has_cards(it.name))
     if not names:
         yield well(CHECK, "no vendor here gives its devices by CDI names alone")
         return

@@ -37,9 +37,9 @@ LACKING = Ailment(
 
 def parts(around: Surroundings) -> Iterator[Finding]:
     """What vendors name as needed on a node with their cards."""
-    vendors = [it for it in present(around) if it.host_parts]
+    vendors = [it for it in present(around) if it.host.parts]
     for vendor in vendors:
-        for part in vendor.host_parts:
+        for part in vendor.host.parts:
             yield _looked_for(around, vendor.name, part)
     if not vendors:
         yield well(CHECK, "no vendor with cards here needs more than its library")
@@ -58,7 +58,7 @@ def is_hidden(around: Surroundings) -> bool:
 
 def _is_on_the_bus(vendor: Vendor) -> bool:
     with suppress(OSError):
-        return vendor.signs is not None and on_the_bus(vendor.signs)
+        return vendor.host.signs is not None and on_the_bus(vendor.host.signs)
     return False
 
 

@@ -158,13 +158,14 @@ def _marks(around: Surroundings) -> frozenset[str]:
 def _known(around: Surroundings, name: str) -> list[str]:
     """The vendors that know such a socket as another plugin's."""
     its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
-    return [it.name for it in its if any(fnmatchcase(name, rival) for rival in it.rivals)]
+    return [it.name for it in its if any(fnmatchcase(name, socket) for socket in it.replaces.sockets)]
 
 
 def _yielding(around: Surroundings) -> tuple[str, ...]:
     """Those to which the configuration leaves the cards."""
     its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
-    return tuple(name for it in its if around.config.vendor(it.name).foreign == "yield" for name in it.rivals)
+    yielding = (it for it in its if around.config.vendor(it.name).foreign == "yield")
+    return tuple(name for it in yielding for name in it.replaces.sockets)
 
 
 def _registered(around: Surroundings) -> Iterator[Finding]:

@@ -114,7 +114,8 @@ def around(around: Surroundings) -> Iterator[Finding]:
 
 def variables_of(plugins: Iterable[Plugin]) -> frozenset[str]:
     """The variables by which containers are told their devices."""
-    return frozenset(it.vendor.visible for it in plugins if it.vendor is not None and it.vendor.visible)
+    variables = (it.vendor.host.devices_variable for it in plugins if it.vendor is not None)
+    return frozenset(filter(None, variables))
 
 
 def _unread(found: Sequence[tuple[str, str, Sequence[str]]]) -> str:

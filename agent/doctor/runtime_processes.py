@@ -27,7 +27,7 @@ OTHER = Ailment(
 
 def containers(around: Surroundings) -> Iterator[Finding]:
     """The default runtime of Docker, containerd or CRI-O, whichever the kubelet speaks with."""
-    wanted = {it.name: it.host_runtime for it in present(around) if it.host_runtime is not None}
+    wanted = {it.name: it.host.runtime for it in present(around) if it.host.runtime is not None}
     if not wanted:
         yield well(CHECK, "no vendor with cards here needs a container runtime of its own")
         return

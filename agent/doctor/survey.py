@@ -302,17 +302,17 @@ def _is_locked(node: Object | None) -> bool:
 
 def _annotates(plugins: Iterable[Plugin]) -> bool:
     """Whether a vendor makes annotations of the Node."""
-    return any(it.vendor is not None and it.vendor.annotations is not None for it in plugins)
+    return any(it.vendor is not None and it.vendor.publishes.annotations is not None for it in plugins)
 
 
 def _extends(plugins: Iterable[Plugin]) -> bool:
     """Whether a vendor counts extended resources for the Node."""
-    return any(it.vendor is not None and it.vendor.extended_resources is not None for it in plugins)
+    return any(it.vendor is not None and it.vendor.publishes.extended_resources is not None for it in plugins)
 
 
 def _gives_receipts(plugins: Iterable[Plugin]) -> bool:
     """Whether a scheduler is to read on pods that they have their devices."""
-    dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.dialects)
+    dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.schedulers)
     return any(it.receipt is not None for it in dialects)
 
 

@@ -183,7 +183,7 @@ def _is_bypassed(device: Device) -> bool:
 
 def _names(plugin: Plugin | None) -> Sequence[str]:
     """The files that the vendor would take for its library, there or not."""
-    libraries = plugin.vendor.libraries if plugin and plugin.vendor else None
+    libraries = plugin.vendor.host.libraries if plugin and plugin.vendor else None
     return libraries() if libraries else ()
 
 

@@ -23,10 +23,10 @@ def absence(vendor: Vendor) -> str:
 
     In doubt it is here: what is started in vain costs a process, what is not started the node its cards.
     """
-    if vendor.signs is None:
+    if vendor.host.signs is None:
         return ""
     try:
-        return _looked_for(vendor, vendor.signs)
+        return _looked_for(vendor, vendor.host.signs)
     except Exception as exc:  # the vendor's own code, or a sysfs that can not be read
         log.warning("signs of the vendor not seen", vendor=vendor.name, reason=repr(exc))
         return ""
@@ -35,7 +35,7 @@ def absence(vendor: Vendor) -> str:
 def _looked_for(vendor: Vendor, signs: Signs) -> str:
     if any(map(os.path.lexists, signs.driver)):
         return ""
-    libraries = tuple(vendor.libraries() if vendor.libraries else ())
+    libraries = tuple(vendor.host.libraries() if vendor.host.libraries else ())
     if any(map(_may_load, libraries)) or on_the_bus(signs):
         return ""
     cards = (f"a PCI device of {' or '.join(signs.pci)}",) if signs.pci else ()

@@ -277,7 +277,7 @@ class Contact:
         self._say(
             {
                 "backend": vendor.backend,
-                "settings": vendor.settings,
+                "settings": vendor.settings.for_backend,
                 "path": python_path,
                 "watch": watch,
                 "directory": None if directory is None else str(directory),

@@ -99,7 +99,7 @@ async def the_resource_is_taken(bench: Bench) -> None:
 
 async def its_signs_are_seen(bench: Bench) -> None:
     """A vendor that opens is seen by its signs, or by the files of its library."""
-    if bench.vendor.signs is None:
+    if bench.vendor.host.signs is None:
         raise NotMade("the vendor has no signs: its process is started on every node")
     await bench.devices()
     missing = absence(bench.vendor)
@@ -108,7 +108,7 @@ async def its_signs_are_seen(bench: Bench) -> None:
 
 async def resources_are_pure(bench: Bench) -> None:
     """`resources` of equal devices are equal, name listed devices, each of them once, and never raise."""
-    make = bench.vendor.resources
+    make = bench.vendor.offers.resources
     if make is None:
         raise NotMade("the vendor has no resources of its own")
     async with bench.opened() as talk:
@@ -119,7 +119,7 @@ async def resources_are_pure(bench: Bench) -> None:
         assert first == second, f"first {first}, then {second}"
         assert isinstance(first, Offering), f"it is a {type(first).__name__}; an Offering is needed"
         named = [uuid for rule in first.rules for uuid in _named(rule)]
-        each = [_named(rule) for rule in first.rules] if bench.vendor.modes == "dynamic" else [named]
+        each = [_named(rule) for rule in first.rules] if bench.vendor.offers.modes == "dynamic" else [named]
         assert set(named) <= known, f"it names {sorted(set(named) - known)}, which are not listed"
         assert all(len(its) == len(set(its)) for its in each), "it offers a device twice"
         for rule in first.rules:
@@ -134,7 +134,7 @@ def _named(rule: ResourceRule) -> tuple[str, ...]:
 
 async def labels_are_pure(bench: Bench) -> None:
     """`labels` of equal devices are equal, and such as Kubernetes takes."""
-    make = bench.vendor.labels
+    make = bench.vendor.publishes.labels
     if make is None:
         raise NotMade("the vendor has no labels")
     async with bench.opened() as talk:
@@ -150,7 +150,7 @@ async def labels_are_pure(bench: Bench) -> None:
 async def what_the_node_bears_is_pure(bench: Bench) -> None:
     """Annotations and extended resources of equal devices are equal, and such as Kubernetes takes."""
     vendor = bench.vendor
-    if vendor.annotations is None and vendor.extended_resources is None:
+    if vendor.publishes.annotations is None and vendor.publishes.extended_resources is None:
         raise NotMade("the vendor has no annotations and no extended resources")
     async with bench.opened() as talk:
         devices = await talk.discover()
@@ -260,7 +260,7 @@ async def the_readme_tells_all(bench: Bench) -> None:
     section = re.split(r"^#+ ", text.partition("Settings\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     told = set(re.findall(r"^\| *`(\w+)` *\|", section, re.MULTILINE))
     known = _known_settings(bench.vendor)
-    for setting in sorted(bench.vendor.settings if known is None else known):
+    for setting in sorted(bench.vendor.settings.for_backend if known is None else known):
         assert setting in told, f"it lacks the setting {setting}"
     assert known is None or told <= known, (
         f"the plugin does not know {', '.join(sorted(told - (known or set())))}"

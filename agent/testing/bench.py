@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from agent.isolation import answers
 from agent.isolation.vendor_process import Contact, Failure, Lost
-from agent.vendor_api.agent import Device, HealthEvent, Vendor
+from agent.vendor_api.agent import Device, HealthEvent, Settings, Vendor
 
 PATIENCE = 30.0  # seconds for anything that has no tighter rule
 
@@ -82,7 +82,7 @@ class Bench:
         directory: Path | None = None,
     ) -> AsyncIterator[Talk]:
         """A process of the vendor, not yet known to be open."""
-        vendor = self.vendor if settings is None else replace(self.vendor, settings=settings)
+        vendor = self.vendor if settings is None else replace(self.vendor, settings=Settings(settings))
         contact = Contact(
             vendor, watch=watch, python_path=self.python_path, say=_to_stderr, directory=directory
         )
@@ -111,7 +111,8 @@ class Bench:
     @property
     def making(self) -> str:
         """A resource whose containers need hardware that is made."""
-        return next(iter(self.vendor.prepared), self.vendor.resource)
+        slices = self.vendor.makes
+        return next(iter(slices.resources if slices else ()), self.vendor.resource)
 
     def injector(self) -> FaultInjector:
         if self.faults is None:
@@ -121,7 +122,7 @@ class Bench:
     def slicing(self) -> FaultInjector:
         """The injector, of a vendor that slices cards: without one the hardware is left alone."""
         faults = self.injector()
-        if not self.vendor.prepares:
+        if not self.vendor.prepares(self.making):
             raise NotMade("the vendor does not prepare")
         return faults
 

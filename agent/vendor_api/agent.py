@@ -9,7 +9,7 @@ Kubernetes.
 from __future__ import annotations  # noqa: I001 - one list of what it hands on
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from agent.vendor_api.backend import (
@@ -48,8 +48,8 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """What a person should know of settings that are good nevertheless; `path` leads to the value."""
+class SettingsWarning:
+    """What a person should know of settings that are valid; `path` leads to the value."""
 
     message: str
     path: tuple[str | int, ...] = ()
@@ -228,12 +228,119 @@ class Format:
 
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
-Judge = Callable[[Sequence[ResourceRule]], Sequence[Doubt] | None]
+CheckRules = Callable[[Sequence[ResourceRule]], Sequence[SettingsWarning] | None]
+DefaultRule = Callable[[str], ResourceRule | None]
+CardsWithRoom = Callable[[Request, Sequence[Device], Sequence[Grant]], Sequence[str]]
+WithoutChoice = Callable[[int], str]
 Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
-CardsWithRoom = Callable[[Request, Sequence[Device], Sequence[Grant]], Sequence[str]]
-CardsTold = Callable[[ContainerEdits, Sequence[Device]], Sequence[str] | None]
+CardsOfAnswer = Callable[[ContainerEdits, Sequence[Device]], Sequence[str] | None]
+Libraries = Callable[[], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a vendor, as its plugin has read them."""
+
+    #: The argument of the Backend's constructor: plain JSON values. Another value starts a new process.
+    for_backend: Mapping[str, Any] = field(default_factory=dict)
+    #: Each setting with the value that it has where the config does not name it: plain JSON values, which
+    #: `config check` prints.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    #: Warnings about settings that are valid: `config check` and the log show each with its place.
+    warnings: tuple[SettingsWarning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """The resources that a vendor offers of its devices, how they are counted, and how cards are chosen."""
+
+    #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
+    #: name their devices by uuid; several rules of one name make one resource.
+    resources: Resources | None = None
+    #: Checks the configured rules as far as that needs no devices. Raises SettingsError with the path from
+    #: the list of rules. Returns a warning, with such a path, for each rule of which `resources` complains on
+    #: every node with cards. Rules that may name the same cards are checked one at a time.
+    check_rules: CheckRules | None = None
+    #: The sharing and the placement of a rule that names none.
+    sharing: Sharing = Sharing()
+    placement: Placement = "local"
+    #: Sharing, placement, policy and ids of a rule of this name that says nothing else. None: `sharing` and
+    #: `placement` hold.
+    default_rule: DefaultRule | None = None
+    #: Whether resources may name the same cards, where the config does not say so.
+    modes: Modes = "fixed"
+    #: Whether containers get their devices by CDI names alone: nothing is given out while the CDI specs are
+    #: not on disk. Where `Slices.resources` names some, this holds for those resources alone.
+    cdi_only: bool = False
+    #: The uuids of the devices that have left what the request asks for beside all that is given out, the
+    #: most suitable one first, and of equal ones the first that is listed: at least as many as the request
+    #: has IDs. Asked where a claim names no card, or where no claim is known. Raises RequestRefused, and
+    #: NoRoom with what is asked for and what is left.
+    cards_with_room: CardsWithRoom | None = None
+    #: What becomes of a container that asks for so many IDs, where a scheduler may choose and none did:
+    #: `is refused`, or `gets` and what, where that is not what the kubelet chooses.
+    without_choice: WithoutChoice | None = None
+    #: The first words of the refusal of a request for units of memory that no single card has.
+    insufficient_memory: str = "insufficient memory in one device"
+
+    def rule(self, name: str) -> ResourceRule:
+        """What a rule of this name is where the config says nothing else."""
+        own = self.default_rule(name) if self.default_rule else None
+        return own or ResourceRule(name, sharing=self.sharing, placement=self.placement)
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The hardware that `Backend.prepare` makes, and `Backend.release` removes."""
+
+    #: The resources that need it: Allocate, and each start of a container, wait for `prepare`. Empty: all
+    #: resources of the vendor.
+    resources: tuple[str, ...] = ()
+    #: Whether no resource needs it with these settings. Slices that other settings made are still released
+    #: with their pods.
+    release_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a vendor writes on the Node.
+
+    Devices have a `fault` in `annotations` and `extended_resources` exactly where no new pod gets them.
+    """
+
+    #: Labels that follow from the configured rules and these devices: key to value.
+    labels: Labels | None = None
+    #: The keys of two labels that the agent adds: the machine's model where there are devices, and the time.
+    machine_label: str = ""
+    time_label: str = ""
+    #: Annotations that follow from the configured rules, these devices and what of them is given out: key to
+    #: text. One of `annotation_keys` that is None or absent is removed from the Node.
+    annotations: Annotations | None = None
+    #: The keys of all these annotations. The vendor owns them: nothing else on this node writes them.
+    annotation_keys: tuple[str, ...] = ()
+    #: Extended resources that no plugin gives out and schedulers count: name to number, from the configured
+    #: rules and these devices. One of `extended_resource_keys` that is None or absent is removed from the
+    #: Node where the agent wrote it.
+    extended_resources: ExtendedResources | None = None
+    #: Their names. The vendor owns them, and the kubelet counts none of them.
+    extended_resource_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPlugin:
+    """Other device plugins that give out the same cards, which the agent replaces."""
+
+    #: Names of their sockets in the kubelet's directory; `*` is any text.
+    sockets: tuple[str, ...] = ()
+    #: Names of the resources that they give out of these cards; `*` is any text, and a whole domain is too
+    #: much. Pods keep what they have of one that the config lacks.
+    resources: tuple[str, ...] = ()
+    #: The uuids, of these devices, of the cards that an answer to the kubelet names in the vendor's own way,
+    #: as in a variable. They may differ from those of the device IDs. None: the answer has nothing of that
+    #: kind; empty: what it names is no card. CDI names with a uuid and device nodes are read without this.
+    cards_of_answer: CardsOfAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,109 +388,58 @@ class HostRuntime:
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """What a node has where it has the vendor's cards."""
+
+    #: The files in which the library is looked for; a bare name is the loader's to find. The function looks
+    #: at files alone and loads nothing.
+    libraries: Libraries | None = None
+    #: While none of these and none of `libraries` is here, no process is started unless the config asks for
+    #: the vendor. None: the process is always started.
+    signs: Signs | None = None
+    #: What else the cards need; `xpu-agent doctor` looks for each part on nodes with such cards.
+    parts: tuple[HostPart, ...] = ()
+    #: The vendor's container runtime, where containers need that for their cards or for the driver's files.
+    runtime: HostRuntime | None = None
+    #: The variable that tells a container its devices; a pod that sets it bypasses the agent.
+    devices_variable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """The agent's half of a vendor: names, and decisions without I/O.
 
-    The functions are pure and repeatable; what they need of the settings is bound to them. A vendor whose
-    `backend` or `settings` are others than before gets a new process, new functions alone do not cost one.
+    Four values are mandatory; the rest comes in groups, each with a section of docs/vendor-guide.md. The
+    functions are pure and repeatable; what they need of the settings is bound to them. A change of `backend`
+    or of `settings.for_backend` starts a new process; new functions do not.
     """
 
     name: str
     #: Where the child process finds the Backend, as "package.module:Class".
     backend: str
-    #: Devices are distinct, in the order in which the kubelet named their IDs.
-    container_edits: Edits
-    #: The resource advertised when neither the config nor `resources` names one: whole devices, exclusive.
+    #: The resource advertised when neither the config nor `offers` names one: whole devices, exclusive.
     resource: str
-    #: Given to the Backend's constructor; plain JSON values.
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    #: What each setting is that the config does not say, as plain JSON values: `config check` prints it.
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    #: Whether `prepare` makes hardware that Allocate must wait for, and that each start of a container needs.
-    prepares: bool = False
-    #: Whether containers get their devices by CDI names alone: without the specs nothing is given out.
-    by_cdi: bool = False
-    #: The resources to which these two apply, where that is not all that the vendor has.
-    prepared: tuple[str, ...] = ()
-    #: Whether hardware of ours may be there that is made no more, of another setting: it goes with its pods.
-    clears: bool = False
-    #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
-    #: name their devices by uuid; several of one name make one resource.
-    resources: Resources | None = None
-    #: Judges the configured rules as far as that needs no devices. Raises SettingsError, with the path from
-    #: the list of rules. What it returns the agent is not ready with wherever there are cards, as `resources`
-    #: complains then; with paths of the same kind. Rules that may name the same cards it hears one at a time.
-    judge: Judge | None = None
-    #: How a card is counted, and who chooses it, where a rule does not say so.
-    sharing: Sharing = Sharing()
-    placement: Placement = "local"
-    #: The same for resources of certain names, with policy and ids; None for a name leaves it at the above.
-    named: Callable[[str], ResourceRule | None] | None = None
-    #: Whether its resources may name the same cards, where the config does not say so.
-    modes: Modes = "fixed"
-    #: Labels of the Node that follow from the configured rules and these devices: key to value.
-    labels: Labels | None = None
-    #: Annotations of the Node that follow from the configured rules, these devices and what of them is given
-    #: out: key to text. A device has a fault here where nobody new gets it, and nowhere else. One of
-    #: `annotation_keys` that is None or absent is removed from the Node.
-    annotations: Annotations | None = None
-    #: The keys of these annotations, which are the vendor's own: nobody else writes them on this node.
-    annotation_keys: tuple[str, ...] = ()
-    #: Extended resources of the Node that nobody gives out and schedulers go by: name to count, from the
-    #: configured rules and these devices. One of `extended_resource_keys` that is None or absent is taken
-    #: from the Node where the agent wrote it. A device has a fault here where nobody new gets it.
-    extended_resources: ExtendedResources | None = None
-    #: Their names, which are the vendor's own and none that the kubelet counts.
-    extended_resource_keys: tuple[str, ...] = ()
-    #: What the agent adds to the labels: the machine's model where there are devices, and the time.
-    machine_label: str = ""
-    time_label: str = ""
-    #: What is odd in the settings; `config check` and the log tell it with its place.
-    doubts: tuple[Doubt, ...] = ()
-    #: How schedulers say which container gets which of its cards; the first one that claims counts.
-    dialects: tuple[Dialect, ...] = ()
-    #: What a pod's own limits and annotations ask for: heard after all schedulers, where one may choose and
+    #: What a container gets. Devices are distinct, in the order in which the kubelet named their IDs.
+    container_edits: Edits
+    _: KW_ONLY
+    settings: Settings = Settings()
+    offers: Offers = Offers()
+    #: None: the vendor makes no hardware.
+    makes: Slices | None = None
+    publishes: NodeFacts = NodeFacts()
+    #: How schedulers say which container gets which of the cards; the first one that claims counts.
+    schedulers: tuple[Dialect, ...] = ()
+    #: What a pod's own limits and annotations ask for: read after all schedulers, where one may choose and
     #: none has to. It has a claim without cards for each container that asks for the resource.
-    limits: Dialect | None = None
-    #: Where a claim names no card, or none is known: those of these devices that have left what the request
-    #: asks for, beside all that is given out, by uuid. The one that suits it best comes first, of equal ones
-    #: the first that is listed. There are as many as the request has IDs, or more.
-    #: Raises RequestRefused; NoRoom with what is asked for and what is left, where that is too little.
-    cards_with_room: CardsWithRoom | None = None
-    #: What becomes of a container that asks for so many IDs and of which no scheduler speaks, though one may
-    #: choose: `is refused`, or `gets` and what, where that is not what the kubelet chooses.
-    unclaimed: Callable[[int], str] | None = None
-    #: The variable that tells a container its devices; a pod that sets it itself goes around us.
-    visible: str = ""
-    #: How the refusal begins of a request for units of memory that no single card has.
-    shortage: str = "insufficient memory in one device"
-    #: The files in which its library is looked for; a bare name is the loader's to find. The function looks
-    #: at files alone and loads nothing.
-    libraries: Callable[[], Sequence[str]] | None = None
-    #: What else its cards are served with; `xpu-agent doctor` looks for it where they are.
-    host_parts: tuple[HostPart, ...] = ()
-    #: Its container runtime, where containers need that for their cards or for what the driver brings.
-    host_runtime: HostRuntime | None = None
-    #: While none of these and none of `libraries` is here, which must be all then, no process is started
-    #: unless the config asks for the vendor. None: it is always started.
-    signs: Signs | None = None
-    #: What it shows beside `/inspect`, to who may read that: as other tools of the vendor show it.
+    pod_limits: Dialect | None = None
+    replaces: OtherPlugin = OtherPlugin()
+    host: Host = Host()
+    #: What is shown beside `/inspect`, to clients that may read that: the formats of other tools.
     formats: tuple[Format, ...] = ()
-    #: The sockets of other plugins of its cards, by name in the kubelet's directory; * is any text.
-    rivals: tuple[str, ...] = ()
-    #: The resources that those give out of its cards, by name; * is any text, and a whole domain is too much.
-    #: Pods keep what they have of one that the config lacks.
-    former: tuple[str, ...] = ()
-    #: The uuids, of these devices, of the cards that another plugin's answer names in the vendor's own words,
-    #: as in a variable. They may be others than those of its IDs. None where it has no such word; empty where
-    #: what it says is no card. CDI names with a uuid and device nodes are seen without it.
-    cards_told: CardsTold | None = None
 
-    def makes(self, resource: str) -> bool:
-        """Whether the resource's containers need hardware that `prepare` makes."""
-        return self.prepares and (not self.prepared or resource in self.prepared)
-
-    def rule(self, name: str) -> ResourceRule:
-        """What a rule of this name is where it says nothing else."""
-        its = self.named(name) if self.named else None
-        return its or ResourceRule(name, sharing=self.sharing, placement=self.placement)
+    def prepares(self, resource: str) -> bool:
+        """Whether the resource's containers need hardware that `Backend.prepare` makes."""
+        slices = self.makes
+        if slices is None or slices.release_only:
+            return False
+        return not slices.resources or resource in slices.resources

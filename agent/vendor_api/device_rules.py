@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agent.vendor_api.agent import Device, Doubt, ResourceRule
+from agent.vendor_api.agent import Device, ResourceRule, SettingsWarning
 from agent.vendor_api.text import shorten
 
 
@@ -36,7 +36,7 @@ def taken_whole(
     rules: Sequence[ResourceRule],
     pool: Callable[[ResourceRule], str | None] = lambda _: "",
     takes: Callable[[ResourceRule], bool] = lambda _: True,
-) -> Iterator[Doubt]:
+) -> Iterator[SettingsWarning]:
     """The rules for which an earlier one leaves no device, however many a node has.
 
     `pool`: of which devices the rule means some; None where that depends on the node. `takes`: whether `all`
@@ -50,6 +50,8 @@ def taken_whole(
         if its in takers:
             owner = shorten(takers[its])
             few = f"{shorten(rule.name)} asks for devices, {owner} has all of them already; set its 'devices'"
-            yield Doubt(all_taken(rule, owner) if rule.devices == "all" else few, (index, "devices"))
+            yield SettingsWarning(
+                all_taken(rule, owner) if rule.devices == "all" else few, (index, "devices")
+            )
         elif rule.devices == "all" and takes(rule):
             takers[its] = rule.name

@@ -143,7 +143,7 @@ class Node:
         )
         self.snapshot = inventory.snapshot()
         self.plan: Plan = plan([Offer("acme", rules)], self.snapshot)
-        self.vendor = Vendor("acme", "", _edits, WHOLE)
+        self.vendor = Vendor("acme", "", WHOLE, _edits)
         self.allocator = Allocator(self.scene, self.ledger, self, lambda: 1000.0, _made, _removed, self)
 
     def scene(self) -> Scene:

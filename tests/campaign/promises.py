@@ -155,7 +155,7 @@ class Kubelet:
             ),
         )
         self.plan = plan([Offer("acme", rules)], self.snapshot)
-        self.vendor = Vendor("acme", "", _edits, WHOLE)
+        self.vendor = Vendor("acme", "", WHOLE, _edits)
         self.ledger = Ledger()
         self.allocator = Allocator(self.scene, self.ledger, self, lambda: 1000.0, _made, _removed, self)
 

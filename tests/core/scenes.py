@@ -21,11 +21,14 @@ from agent.vendor_api.agent import (
     Edits,
     Grant,
     NoRoom,
+    Offers,
     Placement,
     Request,
     RequestRefused,
     ResourceRule,
+    Settings,
     Sharing,
+    Slices,
     Vendor,
 )
 
@@ -73,13 +76,13 @@ def scene(
     vendor = Vendor(
         "acme",
         "",
-        container_edits,
         WHOLE,
-        settings=settings,
-        prepares=prepares,
-        dialects=dialects,
-        limits=limits,
-        cards_with_room=cards_with_room,
+        container_edits,
+        settings=Settings(settings),
+        offers=Offers(cards_with_room=cards_with_room),
+        makes=Slices() if prepares else None,
+        schedulers=dialects,
+        pod_limits=limits,
     )
     offers = [Offer("acme", _rules(placement, dynamic=dynamic), dynamic=dynamic)]
     planned = plan(offers, snapshot, usage=Usage(external=frozenset(external or ())))

@@ -48,7 +48,7 @@ def test_a_vendor_without_labels_has_none() -> None:
 CARDS = snapshot(2).present("acme")
 
 
-WITH_MACHINE = replace(acme(), machine_label="acme.com/machine")
+WITH_MACHINE = replace(acme(), publishes=replace(acme().publishes, machine_label="acme.com/machine"))
 
 
 def test_a_node_with_cards_has_its_machine_and_the_time() -> None:
@@ -72,7 +72,7 @@ def test_the_time_is_told_only_where_it_is_wanted() -> None:
 
 
 def test_a_vendor_that_names_no_label_for_them_has_neither_machine_nor_time() -> None:
-    plain = replace(acme(), time_label="")
+    plain = replace(acme(), publishes=replace(acme().publishes, time_label=""))
 
     assert made(plain, (), CARDS, Stamp("Board-X", NOW)) == {"acme.com/card.count": "2"}
 

@@ -29,9 +29,11 @@ from agent.vendor_api.agent import (
     Device,
     Fault,
     HealthEvent,
+    Offers,
     Proof,
     ResourceRule,
     Sharing,
+    Slices,
     Vendor,
 )
 
@@ -41,7 +43,14 @@ XPU, SHARES = "acme.com/xpu", "acme.com/share"
 def served(*, by_cdi: bool, prepared: tuple[str, ...] = ()) -> Node:
     """A node with one card; `prepared` are the resources whose hardware is made."""
     node = Node(Inventory(), Ledger(), lambda: 0.0)
-    vendor = Vendor("acme", "a:B", lambda *_: ContainerEdits(), XPU, by_cdi=by_cdi, prepared=prepared)
+    vendor = Vendor(
+        "acme",
+        "a:B",
+        XPU,
+        lambda *_: ContainerEdits(),
+        offers=Offers(cdi_only=by_cdi),
+        makes=Slices(prepared),
+    )
     node.configure({"acme": vendor}, [Wish(vendor)], [VendorStatus("acme", VendorState.STARTING)])
     node.discovered("acme", [Device("a-0", 0)])
     return node
@@ -115,7 +124,7 @@ def test_cards_are_whole_and_free_only_where_no_share_lies_and_no_scheduler_gave
     share = Allocation("a", SHARES, "acme", ("a-0::0",), ("a-0",), done, 0.0, owner=owner, diverged=("a-1",))
     alone = Allocation("b", "koordinator.sh/gpu", "acme", (), ("a-2",), done, 0.0, said, owner=owner)
     node = Node(Inventory(), Ledger([share, alone]), lambda: 0.0)
-    vendor = Vendor("acme", "a:B", lambda *_: ContainerEdits(), XPU)
+    vendor = Vendor("acme", "a:B", XPU, lambda *_: ContainerEdits())
     rules = (
         ResourceRule(SHARES, devices=("a-0",), sharing=Sharing("replicas", 2)),
         ResourceRule(XPU, placement="auto"),

@@ -17,7 +17,11 @@ from agent.daemon.vendor_plugins import NOT_ENABLED, SITS_OUT, Plugin
 HEAD = """
 from agent.scheduler_api import Dialect
 from agent.vendor_api.hooks import hookimpl
-from agent.vendor_api.agent import ContainerEdits, SettingsError, Vendor
+from agent.vendor_api.agent import (
+    ContainerEdits, Host, NodeFacts, Offers, OtherPlugin, Settings, SettingsError, Slices, Vendor
+)
+def claims(pod, resource, cards):
+    return ()
 def edits(devices, request):
     return ContainerEdits()
 def vendor(name="acme", **parts):
@@ -68,7 +72,7 @@ def test_a_vendor_of_another_distribution_is_loaded_with_its_settings(installed:
         """
         @hookimpl
         def register_backend(settings):
-            return vendor(settings=dict(settings))
+            return vendor(settings=Settings(dict(settings)))
         """,
     )
 
@@ -76,7 +80,7 @@ def test_a_vendor_of_another_distribution_is_loaded_with_its_settings(installed:
 
     assert (plugin.origin, plugin.version, plugin.reason, plugin.broken) == ("acme", "1.2", "", False)
     assert plugin.vendor is not None
-    assert plugin.vendor.settings == {"colour": "red"}
+    assert plugin.vendor.settings.for_backend == {"colour": "red"}
 
 
 BROKEN = {
@@ -127,27 +131,15 @@ BROKEN = {
     ),
     "a resource that is no text": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource=5)",
-        'register_backend returned a Vendor whose resource is 5; "domain/name" is needed',
+        "register_backend returned a Vendor whose resource is 5; a text is needed",
     ),
     "edits that are none": (
         "@hookimpl\ndef register_backend(settings): return vendor(container_edits={})",
-        "register_backend returned a Vendor whose container_edits can not be called",
+        "register_backend returned a Vendor whose container_edits is {}; a function of 2 arguments is needed",
     ),
-    "resources that are none": (
-        "@hookimpl\ndef register_backend(settings): return vendor(resources=('acme.com/x',))",
-        "register_backend returned a Vendor whose resources can not be called",
-    ),
-    "labels that are none": (
-        "@hookimpl\ndef register_backend(settings): return vendor(labels={})",
-        "register_backend returned a Vendor whose labels can not be called",
-    ),
-    "doubts that are none": (
-        "@hookimpl\ndef register_backend(settings): return vendor(doubts='many')",
-        "register_backend returned a Vendor whose doubts are no tuple of Doubt",
-    ),
-    "settings that are no JSON": (
-        "@hookimpl\ndef register_backend(settings): return vendor(settings={'a': object()})",
-        "register_backend returned a Vendor whose settings are no plain JSON values",
+    "a value of the last release": (
+        "@hookimpl\ndef register_backend(settings): return vendor(labels=edits)",
+        "TypeError: Vendor.__init__() got an unexpected keyword argument 'labels'",
     ),
 }
 
@@ -155,48 +147,70 @@ BROKEN = {
 @pytest.mark.parametrize(
     ("part", "why"),
     [
-        ("machine_label=5", "machine_label is 5; a text is needed"),
-        ("by_cdi='no'", "by_cdi is 'no'; True or False is needed"),
-        ("libraries=['libx.so']", "libraries can not be called"),
-        ("judge=[]", "judge can not be called"),
-        ("annotations={}", "annotations can not be called"),
-        ("extended_resources={}", "extended_resources can not be called"),
-        ("unclaimed='gets all'", "unclaimed can not be called"),
-        ("cards_with_room=['c0']", "cards_with_room can not be called"),
-        ("limits='all'", "limits are 'all'; a Dialect is needed"),
-        ("limits=Dialect('a', {})", "dialect 'a' has claims that can not be called"),
-        ("sharing='all'", "sharing is 'all'; a Sharing is needed"),
-        ("placement='near'", "placement is 'near'; one of local, claim, auto is needed"),
-        ("placement=[]", "placement is []; one of local, claim, auto is needed"),
-        ("defaults={'a': object()}", "defaults are no plain JSON values"),
-        ("signs=['/dev/acme']", "signs are ['/dev/acme']; Signs are needed"),
-        ("host_parts=['/usr/bin/acme']", "host_parts are no tuple of HostPart"),
-        ("host_runtime='acme'", "host_runtime is 'acme'; a HostRuntime is needed"),
-        ("dialects=[]", "dialects are no tuple of Dialect"),
-        ("dialects=('acme',)", "dialects are no tuple of Dialect"),
-        ("dialects=(Dialect(None, edits),)", "dialect has the name None; a text is needed"),
-        ("dialects=(Dialect('a', {}),)", "dialect 'a' has claims that can not be called"),
-        ("dialects=(Dialect('a', edits, reads='a.com/'),)", "dialect 'a' reads 'a.com/'; a tuple of texts"),
-        ("dialects=(Dialect('a', edits, reads=('',)),)", "dialect 'a' reads ('',); a tuple of texts"),
-        ("dialects=(Dialect('a', edits, measure=1),)", "dialect 'a' has a measure that can not be called"),
-        ("dialects=(Dialect('a', edits, locks='a.com/b'),)", "dialect 'a' locks 'a.com/b'; a tuple of keys"),
-        ("dialects=(Dialect('a', edits, receipt={}),)", "dialect 'a' has a receipt that can not be called"),
+        ("publishes=NodeFacts(machine_label=5)", "publishes.machine_label is 5; a text is needed"),
+        ("offers=Offers(cdi_only='no')", "offers.cdi_only is 'no'; True or False is needed"),
         (
-            "dialects=(Dialect('a', edits, receipt_keys='a.com/b'),)",
-            "dialect 'a' has receipt_keys 'a.com/b'; a tuple of keys",
+            "host=Host(['libx.so'])",
+            "host.libraries is ['libx.so']; a function of no arguments or None is needed",
         ),
         (
-            "dialects=(Dialect('a', edits, receipt_keys=('x.k8s.io/b',)),)",
-            "dialect 'a' has receipt_keys that can not be written: 'x.k8s.io/b' is of a domain",
+            "offers=Offers(check_rules=[])",
+            "offers.check_rules is []; a function of 1 argument or None is needed",
         ),
         (
-            "dialects=(Dialect('a', edits, receipt_keys=('a.com/b',) * 17),)",
-            "dialect 'a' has 17 receipt_keys, at most 16 work",
+            "publishes=NodeFacts(annotations={})",
+            "publishes.annotations is {}; a function of 3 arguments or None",
         ),
-        ("dialects=(Dialect('a', edits, locks=('b',)),)", "dialect 'a' locks ('b',); a tuple of keys"),
+        (
+            "publishes=NodeFacts(annotation_keys='a.com/b')",
+            "publishes.annotation_keys is 'a.com/b'; a tuple of texts",
+        ),
+        (
+            "container_edits=claims",
+            "container_edits takes (pod, resource, cards); a function of 2 arguments is needed",
+        ),
+        ("pod_limits='all'", "pod_limits is 'all'; a Dialect or None is needed"),
+        ("pod_limits=Dialect('a', {})", "pod_limits.claims is {}; a function of 3 arguments is needed"),
+        ("pod_limits=Dialect('a', claims, locks=('b',))", "pod_limits.locks is ('b',); keys such as"),
+        ("offers=Offers(sharing='all')", "offers.sharing is 'all'; a Sharing is needed"),
+        (
+            "offers=Offers(placement='near')",
+            "offers.placement is 'near'; one of local, claim, auto is needed",
+        ),
+        ("offers=Offers(placement=[])", "offers.placement is []; one of local, claim, auto is needed"),
+        ("offers={}", "offers is {}; an Offers is needed"),
+        ("makes=True", "makes is True; a Slices or None is needed"),
+        ("settings={}", "settings is {}; a Settings is needed"),
+        ("settings=Settings({'a': object()})", "settings.for_backend are no plain JSON values"),
+        ("settings=Settings({5: 'a'})", "settings.for_backend key is 5; a text is needed"),
+        ("settings=Settings(defaults={'a': object()})", "settings.defaults are no plain JSON values"),
+        (
+            "settings=Settings(warnings='many')",
+            "settings.warnings is 'many'; a tuple of SettingsWarning is needed",
+        ),
+        ("host=Host(signs=['/dev/acme'])", "host.signs is ['/dev/acme']; a Signs or None is needed"),
+        ("host=Host(parts=('/usr/bin/acme',))", "host.parts[0] is '/usr/bin/acme'; a HostPart is needed"),
+        ("host=Host(runtime='acme')", "host.runtime is 'acme'; a HostRuntime or None is needed"),
+        ("schedulers=[]", "schedulers is []; a tuple of Dialect is needed"),
+        ("schedulers=('acme',)", "schedulers[0] is 'acme'; a Dialect is needed"),
+        ("schedulers=(Dialect(None, claims),)", "schedulers[0].name is None; a text is needed"),
+        (
+            "schedulers=(Dialect('a', claims, reads='a.com/'),)",
+            "schedulers[0].reads is 'a.com/'; a tuple of texts",
+        ),
+        ("schedulers=(Dialect('a', claims, reads=('',)),)", "schedulers[0].reads is ('',); texts such as"),
+        ("schedulers=(Dialect('a', claims, locks=('b',)),)", "schedulers[0].locks is ('b',); keys such as"),
+        (
+            "schedulers=(Dialect('a', claims, receipt_keys=('x.k8s.io/b',)),)",
+            "schedulers[0].receipt_keys cannot be written: 'x.k8s.io/b' is of a domain",
+        ),
+        (
+            "schedulers=(Dialect('a', claims, receipt_keys=('a.com/b',) * 17),)",
+            "schedulers[0].receipt_keys has 17 keys, at most 16 work",
+        ),
     ],
 )
-def test_a_vendor_with_a_part_of_a_wrong_type_is_left_out(installed: Installed, part: str, why: str) -> None:
+def test_a_vendor_with_a_wrong_value_is_left_out(installed: Installed, part: str, why: str) -> None:
     installed.add("acme", f"@hookimpl\ndef register_backend(settings): return vendor({part})")
 
     found = _load("acme")

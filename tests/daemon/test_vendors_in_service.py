@@ -24,17 +24,19 @@ from agent.isolation.process_memory import MemoryLimit
 from agent.scheduler_api import PROMISES, Dialect
 from agent.vendor_api.agent import (
     ContainerEdits,
-    Doubt,
     Offering,
+    Offers,
     ResourceRule,
+    Settings,
     SettingsError,
+    SettingsWarning,
     Sharing,
     Vendor,
 )
 
 
 def vendor(name: str, resource: str) -> Vendor:
-    return Vendor(name, "a.b:C", lambda devices, request: ContainerEdits(), resource)
+    return Vendor(name, "a.b:C", resource, lambda devices, request: ContainerEdits())
 
 
 def plugin(name: str, resource: str = "", reason: str = "") -> Plugin:
@@ -54,7 +56,7 @@ def reading(name: str) -> Vendor:
     dialect = Dialect(
         name, lambda pod, resource, devices: (), reads=(f"{name}.com/",), receipt_keys=(f"{name}-given",)
     )
-    return replace(vendor(name, f"{name}.com/x"), dialects=(dialect,))
+    return replace(vendor(name, f"{name}.com/x"), schedulers=(dialect,))
 
 
 async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_is_off_is_not_asked(
@@ -160,7 +162,8 @@ def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[Plugin]
 
 def test_what_a_vendor_doubts_becomes_a_few_warnings_with_their_lines(found: list[Plugin]) -> None:
     text = "vendors:\n  acme:\n    settings:\n      old: 1"
-    doubting = replace(vendor("acme", "acme.com/x"), doubts=(Doubt("is old", ("old",)),) * 100)
+    settings = Settings(warnings=(SettingsWarning("is old", ("old",)),) * 100)
+    doubting = replace(vendor("acme", "acme.com/x"), settings=settings)
     found.append(Plugin("acme", "here", "1", doubting))
 
     warnings = vendors_in_service.check(replace(parse(text, "f", "n"), warnings=("first",))).warnings
@@ -202,7 +205,7 @@ def test_all_cards_are_for_one_resource_alone(found: list[Plugin], one: str, oth
 
 def test_a_vendor_that_makes_its_own_resources_says_itself_what_all_is(found: list[Plugin]) -> None:
     rules = (ResourceRule("acme.com/x"), ResourceRule("acme.com/slice"))
-    own = replace(vendor("acme", "acme.com/x"), resources=lambda rules, devices: Offering())
+    own = replace(vendor("acme", "acme.com/x"), offers=Offers(resources=lambda rules, devices: Offering()))
     found.append(Plugin("acme", "here", "1", own))
 
     vendors_in_service.check(Config(vendors={"acme": VendorSettings(resources=rules)}))
@@ -220,7 +223,7 @@ def test_a_rule_is_judged_by_its_vendor_with_the_vendors_placement_where_it_says
 ) -> None:
     said = f", placement: {placement}" if placement else ""
     config = parse(f"vendors:\n acme:\n  resources:\n   - {{name: a/x{said}}}", "f", "n")
-    own = replace(vendor("acme", "acme.com/x"), placement="auto", judge=slicing)
+    own = replace(vendor("acme", "acme.com/x"), offers=Offers(placement="auto", check_rules=slicing))
     found.append(Plugin("acme", "here", "1", own))
 
     if good:
@@ -236,7 +239,8 @@ def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found:
     rules = "[{name: a/x}, {name: a/y, placement: claim, sharing: {kind: exclusive}}]"
     text = f"vendors: {{acme: {{settings: {{a: 1}}, resources: {rules}}}, b: {{}}}}"
     defaults, sharing = {"a": 0, "b": [], "library": "/l"}, Sharing("replicas", 4)
-    own = replace(vendor("acme", "acme.com/x"), placement="auto", sharing=sharing, defaults=defaults)
+    offers = Offers(placement="auto", sharing=sharing)
+    own = replace(vendor("acme", "acme.com/x"), settings=Settings(defaults=defaults), offers=offers)
     found.append(Plugin("acme", "here", "1", own))
 
     made = vendors_in_service.complete(parse(text, "f", "n"))
@@ -334,7 +338,7 @@ async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(fou
         assert FakeProcess.started == 1
         await apply(vendor("acme", "acme.com/y"), 2)
         assert FakeProcess.started == 1
-        await apply(replace(vendor("acme", "acme.com/y"), settings={"library": "/other"}), 3)
+        await apply(replace(vendor("acme", "acme.com/y"), settings=Settings({"library": "/other"})), 3)
         assert FakeProcess.started == 2
         group.cancel_scope.cancel()
 

@@ -944,9 +944,14 @@ def test_what_the_policy_lets_the_agent_write_on_its_node_is_what_vendors_in_tre
     listed = yaml.safe_load((CHART / "files/node-keys.yaml").read_text())
     written, locks = {"xpu-agent.io"}, set(LOCKS)
     for vendor in (it.vendor for it in load({}) if it.vendor is not None):
-        keys = (vendor.resource, vendor.machine_label, vendor.time_label, *vendor.annotation_keys)
+        keys = (
+            vendor.resource,
+            vendor.publishes.machine_label,
+            vendor.publishes.time_label,
+            *vendor.publishes.annotation_keys,
+        )
         written |= {domain(it) for it in keys if it}
-        locks |= {key for it in vendor.dialects for key in it.locks}
+        locks |= {key for it in vendor.schedulers for key in it.locks}
 
     assert listed == {"domains": sorted(written), "locks": sorted(locks)}
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent.config import Config, parse
-from agent.core.devices.offers import Offers, Wish
+from agent.core.devices.offers import OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.daemon.vendors_in_service import check, wanted
@@ -60,9 +60,9 @@ def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
             for device in devices(it.name, split=split)
         ),
     )
-    offers = Offers(
+    offers = OfferedResources(
         [
-            Wish(it.vendor, its.resources, dynamic=(its.modes or it.vendor.modes) == "dynamic")
+            Wish(it.vendor, its.resources, dynamic=(its.modes or it.vendor.offers.modes) == "dynamic")
             for it in plugins
             if it.vendor and (its := config.vendor(it.name))
         ]
@@ -209,10 +209,10 @@ def test_an_example_of_gcushare_may_write_all_that_its_scheduler_reads(
     [vendor] = [it.vendor for it in wanted(held) if it.vendor and it.name == "enflame"]
     rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
 
-    assert set(values["pods"]["receipts"]) == {key for it in vendor.dialects for key in it.receipt_keys}
-    assert set(values["nodeStatus"]["resources"]) == set(vendor.extended_resource_keys)
+    assert set(values["pods"]["receipts"]) == {key for it in vendor.schedulers for key in it.receipt_keys}
+    assert set(values["nodeStatus"]["resources"]) == set(vendor.publishes.extended_resource_keys)
     assert rules[("nodes/status",)] == {"patch"}
-    assert not vendor.annotation_keys or "patch" in rules[("nodes",)]
+    assert not vendor.publishes.annotation_keys or "patch" in rules[("nodes",)]
 
 
 @pytest.mark.parametrize("example", ["enflame-gcushare-v1", "enflame-gcushare-v4"])

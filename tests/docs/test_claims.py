@@ -14,7 +14,7 @@ from agent.core.errors import ConfigError
 from agent.core.model import DeviceStatus, Health
 from agent.daemon.vendor_plugins import load
 from agent.vendor_api.agent import ContainerEdits, Device, RequestRefused, State
-from agent.vendors.enflame.agent.offering import named
+from agent.vendors.enflame.agent.offering import default_rule
 from agent.vendors.enflame.agent.options import Options
 from agent.vendors.metax.qos_policy import Qos, policy
 from pages.sources import ROOT
@@ -38,14 +38,14 @@ def test_the_page_of_the_config_names_every_socket_of_another_plugin(vendor: str
 
     assert plugin.vendor is not None
     named_there = re.findall(r"`([a-z*-]+\.sock)`", told[: told.index("Once it has been gone")])
-    globs = {it.replace("*.sock", "").removesuffix(".sock") for it in plugin.vendor.rivals}
+    globs = {it.replace("*.sock", "").removesuffix(".sock") for it in plugin.vendor.replaces.sockets}
     assert all(any(it.startswith(glob) for it in named_there) for glob in globs), named_there
 
 
 def test_the_resources_of_enflame_whose_replicas_lie_on_one_card_are_those_that_are_named() -> None:
     brand = Options().brand
     names = (brand.whole, brand.shared, brand.drs)
-    its = [it for it in names if (rule := named(Options(), it)) and not rule.sharing.span_cards]
+    its = [it for it in names if (rule := default_rule(Options(), it)) and not rule.sharing.span_cards]
 
     assert f"Always so are {', '.join(f'`{it}`' for it in its)} and units of memory" in PAGES["config"]
 

@@ -143,7 +143,8 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 @fault("yielded-plugin")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await patient.listen(patient.kubelet.plugin_dir / "nvidia-gpu.sock")
-    registers(monkeypatch, rivals=("nvidia-gpu.sock",))
+    sockets = ("nvidia-gpu.sock",)
+    registers(monkeypatch, lambda it: replace(it, replaces=replace(it.replaces, sockets=sockets)))
     patient.configure(foreign="yield")
     return "nvidia-gpu.sock"
 
@@ -287,14 +288,14 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def needs(monkeypatch: pytest.MonkeyPatch, part: HostPart) -> None:
     """Let NVIDIA's cards be served with something that is not here."""
-    registers(monkeypatch, host_parts=(part,))
+    registers(monkeypatch, lambda it: replace(it, host=replace(it.host, parts=(part,))))
 
 
-def registers(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+def registers(monkeypatch: pytest.MonkeyPatch, change: Callable[[Vendor], Vendor]) -> None:
     """Let NVIDIA's plugin say something else of its vendor."""
 
     def register(settings: Mapping[str, Any]) -> Vendor:
-        return replace(register_backend(settings), **changed)
+        return change(register_backend(settings))
 
     monkeypatch.setattr("agent.vendors.nvidia.plugin.register_backend", hookimpl(register))
 

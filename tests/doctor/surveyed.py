@@ -9,7 +9,7 @@ from typing import Any
 from agent.config import AgentSettings, Config
 from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
-from agent.vendor_api.agent import ContainerEdits, Device, Vendor
+from agent.vendor_api.agent import ContainerEdits, Device, Host, Offers, Vendor
 
 GPU = "nvidia.com/gpu"
 CARD = Device("GPU-1", 0)
@@ -25,7 +25,14 @@ NOWHERE = AgentSettings(
 
 def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> Plugin:
     edits, visible = ContainerEdits(), "NVIDIA_VISIBLE_DEVICES"
-    made = Vendor(name, "a:B", lambda *_: edits, f"{name}.com/gpu", by_cdi=by_cdi, visible=visible)
+    made = Vendor(
+        name,
+        "a:B",
+        f"{name}.com/gpu",
+        lambda *_: edits,
+        offers=Offers(cdi_only=by_cdi),
+        host=Host(devices_variable=visible),
+    )
     return Plugin(name, "here", "1", made)
 
 

@@ -33,7 +33,7 @@ from agent.doctor.surroundings import Configuration, Look, Surroundings
 from agent.host.file_locks import holders
 from agent.kubelet.directory_lock import NodeLock
 from agent.state.agent_lock import AgentLock
-from agent.vendor_api.agent import ContainerEdits, Fault, HostPart, ResourceRule, Signs, State, Vendor
+from agent.vendor_api.agent import ContainerEdits, Fault, Host, HostPart, ResourceRule, Signs, State, Vendor
 
 from .patient import short_directory
 from .surveyed import CARD, GPU, NOWHERE, Devices, around, vendor
@@ -151,7 +151,9 @@ def test_a_bare_name_is_looked_for_where_the_loader_does(
 
 def test_an_empty_file_is_no_library_of_another_machine(tmp_path: Path) -> None:
     (tmp_path / "lib.so").touch()
-    made = Vendor("nvidia", "a:B", lambda *_: ContainerEdits(), GPU, libraries=lambda: [f"{tmp_path}/lib.so"])
+    made = Vendor(
+        "nvidia", "a:B", GPU, lambda *_: ContainerEdits(), host=Host(libraries=lambda: [f"{tmp_path}/lib.so"])
+    )
     found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: file too short")}
 
     told = list(vendor_libraries.libraries(around(Plugin("nvidia", "here", "1", made), found=found)))
@@ -193,8 +195,8 @@ def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None
 def needing(part: HostPart, sysfs: Path = Path("/nonexistent")) -> Plugin:
     plugin = vendor("acme")
     assert plugin.vendor is not None
-    signs = Signs(pci=("0xacac",), sysfs=str(sysfs))
-    return replace(plugin, vendor=replace(plugin.vendor, host_parts=(part,), signs=signs))
+    host = replace(plugin.vendor.host, parts=(part,), signs=Signs(pci=("0xacac",), sysfs=str(sysfs)))
+    return replace(plugin, vendor=replace(plugin.vendor, host=host))
 
 
 RUNTIME = HostPart("acme's runtime", ("/usr/bin/acme",), "no card is seen", "install it", host=True)

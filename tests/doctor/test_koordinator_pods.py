@@ -46,7 +46,7 @@ def found(
     placement: Placement = "auto",
     ailment: str = "choice-not-heeded",
 ) -> list[str]:
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), GPU)
+    vendor = Vendor("acme", "", GPU, lambda *_: ContainerEdits())
     rules = (ResourceRule(GPU, placement=placement),)
     config = replace(Config(), vendors={"acme": VendorSettings(resources=rules)})
     around = Surroundings(

@@ -13,6 +13,7 @@ from agent.doctor import plugin_conflicts
 from agent.doctor.findings import Severity
 from agent.doctor.socket_listeners import Listener
 from agent.doctor.surroundings import Look, Sockets
+from agent.vendor_api.agent import OtherPlugin
 
 from .surveyed import around, vendor
 
@@ -58,7 +59,9 @@ def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
 def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> None:
     made = vendor("xy")
     assert made.vendor is not None
-    wide = around(replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",))))
+    wide = around(
+        replace(made, vendor=replace(made.vendor, replaces=OtherPlugin(sockets=("sharing-*.sock",))))
+    )
     listens = Listener("listens")
     there = {Path(name): listens for name in ("/sharing-7.sock", "/xsharing-7.sock", "/xy.sock")}
 
@@ -107,7 +110,7 @@ def test_where_no_vendor_has_cards_nobody_is_said_to_serve_no_resource() -> None
 def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:
     made = vendor("xy")
     assert made.vendor is not None
-    plugin = replace(made, vendor=replace(made.vendor, rivals=("sharing-*.sock",)))
+    plugin = replace(made, vendor=replace(made.vendor, replaces=OtherPlugin(sockets=("sharing-*.sock",))))
     config = Config(vendors={"xy": VendorSettings(foreign="yield")})
     there = {Path("/sharing-7.sock"): Listener("listens")}
 

@@ -156,5 +156,5 @@ def test_with_cdi_names_alone_nvidias_runtime_is_not_needed() -> None:
     plugin = next(it for it in load(settings, ["nvidia"]) if it.name == "nvidia")
 
     assert plugin.vendor is not None
-    assert [it.name for it in plugin.vendor.host_parts] == ["the kernel's driver"]
+    assert [it.name for it in plugin.vendor.host.parts] == ["the kernel's driver"]
     assert [it.severity for it in containers(around(plugin))] == ["ok"]

@@ -34,8 +34,8 @@ def told(picture: Picture, node: str, query: Mapping[str, str]) -> Any:
 ACME = Vendor(
     "nvidia",
     "acme:Acme",
-    lambda devices, request: ContainerEdits(),
     "nvidia.com/gpu",
+    lambda devices, request: ContainerEdits(),
     formats=(Format("acme", told, "/acme/inspect"),),
 )
 SHOWN = replace(VIEW, vendors={"nvidia": ACME})

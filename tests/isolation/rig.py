@@ -15,7 +15,7 @@ import anyio
 from agent.core.model import VendorState
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import Deadlines, VendorProcess
-from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Vendor
+from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Settings, Vendor
 
 HERE = str(Path(__file__).parents[1])
 QUICK = Deadlines(open=30, discover=30, call=30, prepare=30, events=0.05, close=2, kill=5)
@@ -69,9 +69,9 @@ def vendor(backend: str = "Good", **settings: Any) -> Vendor:
     return Vendor(
         "acme",
         f"faulty_backends:{backend}",
-        lambda devices, request: ContainerEdits(),
         "acme.com/xpu",
-        settings,
+        lambda devices, request: ContainerEdits(),
+        settings=Settings(settings),
     )
 
 

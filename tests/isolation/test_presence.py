@@ -13,7 +13,7 @@ import structlog.testing
 from agent.core.errors import VendorAbsent, VendorError
 from agent.isolation.presence import absence
 from agent.isolation.supervisor import VendorProcess
-from agent.vendor_api.agent import Signs, Vendor
+from agent.vendor_api.agent import Host, Signs, Vendor
 
 from .rig import Recorder, vendor
 
@@ -24,7 +24,7 @@ BARE = "libxpu-nowhere.so.1"
 def shy(tmp_path: Path) -> Vendor:
     """A vendor of which nothing is here."""
     signs = Signs((f"{tmp_path}/module",), pci=("0xabab", "0xacac"), sysfs=f"{tmp_path}/sys")
-    return replace(vendor(), signs=signs, libraries=lambda: (BARE, f"{tmp_path}/libxpu.so"))
+    return replace(vendor(), host=Host(lambda: (BARE, f"{tmp_path}/libxpu.so"), signs))
 
 
 def card(root: Path, maker: str, address: str = "0000:3b:00.0") -> None:
@@ -75,7 +75,7 @@ def test_a_device_that_goes_while_it_is_looked_at_is_no_sign(shy: Vendor, tmp_pa
 
 
 def test_a_vendor_without_signs_is_taken_to_be_here(shy: Vendor) -> None:
-    assert not absence(replace(shy, signs=None))
+    assert not absence(replace(shy, host=replace(shy.host, signs=None)))
 
 
 def test_a_vendor_that_can_not_say_where_its_library_is_is_taken_to_be_here_and_that_is_told(
@@ -85,7 +85,7 @@ def test_a_vendor_that_can_not_say_where_its_library_is_is_taken_to_be_here_and_
         raise ZeroDivisionError
 
     with structlog.testing.capture_logs() as logs:
-        assert not absence(replace(shy, libraries=broken))
+        assert not absence(replace(shy, host=replace(shy.host, libraries=broken)))
 
     assert [it["reason"] for it in logs] == ["ZeroDivisionError()"]
 
@@ -93,7 +93,7 @@ def test_a_vendor_that_can_not_say_where_its_library_is_is_taken_to_be_here_and_
 def test_signs_of_a_wrong_type_harm_nobody(shy: Vendor) -> None:
     wrong: Any = 5
 
-    assert not absence(replace(shy, signs=Signs(wrong)))
+    assert not absence(replace(shy, host=replace(shy.host, signs=Signs(wrong))))
 
 
 def test_a_bus_that_can_not_be_read_may_hold_a_card(shy: Vendor, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from agent.core.model import VendorState
 from agent.isolation import vendor_process
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import Backoff, Deadlines, VendorProcess
-from agent.vendor_api.agent import Device, Signs
+from agent.vendor_api.agent import Device, Host, Signs
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor
 
@@ -77,7 +77,7 @@ async def test_a_vendor_that_never_was_here_is_not_found_and_no_trouble_where_no
 
 def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> VendorProcess:
     """One that is started once its sign is there."""
-    it = replace(vendor(**settings), signs=Signs((str(sign),), sysfs=str(sign)))
+    it = replace(vendor(**settings), host=Host(signs=Signs((str(sign),), sysfs=str(sign))))
     process = VendorProcess(
         it, sink, deadlines=QUICK, discover_every=every, backoff=(0.001, 1000.0), python_path=(HERE,)
     )
@@ -508,7 +508,7 @@ async def test_a_vendor_of_which_there_is_no_sign_waits_and_asks_for_memory_when
         asked.append(MemoryLimit(1 << 30))
         return asked[-1]
 
-    shy = replace(vendor(), signs=Signs((f"{tmp_path}/module",)))
+    shy = replace(vendor(), host=Host(signs=Signs((f"{tmp_path}/module",))))
     process = VendorProcess(shy, Recorder(), deadlines=QUICK, python_path=(HERE,), memory_limit=limit)
     assert not process.waits  # until the config says otherwise it is sought
     process.configure(required=False, sought=False)

@@ -189,14 +189,14 @@ async def test_an_answer_is_heard_that_is_longer_than_what_is_read_ahead(sink: R
 
 AGENT = """
 import asyncio, sys
-from agent.vendor_api.agent import Vendor
+from agent.vendor_api.agent import Settings, Vendor
 from agent.isolation.supervisor import Deadlines, VendorProcess
 class Sink:
     def discovered(self, vendor, devices): print(process.pid, file=sys.stderr, flush=True)
     def observed(self, vendor, events): pass
     def lost(self, vendor, state, reason): print(reason, file=sys.stderr)
 settings = {"does": {"partitions": sys.argv[2]}, "pids": sys.argv[3]}
-vendor = Vendor("acme", "faulty_backends:Good", None, "acme.com/xpu", settings)
+vendor = Vendor("acme", "faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
 patient = Deadlines(call=60)
 process = VendorProcess(vendor, Sink(), deadlines=patient, python_path=(sys.argv[1],))
 async def main():

@@ -63,7 +63,7 @@ GPU, TOKEN, CARDS_OF = "nvidia.com/gpu", "nvidia.com/gpu.share", "CARDS"
 WHOLE = ResourceRule(GPU, placement="auto")
 TOKENS = ResourceRule(TOKEN, sharing=Sharing("replicas", 20), placement="claim")
 VENDOR = Vendor(
-    "nvidia", "", lambda cards, request: ContainerEdits({CARDS_OF: ",".join(it.uuid for it in cards)}), GPU
+    "nvidia", "", GPU, lambda cards, request: ContainerEdits({CARDS_OF: ",".join(it.uuid for it in cards)})
 )
 #: Not ours, and to stay in the Device.
 PORT = {"type": "rdma", "id": "0000:02:00.0", "minor": 0, "health": True, "resources": {}}

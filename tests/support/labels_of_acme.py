@@ -7,7 +7,16 @@ from typing import Any
 
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.core.publishing.label_rules import Stamp
-from agent.vendor_api.agent import ContainerEdits, Device, Labels, ResourceRule, State, Vendor
+from agent.vendor_api.agent import (
+    ContainerEdits,
+    Device,
+    Labels,
+    NodeFacts,
+    ResourceRule,
+    Settings,
+    State,
+    Vendor,
+)
 
 NOW = 1700000000.9
 STAMP = "acme.com/timestamp=1700000000\n"
@@ -24,11 +33,10 @@ def acme(labels: Labels | None = counting, name: str = "acme", backend: str = ""
     return Vendor(
         name,
         backend,
-        lambda *_: edits,
         f"{name}.com/card",
-        settings,
-        labels=labels,
-        time_label=f"{name}.com/timestamp",
+        lambda *_: edits,
+        settings=Settings(settings),
+        publishes=NodeFacts(labels=labels, time_label=f"{name}.com/timestamp"),
     )
 
 

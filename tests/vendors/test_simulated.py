@@ -30,18 +30,22 @@ from agent.vendor_api.agent import (
     Format,
     HealthEvent,
     Mount,
+    NodeFacts,
     NotShown,
+    Offers,
     Partition,
     Picture,
     Proof,
     Request,
+    Settings,
+    Slices,
     State,
     Vendor,
 )
 from agent.vendors.simulated.agent.container_edits import container_edits
 from agent.vendors.simulated.child.backend import SimulatedBackend
 from agent.vendors.simulated.child.scenario import Scenario, cards
-from agent.vendors.simulated.child.slices import Slices
+from agent.vendors.simulated.child.slices import Slices as SlicesOfFile
 
 
 def simulated(**settings: Any) -> Vendor:
@@ -150,7 +154,7 @@ def test_cards_have_the_device_nodes_that_no_node_has_only_where_they_are_asked_
     vendor = simulated(
         **settings, **({"scenario": str(scenario.path)} if source == "a file" else {"devices": 2})
     )
-    backend = SimulatedBackend(vendor.settings)
+    backend = SimulatedBackend(vendor.settings.for_backend)
     backend.open()
 
     assert [it.paths for it in backend.discover()] == paths
@@ -167,10 +171,10 @@ def test_the_node_is_labelled_after_most_of_its_cards_where_the_settings_ask_for
     small = Device(uuid="SIM-0", index=0, model="Simulated A30", memory=24 << 30)
     large = [Device(uuid=f"SIM-{n}", index=n, model="Simulated H100 80GB", memory=80 << 30) for n in (1, 2)]
 
-    assert simulated(devices=3).labels is None
-    assert vendor.labels is not None
-    assert vendor.labels((), ()) == {}
-    assert vendor.labels((), [small, *large]) == {
+    assert simulated(devices=3).publishes.labels is None
+    assert vendor.publishes.labels is not None
+    assert vendor.publishes.labels((), ()) == {}
+    assert vendor.publishes.labels((), [small, *large]) == {
         "example.com/xpu.count": "3",
         "example.com/xpu.memory": "81920",
         "example.com/xpu.product": "Simulated-H100-80GB",
@@ -266,7 +270,7 @@ class ScenarioFaults:
 
     def __init__(self, scenario: Scenario, slices: Path | None = None) -> None:
         self._scenario = scenario
-        self._slices = None if slices is None else Slices(slices)
+        self._slices = None if slices is None else SlicesOfFile(slices)
 
     def inject(self, uuid: str) -> None:
         self._scenario.fault(uuid, "injected")
@@ -385,11 +389,11 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
     vendor = Vendor(
         "bad",
         "bad_vendor:Bad",
-        bad_vendor.edits,
         "kubernetes.io/x",
-        resources=bad_vendor.resources,
-        labels=bad_vendor.labels,
-        prepares=True,
+        bad_vendor.edits,
+        offers=Offers(resources=bad_vendor.resources),
+        makes=Slices(),
+        publishes=NodeFacts(labels=bad_vendor.labels),
     )
 
     found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]
@@ -463,7 +467,14 @@ async def test_each_breach_of_what_slicing_must_keep_is_found(
             crash.touch()
 
     settings = {"slices": str(slices), "crash": str(crash)}
-    vendor = Vendor("bad", "bad_slicer:BadSlicer", bad_slicer.edits, "bad.com/x", settings, prepares=True)
+    vendor = Vendor(
+        "bad",
+        "bad_slicer:BadSlicer",
+        "bad.com/x",
+        bad_slicer.edits,
+        settings=Settings(settings),
+        makes=Slices(),
+    )
 
     found = [it async for it in check_vendor(vendor, Faults(), (str(tmp_path),))]
 
@@ -522,23 +533,26 @@ async def test_a_format_that_can_not_be_shown_is_found(detail: str) -> None:
     assert detail in finding.detail
 
 
-WRONG_ON_THE_NODE: dict[str, dict[str, Any]] = {
-    "acme.com/x": {"annotation_keys": ("acme.com/y",), "annotations": lambda *_: {"acme.com/x": ""}},
-    "a text is needed": {"annotation_keys": ("acme.com/y",), "annotations": lambda *_: {"acme.com/y": 1}},
-    ", then {'acme.com/y': '": {
-        "annotation_keys": ("acme.com/y",),
-        "annotations": lambda *_: {"acme.com/y": str(next(COUNT))},
-    },
-    "-1 is no count": {
-        "extended_resource_keys": ("acme.com/n",),
-        "extended_resources": lambda *_: {"acme.com/n": -1},
-    },
+WRONG_ON_THE_NODE = {
+    "acme.com/x": NodeFacts(annotation_keys=("acme.com/y",), annotations=lambda *_: {"acme.com/x": ""}),
+    "a text is needed": NodeFacts(
+        annotation_keys=("acme.com/y",),
+        annotations=lambda *_: {"acme.com/y": cast("str", 1)},
+    ),
+    ", then {'acme.com/y': '": NodeFacts(
+        annotation_keys=("acme.com/y",),
+        annotations=lambda *_: {"acme.com/y": str(next(COUNT))},
+    ),
+    "-1 is no count": NodeFacts(
+        extended_resource_keys=("acme.com/n",),
+        extended_resources=lambda *_: {"acme.com/n": -1},
+    ),
 }
 
 
 @pytest.mark.parametrize("detail", WRONG_ON_THE_NODE)
 async def test_what_the_node_can_not_bear_is_found(detail: str) -> None:
-    vendor = replace(simulated(devices=3), **WRONG_ON_THE_NODE[detail])
+    vendor = replace(simulated(devices=3), publishes=WRONG_ON_THE_NODE[detail])
 
     finding = await conformance.judged(agent_half.what_the_node_bears_is_pure, Bench(vendor, None, ()))
 
@@ -572,7 +586,9 @@ async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
     for name in ("readme_vendor", "readme_vendor.plugin"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     inner = {"inner": True} if plugin else {}
-    vendor = Vendor("acme", "readme_vendor.backend:B", container_edits, "acme.com/x", settings=inner)
+    vendor = Vendor(
+        "acme", "readme_vendor.backend:B", "acme.com/x", container_edits, settings=Settings(inner)
+    )
 
     finding = await conformance.judged(agent_half.the_readme_tells_all, Bench(vendor, None, ()))
 

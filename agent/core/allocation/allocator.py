@@ -287,7 +287,7 @@ class Allocator:
         begun.append(allocation.id)
         self.busy.add(allocation.id)
         request = requested(allocation)
-        if vendor.makes(resource):
+        if vendor.prepares(resource):
             await self._make(vendor, allocation, request)
             admit(self._scene(), resource, ids)  # a card may have failed while its slice was made
         cards = devices_of(self._scene(), choice.instead) or devices
@@ -365,7 +365,7 @@ class Allocator:
     def _is_made(self, vendor: Vendor, allocation: str) -> bool:
         """Whether hardware was begun for it, or is about to be."""
         it = self._ledger.get(allocation)
-        return it is not None and vendor.makes(it.resource)
+        return it is not None and vendor.prepares(it.resource)
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
@@ -386,7 +386,7 @@ class Allocator:
         """
         async with self._turn:
             vendor = serving(self._scene(), resource)
-            if not vendor.makes(resource):
+            if not vendor.prepares(resource):
                 return
             granted = await self._witness.granted()
             followed = granted is not None and bool(self.swaps.exchange(granted))

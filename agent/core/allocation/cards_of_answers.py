@@ -60,10 +60,10 @@ class Ties:
     def told(self, vendor: str, answer: ContainerEdits) -> tuple[str, ...] | None:
         """The vendor's cards that an answer names in its words; None where it has none of them."""
         its = self._vendors.get(vendor)
-        if its is None or its.cards_told is None:
+        if its is None or its.replaces.cards_of_answer is None:
             return None
         try:
-            told = its.cards_told(answer, tuple(self._devices[vendor]))
+            told = its.replaces.cards_of_answer(answer, tuple(self._devices[vendor]))
         except Exception:  # contributors' code, and what it reads is others'
             return ()
         return None if told is None else tuple(it for it in dict.fromkeys(told) if it in self._vendor_of)
@@ -113,7 +113,7 @@ class Ties:
 
 def gives(vendor: Vendor, resource: str) -> bool:
     """Whether other plugins give the resource out of the vendor's cards."""
-    return any(fnmatchcase(resource, it) for it in vendor.former)
+    return any(fnmatchcase(resource, it) for it in vendor.replaces.resources)
 
 
 def of_others(it: Allocation) -> bool:

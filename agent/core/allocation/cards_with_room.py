@@ -16,7 +16,7 @@ Cards = Callable[[Mapping[str, str]], tuple[str, ...]]
 
 def knows_room(vendor: Vendor, resource: Resource) -> bool:
     """Whether a card is chosen by how much is asked for, where no scheduler chose one."""
-    return vendor.cards_with_room is not None and resource.rule.placement == "auto"
+    return vendor.offers.cards_with_room is not None and resource.rule.placement == "auto"
 
 
 def cards_with_room(
@@ -32,9 +32,9 @@ def cards_with_room(
         NotServable: It can be had nowhere.
         VendorError: Its code failed.
     """
-    assert vendor.cards_with_room is not None
+    assert vendor.offers.cards_with_room is not None
     try:
-        return tuple(vendor.cards_with_room(request, devices, given))
+        return tuple(vendor.offers.cards_with_room(request, devices, given))
     except NoRoom as exc:
         raise InsufficientRoom(request.resource, str(exc)) from exc
     except RequestRefused as exc:

@@ -92,7 +92,8 @@ def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> I
 
 def _is_own(it: Allocation, vendor: Vendor) -> bool:
     """Whether its claim is what the pod's own limits say."""
-    return it.claim is not None and vendor.limits is not None and it.claim.dialect == vendor.limits.name
+    limits = vendor.pod_limits
+    return it.claim is not None and limits is not None and it.claim.dialect == limits.name
 
 
 def _asks(container: PodContainer) -> bool:
@@ -105,7 +106,7 @@ def _instead(planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence
     """What a container gets without a choice; and what it asks for, where it asks a scheduler."""
     its = asking or [it for it in pod.containers if it.limits.get(planned.name)]
     gets = _unclaimed(planned, vendor, its[0].limits[planned.name])
-    by_limits = vendor.limits is not None and planned.rule.placement == "auto"
+    by_limits = vendor.pod_limits is not None and planned.rule.placement == "auto"
     if not asking:
         return f"it gets what its limits name of a card, and else {gets}" if by_limits else f"it {gets}"
     wanted = wish(its[0].limits)
@@ -118,7 +119,8 @@ def _unclaimed(planned: Resource, vendor: Vendor, count: int) -> str:
     if planned.rule.placement == "claim":
         return "is refused"
     try:
-        return vendor.unclaimed(count) if vendor.unclaimed else UNCLAIMED
+        without_choice = vendor.offers.without_choice
+        return without_choice(count) if without_choice else UNCLAIMED
     except Exception:  # contributors' code
         return UNCLAIMED
 

@@ -464,7 +464,7 @@ class Promises:
         if not unit:
             raise InsufficientShares(planned.name, wanted, largest)
         raise InsufficientMemory(
-            planned.name, self.scene.vendors[planned.vendor].shortage, wanted, unit, largest
+            planned.name, self.scene.vendors[planned.vendor].offers.insufficient_memory, wanted, unit, largest
         )
 
     # What there is of it
@@ -552,7 +552,7 @@ class Promises:
         """
         planned = self.scene.plan.get(resource)
         vendor = self.scene.vendors.get(planned.vendor) if planned else None
-        if planned is None or planned.rule.placement == "local" or not (vendor and vendor.makes(resource)):
+        if planned is None or planned.rule.placement == "local" or not (vendor and vendor.prepares(resource)):
             return ()
         well = {it.uuid for it in planned.cards if it.healthy}
         found = {
@@ -583,7 +583,7 @@ class Promises:
         self, vendor: Vendor, resource: str, ids: Sequence[str], cards: Sequence[Sequence[str]]
     ) -> bool:
         """Whether the answer is the same whichever of these cards it is of, since hardware is made for it."""
-        if not vendor.makes(resource) or not cards:
+        if not vendor.prepares(resource) or not cards:
             return False
         request = Request("", resource, tuple(ids))
         try:
@@ -681,7 +681,7 @@ def holder(it: Allocation, resource: str) -> str:
 
 def of_schedulers(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
     """The dialects in which schedulers are heard of the resource."""
-    return vendor.dialects if resource.rule.placement == "local" else (*vendor.dialects, *DIALECTS)
+    return vendor.schedulers if resource.rule.placement == "local" else (*vendor.schedulers, *DIALECTS)
 
 
 def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
@@ -692,7 +692,7 @@ def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
 
 def _limits(vendor: Vendor, resource: Resource) -> Dialect | None:
     """How a pod's own limits are read, where a scheduler may choose, and none has to."""
-    return vendor.limits if resource.rule.placement == "auto" else None
+    return vendor.pod_limits if resource.rule.placement == "auto" else None
 
 
 def by_minor(snapshot: NodeSnapshot, vendor: str) -> Cards:

@@ -38,7 +38,7 @@ class Wish:
     dynamic: bool = False
 
 
-class Offers:
+class OfferedResources:
     """Asks a vendor again when its devices or the config changed. One that fails keeps its last offer."""
 
     def __init__(self, wishes: Sequence[Wish] = ()) -> None:
@@ -66,14 +66,14 @@ class Offers:
             if taken:
                 self._taken[name] = tuple(f"{owners[it]} already serves {it}" for it in dict.fromkeys(taken))
             left = tuple(rule for rule in rules if rule.name not in taken)
-            made = frozenset(rule.name for rule in left if wish.vendor.makes(rule.name))
+            made = frozenset(rule.name for rule in left if wish.vendor.prepares(rule.name))
             offers.append(Offer(name, left, dynamic=wish.dynamic, made=made))
         return tuple(offers)
 
     @property
     def plain(self) -> tuple[Offer, ...]:
         """What the config asks of vendors that do not say themselves what they lack for it."""
-        its = (it for it in self._wishes if it.vendor.resources is None)
+        its = (it for it in self._wishes if it.vendor.offers.resources is None)
         return tuple(Offer(it.vendor.name, it.rules, dynamic=it.dynamic) for it in its)
 
     @property
@@ -102,12 +102,12 @@ class Offers:
 
 
 def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
-    if wish.vendor.resources is None:
+    if wish.vendor.offers.resources is None:
         return Offering(wish.rules or (ResourceRule(wish.vendor.resource),))
     if not devices:
         return Offering()
     try:
-        made = _made(wish.vendor.resources, wish, devices)
+        made = _made(wish.vendor.offers.resources, wish, devices)
         wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
         wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
         lost = () if wish.dynamic else _lost(made.rules)

@@ -28,18 +28,19 @@ def made(vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device
     Raises:
         VendorError: Its code failed, or made what Kubernetes refuses.
     """
+    facts = vendor.publishes
     try:
-        counts = dict(vendor.extended_resources(rules, devices)) if vendor.extended_resources else {}
+        counts = dict(facts.extended_resources(rules, devices)) if facts.extended_resources else {}
         wrong = _wrong(vendor, rules, counts)
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
     if wrong:
         raise VendorError(f"{vendor.name}: its plugin fails to count for the Node: {wrong}")
-    return {key: counts.get(key) for key in vendor.extended_resource_keys}
+    return {key: counts.get(key) for key in facts.extended_resource_keys}
 
 
 def _wrong(vendor: Vendor, rules: Sequence[ResourceRule], counts: Mapping[str, int | None]) -> str:
-    keys = vendor.extended_resource_keys
+    keys = vendor.publishes.extended_resource_keys
     if wrong := wrong_keys("extended_resource_keys", keys, counts, wrong_key):
         return wrong
     if served := sorted({vendor.resource, *(it.name for it in rules)} & set(keys)):

@@ -62,14 +62,15 @@ def made(
     Raises:
         VendorError: Its code failed, or made what Kubernetes refuses.
     """
-    if vendor.labels is None:
+    facts = vendor.publishes
+    if facts.labels is None:
         return {}
     try:
-        labels = dict(vendor.labels(rules, devices))
-        if devices and vendor.machine_label:
-            labels[vendor.machine_label] = stamp.machine
-        if labels and vendor.time_label and stamp.time is not None:
-            labels[vendor.time_label] = str(int(stamp.time))
+        labels = dict(facts.labels(rules, devices))
+        if devices and facts.machine_label:
+            labels[facts.machine_label] = stamp.machine
+        if labels and facts.time_label and stamp.time is not None:
+            labels[facts.time_label] = str(int(stamp.time))
         wrong = next((why for it in labels.items() if (why := wrong_label(*it))), "")
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = shorten(f"{type(exc).__name__}: {exc}", 300)

@@ -47,18 +47,19 @@ def made(
     Raises:
         VendorError: Its code failed, or made what can not be written.
     """
+    facts = vendor.publishes
     try:
-        texts = dict(vendor.annotations(rules, devices, given)) if vendor.annotations is not None else {}
+        texts = dict(facts.annotations(rules, devices, given)) if facts.annotations is not None else {}
         wrong = _wrong(vendor, texts)
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = shorten(f"{type(exc).__name__}: {exc}", 300)
     if wrong:
         raise VendorError(f"{vendor.name}: its plugin fails to make annotations: {wrong}")
-    return {key: texts.get(key) for key in vendor.annotation_keys}
+    return {key: texts.get(key) for key in facts.annotation_keys}
 
 
 def _wrong(vendor: Vendor, texts: Mapping[str, str | None]) -> str:
-    if wrong := wrong_keys("annotation_keys", vendor.annotation_keys, texts, wrong_key):
+    if wrong := wrong_keys("annotation_keys", vendor.publishes.annotation_keys, texts, wrong_key):
         return wrong
     kinds = (type(it).__name__ for it in texts.values() if it is not None and not isinstance(it, str))
     if kind := next(kinds, ""):

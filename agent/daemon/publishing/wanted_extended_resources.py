@@ -11,13 +11,13 @@ from agent.vendor_api.agent import Device, Vendor
 
 
 class Extending(Owning[int]):
-    """Those of `Vendor.extended_resources`."""
+    """Those of `NodeFacts.extended_resources`."""
 
     fails = "extended resources not counted"
     again = "extended resources are counted again"
 
     def _keys(self, vendor: Vendor) -> tuple[str, ...]:
-        return vendor.extended_resource_keys
+        return vendor.publishes.extended_resource_keys
 
     def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, int | None]:
         return made(vendor, config.vendor(vendor.name).resources, devices)

@@ -38,7 +38,7 @@ def heard(
     awaited, trouble = set(), []
     for status in snapshot.vendors:
         vendor = vendors.get(status.name)
-        if vendor is None or vendor.labels is None:
+        if vendor is None or vendor.publishes.labels is None:
             continue
         devices = snapshot.present(status.name)
         try:

@@ -15,7 +15,7 @@ from agent.vendor_api.agent import Device, Vendor
 
 
 class Annotating(Owning[str]):
-    """Those of `Vendor.annotations`."""
+    """Those of `NodeFacts.annotations`."""
 
     fails = "annotations not made"
     again = "annotations are made again"
@@ -36,7 +36,7 @@ class Annotating(Owning[str]):
         self._pods = pods
 
     def _keys(self, vendor: Vendor) -> tuple[str, ...]:
-        return vendor.annotation_keys
+        return vendor.publishes.annotation_keys
 
     def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, str | None]:
         given = grants(self._ledger.in_use(), vendor.name, self._pods.value)

@@ -47,7 +47,7 @@ class Receipting(Settling):
         """Look, and say what follows."""
         # Of one name it is the vendor's own, which is heard first.
         its = {
-            (vendor.name, it.name): it for vendor in self._vendors() for it in (*DIALECTS, *vendor.dialects)
+            (vendor.name, it.name): it for vendor in self._vendors() for it in (*DIALECTS, *vendor.schedulers)
         }
         if its != self._dialects:
             self._dialects, self._known = its, {}

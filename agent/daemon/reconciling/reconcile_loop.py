@@ -159,7 +159,7 @@ class Reconciler:
     async def once(self, *, full: bool = True) -> Sequence[Change | Recall]:
         """Read, decide, apply; what was done. A full pass also asks for the hardware's slices."""
         async with self._turn:
-            making = [it.name for it in self._vendors() if it.prepares or it.clears] if full else []
+            making = [it.name for it in self._vendors() if it.makes is not None] if full else []
             # What was released is looked at, too: the kubelet may have it after all.
             if self._recaller.is_idle and not len(self._ledger) and not making:
                 self.foreign = {} if full else self.foreign
@@ -337,7 +337,7 @@ class Reconciler:
         return True
 
     def _has_slices(self, it: Allocation) -> bool:
-        makes = any(one.name == it.vendor and one.makes(it.resource) for one in self._vendors())
+        makes = any(one.name == it.vendor and one.prepares(it.resource) for one in self._vendors())
         return bool(it.partitions) or makes
 
     async def _remove(self, change: Remove) -> bool:

@@ -93,9 +93,8 @@ class Rivals:
         return f"as {resource}" if resource else ""
 
     def _served(self, vendor: Vendor) -> str:
-        there = (
-            it for it in self._neighbours.value if any(fnmatchcase(it.name, one) for one in vendor.rivals)
-        )
+        known = vendor.replaces.sockets
+        there = (it for it in self._neighbours.value if any(fnmatchcase(it.name, one) for one in known))
         return min((it.name for it in there if self._is_served(it)), default="")
 
     def _sentence(self, vendor: str, where: str) -> str:

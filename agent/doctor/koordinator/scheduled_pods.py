@@ -173,7 +173,7 @@ def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
             continue
         heeding[plugin.name] = known = {it.uuid: it.minor for it in its if it.parent is None}
         for name in [it.name for it in rules if any(it.name in one.limits for one in pod.containers)]:
-            claims, wrong = heard(pod, name, (*plugin.vendor.dialects, *DIALECTS), known)
+            claims, wrong = heard(pod, name, (*plugin.vendor.schedulers, *DIALECTS), known)
             yield from wrong[:1]
             yield from _elsewhere(rows, name, claims)
     if why := objection(pod, around.names, heeding):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from agent.scheduler_api import Dialect
-from agent.vendor_api.agent import Signs, Vendor
+from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
 from agent.vendor_api.hooks import hookimpl
 
 from . import library_places
@@ -16,9 +16,9 @@ from .agent.cards_with_room import cards_with_room, part
 from .agent.container_edits import container_edits
 from .agent.host_parts import HOST_RUNTIME, host_parts
 from .agent.labels import labels
-from .agent.offering import judge, offering, sharing
+from .agent.offering import check_rules, offering, sharing
 from .agent.options import DEFAULTS, SETTINGS, Options
-from .agent.other_plugins import cards_told
+from .agent.other_plugins import cards_of_answer
 from .constants import SGPU as SLICED
 from .dialect import DIALECT, LIMITS
 from .nodedevices import ANNOTATION, node_annotations
@@ -30,7 +30,7 @@ __all__ = ["SETTINGS", "register_backend"]
 
 PCI_VENDOR = "0x9999"
 #: metax-gpu-device is not published; a plugin names its socket after its vendor.
-RIVALS = ("metax*.sock",)
+SOCKETS = ("metax*.sock",)
 
 
 @hookimpl
@@ -41,37 +41,42 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     return Vendor(
         name="metax",
         backend="agent.vendors.metax.child.backend:MetaxBackend",
-        container_edits=partial(container_edits, options),
         resource=SGPU if sliced else GPU,
-        settings=options.for_backend(),
-        defaults=DEFAULTS,
-        prepares=sliced,
-        by_cdi=sliced,
-        clears=True,
-        resources=partial(offering, options),
-        judge=partial(judge, options),
-        sharing=sharing(options),
-        placement="auto" if sliced else "local",
-        doubts=options.doubts(),
-        labels=labels,
-        annotations=partial(node_annotations, options) if sliced else None,
-        annotation_keys=(ANNOTATION,),
-        dialects=(DIALECT,) if sliced else (),
-        limits=_limits(options) if sliced else None,
-        cards_with_room=partial(cards_with_room, options) if sliced else None,
-        unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
-        visible=options.visible_devices,
-        rivals=RIVALS,
-        former=(GPU, SGPU),
-        cards_told=partial(cards_told, options),
-        host_parts=host_parts(options),
-        host_runtime=HOST_RUNTIME,
-        libraries=partial(library_places.searched, options.for_backend()),
-        signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=(PCI_VENDOR,), sysfs=sysfs),
+        container_edits=partial(container_edits, options),
+        settings=Settings(options.for_backend(), DEFAULTS, options.warnings()),
+        offers=Offers(
+            resources=partial(offering, options),
+            check_rules=partial(check_rules, options),
+            sharing=sharing(options),
+            placement="auto" if sliced else "local",
+            cdi_only=sliced,
+            cards_with_room=partial(cards_with_room, options) if sliced else None,
+            without_choice=partial(without_a_claim, options.unclaimed) if sliced else None,
+        ),
+        makes=Slices(release_only=not sliced),
+        publishes=NodeFacts(
+            labels=labels,
+            annotations=partial(node_annotations, options) if sliced else None,
+            annotation_keys=(ANNOTATION,),
+        ),
+        schedulers=(DIALECT,) if sliced else (),
+        pod_limits=_pod_limits(options) if sliced else None,
+        replaces=OtherPlugin(
+            sockets=SOCKETS,
+            resources=(GPU, SGPU),
+            cards_of_answer=partial(cards_of_answer, options),
+        ),
+        host=Host(
+            libraries=partial(library_places.searched, options.for_backend()),
+            signs=Signs((f"{sysfs}/{MODULE}", "/dev/mxcd"), pci=(PCI_VENDOR,), sysfs=sysfs),
+            parts=host_parts(options),
+            runtime=HOST_RUNTIME,
+            devices_variable=options.visible_devices,
+        ),
     )
 
 
-def _limits(options: Options) -> Dialect:
-    """What a pod asks for itself; who names no amount takes what its ID is of a card, or all of it."""
+def _pod_limits(options: Options) -> Dialect:
+    """What a pod asks for itself: without an amount, the part of a card that its ID is, or the whole card."""
     whole = options.unclaimed == "whole"
     return replace(LIMITS, measure=partial(part, unclaimed="whole")) if whole else LIMITS

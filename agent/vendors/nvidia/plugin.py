@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.vendor_api.agent import Signs, Vendor
+from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Vendor
 from agent.vendor_api.hooks import hookimpl
 
 from . import library_places
@@ -14,9 +14,9 @@ from .agent.container_edits import VISIBLE_DEVICES, container_edits
 from .agent.host_parts import host_parts, host_runtime
 from .agent.labels import labels
 from .agent.names import DOMAIN, GPU
-from .agent.offering import judge, offering
+from .agent.offering import check_rules, offering
 from .agent.options import DEFAULTS, SETTINGS, Options
-from .agent.other_plugins import cards_told
+from .agent.other_plugins import cards_of_answer
 
 __all__ = ["SETTINGS", "register_backend"]
 
@@ -25,9 +25,9 @@ DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 PCI_VENDOR = "0x10de"
 #: The sockets of NVIDIA's own plugin and of HAMi's, which is made of it (k8s-device-plugin v0.20,
 #: internal/plugin/server.go; up to v0.6.0, main.go), and gpu-manager's two (gpu-manager v1.1.5, pkg/types).
-RIVALS = ("nvidia.sock", "nvidia-gpu*.sock", "nvidia-mig-*.sock", "vcore.sock", "vmemory.sock")
+SOCKETS = ("nvidia.sock", "nvidia-gpu*.sock", "nvidia-mig-*.sock", "vcore.sock", "vmemory.sock")
 #: What these give out of the cards; NVIDIA's other plugins count what is no card under its domain.
-FORMER = (GPU, f"{GPU}.*", f"{DOMAIN}mig-*", "tencent.com/vcuda-core", "tencent.com/vcuda-memory")
+RESOURCES = (GPU, f"{GPU}.*", f"{DOMAIN}mig-*", "tencent.com/vcuda-core", "tencent.com/vcuda-memory")
 
 
 @hookimpl
@@ -37,23 +37,25 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     return Vendor(
         name="nvidia",
         backend="agent.vendors.nvidia.child.backend:NvmlBackend",
-        container_edits=partial(container_edits, options),
         resource=GPU,
-        settings=options.for_backend(),
-        defaults=DEFAULTS,
-        resources=partial(offering, options),
-        judge=partial(judge, options),
-        labels=partial(labels, options),
-        machine_label=f"{GPU}.machine",
-        time_label=f"{DOMAIN}gfd.timestamp",
-        by_cdi=options.by_cdi,
-        doubts=options.doubts(),
-        visible=VISIBLE_DEVICES,
-        rivals=RIVALS,
-        former=FORMER,
-        cards_told=cards_told,
-        host_parts=host_parts(options),
-        host_runtime=host_runtime(options),
-        libraries=partial(library_places.searched, options.for_backend()),
-        signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),
+        container_edits=partial(container_edits, options),
+        settings=Settings(options.for_backend(), DEFAULTS, options.warnings()),
+        offers=Offers(
+            resources=partial(offering, options),
+            check_rules=partial(check_rules, options),
+            cdi_only=options.by_cdi,
+        ),
+        publishes=NodeFacts(
+            labels=partial(labels, options),
+            machine_label=f"{GPU}.machine",
+            time_label=f"{DOMAIN}gfd.timestamp",
+        ),
+        replaces=OtherPlugin(sockets=SOCKETS, resources=RESOURCES, cards_of_answer=cards_of_answer),
+        host=Host(
+            libraries=partial(library_places.searched, options.for_backend()),
+            signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),
+            parts=host_parts(options),
+            runtime=host_runtime(options),
+            devices_variable=VISIBLE_DEVICES,
+        ),
     )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from agent.schedulers.koordinator.resource_names import unserved_name
-from agent.vendor_api.agent import SettingsError, Vendor
+from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Slices, Vendor
 from agent.vendor_api.hooks import hookimpl
 from agent.vendors.simulated.agent.claims import DIALECT, WITH_RECEIPT
 from agent.vendors.simulated.agent.container_edits import VISIBLE, container_edits, edits_by_cdi
@@ -40,17 +40,19 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
     return Vendor(
         name="simulated",
         backend="agent.vendors.simulated.child.backend:SimulatedBackend",
-        container_edits=edits_by_cdi if settings.get("cdi") else container_edits,
         resource=resource,
-        settings=dict(settings),
-        labels=partial(labels, resource) if settings.get("labels") else None,
-        annotations=partial(given_out, annotation) if annotation else None,
-        annotation_keys=(annotation,) if annotation else (),
-        extended_resources=partial(counted, extended) if extended else None,
-        extended_resource_keys=(extended,) if extended else (),
-        prepares=bool(settings.get("prepares", False)),
-        dialects=(WITH_RECEIPT if settings.get("receipts") else DIALECT,),
-        visible=VISIBLE,
+        container_edits=edits_by_cdi if settings.get("cdi") else container_edits,
+        settings=Settings(dict(settings)),
+        makes=Slices() if settings.get("prepares") else None,
+        publishes=NodeFacts(
+            labels=partial(labels, resource) if settings.get("labels") else None,
+            annotations=partial(given_out, annotation) if annotation else None,
+            annotation_keys=(annotation,) if annotation else (),
+            extended_resources=partial(counted, extended) if extended else None,
+            extended_resource_keys=(extended,) if extended else (),
+        ),
+        schedulers=(WITH_RECEIPT if settings.get("receipts") else DIALECT,),
+        host=Host(devices_variable=VISIBLE),
     )
 
 

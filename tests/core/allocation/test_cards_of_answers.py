@@ -18,7 +18,15 @@ from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, NodeSnapshot, Source
-from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, ResourceRule, Sharing, Vendor
+from agent.vendor_api.agent import (
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    OtherPlugin,
+    ResourceRule,
+    Sharing,
+    Vendor,
+)
 from core.values import GPU, node, status
 
 NOW = 1000.0
@@ -47,10 +55,9 @@ def vendor(
     return Vendor(
         "acme",
         "acme:Backend",
-        lambda devices, request: ContainerEdits(),
         GPU,
-        former=former,
-        cards_told=told,
+        lambda devices, request: ContainerEdits(),
+        replaces=OtherPlugin(resources=former, cards_of_answer=told),
     )
 
 

@@ -21,7 +21,7 @@ from agent.core.errors import (
 )
 from agent.core.model import Allocation
 from agent.scheduler_api import Candidate, Claim
-from agent.vendor_api.agent import ContainerEdits, Request, Vendor
+from agent.vendor_api.agent import ContainerEdits, Offers, Request, Vendor
 from core.promising import by_limits, choose, of, prefer, share
 from core.scenes import BY_LIMITS, SHARE, asking, held
 
@@ -127,7 +127,7 @@ def broken(*_: object) -> Sequence[str]:
 
 
 def test_a_vendor_whose_code_fails_refuses_the_request_and_ends_nothing() -> None:
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), SHARE, cards_with_room=broken)
+    vendor = Vendor("acme", "", SHARE, lambda *_: ContainerEdits(), offers=Offers(cards_with_room=broken))
 
     with pytest.raises(VendorError, match="its plugin fails to choose a card: ZeroDivisionError"):
         chosen_by(vendor, Request("", SHARE, ("0",)), (), ())

@@ -19,7 +19,7 @@ from agent.core.model import Allocation, Owner
 from agent.core.notices import PodRef
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.vendor_api.agent import ContainerEdits, Placement, ResourceRule, Vendor
+from agent.vendor_api.agent import ContainerEdits, Offers, Placement, ResourceRule, Vendor
 from core.values import allocation, node, status
 
 WHOLE = "acme.com/whole"
@@ -43,7 +43,7 @@ def told(
     **more: Any,
 ) -> list[str]:
     snapshot = node(status("c0", 0), status("c1", 1))
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE, **more)
+    vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits(), **more)
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement=placement),))], snapshot)
     its = {"acme": vendor}
     scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(it,), locked=frozenset(locked))
@@ -100,7 +100,7 @@ SHARED = {WHOLE: 1, "koordinator.sh/gpu-core": 10, "koordinator.sh/gpu-memory": 
     ],
 )
 def test_what_it_gets_instead_is_the_vendors_word(text: str, limits: dict[str, int], asks: str) -> None:
-    (said,) = told(pod(text, limits), unclaimed=lambda count: f"gets {count} halves")
+    (said,) = told(pod(text, limits), offers=Offers(without_choice=lambda count: f"gets {count} halves"))
 
     assert said.endswith(f"; container main asks for {asks}, and gets {limits[WHOLE]} halves")
 
@@ -125,23 +125,27 @@ COUNTED_BY_NONE = (
 def test_who_gets_what_its_own_limits_say_is_told_that_no_scheduler_counts_that(
     in_use: tuple[Allocation, ...],
 ) -> None:
-    (said,) = told(pod("{}", SHARED), *in_use, limits=LIMITS)
+    (said,) = told(pod("{}", SHARED), *in_use, pod_limits=LIMITS)
 
     assert said.endswith(COUNTED_BY_NONE)
 
 
 def test_who_asks_no_scheduler_and_has_a_wrong_word_of_one_gets_what_its_limits_name() -> None:
-    (said,) = told(pod("{{", {WHOLE: 1}), limits=LIMITS, unclaimed=lambda _: "gets a half")
+    (said,) = told(
+        pod("{{", {WHOLE: 1}), pod_limits=LIMITS, offers=Offers(without_choice=lambda _: "gets a half")
+    )
 
     assert said.endswith("; it gets what its limits name of a card, and else gets a half")
 
 
 def test_where_a_scheduler_must_choose_no_limits_of_its_own_help_a_pod() -> None:
-    assert told(pod("{}"), placement="claim", limits=LIMITS)[0].endswith(", and is refused")
+    assert told(pod("{}"), placement="claim", pod_limits=LIMITS)[0].endswith(", and is refused")
 
 
 def test_a_vendor_whose_word_is_not_to_be_had_hides_nothing() -> None:
-    assert told(pod("{}"), unclaimed=lambda _: str(1 / 0))[0].endswith(", and gets what the kubelet chooses")
+    assert told(pod("{}"), offers=Offers(without_choice=lambda _: str(1 / 0)))[0].endswith(
+        ", and gets what the kubelet chooses"
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +234,7 @@ def test_who_has_its_claim_is_as_chosen_whatever_the_annotation_says_by_now() ->
 
 def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded() -> None:
     snapshot = node(status("c0", 0), status("c1", 1))
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
+    vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits())
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     pods = (
         pod(written("c0")),
@@ -275,7 +279,7 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
     becomes: Callable[[Promises], Promises],
 ) -> None:
     snapshot = node(status("c0", 0), status("c1", 1))
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
+    vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits())
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
     scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),))
@@ -298,7 +302,7 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
         return ()
 
     snapshot = node(status("c0", 0))
-    vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE, dialects=(Dialect("acme", claims),))
+    vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits(), schedulers=(Dialect("acme", claims),))
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
     lookout = Lookout(

@@ -30,14 +30,14 @@ from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.state.checkpoint import Saved
 from agent.state.file_envelope import opened, sealed
-from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Vendor
+from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Slices, Vendor
 from core.values import GPU, node, status
 
 GRACE, SETTLE, DOUBT_AGAIN = 60.0, 120.0, 300.0
 IDS = ("a", "b", "c", "d")
 CARDS = node(*(status(it, n) for n, it in enumerate(IDS)))
 FOREIGN = Partition("theirs", "a")
-VENDOR = Vendor("acme", "", lambda devices, request: ContainerEdits(), GPU, prepares=True)
+VENDOR = Vendor("acme", "", GPU, lambda devices, request: ContainerEdits(), makes=Slices())
 #: Where the agent dies during an Allocate.
 STEPS = ("intent", "prepare", "prepared", "done")
 

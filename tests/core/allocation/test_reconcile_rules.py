@@ -21,7 +21,7 @@ from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
-from agent.vendor_api.agent import ContainerEdits, Partition, ResourceRule, Sharing, Vendor
+from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Partition, ResourceRule, Sharing, Vendor
 from core.values import GPU, allocation, node, status
 
 GRACE = 60.0
@@ -799,10 +799,9 @@ def telling(told: Callable[[ContainerEdits], Sequence[str] | None], *former: str
     return Vendor(
         "acme",
         "acme:Backend",
-        lambda devices, request: ContainerEdits(),
         GPU,
-        former=former,
-        cards_told=lambda answer, devices: told(answer),
+        lambda devices, request: ContainerEdits(),
+        replaces=OtherPlugin(resources=former, cards_of_answer=lambda answer, devices: told(answer)),
     )
 
 

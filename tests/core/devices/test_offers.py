@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.offers import COMPLAINTS, Offers, Wish
+from agent.core.devices.offers import COMPLAINTS, OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.model import NodeSnapshot
 from agent.vendor_api.agent import (
@@ -17,10 +17,12 @@ from agent.vendor_api.agent import (
     Device,
     IdForm,
     Offering,
+    Offers,
     Policy,
     Request,
     ResourceRule,
     Sharing,
+    Slices,
     Vendor,
 )
 from core.values import GPU, node, status
@@ -46,7 +48,7 @@ class Acme:
         return self.fails or Offering((ResourceRule(name, tuple(it.uuid for it in devices)),))
 
     def wish(self, *rules: ResourceRule) -> Wish:
-        return Wish(Vendor("acme", "a:B", edits, GPU, resources=self.resources), rules)
+        return Wish(Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=self.resources)), rules)
 
 
 def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
@@ -54,27 +56,27 @@ def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
 
 
 def test_without_a_word_of_config_or_vendor_all_cards_are_its_resource() -> None:
-    offers = Offers([Wish(Vendor("acme", "a:B", edits, GPU))])
+    offers = OfferedResources([Wish(Vendor("acme", "a:B", GPU, edits))])
 
     assert offers.of(ONE) == (Offer("acme", (ResourceRule(GPU),)),)
 
 
 def test_the_vendor_says_what_the_rules_of_the_config_mean() -> None:
-    offers = Offers([Acme().wish(ResourceRule("acme.com/other"))])
+    offers = OfferedResources([Acme().wish(ResourceRule("acme.com/other"))])
 
     assert offers.of(TWO) == (Offer("acme", (ResourceRule("acme.com/other", ("a", "b")),)),)
 
 
 def test_the_rules_of_a_vendor_that_complains_itself_are_not_plain() -> None:
     rule = ResourceRule("bolt.com/x", 9)
-    bolt = Wish(Vendor("bolt", "b:C", edits, "bolt.com/x"), (rule,))
+    bolt = Wish(Vendor("bolt", "b:C", "bolt.com/x", edits), (rule,))
 
-    assert Offers([Acme().wish(rule), bolt]).plain == (Offer("bolt", (rule,)),)
+    assert OfferedResources([Acme().wish(rule), bolt]).plain == (Offer("bolt", (rule,)),)
 
 
 def test_a_vendor_is_asked_again_only_when_its_devices_change() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     for snapshot in (ONE, ONE, TWO, TWO):
         offers.of(snapshot)
@@ -84,7 +86,7 @@ def test_a_vendor_is_asked_again_only_when_its_devices_change() -> None:
 
 def test_a_change_of_health_asks_nobody() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     offers.of(ONE)
     offers.of(node(status("a", healthy=False)))
@@ -95,13 +97,13 @@ def test_a_change_of_health_asks_nobody() -> None:
 def test_a_vendor_without_devices_offers_nothing_and_is_not_asked() -> None:
     acme = Acme()
 
-    assert Offers([acme.wish()]).of(NodeSnapshot()) == (Offer("acme", ()),)
+    assert OfferedResources([acme.wish()]).of(NodeSnapshot()) == (Offer("acme", ()),)
     assert acme.asked == 0
 
 
 def test_a_vendor_that_fails_keeps_its_last_offer_and_is_complained_of() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     before = offers.of(ONE)
 
     acme.fails = ZeroDivisionError("division by zero")
@@ -115,7 +117,7 @@ def test_a_vendor_that_fails_keeps_its_last_offer_and_is_complained_of() -> None
 def test_a_resource_name_that_the_kubelet_would_refuse_is_not_offered() -> None:
     acme = Acme()
     acme.fails = Offering((ResourceRule("nonsense"),))
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     assert offers.of(ONE) == (Offer("acme", ()),)
     assert "the resource name 'nonsense' needs a vendor's domain" in offers.complaints["acme"][0]
@@ -138,8 +140,8 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering | None) -> None:
-    vendor = Vendor("acme", "a:B", edits, GPU, resources=lambda *_: cast("Offering", wrong))
-    offers = Offers([Wish(vendor)])
+    vendor = Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=lambda *_: cast("Offering", wrong)))
+    offers = OfferedResources([Wish(vendor)])
 
     assert plan(offers.of(ONE), ONE) == {}
     assert offers.complaints["acme"][0].startswith("its plugin fails to make resources: ")
@@ -147,7 +149,7 @@ def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering |
 
 def test_a_vendor_that_fails_after_a_change_of_the_config_keeps_its_last_offer_too() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     before = offers.of(ONE)
     acme.fails = ZeroDivisionError()
 
@@ -159,7 +161,7 @@ def test_a_vendor_that_fails_after_a_change_of_the_config_keeps_its_last_offer_t
 
 def test_a_change_of_the_config_asks_again() -> None:
     acme = Acme()
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     offers.of(ONE)
 
     offers.wish([acme.wish(ResourceRule("acme.com/other"))])
@@ -170,14 +172,18 @@ def test_a_change_of_the_config_asks_again() -> None:
 def test_what_is_there_no_more_is_nothing_to_make_resources_of() -> None:
     gone = replace(status("b", 1), gone=True)
 
-    assert Offers([Acme().wish()]).of(node(status("a"), gone))[0].rules[0].devices == ("a",)
+    assert OfferedResources([Acme().wish()]).of(node(status("a"), gone))[0].rules[0].devices == ("a",)
 
 
 def test_a_resource_that_two_vendors_make_is_the_first_ones_and_the_second_is_complained_of() -> None:
     bolt = Vendor(
-        "bolt", "b:C", edits, "bolt.com/x", resources=lambda *_: Offering((ResourceRule(GPU, ("z",)),))
+        "bolt",
+        "b:C",
+        "bolt.com/x",
+        edits,
+        offers=Offers(resources=lambda *_: Offering((ResourceRule(GPU, ("z",)),))),
     )
-    offers = Offers([Acme().wish(), Wish(bolt)])
+    offers = OfferedResources([Acme().wish(), Wish(bolt)])
 
     made = offers.of(node(status("a"), status("z", vendor="bolt")))
 
@@ -189,7 +195,7 @@ def test_a_resource_that_gets_no_card_for_modes_are_fixed_is_complained_of() -> 
     acme = Acme()
     its = (ResourceRule(GPU, ("a", "b")), ResourceRule("acme.com/share", ("b",), sharing=SHARED))
     acme.fails = Offering(its)
-    offers, dynamic = Offers([acme.wish()]), Offers([replace(acme.wish(), dynamic=True)])
+    offers, dynamic = OfferedResources([acme.wish()]), OfferedResources([replace(acme.wish(), dynamic=True)])
 
     assert offers.of(TWO) == (Offer("acme", its),)
     [told] = offers.complaints["acme"]
@@ -201,7 +207,7 @@ def test_a_resource_that_gets_no_card_for_modes_are_fixed_is_complained_of() -> 
 def test_complaints_end_with_their_cause() -> None:
     acme = Acme()
     acme.fails = Offering((), ("no such card",))
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     offers.of(ONE)
     assert offers.complaints == {"acme": ("no such card",)}
 
@@ -214,7 +220,7 @@ def test_complaints_end_with_their_cause() -> None:
 def test_doubts_of_cards_are_told_and_are_no_complaints() -> None:
     acme = Acme()
     acme.fails = Offering(doubts=("c0 has slices of others",))
-    offers = Offers([acme.wish(), replace(acme.wish(), dynamic=True)])
+    offers = OfferedResources([acme.wish(), replace(acme.wish(), dynamic=True)])
 
     offers.of(ONE)
 
@@ -225,8 +231,8 @@ def test_doubts_of_cards_are_told_and_are_no_complaints() -> None:
 def test_the_offer_says_whose_hardware_is_made() -> None:
     acme = Acme()
     wish = acme.wish()
-    [none] = Offers([wish]).of(ONE)
-    [all_] = Offers([replace(wish, vendor=replace(wish.vendor, prepares=True))]).of(ONE)
+    [none] = OfferedResources([wish]).of(ONE)
+    [all_] = OfferedResources([replace(wish, vendor=replace(wish.vendor, makes=Slices()))]).of(ONE)
 
     assert not none.made
     assert all_.made == {GPU}
@@ -235,7 +241,7 @@ def test_the_offer_says_whose_hardware_is_made() -> None:
 def test_notes_are_told_and_are_no_complaints() -> None:
     acme = Acme()
     acme.fails = Offering((), (), ("no such card here",))
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
     offers.of(ONE)
 
     assert (offers.notes, offers.complaints) == ({"acme": ("no such card here",)}, {})
@@ -244,7 +250,7 @@ def test_notes_are_told_and_are_no_complaints() -> None:
 def test_complaints_are_few_and_short() -> None:
     acme = Acme()
     acme.fails = Offering((), ("x" * 10_000,) * 1000)
-    offers = Offers([acme.wish()])
+    offers = OfferedResources([acme.wish()])
 
     offers.of(ONE)
 

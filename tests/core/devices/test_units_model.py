@@ -28,6 +28,7 @@ from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
+    Offers,
     Partition,
     Policy,
     Request,
@@ -59,7 +60,12 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
 
 
 VENDOR = Vendor(
-    "acme", "", edits, GPU, dialects=(Dialect("acme", claims),), shortage="too little in one card"
+    "acme",
+    "",
+    GPU,
+    edits,
+    offers=Offers(insufficient_memory="too little in one card"),
+    schedulers=(Dialect("acme", claims),),
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent.core.errors import VendorError
 from agent.core.publishing.extended_resource_rules import MOST, made, wrong_key
-from agent.vendor_api.agent import ContainerEdits, Device, ResourceRule, Vendor
+from agent.vendor_api.agent import ContainerEdits, Device, NodeFacts, ResourceRule, Vendor
 
 NAME, OTHER = "acme.com/card-count", "acme.com/board-count"
 DEVICES = (Device("c0", 0), Device("c1", 1))
@@ -21,10 +21,11 @@ def vendor(counts: Any, keys: tuple[str, ...] = (NAME, OTHER)) -> Vendor:
     return Vendor(
         "acme",
         "acme:Backend",
-        lambda devices, request: ContainerEdits(),
         "acme.com/xpu",
-        extended_resources=counted if counts is not None else None,
-        extended_resource_keys=keys,
+        lambda devices, request: ContainerEdits(),
+        publishes=NodeFacts(
+            extended_resources=counted if counts is not None else None, extended_resource_keys=keys
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from agent.core.errors import VendorError
 from agent.core.model import Owner
 from agent.core.publishing.node_annotation_rules import MAX_BYTES, grants, made, wrong_key
 from agent.scheduler_api import Candidate, Claim
-from agent.vendor_api.agent import ContainerEdits, Device, Grant, Request, Vendor
+from agent.vendor_api.agent import ContainerEdits, Device, Grant, NodeFacts, Request, Vendor
 from core.values import allocation
 
 KEY, OTHER = "acme.com/devices", "acme.com/more"
@@ -27,10 +27,9 @@ def vendor(texts: Any, keys: tuple[str, ...] = (KEY, OTHER)) -> Vendor:
     return Vendor(
         "acme",
         "acme:Backend",
-        lambda devices, request: ContainerEdits(),
         "acme.com/xpu",
-        annotations=annotations,
-        annotation_keys=keys,
+        lambda devices, request: ContainerEdits(),
+        publishes=NodeFacts(annotations=annotations, annotation_keys=keys),
     )
 
 
@@ -42,7 +41,8 @@ def test_a_vendor_says_what_stands_there_and_what_it_does_not_say_shall_not() ->
         OTHER: None,
     }
     assert made(vendor({KEY: None}), (), DEVICES, ()) == {KEY: None, OTHER: None}
-    assert made(replace(counted, annotations=None), (), DEVICES, ()) == {KEY: None, OTHER: None}
+    silent = replace(counted, publishes=replace(counted.publishes, annotations=None))
+    assert made(silent, (), DEVICES, ()) == {KEY: None, OTHER: None}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.daemon.publishing.wanted_node_annotations import Annotating
-from agent.vendor_api.agent import ContainerEdits, Device, Grant, ResourceRule, State, Vendor
+from agent.vendor_api.agent import ContainerEdits, Device, Grant, NodeFacts, ResourceRule, State, Vendor
 
 KEY = "acme.com/devices"
 HEALTHY = Health(State.HEALTHY)
@@ -32,7 +32,11 @@ async def test_they_follow_what_is_given_out() -> None:
     snapshot = NodeSnapshot((VendorStatus("acme", VendorState.OPEN),), devices)
     edits = ContainerEdits()
     vendor = Vendor(
-        "acme", "x:Y", lambda *_: edits, "acme.com/card", annotations=told, annotation_keys=(KEY,)
+        "acme",
+        "x:Y",
+        "acme.com/card",
+        lambda *_: edits,
+        publishes=NodeFacts(annotations=told, annotation_keys=(KEY,)),
     )
     config, ledger = Cell(ConfigState(Config(), "test")), Ledger()
     annotating = Annotating(config, Cell(snapshot), ledger, Cell(()), lambda: {"acme": vendor}, settle=0.001)

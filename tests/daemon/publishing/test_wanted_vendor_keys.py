@@ -18,7 +18,7 @@ from agent.core.publishing.vendor_key_rules import Owned
 from agent.daemon.publishing.wanted_extended_resources import Extending
 from agent.daemon.publishing.wanted_node_annotations import Annotating
 from agent.daemon.publishing.wanted_vendor_keys import Owning
-from agent.vendor_api.agent import ContainerEdits, Device, Fault, ResourceRule, State, Vendor
+from agent.vendor_api.agent import ContainerEdits, Device, Fault, NodeFacts, ResourceRule, State, Vendor
 
 #: Of a vendor that makes it of its rules and devices.
 Make = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, Any]]
@@ -46,17 +46,17 @@ class Sort:
         return {self.key: self.value(number(rules, devices))}
 
 
-def _vendor(**more: Any) -> Vendor:
-    return Vendor("acme", "x:Y", lambda *_: ContainerEdits(), "acme.com/card", **more)
+def _vendor(facts: NodeFacts) -> Vendor:
+    return Vendor("acme", "x:Y", "acme.com/card", lambda *_: ContainerEdits(), publishes=facts)
 
 
 def _annotated(make: Make | None, keys: tuple[str, ...]) -> Vendor:
     made = (lambda rules, devices, given: make(rules, devices)) if make else None
-    return _vendor(annotations=made, annotation_keys=keys)
+    return _vendor(NodeFacts(annotations=made, annotation_keys=keys))
 
 
 def _extended(make: Make | None, keys: tuple[str, ...]) -> Vendor:
-    return _vendor(extended_resources=make, extended_resource_keys=keys)
+    return _vendor(NodeFacts(extended_resources=make, extended_resource_keys=keys))
 
 
 ANNOTATIONS = Sort(

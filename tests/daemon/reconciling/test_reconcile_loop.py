@@ -31,7 +31,7 @@ from agent.daemon.reconciling.recovery import Recaller
 from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.scheduler_api import Candidate, Claim, Dialect, PodContainer
-from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Sharing, Vendor
+from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Sharing, Slices, Vendor
 
 XPU = "example.com/xpu"
 GRACE, DOUBT_AGAIN = 60.0, 300.0
@@ -41,7 +41,9 @@ ALIVE: Pods = {("default", "web"): {"main": {XPU: frozenset({"a::1"})}}}
 
 
 def vendor(*, prepares: bool) -> Vendor:
-    return Vendor("acme", "", lambda devices, request: ContainerEdits(), XPU, prepares=prepares)
+    return Vendor(
+        "acme", "", XPU, lambda devices, request: ContainerEdits(), makes=Slices() if prepares else None
+    )
 
 
 def entry(name: str, uid: str = "uid-web", ids: Sequence[str] = ("a::1",), resource: str = XPU) -> Entry:
@@ -919,7 +921,9 @@ async def test_whom_pod_resources_alone_shows_is_known_with_its_claim_once_its_p
     await it.full()
     said: dict[str, Any] = {"devices": ("a",), "parameters": {"core": "30"}}
     claim = Claim("uid-web", "default", "web", "main", **said)
-    its = replace(vendor(prepares=False), dialects=(Dialect("plain", lambda pod, resource, cards: [claim]),))
+    its = replace(
+        vendor(prepares=False), schedulers=(Dialect("plain", lambda pod, resource, cards: [claim]),)
+    )
     web = Candidate("uid-web", "default", "web", (PodContainer("main", {XPU: 1}),))
     it.scene = Scene(PLAN, node(status("a")), Topology(), {"acme": its}, candidates=(web,))
     it.log.clear()

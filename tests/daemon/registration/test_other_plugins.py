@@ -10,10 +10,14 @@ from agent.core.cell import Cell
 from agent.core.model import SessionStatus
 from agent.daemon.registration.other_plugins import Rivals
 from agent.kubelet.directory import FileIdentity, Neighbour
-from agent.vendor_api.agent import ContainerEdits, Vendor
+from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Vendor
 
 VENDOR = Vendor(
-    "acme", "acme:Backend", lambda devices, request: ContainerEdits(), "acme.com/xpu", rivals=("acme*.sock",)
+    "acme",
+    "acme:Backend",
+    "acme.com/xpu",
+    lambda devices, request: ContainerEdits(),
+    replaces=OtherPlugin(sockets=("acme*.sock",)),
 )
 
 

@@ -192,15 +192,17 @@ def test_hardware_is_made_for_its_own_resource_and_where_the_dialect_has_it(
 ) -> None:
     vendor = register_backend({"dialect": dialect})
 
-    assert (vendor.prepares, vendor.by_cdi, vendor.settings[constants.DRS_WANTED]) == (sliced,) * 3
-    assert [it for it in (GCU, MEMORY, SHARED, DRS) if vendor.makes(it)] == ([DRS] if sliced else [])
-    assert [it.name for it in vendor.dialects] == ([] if dialect == "none" else [dialect])
+    assert vendor.makes is not None
+    wanted = vendor.settings.for_backend[constants.DRS_WANTED]
+    assert (not vendor.makes.release_only, vendor.offers.cdi_only, wanted) == (sliced,) * 3
+    assert [it for it in (GCU, MEMORY, SHARED, DRS) if vendor.prepares(it)] == ([DRS] if sliced else [])
+    assert [it.name for it in vendor.schedulers] == ([] if dialect == "none" else [dialect])
 
 
 def test_no_slice_is_named_to_cdi_where_the_answer_tells_of_it() -> None:
     vendor = register_backend({"dialect": "gcushare-v4", "drsVariable": "env"})
 
-    assert (vendor.prepares, vendor.by_cdi) == (True, False)
+    assert (vendor.prepares(DRS), vendor.offers.cdi_only) == (True, False)
 
 
 OF_THE_HARDWARE = "of the hardware one slice of 2 sixths, or is refused where the card makes none"
@@ -216,12 +218,12 @@ OF_THE_HARDWARE = "of the hardware one slice of 2 sixths, or is refused where th
 def test_what_a_container_gets_of_which_no_scheduler_speaks_is_said(dialect: str, gets: str) -> None:
     vendor = register_backend({"dialect": dialect})
 
-    assert vendor.unclaimed is not None
-    assert vendor.unclaimed(2) == gets
+    assert vendor.offers.without_choice is not None
+    assert vendor.offers.without_choice(2) == gets
 
 
 def test_both_makers_of_cards_are_signs_of_them() -> None:
-    signs = register_backend({}).signs
+    signs = register_backend({}).host.signs
 
     assert signs is not None
     assert signs.pci == ("0x1e36", "0x1ea0")
@@ -229,9 +231,9 @@ def test_both_makers_of_cards_are_signs_of_them() -> None:
 
 def test_the_node_is_labelled_as_gcu_feature_discovery_does() -> None:
     vendor = register_backend({})
-    assert vendor.labels is not None
+    assert vendor.publishes.labels is not None
 
-    assert vendor.labels((), CARDS) == {
+    assert vendor.publishes.labels((), CARDS) == {
         f"{GCU}.present": "true",
         f"{GCU}.count": "2",
         f"{GCU}.memory": "16384",
@@ -240,6 +242,9 @@ def test_the_node_is_labelled_as_gcu_feature_discovery_does() -> None:
         f"{GCU}.product": "scorpio",
         f"{GCU}.driverVer": "1.7.2.14",
     }
-    assert f"{GCU}.memory" not in vendor.labels((), (card(0), card(1, 48 * GIB)))
-    assert vendor.labels((), ()) == {}
-    assert (vendor.machine_label, vendor.time_label) == (f"{GCU}.machine", "enflame.com/gfd.timestamp")
+    assert f"{GCU}.memory" not in vendor.publishes.labels((), (card(0), card(1, 48 * GIB)))
+    assert vendor.publishes.labels((), ()) == {}
+    assert (vendor.publishes.machine_label, vendor.publishes.time_label) == (
+        f"{GCU}.machine",
+        "enflame.com/gfd.timestamp",
+    )

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from agent.vendor_api.agent import ContainerEdits, Device
 from agent.vendors.enflame.agent.container_edits import VISIBLE
-from agent.vendors.enflame.agent.other_plugins import cards_told
+from agent.vendors.enflame.agent.other_plugins import cards_of_answer
 
 #: The second and third card are numbered the other way round by their nodes.
 CARDS = (
@@ -32,7 +32,7 @@ CARDS = (
     ],
 )
 def test_cards_are_named_by_minor_or_uuid(value: str, cards: tuple[str, ...]) -> None:
-    assert cards_told(ContainerEdits(env={VISIBLE: value}), CARDS) == cards
+    assert cards_of_answer(ContainerEdits(env={VISIBLE: value}), CARDS) == cards
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,15 @@ def test_cards_are_named_by_minor_or_uuid(value: str, cards: tuple[str, ...]) ->
     ],
 )
 def test_what_is_not_cards_in_full_is_none_at_all(value: str) -> None:
-    assert cards_told(ContainerEdits(env={VISIBLE: value}), CARDS) == ()
+    assert cards_of_answer(ContainerEdits(env={VISIBLE: value}), CARDS) == ()
 
 
 def test_an_answer_without_the_variable_says_nothing_of_cards() -> None:
-    assert cards_told(ContainerEdits(env={"TOPS_VISIBLE_DEVICES": "0"}), CARDS) is None
+    assert cards_of_answer(ContainerEdits(env={"TOPS_VISIBLE_DEVICES": "0"}), CARDS) is None
 
 
 @given(strategies.hostile_texts)
 def test_hostile_values_name_cards_that_are_there_or_none(value: str) -> None:
-    assert {*(cards_told(ContainerEdits(env={VISIBLE: value}), CARDS) or ())} <= {it.uuid for it in CARDS}
+    assert {*(cards_of_answer(ContainerEdits(env={VISIBLE: value}), CARDS) or ())} <= {
+        it.uuid for it in CARDS
+    }

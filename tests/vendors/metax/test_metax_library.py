@@ -233,10 +233,10 @@ def test_the_driver_is_a_sign_where_it_stands_in_for_its_library(tmp_path: Path)
     vendor = register_backend({"sysfs": str(tmp_path), "containerDriverRoot": str(tmp_path)})
     (tmp_path / sysfs.MODULE).mkdir(parents=True)
 
-    assert vendor.signs is not None
-    assert str(tmp_path / sysfs.MODULE) in vendor.signs.driver
+    assert vendor.host.signs is not None
+    assert str(tmp_path / sysfs.MODULE) in vendor.host.signs.driver
     assert sysfs.driver_loaded(tmp_path)
-    assert not absence(replace(vendor, libraries=None))
+    assert not absence(replace(vendor, host=replace(vendor.host, libraries=None)))
 
 
 # Starting it

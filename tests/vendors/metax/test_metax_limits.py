@@ -118,6 +118,6 @@ def test_what_can_not_be_had_is_refused(
 
 
 def test_they_count_in_mode_sgpu_alone() -> None:
-    assert register_backend({"mode": "sgpu"}).limits is LIMITS
-    assert register_backend({}).limits is None
-    assert register_backend({}).cards_with_room is None
+    assert register_backend({"mode": "sgpu"}).pod_limits is LIMITS
+    assert register_backend({}).pod_limits is None
+    assert register_backend({}).offers.cards_with_room is None

@@ -25,7 +25,7 @@ from agent.vendor_api.agent import (
 from agent.vendors.metax import constants
 from agent.vendors.metax.agent.container_edits import container_edits
 from agent.vendors.metax.agent.labels import labels
-from agent.vendors.metax.agent.offering import judge, offering
+from agent.vendors.metax.agent.offering import check_rules, offering
 from agent.vendors.metax.agent.options import MODES, Options
 from agent.vendors.metax.plugin import register_backend
 
@@ -191,7 +191,7 @@ def test_a_rule_that_says_what_the_mode_can_not_be_is_refused(
     mode: str, rule: ResourceRule, path: tuple[str, ...], says: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
-        judge(Options.read({"mode": mode}), [shares(16), rule])
+        check_rules(Options.read({"mode": mode}), [shares(16), rule])
     assert refused.value.path == (1, *path)
     assert str(refused.value).startswith(says)
 
@@ -207,7 +207,7 @@ def test_a_rule_that_says_what_the_mode_can_not_be_is_refused(
     ],
 )
 def test_what_the_mode_can_be_may_be_said(mode: str, rule: ResourceRule) -> None:
-    judge(Options.read({"mode": mode}), [rule])
+    check_rules(Options.read({"mode": mode}), [rule])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -269,10 +269,14 @@ def test_slices_are_made_and_schedulers_heard_in_sgpu_alone(
     mode: str, resource: str, prepares: bool, dialects: list[str]
 ) -> None:
     vendor = register_backend({"mode": mode})
-    assert (vendor.resource, vendor.prepares, vendor.by_cdi) == (resource, prepares, prepares)
-    assert [it.name for it in vendor.dialects] == dialects
-    assert vendor.annotation_keys == ("metax-tech.com/node-gpu-devices",)
-    assert (vendor.annotations is not None) is prepares
+    assert (vendor.resource, vendor.prepares(resource), vendor.offers.cdi_only) == (
+        resource,
+        prepares,
+        prepares,
+    )
+    assert [it.name for it in vendor.schedulers] == dialects
+    assert vendor.publishes.annotation_keys == ("metax-tech.com/node-gpu-devices",)
+    assert (vendor.publishes.annotations is not None) is prepares
 
 
 def test_the_labels_are_those_that_the_cards_tell() -> None:

@@ -93,7 +93,7 @@ def test_two_dots_within_a_name_lead_nowhere_else(path: str) -> None:
     ],
 )
 def test_nodes_that_slices_share_are_doubted(patterns: list[str], doubted: bool) -> None:
-    its = register_backend({"mode": "sgpu", "sliceNodes": patterns}).doubts
+    its = register_backend({"mode": "sgpu", "sliceNodes": patterns}).settings.warnings
     assert [it.path for it in its] == [("sliceNodes",)] * doubted
 
 

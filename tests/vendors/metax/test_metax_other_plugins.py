@@ -6,7 +6,7 @@ import pytest
 
 from agent.vendor_api.agent import ContainerEdits, Device
 from agent.vendors.metax.agent.options import Options
-from agent.vendors.metax.agent.other_plugins import cards_told
+from agent.vendors.metax.agent.other_plugins import cards_of_answer
 
 CARDS = (Device("GPU-a", 0), Device("GPU-b", 1))
 
@@ -25,4 +25,4 @@ def test_cards_are_named_by_the_variable_that_the_settings_name(
 ) -> None:
     options = Options.read({"visibleDevices": variable} if variable else {})
 
-    assert cards_told(options, ContainerEdits(env=env), CARDS) == cards
+    assert cards_of_answer(options, ContainerEdits(env=env), CARDS) == cards

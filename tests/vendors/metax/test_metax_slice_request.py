@@ -76,14 +76,14 @@ def test_who_has_no_claim_gets_what_the_setting_says(how: Unclaimed, memory: int
 )
 def test_what_becomes_of_who_has_no_claim_is_said_as_it_is(how: Unclaimed, ids: int, becomes: str) -> None:
     vendor = register_backend({"mode": "sgpu", "unclaimed": how})
-    assert vendor.unclaimed is not None
-    assert vendor.unclaimed(ids) == becomes
+    assert vendor.offers.without_choice is not None
+    assert vendor.offers.without_choice(ids) == becomes
     with pytest.raises(RequestRefused) if becomes == "is refused" else nullcontext():
         of({}, ids, how=how)
 
 
 def test_in_other_modes_the_kubelet_chooses_for_who_has_no_claim() -> None:
-    assert register_backend({"unclaimed": "refuse"}).unclaimed is None
+    assert register_backend({"unclaimed": "refuse"}).offers.without_choice is None
 
 
 def test_a_policy_alone_is_no_claim_of_an_amount() -> None:
@@ -192,7 +192,7 @@ def test_a_claim_takes_of_a_card_what_its_slice_does(
 def test_a_claim_that_names_no_amount_takes_of_a_card_what_is_set(
     how: Unclaimed, expected: Part | None
 ) -> None:
-    limits = register_backend({"mode": "sgpu", "unclaimed": how}).limits
+    limits = register_backend({"mode": "sgpu", "unclaimed": how}).pod_limits
 
     assert limits is not None
     assert limits.measure is not None

@@ -83,8 +83,8 @@ def lost(index: int) -> Device:
 
 def offered(settings: Mapping[str, Any], devices: Sequence[Device], *rules: ResourceRule) -> Offering:
     vendor = register_backend(settings)
-    assert vendor.resources is not None
-    return vendor.resources(rules, devices)
+    assert vendor.offers.resources is not None
+    return vendor.offers.resources(rules, devices)
 
 
 def listed(offering: Offering, devices: Iterable[Device]) -> dict[str, list[str]]:

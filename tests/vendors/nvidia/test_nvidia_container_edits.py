@@ -378,11 +378,11 @@ def test_the_vendor_is_offered_whole() -> None:
 
     assert (vendor.name, vendor.resource) == ("nvidia", "nvidia.com/gpu")
     assert vendor.backend == "agent.vendors.nvidia.child.backend:NvmlBackend"
-    assert vendor.settings == {"library": "/opt/driver"}
+    assert vendor.settings.for_backend == {"library": "/opt/driver"}
 
 
 def test_labels_follow_the_settings() -> None:
     vendor = register_backend({"timeSlicing": REPLICAS})
-    assert vendor.labels is not None
+    assert vendor.publishes.labels is not None
 
-    assert vendor.labels((), [gpu(0)])["nvidia.com/gpu.replicas"] == "4"
+    assert vendor.publishes.labels((), [gpu(0)])["nvidia.com/gpu.replicas"] == "4"

@@ -48,7 +48,7 @@ def lay_everything(root: Path) -> None:
 
 def seen(settings: Mapping[str, Any]) -> tuple[Sequence[Device], set[str]]:
     """The devices that the process lists, and all qualified names of its specs."""
-    backend = NvmlBackend(register_backend(settings).settings)
+    backend = NvmlBackend(register_backend(settings).settings.for_backend)
     backend.open()
     devices, specs = backend.discover(), [json.loads(text) for text in backend.cdi().values()]
     backend.close()
@@ -91,7 +91,7 @@ def test_what_comes_and_goes_on_the_node_is_followed_for_mig_devices_too(
     stub: NvmlStub, node: Mapping[str, Any]
 ) -> None:
     wanted = {**node, "gdsEnabled": True, "deviceListStrategy": ["cdi-cri"], "migStrategy": "mixed"}
-    backend = NvmlBackend(register_backend(wanted).settings)
+    backend = NvmlBackend(register_backend(wanted).settings.for_backend)
     backend.open()
     assert {len(names) for names in asked(wanted, backend.discover()[:3])} == {1}
     root = Path(node["containerDriverRoot"])

@@ -292,7 +292,7 @@ def test_without_a_library_nothing_is_started() -> None:
 
 
 def test_the_driver_and_the_cards_are_signs_where_the_settings_say(tmp_path: Path) -> None:
-    signs = register_backend({"sysfs": str(tmp_path)}).signs
+    signs = register_backend({"sysfs": str(tmp_path)}).host.signs
     assert signs is not None
 
     assert (signs.driver[0], signs.sysfs, signs.pci) == (
@@ -300,6 +300,6 @@ def test_the_driver_and_the_cards_are_signs_where_the_settings_say(tmp_path: Pat
         str(tmp_path),
         ("0x10de",),
     )
-    assert register_backend({}).signs == replace(
+    assert register_backend({}).host.signs == replace(
         signs, driver=("/sys/module/nvidia", *signs.driver[1:]), sysfs="/sys"
     )

@@ -235,7 +235,7 @@ def test_an_entry_for_which_nothing_is_left_is_doubted(
     entries = [{"name": "gpu", "replicas": 2, "devices": it} for it in devices]
     other = {"name": "mig-1g.10gb", "replicas": 2}
 
-    told = register_backend({"timeSlicing": {"resources": [*entries, other]}}).doubts
+    told = register_backend({"timeSlicing": {"resources": [*entries, other]}}).settings.warnings
 
     assert [it.path for it in told] == [("timeSlicing", "resources", index) for index in doubted]
     why = "an earlier entry takes all devices of 'nvidia.com/gpu'; none is left for this one"
@@ -305,7 +305,9 @@ AGENTS_OWN = {
 
 
 def test_what_only_the_agent_needs_never_reaches_the_process() -> None:
-    assert register_backend(AGENTS_OWN).settings == register_backend({}).settings == {}
+    assert (
+        register_backend(AGENTS_OWN).settings.for_backend == register_backend({}).settings.for_backend == {}
+    )
 
 
 @pytest.mark.parametrize("key", ["disableHealthChecks", "enableHealthChecks"])
@@ -338,14 +340,14 @@ def test_what_the_process_needs_reaches_it_as_it_was_given() -> None:
         "imexChannelIDs": [0],
     }
 
-    assert register_backend(given | AGENTS_OWN).settings == given
+    assert register_backend(given | AGENTS_OWN).settings.for_backend == given
     assert given.keys() | AGENTS_OWN.keys() == SETTINGS.keys()
 
 
 def test_a_default_that_is_written_out_restarts_no_process() -> None:
     written = {"deviceListStrategy": "envvar", "driverRoot": "/", "ignoreXids": None}
 
-    assert register_backend(written).settings == {}
+    assert register_backend(written).settings.for_backend == {}
 
 
 anything = st.recursive(

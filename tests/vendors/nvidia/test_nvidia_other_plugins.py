@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.vendor_api.agent import ContainerEdits, Device, Mount
-from agent.vendors.nvidia.agent.other_plugins import cards_told
+from agent.vendors.nvidia.agent.other_plugins import cards_of_answer
 
 CARDS = (
     Device("GPU-a", 0),
@@ -52,11 +52,11 @@ def env(value: str) -> ContainerEdits:
 def test_cards_are_named_in_every_way_in_which_nvidias_stack_takes_a_list(
     answer: ContainerEdits, cards: tuple[str, ...] | None
 ) -> None:
-    assert cards_told(answer, CARDS) == cards
+    assert cards_of_answer(answer, CARDS) == cards
 
 
 @given(strategies.hostile_texts | st.sampled_from(["0,1", "GPU-a", "all,0"]), strategies.hostile_texts)
 def test_no_answer_names_a_card_that_is_not_here(value: str, name: str) -> None:
-    told = cards_told(ContainerEdits(env={VARIABLE: value}, cdi_devices=(name,)), CARDS)
+    told = cards_of_answer(ContainerEdits(env={VARIABLE: value}, cdi_devices=(name,)), CARDS)
 
     assert {*(told or ())} <= {it.uuid for it in CARDS}

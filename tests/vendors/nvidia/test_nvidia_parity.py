@@ -490,7 +490,7 @@ def test_an_error_of_an_instance_marks_what_the_kubelet_counts(
     for index in range(2):
         stub.mig(index)
     stub.write_minors(Path(settings["procfs"]))
-    backend = NvmlBackend(register_backend({**settings, **said}).settings)
+    backend = NvmlBackend(register_backend({**settings, **said}).settings.for_backend)
     backend.open()
     offering = offered(said, backend.discover())
     assert backend.health_events(0) == []

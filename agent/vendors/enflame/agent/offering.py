@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from agent.vendor_api.agent import Device, Doubt, Offering, Placement, ResourceRule, SettingsError, Sharing
+from agent.vendor_api.agent import (
+    Device,
+    Offering,
+    Placement,
+    ResourceRule,
+    SettingsError,
+    SettingsWarning,
+    Sharing,
+)
 from agent.vendor_api.device_rules import chosen, taken_whole
 from agent.vendors.enflame import constants
 
@@ -39,7 +47,7 @@ PROFILELESS = (
 )
 
 
-def named(options: Options, name: str) -> ResourceRule | None:
+def default_rule(options: Options, name: str) -> ResourceRule | None:
     """What a resource of Enflame's names is; None of a name of the user's own.
 
     A scheduler is heard of all that one of its dialects may give out, and of whole cards none speaks.
@@ -60,7 +68,7 @@ def named(options: Options, name: str) -> ResourceRule | None:
     return replace(rule, policy="packed", placement=placement)
 
 
-def unclaimed(options: Options, count: int) -> str:
+def without_choice(options: Options, count: int) -> str:
     """What a container that asks for so many gets where no scheduler spoke of it, in words."""
     where = "of the card that they fill best"
     if options.dialect == "gcushare-v1":
@@ -89,18 +97,18 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     return Offering(tuple(made), tuple(complaints), doubts=tuple(_doubts(options, made, fit)))
 
 
-def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
     """Refuse rules that say of Enflame's resources what they can not be, and say which ones get no card.
 
     Raises:
         SettingsError: With the path from the list of rules.
     """
     for index, rule in enumerate(rules):
-        own = named(options, rule.name)
+        own = default_rule(options, rule.name)
         if own is None:
-            _judge_name(options, rule, index)
+            _check_name(options, rule, index)
             continue
-        _judge_dialect(options, rule, index)
+        _check_dialect(options, rule, index)
         if rule.sharing.kind != own.sharing.kind:
             raise SettingsError(
                 f"must be {own.sharing.kind} of {rule.name}, found '{rule.sharing.kind}': what is counted in "
@@ -122,7 +130,7 @@ def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
     return tuple(taken_whole(rules, takes=lambda it: it.name != options.brand.drs))
 
 
-def _judge_name(options: Options, rule: ResourceRule, index: int) -> None:
+def _check_name(options: Options, rule: ResourceRule, index: int) -> None:
     """A share whose name is misspelt would be a whole card."""
     if rule.name in (options.brand.count, ENFLAME.count):
         raise SettingsError(f"{rule.name} is what cards are counted under on the Node", (index, "name"))
@@ -139,7 +147,7 @@ def _judge_name(options: Options, rule: ResourceRule, index: int) -> None:
             )
 
 
-def _judge_dialect(options: Options, rule: ResourceRule, index: int) -> None:
+def _check_dialect(options: Options, rule: ResourceRule, index: int) -> None:
     if rule.name == options.brand.drs and options.dialect not in DRS_DIALECTS:
         raise SettingsError(
             f"{rule.name} needs the dialect {' or '.join(DRS_DIALECTS)}, found {options.dialect!r}: "
@@ -176,8 +184,8 @@ def _is_sliceable(card: Device) -> bool:
 
 
 def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
-    """The rule with what its name says where it says nothing itself; `judge` lets no other pass."""
-    own = named(options, rule.name)
+    """The rule with what its name says where it says nothing itself; `check_rules` lets no other pass."""
+    own = default_rule(options, rule.name)
     if own is None:
         return rule
     said = replace(rule.sharing, span_cards=own.sharing.span_cards)

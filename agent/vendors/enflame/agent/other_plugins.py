@@ -13,7 +13,7 @@ from .container_edits import VISIBLE
 _NUMBER = re.compile(r"(GCU-)?(0|[1-9][0-9]{0,5})")
 
 
-def cards_told(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
+def cards_of_answer(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
     """The uuids of the cards in Enflame's variable; None without it, empty where not all of it is cards.
 
     GCUShare's scheduler chooses the card, the kubelet IDs of any: the variable has the card's minor (gcushare

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from agent.vendor_api.agent import Device, Doubt, Offering, ResourceRule, SettingsError, Sharing, State
+from agent.vendor_api.agent import (
+    Device,
+    Offering,
+    ResourceRule,
+    SettingsError,
+    SettingsWarning,
+    Sharing,
+    State,
+)
 from agent.vendor_api.device_rules import chosen, taken_whole
 from agent.vendors.metax import constants
 from agent.vendors.metax.resource_names import GPU, SGPU
@@ -33,7 +41,7 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     return Offering(tuple(made), tuple(complaints))
 
 
-def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
     """Refuse rules that say what the mode can not be, and say which ones get no card.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from agent.vendor_api.agent import MAX_REPLICAS, Doubt, SettingsError
+from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
@@ -78,12 +78,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         mine = msgspec.json.decode(msgspec.json.encode(self))
         return {key: mine[key] for key in _BACKEND}
 
-    def doubts(self) -> tuple[Doubt, ...]:
+    def warnings(self) -> tuple[SettingsWarning, ...]:
         """What is good and yet hardly meant."""
         if any(map(_tells_apart, self.slice_nodes)):
             return ()
         return (
-            Doubt(
+            SettingsWarning(
                 "no path is of one slice alone: those with {card} or {render} are of all slices of a card, "
                 "those with {sgpu} of one on each card; {minor} tells slices apart",
                 ("sliceNodes",),

@@ -10,7 +10,9 @@ from agent.vendor_api.backend import Device
 from .options import Options
 
 
-def cards_told(options: Options, answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
+def cards_of_answer(
+    options: Options, answer: ContainerEdits, devices: Sequence[Device]
+) -> tuple[str, ...] | None:
     """The uuids in the variable; None without it. Without the variable device nodes say it."""
     value = answer.env.get(options.visible_devices) if options.visible_devices else None
     if value is None:

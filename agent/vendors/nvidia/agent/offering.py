@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from agent.vendor_api.agent import Device, Doubt, Offering, Policy, ResourceRule, Sharing
+from agent.vendor_api.agent import Device, Offering, Policy, ResourceRule, SettingsWarning, Sharing
 from agent.vendor_api.device_rules import all_taken, taken_whole
 from agent.vendor_api.text import shorten
 from agent.vendors.nvidia.constants import index_of
@@ -36,7 +36,7 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     return replace(made, complaints=tuple(dict.fromkeys((*base.complaints, *made.complaints))))
 
 
-def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
+def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
     """What keeps the agent from being ready wherever there are cards."""
     names = known_names(options)
 
@@ -46,7 +46,7 @@ def judge(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Doubt]:
             return None
         return rule.name if rule.name in names or _is_profile(rule.name) else GPU
 
-    sliced = [Doubt(NOT_APPLIED)] if rules and options.time_slicing.resources else []
+    sliced = [SettingsWarning(NOT_APPLIED)] if rules and options.time_slicing.resources else []
     return (*sliced, *taken_whole(rules, pool))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from agent.vendor_api.agent import MAX_REPLICAS, Doubt, SettingsError
+from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
@@ -133,18 +133,18 @@ class Options(Strict, frozen=True, kw_only=True):
         mine, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
         return {key: mine[key] for key in _BACKEND if mine[key] != default[key]}
 
-    def doubts(self) -> tuple[Doubt, ...]:
+    def warnings(self) -> tuple[SettingsWarning, ...]:
         """What is good and yet hardly meant."""
         lists = {
             "disableHealthChecks": self.disable_health_checks,
             "enableHealthChecks": self.enable_health_checks,
         }
         ignored = (
-            Doubt(f"{shorten(word, 40)} is no XID, and is ignored as NVIDIA's plugin does", (key,))
+            SettingsWarning(f"{shorten(word, 40)} is no XID, and is ignored as NVIDIA's plugin does", (key,))
             for key, text in lists.items()
             for word in malformed(text)
         )
-        return (*self.time_slicing.doubts(), *ignored)
+        return (*self.time_slicing.warnings(), *ignored)
 
     @property
     def by_cdi(self) -> bool:

@@ -17,7 +17,7 @@ NONE = ("", "none", "void", MOUNTED_LIST)
 CDI = (f"{constants.CDI_VENDOR}/{constants.CDI_GPU}", "nvidia.com/gpu")
 
 
-def cards_told(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
+def cards_of_answer(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
     """The uuids that the variable, the mounted list or CDI names say; None where they say nothing.
 
     NVIDIA's plugin, HAMi's and gpu-manager all write the variable: uuids, or indices as the runtime counts

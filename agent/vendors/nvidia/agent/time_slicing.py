@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from agent.vendor_api.agent import MAX_REPLICAS, Doubt, SettingsError
+from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
 from agent.vendors.common.vendor_settings import shown
 
@@ -85,13 +85,13 @@ class TimeSlicing(Strict, frozen=True):
             it if it.rename else msgspec.structs.replace(it, rename=it.renamed) for it in self.resources
         )
 
-    def doubts(self) -> Iterator[Doubt]:
+    def warnings(self) -> Iterator[SettingsWarning]:
         """Entries for which nothing is left."""
         taken: set[str] = set()
         for index, it in enumerate(self.resources):
             if it.resource in taken:
                 why = f"an earlier entry takes all devices of '{it.resource}'; none is left for this one"
-                yield Doubt(why, ("timeSlicing", "resources", index))
+                yield SettingsWarning(why, ("timeSlicing", "resources", index))
             if it.devices == "all":
                 taken.add(it.resource)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agent.vendor_api.agent import SettingsError, Signs, Vendor
+from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Signs, Vendor
 from agent.vendor_api.hooks import hookimpl
 
 from .edits import VISIBLE, container_edits, labels
@@ -19,11 +19,13 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     return Vendor(
         name="acme",
         backend="acme_xpu.backend:AcmeBackend",
-        container_edits=container_edits,
         resource="acme.com/card",
-        settings=dict(settings),
-        labels=labels,
-        visible=VISIBLE,
-        libraries=lambda: (settings.get("library") or "libacme.so",),
-        signs=Signs(driver=("/sys/module/acme",), pci=("0xacac",)),
+        container_edits=container_edits,
+        settings=Settings(dict(settings)),
+        publishes=NodeFacts(labels=labels),
+        host=Host(
+            libraries=lambda: (settings.get("library") or "libacme.so",),
+            signs=Signs(driver=("/sys/module/acme",), pci=("0xacac",)),
+            devices_variable=VISIBLE,
+        ),
     )
