@@ -9,7 +9,8 @@ import os
 import re
 from pathlib import Path
 
-from agent.vendors.common.host import DEVICES, read
+from agent.vendors.common.host import read
+from agent.vendors.common.pci_sysfs import DEVICES
 
 MODULE = "module/metax"
 DRIVERS = ("pci:METAX", "pci:metax")

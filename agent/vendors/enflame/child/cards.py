@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host
+from agent.vendors.common import device_fields, pci_sysfs
 from agent.vendors.enflame import constants, sysfs
 
 from . import faults
@@ -114,7 +114,7 @@ def _placed(look: Reading, settings: Settings, its: Identity) -> Device:
         index=its.index,
         minor=minor,
         pci=its.bdf,
-        numa=host.numa_node(sys, its.bdf) if numa is None else numa,
+        numa=pci_sysfs.numa_node(sys, its.bdf) if numa is None else numa,
         model=its.name,
         paths=node(minor),
         attributes=_attributes(look, sys, its.bdf),
@@ -142,7 +142,7 @@ def _misplaced(look: Reading, sys: Path, pci: str, minor: int | None) -> Fault |
 
 def _attributes(look: Reading, sys: Path, pci: str) -> dict[str, str]:
     found = {
-        constants.PCIE_ROOT: next(iter(sysfs.path(sys, pci)), ""),
+        constants.PCIE_ROOT: next(iter(pci_sysfs.path(sys, pci)), ""),
         constants.SERIAL: look.get(look.efml.serial, ""),
         constants.PRODUCT: look.get(look.efml.sku, ""),
         constants.ARCH: look.get(look.efml.arch, ""),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import Device
-from agent.vendors.common import host
+from agent.vendors.common import pci_sysfs
 from agent.vendors.enflame import constants, device_nodes, sysfs
 
 from . import faults
@@ -23,7 +23,7 @@ def devices(settings: Mapping[str, Any]) -> list[Device]:
 def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Device:
     minor, uuid = sysfs.minor(sys, pci, None), sysfs.uuid(sys, pci)
     said = {
-        constants.PCIE_ROOT: next(iter(sysfs.path(sys, pci)), ""),
+        constants.PCIE_ROOT: next(iter(pci_sysfs.path(sys, pci)), ""),
         constants.DRIVER_VERSION: sysfs.driver_version(sys),
         constants.CONTROL_NODE: device_nodes.control(settings),
     }
@@ -32,7 +32,7 @@ def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Dev
         index=index,
         minor=minor,
         pci=pci,
-        numa=host.numa_node(sys, pci),
+        numa=pci_sysfs.numa_node(sys, pci),
         paths=node(minor),
         attributes={name: text for name, text in said.items() if text},
         fault=faults.NO_MINOR if minor is None else faults.NO_LIBRARY,

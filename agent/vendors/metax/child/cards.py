@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host
+from agent.vendors.common import device_fields, pci_sysfs
 from agent.vendors.metax import constants, sysfs
 
 from . import device_nodes, faults
@@ -126,7 +126,7 @@ def placed(settings: Settings, its: Identity) -> Device:
         index=its.index,
         minor=its.index - FIRST_PF if its.index >= FIRST_PF else its.index,
         pci=pci,
-        numa=host.numa_node(root, pci) if pci else None,
+        numa=pci_sysfs.numa_node(root, pci) if pci else None,
         model=its.name,
         paths=device_nodes.of_card(settings, pci) if pci else (),
     )

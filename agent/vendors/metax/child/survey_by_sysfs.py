@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import Device
-from agent.vendors.common import host
+from agent.vendors.common import pci_sysfs
 from agent.vendors.metax import constants, sysfs
 
 from . import device_nodes, faults
@@ -26,7 +26,7 @@ def _device(settings: Mapping[str, Any], root: Path, index: int, pci: str) -> De
         index=index,
         minor=index,
         pci=pci,
-        numa=host.numa_node(root, pci),
+        numa=pci_sysfs.numa_node(root, pci),
         paths=device_nodes.of_card(settings, pci),
         attributes={constants.PCIE_ROOT: pcie} if pcie else {},
         fault=faults.NO_LIBRARY,
