@@ -23,3 +23,8 @@ def path(sysfs: Path, pci: str) -> tuple[str, ...]:
     parts = os.path.realpath(sysfs / DEVICES / pci).split("/")
     root = next((at for at, part in enumerate(parts) if ROOT.fullmatch(part)), None)
     return () if root is None else tuple(parts[root:])
+
+
+def root_complex(sysfs: Path, pci: str) -> str:
+    """The root complex below which the card is, such as pci0000:3a; empty where the path tells none."""
+    return next(iter(path(sysfs, pci)), "")

@@ -21,5 +21,6 @@ def test_a_numa_node_is_a_number_from_0_or_none(tmp_path: Path, text: str, expec
     assert pci_sysfs.numa_node(tmp_path, BDF) == expected
 
 
-def test_a_card_without_sysfs_has_no_numa_node(tmp_path: Path) -> None:
+def test_a_card_without_sysfs_has_no_numa_node_and_no_root_complex(tmp_path: Path) -> None:
+    assert pci_sysfs.root_complex(tmp_path, BDF) == ""
     assert pci_sysfs.numa_node(tmp_path, BDF) is None

@@ -15,6 +15,7 @@ from agent.vendor_api.backend import (
     LIBRARY_UNUSABLE,
     BackendUnavailable,
 )
+from agent.vendors.common import mount_points
 from agent.vendors.metax import library_places, sysfs
 
 from . import abi
@@ -66,7 +67,7 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
     try:
         mxsml.init()
     except MxsmlError as error:
-        loaded = sysfs.driver_loaded(Path(settings.get("sysfs") or "/sys"))
+        loaded = sysfs.driver_loaded(mount_points.sysfs(settings))
         raise unavailable(error, driver_loaded=loaded) from error
     return mxsml
 
