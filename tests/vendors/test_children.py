@@ -8,7 +8,15 @@ import sys
 import pytest
 
 #: The part of what vendors have in common that their processes may load: `vendor_settings` needs more.
-PARTS = ("earlier_readings", "device_fields", "host", "own_files")
+PARTS = (
+    "device_fields",
+    "earlier_readings",
+    "host",
+    "mount_points",
+    "own_files",
+    "pci_sysfs",
+    "shared_library",
+)
 COMMON = {"agent.vendors.common", *(f"agent.vendors.common.{it}" for it in PARTS)}
 #: How all that others made is read, by the agent as well; standard library only.
 COMMON |= {"agent.vendor_api.bounded_reads"}

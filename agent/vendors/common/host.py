@@ -1,4 +1,4 @@
-"""The host's files, as a vendor's process sees them: device nodes, and what sysfs tells."""
+"""The host's files, as a vendor's process sees them: device nodes, and the beginnings of files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import stat
 from pathlib import Path
 
 from agent.vendor_api.bounded_reads import by_size
-
-DEVICES = "bus/pci/devices"
 
 
 def root(mounted: str) -> str:
@@ -41,11 +39,6 @@ def beginning(path: Path, limit: int) -> bytes:
     """
     with open(path, "rb", buffering=0) as file:
         return by_size(file.read, os.fstat(file.fileno()).st_size, limit) or b""
-
-
-def numa_node(sysfs: Path, pci: str) -> int | None:
-    """The card's NUMA node; the kernel says -1 where it knows none."""
-    return number(read(sysfs / DEVICES / pci / "numa_node", 16))
 
 
 def number(text: str) -> int | None:

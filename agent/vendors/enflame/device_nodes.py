@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.vendors.common import host
-
-from . import constants
+from agent.vendors.common import host, mount_points
 
 #: What every program opens, whatever card it has.
 CONTROL = "/dev/gcuctl"
@@ -15,13 +13,9 @@ CONTROL = "/dev/gcuctl"
 
 def control(settings: Mapping[str, Any]) -> str:
     """The driver's own node; empty where it is not there."""
-    return CONTROL if host.is_node(_mounted(settings), CONTROL) else ""
+    return CONTROL if host.is_node(mount_points.driver_root(settings), CONTROL) else ""
 
 
 def root(settings: Mapping[str, Any]) -> str:
     """Where the host's files are for us."""
-    return host.root(_mounted(settings))
-
-
-def _mounted(settings: Mapping[str, Any]) -> str:
-    return settings.get("containerDriverRoot") or constants.DRIVER_ROOT
+    return host.root(mount_points.driver_root(settings))

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.vendors.common.host import DEVICES, number, read
+from agent.vendors.common.host import number, read
+from agent.vendors.common.pci_sysfs import DEVICES
 
 #: PCI's numbers of Enflame, as its labels of nodes have it, and of a customer that sells its cards.
 VENDORS = ("0x1e36", "0x1ea0")
@@ -21,8 +22,6 @@ CLASSES = ("0x1200", "0x0302")
 NAMES = ("enflame", "zixiao")
 
 BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
-#: Of the path that a card's link leads to: devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
-ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", re.ASCII)
 _CARD = re.compile(r"gcu([0-9]{1,5})", re.ASCII)
 _DEV = re.compile(r"[0-9]{1,5}:([0-9]{1,7})", re.ASCII)
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}", re.ASCII)
@@ -73,13 +72,6 @@ def of_a_card(sysfs: Path, pci: str) -> bool:
 def functions(sysfs: Path, pci: str) -> int:
     """How many virtual functions the card is split into."""
     return number(read(sysfs / DEVICES / pci / "sriov_numvfs", 16)) or 0
-
-
-def path(sysfs: Path, pci: str) -> tuple[str, ...]:
-    """The way from the root complex to the card: pci0000:3a, bridges, its own address. Empty: not known."""
-    parts = os.path.realpath(sysfs / DEVICES / pci).split("/")
-    root = next((at for at, part in enumerate(parts) if ROOT.fullmatch(part)), None)
-    return () if root is None else tuple(parts[root:])
 
 
 def minor(sysfs: Path, pci: str, logic: int | None) -> int | None:

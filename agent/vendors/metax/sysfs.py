@@ -9,14 +9,13 @@ import os
 import re
 from pathlib import Path
 
-from agent.vendors.common.host import DEVICES, read
+from agent.vendors.common.host import read
+from agent.vendors.common.pci_sysfs import DEVICES
 
 MODULE = "module/metax"
 DRIVERS = ("pci:METAX", "pci:metax")
 
 BDF = re.compile(r"(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[01][0-9a-f]\.[0-7])", re.ASCII)
-#: Of the path that a card's link leads to: devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
-ROOT = re.compile(r"(?<=/)pci[0-9a-f]{4,}:[0-9a-f]{2}(?=/)", re.ASCII)
 #: How the kernel names a card's nodes below /dev/dri.
 CARD, RENDER = re.compile(r"card([0-9]{1,4})", re.ASCII), re.compile(r"renderD([0-9]{1,4})", re.ASCII)
 
@@ -45,12 +44,6 @@ def cards(sysfs: Path) -> list[str]:
         except OSError:
             continue
     return sorted(name for name in names if bdf(name) == name)
-
-
-def pcie_root(sysfs: Path, pci: str) -> str:
-    """The root complex below which the card is, empty where the path tells none."""
-    found = ROOT.search(os.path.realpath(sysfs / DEVICES / pci))
-    return found[0] if found else ""
 
 
 def drm(sysfs: Path, pci: str) -> tuple[str, ...]:

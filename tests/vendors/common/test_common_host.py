@@ -1,31 +1,13 @@
-"""What the host's files tell of any vendor's card."""
+"""The host's files and files of one's own."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
-
 from agent.vendor_api.agent import Fault
 from agent.vendors.common import host, own_files
 from agent.vendors.common.earlier_readings import Baseline
-
-BDF = "0000:20:00.0"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("3\n", 3), ("0\n", 0), ("-1\n", None), ("", None), ("x", None)]
-)
-def test_a_numa_node_is_a_number_from_0_or_none(tmp_path: Path, text: str, expected: int | None) -> None:
-    (tmp_path / "bus/pci/devices" / BDF).mkdir(parents=True)
-    (tmp_path / "bus/pci/devices" / BDF / "numa_node").write_text(text)
-
-    assert host.numa_node(tmp_path, BDF) == expected
-
-
-def test_a_card_without_sysfs_has_no_numa_node(tmp_path: Path) -> None:
-    assert host.numa_node(tmp_path, BDF) is None
 
 
 def test_a_directory_is_no_device_node_and_without_a_mount_the_nodes_are_our_own(tmp_path: Path) -> None:

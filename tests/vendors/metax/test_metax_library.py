@@ -178,12 +178,6 @@ def test_a_file_that_is_there_and_no_library_is_told_from_none(
     assert said.message.endswith(library.REMEDY)
 
 
-def test_a_library_of_the_loader_s_own_path_that_needs_another_one_is_there(stub: MxsmlStub) -> None:
-    needs_another = OSError("libdrm.so.2: cannot open shared object file: No such file or directory")
-
-    assert not library._is_missing(library_places.SONAME, needs_another)
-
-
 def test_a_library_that_the_config_names_is_searched_alone(tmp_path: Path) -> None:
     (tmp_path / "lib.so").symlink_to("nowhere")
 

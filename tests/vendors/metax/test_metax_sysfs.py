@@ -56,7 +56,6 @@ def test_the_nodes_of_a_card_are_also_found_where_its_device_is(tmp_path: Path) 
 def test_a_card_without_sysfs_has_no_nodes(tmp_path: Path) -> None:
     assert sysfs.cards(tmp_path) == []
     assert sysfs.drm(tmp_path, BDF) == ()
-    assert sysfs.pcie_root(tmp_path, BDF) == ""
     assert not sysfs.driver_loaded(tmp_path)
     assert not sysfs.read_only(tmp_path / "nowhere")
 

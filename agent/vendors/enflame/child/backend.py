@@ -24,6 +24,7 @@ from agent.vendor_api.backend import (
     State,
     Usage,
 )
+from agent.vendors.common import mount_points
 from agent.vendors.common.earlier_readings import Baseline
 from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
 
@@ -64,7 +65,7 @@ class EnflameBackend(Backend):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._sysfs = cards.root(settings)
+        self._sysfs = mount_points.sysfs(settings)
         self._session: Session | None = None
         self._open = False
         self._closed = threading.Event()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host
+from agent.vendors.common import device_fields, mount_points, pci_sysfs
 from agent.vendors.enflame import constants, sysfs
 
 from . import faults
@@ -79,10 +79,6 @@ class Reading:
         return {Standing.HERE: False, Standing.RESET_REQUIRED: True}.get(self.standing)
 
 
-def root(settings: Settings) -> Path:
-    return Path(settings.get("sysfs") or "/sys")
-
-
 def read(efml: Efml, settings: Settings, index: int) -> Card:
     """Read a card in full. Without a readable uuid the device's `uuid` is empty."""
     look = Reading(efml, index)
@@ -106,7 +102,7 @@ def read(efml: Efml, settings: Settings, index: int) -> Card:
 
 def _placed(look: Reading, settings: Settings, its: Identity) -> Device:
     """What the card is called, and where it is."""
-    efml, sys = look.efml, root(settings)
+    efml, sys = look.efml, mount_points.sysfs(settings)
     minor = sysfs.minor(sys, its.bdf, its.logic_id)
     numa = look.get(efml.numa_node, None)
     return Device(
@@ -114,7 +110,7 @@ def _placed(look: Reading, settings: Settings, its: Identity) -> Device:
         index=its.index,
         minor=minor,
         pci=its.bdf,
-        numa=host.numa_node(sys, its.bdf) if numa is None else numa,
+        numa=pci_sysfs.numa_node(sys, its.bdf) if numa is None else numa,
         model=its.name,
         paths=node(minor),
         attributes=_attributes(look, sys, its.bdf),
@@ -142,7 +138,7 @@ def _misplaced(look: Reading, sys: Path, pci: str, minor: int | None) -> Fault |
 
 def _attributes(look: Reading, sys: Path, pci: str) -> dict[str, str]:
     found = {
-        constants.PCIE_ROOT: next(iter(sysfs.path(sys, pci)), ""),
+        constants.PCIE_ROOT: pci_sysfs.root_complex(sys, pci),
         constants.SERIAL: look.get(look.efml.serial, ""),
         constants.PRODUCT: look.get(look.efml.sku, ""),
         constants.ARCH: look.get(look.efml.arch, ""),
@@ -153,7 +149,7 @@ def _attributes(look: Reading, sys: Path, pci: str) -> dict[str, str]:
 def health(look: Reading, settings: Settings, pci: str | None) -> Fault | None:
     """What library and bus say of the card now; what could not be read is the look's own fault."""
     efml = look.efml
-    if pci and not sysfs.here(root(settings), pci):
+    if pci and not sysfs.here(mount_points.sysfs(settings), pci):
         return faults.LOST
     if wrong := look.stand():
         return wrong

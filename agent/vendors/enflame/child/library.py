@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.vendor_api.backend import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, BackendUnavailable
+from agent.vendor_api.backend import BackendUnavailable
+from agent.vendors.common import shared_library
+from agent.vendors.common.shared_library import NotLoaded
 from agent.vendors.enflame import library_places
 
 from . import abi, signal_dispositions
@@ -32,8 +32,6 @@ from .values import (
 )
 
 REMEDY = "install Enflame's driver, or let 'library' name the file, its name or a directory that holds it"
-#: How glibc says so, in English: a process that sets no locale is told nothing else.
-_MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 
 MIB = 1 << 20
 #: More than come between two looks; what is left is taken at the next.
@@ -60,32 +58,22 @@ def start(settings: Mapping[str, Any]) -> Efml:
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
     names = library_places.searched(settings)
-    reason = LIBRARY_NOT_FOUND
-    refused, empty = [], []
-    for name in names:
-        if "/" in name and len(names) > 1 and not Path(name).exists():
-            empty.append(str(Path(name).parent))
-            continue
-        try:
-            return _opened(name)
-        except OSError as error:
-            refused.append(str(error))
-            reason = reason if _is_missing(name, error) else LIBRARY_UNUSABLE
+    try:
+        return shared_library.load(names, _opened)
+    except NotLoaded as error:
+        raise _not_loaded(settings, names, error) from None
+
+
+def _not_loaded(settings: Mapping[str, Any], names: Sequence[str], error: NotLoaded) -> BackendUnavailable:
+    refused = list(error.refused)
     if "/" not in names[0]:
         del refused[1 : len(library_places.VERSIONS)]  # the loader says the same of every name
     refused += [
         f"{link} leads to {target}, which is not here" for link, target in library_places.dangling(settings)
     ]
-    if empty:
-        refused.append(f"no {library_places.soname(settings)} in {' or '.join(dict.fromkeys(empty))}")
-    raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
-
-
-def _is_missing(name: str, error: OSError) -> bool:
-    """Whether the loader refused a name because nothing is there; of a bare one it alone knows."""
-    if "/" in name:
-        return not os.path.exists(name)
-    return str(error) == f"{name}: {_MISSING}"
+    if error.empty:
+        refused.append(f"no {library_places.soname(settings)} in {' or '.join(error.empty)}")
+    return BackendUnavailable(error.reason, "; ".join([*refused, REMEDY]))
 
 
 def _opened(name: str) -> ctypes.CDLL:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agent.vendor_api.backend import Distance, Link
-from agent.vendors.enflame import sysfs
+from agent.vendors.common import pci_sysfs
 
 from .cards import Card
 from .library import Efml
@@ -38,7 +38,7 @@ def lanes(efml: Efml, card: Card) -> Counter[str]:
 
 def distance(sys: Path, card: Card, peer: Card) -> Distance:
     """By the bridges that both paths have in common."""
-    one, other = (sysfs.path(sys, it.device.pci or "") for it in (card, peer))
+    one, other = (pci_sysfs.path(sys, it.device.pci or "") for it in (card, peer))
     common = _common(one, other)
     if common == 0:
         numa = card.device.numa

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.vendor_api.backend import Device, Fault
+from agent.vendors.common import mount_points
 from agent.vendors.enflame import sysfs
 
 from . import cards, faults
@@ -29,7 +30,7 @@ def survey(efml: Efml, settings: Settings, known: Known) -> list[Card]:
 
 def _of_a_card(settings: Settings, look: Card) -> bool:
     """Whether it is a virtual function of a card that is here itself."""
-    return bool(look.device.pci) and sysfs.of_a_card(cards.root(settings), look.device.pci or "")
+    return bool(look.device.pci) and sysfs.of_a_card(mount_points.sysfs(settings), look.device.pci or "")
 
 
 def _named(looks: Iterable[Card], known: Known) -> list[Card]:

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import Device
-from agent.vendors.common import host
+from agent.vendors.common import mount_points, pci_sysfs
 from agent.vendors.enflame import constants, device_nodes, sysfs
 
 from . import faults
-from .cards import node, root
+from .cards import node
 
 
 def devices(settings: Mapping[str, Any]) -> list[Device]:
     """What is known of them. Where the driver tells no uuid the card's address stands for it."""
-    sys = root(settings)
+    sys = mount_points.sysfs(settings)
     return [_device(settings, sys, index, pci) for index, pci in enumerate(sysfs.cards(sys))]
 
 
 def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Device:
     minor, uuid = sysfs.minor(sys, pci, None), sysfs.uuid(sys, pci)
     said = {
-        constants.PCIE_ROOT: next(iter(sysfs.path(sys, pci)), ""),
+        constants.PCIE_ROOT: pci_sysfs.root_complex(sys, pci),
         constants.DRIVER_VERSION: sysfs.driver_version(sys),
         constants.CONTROL_NODE: device_nodes.control(settings),
     }
@@ -32,7 +32,7 @@ def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Dev
         index=index,
         minor=minor,
         pci=pci,
-        numa=host.numa_node(sys, pci),
+        numa=pci_sysfs.numa_node(sys, pci),
         paths=node(minor),
         attributes={name: text for name, text in said.items() if text},
         fault=faults.NO_MINOR if minor is None else faults.NO_LIBRARY,

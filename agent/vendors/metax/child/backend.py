@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import (
@@ -22,6 +21,7 @@ from agent.vendor_api.backend import (
     State,
     Usage,
 )
+from agent.vendors.common import mount_points
 from agent.vendors.common.earlier_readings import Baseline
 from agent.vendors.metax import constants, sysfs
 
@@ -59,7 +59,7 @@ class MetaxBackend(Backend):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._sysfs = Path(settings.get("sysfs") or "/sys")
+        self._sysfs = mount_points.sysfs(settings)
         self._mode = settings.get("mode") or constants.NATIVE
         self._session: Session | None = None
         self._open = False

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host
+from agent.vendors.common import device_fields, mount_points, pci_sysfs
 from agent.vendors.metax import constants, sysfs
 
 from . import device_nodes, faults
@@ -120,22 +119,22 @@ def read(mxsml: Mxsml, settings: Settings, index: int, known: Card | None) -> Ca
 
 def placed(settings: Settings, its: Identity) -> Device:
     """What the card is called, and where it is."""
-    root, pci = Path(settings.get("sysfs") or "/sys"), sysfs.bdf(its.bdf)
+    root, pci = mount_points.sysfs(settings), sysfs.bdf(its.bdf)
     return Device(
         uuid=its.uuid,
         index=its.index,
         minor=its.index - FIRST_PF if its.index >= FIRST_PF else its.index,
         pci=pci,
-        numa=host.numa_node(root, pci) if pci else None,
+        numa=pci_sysfs.numa_node(root, pci) if pci else None,
         model=its.name,
         paths=device_nodes.of_card(settings, pci) if pci else (),
     )
 
 
 def _attributes(settings: Settings, its: Identity, dies: int) -> dict[str, str]:
-    root, pci = Path(settings.get("sysfs") or "/sys"), sysfs.bdf(its.bdf)
+    root, pci = mount_points.sysfs(settings), sysfs.bdf(its.bdf)
     found = {
-        constants.PCIE_ROOT: sysfs.pcie_root(root, pci) if pci else "",
+        constants.PCIE_ROOT: pci_sysfs.root_complex(root, pci) if pci else "",
         constants.VIRTUALISATION: MODES.get(VirtMode(its.mode), "") if its.mode in MODES else "",
         constants.DIES: str(dies) if dies > 1 else "",
     }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from agent.vendors.common import host
-from agent.vendors.metax import constants, sysfs
+from agent.vendors.common import host, mount_points
+from agent.vendors.metax import sysfs
 
 #: What every program opens, whatever card it has.
 CONTROL = ("/dev/mxcd",)
@@ -33,7 +32,7 @@ def control(settings: Mapping[str, Any]) -> list[str]:
 
 
 def of_card(settings: Mapping[str, Any], pci: str) -> tuple[str, ...]:
-    names = sysfs.drm(Path(settings.get("sysfs") or "/sys"), pci)
+    names = sysfs.drm(mount_points.sysfs(settings), pci)
     return tuple(f"/dev/dri/{name}" for name in names)
 
 
@@ -68,4 +67,4 @@ def lacking(settings: Mapping[str, Any], slice_name: str, numbers: Numbers) -> s
 
 def exists(settings: Mapping[str, Any], path: str) -> bool:
     """Whether it is a device node, below where the host's /dev is for us."""
-    return host.is_node(settings.get("containerDriverRoot") or constants.DRIVER_ROOT, path)
+    return host.is_node(mount_points.driver_root(settings), path)

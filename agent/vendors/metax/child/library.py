@@ -6,15 +6,11 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from agent.vendor_api.backend import (
-    DRIVER_NOT_LOADED,
-    LIBRARY_NOT_FOUND,
-    LIBRARY_UNUSABLE,
-    BackendUnavailable,
-)
+from agent.vendor_api.backend import DRIVER_NOT_LOADED, BackendUnavailable
+from agent.vendors.common import mount_points, shared_library
+from agent.vendors.common.shared_library import NotLoaded
 from agent.vendors.metax import library_places, sysfs
 
 from . import abi
@@ -22,8 +18,6 @@ from .abi import Code
 from .values import EccErrors, Event, Identity, Memory, PciEvent, Quota, Remote, Sgpu, Unavailable
 
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
-#: How glibc says so, in English: a process that sets no locale is told nothing else.
-_MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 #: Codes of Init where there is no driver, or none that MXSML can find.
 NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)
 #: More than any call needs; a library that asks for more text is not believed.
@@ -66,35 +60,22 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
     try:
         mxsml.init()
     except MxsmlError as error:
-        loaded = sysfs.driver_loaded(Path(settings.get("sysfs") or "/sys"))
+        loaded = sysfs.driver_loaded(mount_points.sysfs(settings))
         raise unavailable(error, driver_loaded=loaded) from error
     return mxsml
 
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
     """Load the library itself: what `library` names alone, else the first that the usual places have."""
-    names = library_places.searched(settings)
-    reason = LIBRARY_NOT_FOUND
-    refused, empty = [], []
-    for name in names:
-        if len(names) > 1 and name != library_places.SONAME and not Path(name).exists():
-            empty.append(str(Path(name).parent))
-            continue
-        try:
-            return ctypes.CDLL(name, use_errno=True)
-        except OSError as error:
-            refused.append(str(error))
-            reason = reason if _is_missing(name, error) else LIBRARY_UNUSABLE
-    if empty:
-        refused.append(f"no {library_places.SONAME} in {' or '.join(empty)}")
-    raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
+    try:
+        return shared_library.load(library_places.searched(settings), _opened)
+    except NotLoaded as error:
+        empty = [f"no {library_places.SONAME} in {' or '.join(error.empty)}"] if error.empty else []
+        raise BackendUnavailable(error.reason, "; ".join([*error.refused, *empty, REMEDY])) from None
 
 
-def _is_missing(name: str, error: OSError) -> bool:
-    """Whether the loader refused a name because nothing is there; of a bare one it alone knows."""
-    if "/" in name:
-        return not os.path.exists(name)
-    return str(error) == f"{name}: {_MISSING}"
+def _opened(name: str) -> ctypes.CDLL:
+    return ctypes.CDLL(name, use_errno=True)
 
 
 def unavailable(error: MxsmlError, *, driver_loaded: bool) -> BackendUnavailable:

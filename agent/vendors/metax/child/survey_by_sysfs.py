@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import Device
-from agent.vendors.common import host
+from agent.vendors.common import mount_points, pci_sysfs
 from agent.vendors.metax import constants, sysfs
 
 from . import device_nodes, faults
@@ -15,18 +15,18 @@ from . import device_nodes, faults
 
 def devices(settings: Mapping[str, Any]) -> list[Device]:
     """What is known of them; a card without its library has no uuid, and its address stands for it."""
-    root = Path(settings.get("sysfs") or "/sys")
+    root = mount_points.sysfs(settings)
     return [_device(settings, root, index, pci) for index, pci in enumerate(sysfs.cards(root))]
 
 
 def _device(settings: Mapping[str, Any], root: Path, index: int, pci: str) -> Device:
-    pcie = sysfs.pcie_root(root, pci)
+    pcie = pci_sysfs.root_complex(root, pci)
     return Device(
         uuid=f"metax-{pci}",
         index=index,
         minor=index,
         pci=pci,
-        numa=host.numa_node(root, pci),
+        numa=pci_sysfs.numa_node(root, pci),
         paths=device_nodes.of_card(settings, pci),
         attributes={constants.PCIE_ROOT: pcie} if pcie else {},
         fault=faults.NO_LIBRARY,
