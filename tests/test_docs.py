@@ -161,3 +161,13 @@ def _is_in_the_code(name: str, code: str) -> bool:
     if "/" in name or name.endswith(".py"):
         return (ROOT / "agent" / name).exists()
     return re.search(rf"\b{re.escape(name)}\b", code) is not None
+
+
+def test_the_drawing_is_in_readme_and_architecture_and_loads_nothing() -> None:
+    """GitHub shows pictures under a policy that lets them load nothing and run no script."""
+    svg = (ROOT / "docs/images/floors.svg").read_text()
+
+    assert "](docs/images/floors.svg)" in (ROOT / "README.md").read_text()
+    assert "](images/floors.svg)" in (ROOT / "docs/architecture.md").read_text()
+    assert re.findall(r"\w+://[^\"' )]*", svg) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"<script|@import|href|url\((?!#)", svg)
