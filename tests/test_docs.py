@@ -124,3 +124,50 @@ def test_the_tests_that_a_page_on_others_bugs_names_are_there(name: str) -> None
 
     assert len(named) > 20
     assert missing == []
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    """NAME in a path stands for a folder: at least one has the file."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    named = set(re.findall(r"`([a-z_A-Z]+(?:/[a-z_A-Z]+)+\.py)`", page))
+
+    assert len(named) > 60
+    assert [it for it in sorted(named) if not list((ROOT / "agent").glob(it.replace("NAME", "*")))] == []
+
+
+def test_the_table_of_changes_has_a_file_to_begin_with_in_each_row() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    table = page[page.index("## Where do I change") : page.index("## Four ideas")]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+
+    assert len(rows) >= 20
+    assert all(begin.startswith("`") for _, begin, _ in rows)
+
+
+def test_a_term_of_the_glossary_that_names_code_is_in_the_code() -> None:
+    page = (ROOT / "docs/glossary.md").read_text()
+    rows = [
+        line.split(" | ") for line in page.splitlines() if line.startswith("| ") and line.count(" | ") == 3
+    ]
+    named = {name for row in rows for cell in row[2:] for name in re.findall(r"`([^`]+)`", cell)}
+    code = "\n".join(path.read_text() for path in (ROOT / "agent").rglob("*.py"))
+
+    assert len(rows) > 50
+    assert [it for it in sorted(named) if not _is_in_the_code(it, code)] == []
+
+
+def _is_in_the_code(name: str, code: str) -> bool:
+    """A path below agent/, or a name that some file there has as a word."""
+    if "/" in name or name.endswith(".py"):
+        return (ROOT / "agent" / name).exists()
+    return re.search(rf"\b{re.escape(name)}\b", code) is not None
+
+
+def test_the_drawing_is_in_readme_and_architecture_and_loads_nothing() -> None:
+    """GitHub shows pictures under a policy that lets them load nothing and run no script."""
+    svg = (ROOT / "docs/images/floors.svg").read_text()
+
+    assert "](docs/images/floors.svg)" in (ROOT / "README.md").read_text()
+    assert "](images/floors.svg)" in (ROOT / "docs/architecture.md").read_text()
+    assert re.findall(r"\w+://[^\"' )]*", svg) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"<script|@import|href|url\((?!#)", svg)

@@ -1,4 +1,4 @@
-"""docs/vendors.md has a place for each fact: a check that there is, a test, or why it can not happen."""
+"""docs/vendors.md has a place for each fact: a check that there is, a test, or why it cannot happen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_fact_has_its_place(fact: str) -> None:
     left = re.sub(r"`[a-z0-9]+(?:_[a-z0-9]+){2,}`", "", held).replace("`", "")
     checks = {it for it in WORDS if it in left}
 
-    assert tests or checks or here.startswith("Can not happen: ")
+    assert tests or checks or here.startswith("Cannot happen: ")
     for it in checks:
         left = left.replace(it, "")
     assert not left.strip(" ,;"), f"no check of the kit says: {left}"

@@ -148,7 +148,7 @@ yes
 {{- end -}}
 {{- end -}}
 
-{{/* Every mistake that the schema can not see. */}}
+{{/* Every mistake that the schema cannot see. */}}
 {{- define "xpu-agent.check" -}}
 {{- $pools := fromJson (include "xpu-agent.pools" .) -}}
 {{- if not $pools -}}

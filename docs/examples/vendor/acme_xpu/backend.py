@@ -17,7 +17,7 @@ LINK_DOWN, WAS_RESET = 1, 2
 
 
 class AcmeBackend(Backend):
-    """Each call is one of the library's; what it can not say is None or a Fault, never a guess."""
+    """Each call is one of the library's; what the library cannot say is None or a Fault, never a guess."""
 
     def open(self) -> None:
         try:
