@@ -139,7 +139,7 @@ class Line:
             sources,
             lambda: self._reconciler.make_room(),
         )
-        self._unheeded = Lookout(lambda: allocator.promises)
+        self._unheeded = Lookout(lambda: allocator.promises, lambda: allocator.started)
         self._schedulers = Schedulers(
             scheduled,
             self._ledger,
@@ -263,6 +263,7 @@ class Line:
             self._let_time_pass,
             self._reconciler.run,
             partial(self._reconciler.follow, self._directory.checkpoint),
+            partial(self._reconciler.follow_lives, self._directory.kubelet),
             partial(self._strangers.run, self._directory.checkpoint),
             self._renewals.run,
             partial(self._beside.run, self._directory.checkpoint),

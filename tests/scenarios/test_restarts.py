@@ -195,6 +195,27 @@ async def test_a_list_of_ours_does_not_hide_that_another_plugin_with_our_very_id
     assert await node.cards_of(pod) < {*node.cards.uuids[1:]}
 
 
+async def test_a_pod_that_ended_as_the_kubelet_began_anew_is_released_though_a_look_was_under_way(
+    node: Node, lister: FaultyPodResources
+) -> None:
+    """What the new kubelet asks for first has it write its file without the pod."""
+    node.pace = replace(node.pace, settle=3600.0)
+    await node.start(whole(XPU))
+    await node.counts({XPU: (4, 4)})
+    lister.stall()
+    asked = lister.calls
+    gone = await node.admit("gone", {XPU: 1})
+    await eventually(lambda: lister.calls > asked, PATIENCE)
+
+    await node.kubelet.delete(gone.uid)
+    await node.kubelet.restart()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("next", {XPU: 1})
+    await lister.heal()
+
+    await node.until(lambda it: released(it, gone) and confirmed(it, pod))
+
+
 async def test_a_pod_that_went_while_no_agent_ran_is_released_by_an_agent_that_has_just_begun(
     node: Node,
 ) -> None:

@@ -81,6 +81,11 @@ class Allocator:
         self._started: frozenset[str] = frozenset()
         self._made_as: Mapping[str, Mapping[str, str]] = {}
 
+    @property
+    def started(self) -> frozenset[str]:
+        """The allocations whose containers may run."""
+        return self._started
+
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         """One ContainerEdits for each container. All are answered, or none; what was begun is undone.
 

@@ -27,18 +27,22 @@ AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
 class Lookout:
     """Looks for them anew only where what decides it has changed: many annotations take long to read."""
 
-    def __init__(self, promises: Callable[[], Promises]) -> None:
+    def __init__(
+        self, promises: Callable[[], Promises], started: Callable[[], frozenset[str]] = frozenset
+    ) -> None:
+        """`started`: the allocations whose containers may run."""
         self._promises = promises
+        self._started = started
         self._seen: tuple[Any, ...] = ()
         self._found: tuple[Unheeded, ...] = ()
 
     @property
     def found(self) -> tuple[Unheeded, ...]:
-        promises = self._promises()
+        promises, started = self._promises(), self._started()
         it = promises.scene
-        seen = (it.candidates, it.plan, it.snapshot, it.vendors, it.locked, promises.in_use)
+        seen = (it.candidates, it.plan, it.snapshot, it.vendors, it.locked, promises.in_use, started)
         if seen != self._seen:
-            self._seen, self._found = seen, unheeded(promises)
+            self._seen, self._found = seen, unheeded(promises, started)
         return self._found
 
     def moved(self) -> frozenset[str]:
@@ -46,20 +50,27 @@ class Lookout:
         return frozenset(it.pod.uid for it in self.found if it.moved)
 
 
-def unheeded(promises: Promises) -> tuple[Unheeded, ...]:
-    """Each with why, and what it gets instead; pods of a placement `local` are never heeded."""
+def unheeded(promises: Promises, started: Collection[str] = ()) -> tuple[Unheeded, ...]:
+    """Each with why, and what it gets instead; pods of a placement `local` are never heeded.
+
+    `started`: allocations whose containers may run. What others have is made on the chosen card as they
+    start, where that can be.
+    """
     scene = promises.scene
     plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
     vendors = {
         it.vendor: by_minor(scene.snapshot, it.vendor) for it in plan.values() if it.vendor in scene.vendors
     }
+    idle = {it.id for it in promises.in_use}.difference(started)
+    home = {it.id for name in plan for it, _ in promises.astray(name, idle)}
     found = []
     for pod in scene.candidates:
         if pod.over:
             continue
         if (pod.namespace, pod.name) in scene.locked:
             pod = replace(pod, scheduler="")  # as who asks for devices is judged
-        one = next(_unheeded(promises, pod, [it for it in plan.values() if it.vendor in vendors]), None)
+        its = [it for it in plan.values() if it.vendor in vendors]
+        one = next(_unheeded(promises, pod, its, home), None)
         if one is None and (wrong := objection(pod, scene.plan, vendors)):
             one = Unheeded(_ref(pod), f"{RESOURCE}: {wrong}; the cards that it uses count as free here")
         if one is not None:
@@ -71,7 +82,10 @@ def _ref(pod: Candidate) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid)
 
 
-def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> Iterator[Unheeded]:
+def _unheeded(
+    promises: Promises, pod: Candidate, plan: Sequence[Resource], home: Collection[str]
+) -> Iterator[Unheeded]:
+    """`home`: allocations that are brought to their chosen cards as their containers start."""
     scene = promises.scene
     names = {name for it in pod.containers for name in it.limits}
     for planned in plan:
@@ -86,7 +100,8 @@ def _unheeded(promises: Promises, pod: Candidate, plan: Sequence[Resource]) -> I
             why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
             yield Unheeded(_ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}")
         for claim in claims:
-            for why in _elsewhere(mine, claim, {card for it in claims for card in it.devices}):
+            stay = [it for it in mine if it.id not in home]
+            for why in _elsewhere(stay, claim, {card for it in claims for card in it.devices}):
                 yield Unheeded(_ref(pod), why, moved=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,6 +58,14 @@ def reconcile(
     return [*changes, *(it for it in verdicts if it is not None)]
 
 
+def kept(allocations: Sequence[Allocation], evidence: Evidence) -> list[Confirm]:
+    """What the kubelet's checkpoint alone says of these allocations in use, given oldest first: who has them,
+    and which life of the kubelet knows them.
+    """
+    its = reconcile(allocations, replace(evidence, pods=None), 0.0, math.inf)
+    return [it for it in its if isinstance(it, Confirm)]
+
+
 def revived(
     released: Iterable[Allocation], held: Mapping[str, Collection[str]], evidence: Evidence
 ) -> list[Revive]:
@@ -86,8 +95,9 @@ def _lives(
     A kubelet begins with what its file said at some time, which may be long ago: in place of a lost file is
     that of a backup, or what a disk had kept. It writes each answer: whatever of a life was answered before
     one that it still knows, it knew then; what was answered later, it may never have known.
+    Once another life has begun, nothing more is said of this one: that one may have been heard by then.
     """
-    if not evidence.life or not evidence.proven or evidence.granted is None:
+    if not (evidence.life and evidence.steady) or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
     newest = {it.life: number for number, it in enumerate(allocations) if it.id in grants and _is_ours(it)}
     newest.pop("", None)

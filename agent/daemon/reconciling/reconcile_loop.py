@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import anyio
@@ -27,7 +28,7 @@ from agent.core.allocation.reconcile_changes import (
     Revive,
 )
 from agent.core.allocation.reconcile_evidence import Evidence, Granted
-from agent.core.allocation.reconcile_rules import reconcile, revived
+from agent.core.allocation.reconcile_rules import kept, reconcile, revived
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState, Source
@@ -156,6 +157,27 @@ class Reconciler:
         async for _ in news.watch():
             await self.once(full=False)
 
+    async def follow_lives(self, kubelet: Cell[T]) -> None:
+        """Hear of each kubelet that begins."""
+        async for _ in kubelet.watch():
+            await self.kubelet_began()
+
+    async def kubelet_began(self) -> None:
+        """Know what a new life of the kubelet has kept, while its file lists all of it.
+
+        A pass may come too late: PodResources has it wait, and the first answer that this life asks for has
+        the file written without who is over.
+        """
+        life = self._sources.life
+        if life in ("", self._known_life):
+            return
+        granted = await self._sources.granted(prove=True)
+        if granted is None or life != self._sources.life:
+            return
+        self._known_life = life
+        if [it for it in kept(self._mine(), Evidence(granted, life=life)) if self._apply(it)]:
+            await self._changed()
+
     async def once(self, *, full: bool = True) -> Sequence[Change | Recall]:
         """Read, decide, apply; what was done. A full pass also asks for the hardware's slices."""
         async with self._turn:
@@ -204,22 +226,27 @@ class Reconciler:
         """The allocations that have an owner."""
         return frozenset(it.id for it in self._ledger.in_use() if it.owner is not None)
 
+    def _mine(self) -> list[Allocation]:
+        """What is in use. Of what a scheduler alone gave, the kubelet knows nothing."""
+        return [it for it in self._ledger.in_use() if it.source is not Source.ANNOTATION]
+
     def _decided(self, evidence: Evidence, now: float, owned: Collection[str]) -> list[Change]:
         """What follows; `now` and `owned` are from before the first source was read, as old as the oldest
         word of it.
         """
         busy = self._allocator.busy
-        # Of what a scheduler alone gave, the kubelet knows nothing.
-        in_use = [it for it in self._ledger.in_use() if it.source is not Source.ANNOTATION]
+        in_use = self._mine()
+        # Another life may have begun, and have been heard, since the last source was read.
+        evidence = replace(evidence, steady=evidence.steady and evidence.life == self._sources.life)
         fresh = {it.id for it in in_use}.difference(owned)
         abandoned = self._allocator.abandoned
         changes = reconcile(in_use, evidence, now, self._grace, busy, fresh, abandoned)
         said = {it.allocation for it in changes if isinstance(it, Release | Forget)}
         mine = slices(in_use, evidence, busy)
-        kept = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]
+        rest = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]
         released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
         back = revived(released, self._ledger.held(), evidence)
-        return [*changes, *back, *self._aged(kept, evidence, now)]
+        return [*changes, *back, *self._aged(rest, evidence, now)]
 
     def _aged(
         self, changes: Sequence[Find | Remark | Remove], evidence: Evidence, now: float

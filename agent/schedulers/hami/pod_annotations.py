@@ -44,12 +44,15 @@ class _Names:
     memory: str
     unit: int
     ratio: str = ""
+    #: Whether cores that the annotation does not name are as many as are asked for. Of MetaX's none are: HAMi
+    #: counts none for a pod that is online (pkg/device/metax/sdevice.go, Fit).
+    unsaid: bool = True
 
 
 #: Domain of the cards' resource to what else is asked of them.
 _NAMES = {
     "nvidia.com": _Names("nvidia.com/gpucores", "nvidia.com/gpumem", 1 << 20, "nvidia.com/gpumem-percentage"),
-    "metax-tech.com": _Names("metax-tech.com/vcore", "metax-tech.com/vmemory", 1 << 30),
+    "metax-tech.com": _Names("metax-tech.com/vcore", "metax-tech.com/vmemory", 1 << 30, unsaid=False),
 }
 #: From here on it was written in bytes: HAMi takes no larger number of units.
 _BYTES = {"metax-tech.com": 1 << 21}
@@ -145,10 +148,13 @@ def _held(it: PodContainer, resource: str, grants: Sequence[Grant], key: str) ->
     if _in_koordinators_words(it):
         return believed(wish(it.limits), grants, key)
     own = asked_of_each(resource, it.limits)
+    names = _NAMES.get(_domain(resource, it.limits))
+    unsaid = own.core if names is None or names.unsaid else None
+    cores = f"{own.core} % of the cores"
     return [
         replace(
             grant,
-            core=_least(grant.core, own.core, f"{own.core} % of the cores", key),
+            core=_least(grant.core, own.core, cores, key) if grant.core else unsaid,
             memory=_least(grant.memory, own.memory, f"{(own.memory or 0) >> 20} MiB", key),
             ratio=own.ratio,
         )

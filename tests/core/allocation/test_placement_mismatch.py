@@ -19,7 +19,7 @@ from agent.core.model import Allocation, Owner
 from agent.core.notices import PodRef
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.vendor_api.agent import ContainerEdits, Offers, Placement, ResourceRule, Vendor
+from agent.vendor_api.agent import ContainerEdits, Offers, Placement, ResourceRule, Slices, Vendor
 from core.values import allocation, node, status
 
 WHOLE = "acme.com/whole"
@@ -210,6 +210,24 @@ def test_a_pod_that_has_another_card_than_was_chosen_for_it_is_told_with_both() 
 
     assert told(it, held("c1")) == ["acme.com/whole: container main has c1, chosen was c0"]
     assert told(it, held("c0")) == []
+
+
+def test_what_is_made_on_the_chosen_card_before_its_container_starts_is_told_only_where_it_was_not() -> None:
+    snapshot = node(status("c0", 0), status("c1", 1))
+    by_name = ContainerEdits(cdi_devices=("acme.com/slice=it",))
+    vendor = Vendor("acme", "", WHOLE, lambda *_: by_name, makes=Slices())
+    planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
+    it = pod(written("c0"))
+    scene = Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=(it,))
+    claim = Claim("u", "default", "web", "main", ("c0",))
+    started: set[str] = set()
+    lookout = Lookout(lambda: Promises(scene, (held("c1", claim),)), lambda: frozenset(started))
+
+    assert not lookout.found
+
+    started.add("a")
+    assert [one.why for one in lookout.found] == ["acme.com/whole: container main has c1, chosen was c0"]
+    assert lookout.moved() == {"u"}
 
 
 def test_containers_of_one_pod_that_have_each_others_cards_are_no_news() -> None:

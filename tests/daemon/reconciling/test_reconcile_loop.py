@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,8 +79,11 @@ class Node:
     written_within: float = 10.0
     #: What the kubelet does when it is asked to write its checkpoint.
     ask: Callable[[], object] = lambda: None
-    #: What happens before PodResources answers, and before an allocation is released.
+    #: What happens before the kubelet's file is read, before PodResources answers, while it does, and before
+    #: an allocation is released.
+    before_read: Callable[[], object] = lambda: None
     before_pods: Callable[[], object] = lambda: None
+    during_pods: Callable[[], Awaitable[object]] = anyio.lowlevel.checkpoint
     before_release: Callable[[str], object] = lambda allocation: None
     log: list[str] = field(default_factory=list)
 
@@ -118,6 +121,7 @@ class Node:
 
     def read(self, prove: bool) -> KubeletCheckpoint | None:
         self.log.append("prove" if prove else "read")
+        self.before_read()
         if prove and not self.proves:
             raise KubeletError("its checksum is wrong")
         entries = self.proven if prove and self.proven is not None else self.entries
@@ -125,9 +129,11 @@ class Node:
 
     async def in_use(self) -> Pods:
         self.before_pods()
-        if self.pods is None:
+        pods = self.pods
+        await self.during_pods()
+        if pods is None:
             raise KubeletError("no PodResources")
-        return self.pods
+        return pods
 
     async def partitions(self, vendor: str) -> Sequence[Partition]:
         return tuple(self.slices)
@@ -350,6 +356,48 @@ async def test_a_new_life_whose_file_can_not_be_proven_is_looked_at_again() -> N
     it.proves = True
 
     assert await it.quick() == [Confirm("a1", WEB, "k2")]
+
+
+async def test_what_a_new_life_of_the_kubelet_has_kept_is_known_as_it_begins() -> None:
+    """It may be asked for devices at once, and writes its file without who is over then."""
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.life, it.settled = "k2", False
+
+    await it.reconciler.kubelet_began()
+    it.entries, it.pods = (), {}
+
+    assert await it.full() == [Release("a1", "pod gone")]
+
+
+async def test_a_look_that_began_before_the_kubelet_knows_nothing_of_what_that_has_kept() -> None:
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+
+    async def begins_anew() -> None:
+        it.life, it.settled, it.during_pods = "k2", False, anyio.lowlevel.checkpoint
+        await it.reconciler.kubelet_began()
+
+    it.during_pods = begins_anew
+    await it.full()
+    it.entries, it.pods = (), {}
+
+    assert await it.full() == [Release("a1", "pod gone")]
+
+
+@pytest.mark.parametrize("proves", [True, False], ids=["another began meanwhile", "it can not be proven"])
+async def test_what_a_kubelet_has_kept_is_not_known_from_a_file_that_may_be_anothers(proves: bool) -> None:
+    it = Node([held()], [entry("a1")], ALIVE)
+    await it.full()
+    it.life, it.settled, it.proves = "k2", False, proves
+    it.before_read = lambda: setattr(it, "life", "k3")
+
+    await it.reconciler.kubelet_began()
+    it.entries, it.pods, it.proves, it.life = (), {}, True, "k2"
+    it.before_read = lambda: None
+
+    assert await it.full() == []
+    assert it.states() == {"a1": "done"}
 
 
 async def test_a_pod_that_ended_while_its_kubelet_began_anew_is_not_taken_for_a_forgotten_one() -> None:

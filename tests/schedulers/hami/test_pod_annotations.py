@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import recorded
@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.pod_attribution import Waiting, attribute
-from agent.scheduler_api import Candidate, PodContainer
+from agent.scheduler_api import Candidate, Cards, Claim, PodContainer
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, hami, metax
 
+Claims = Callable[[Candidate, str, Cards], Sequence[Claim]]
 SGPU, GPU = "metax-tech.com/sgpu", "nvidia.com/gpu"
 MXC = recorded.devices("metax1")
 CARDS = {"GPU-a": 0, "GPU-b": 1}
@@ -216,6 +217,20 @@ def test_what_is_left_unsaid_is_as_much_as_is_asked_for(
     it = pod(GPU, {KEY: "GPU-a,NVIDIA,0,0:;"}, PodContainer("main", {GPU: 1, **limits}))
 
     assert [one.parameters for one in hami(it, GPU, CARDS)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "said"),
+    [
+        (hami, {"hami.io/metax-sgpu-devices-allocated": "GPU-a,Metax-SGPU,1024,0:;"}),
+        (metax, {METAX_ALLOCATED: '[[{"uuid": "GPU-a", "vRam": 1024}]]'}),
+    ],
+    ids=["HAMi's words", "MetaX's words"],
+)
+def test_cores_of_metax_that_are_left_unsaid_are_none(dialect: Claims, said: Mapping[str, str]) -> None:
+    main = PodContainer("main", {SGPU: 1, "metax-tech.com/vcore": 30, "metax-tech.com/vmemory": 1})
+
+    assert [it.parameters for it in dialect(pod(SGPU, said, main), SGPU, CARDS)] == [{"memory": str(1 << 30)}]
 
 
 def test_of_a_resource_that_was_renamed_no_more_is_granted_either() -> None:

@@ -169,6 +169,18 @@ def test_hamis_own_words_alone_are_heard_with_the_policy_too() -> None:
     assert {key: made(it) for key, it in claims(pod).items()} == {"a": ("1", 2048, 20, "burst-share")}
 
 
+@pytest.mark.parametrize("text", ["MetaX's words", "HAMi's words"])
+def test_an_online_pod_of_hami_takes_no_compute_of_which_hami_counts_none(text: str) -> None:
+    words = {
+        "MetaX's words": {METAX_ALLOCATED: '[[{"uuid":"GPU-00000001-metax","vRam":4096}]]'},
+        "HAMi's words": {"hami.io/metax-sgpu-devices-allocated": "GPU-00000001-metax,Metax-SGPU,4096,0:;"},
+    }
+    limits = {SGPU: 1, "metax-tech.com/vcore": 30, "metax-tech.com/vmemory": 4}
+    said = {**words[text], APP_CLASS: "online"}
+    pod = Candidate("uid", "default", "web", (PodContainer("a", limits),), said)
+    assert {key: made(it) for key, it in claims(pod).items()} == {"a": ("1", 4096, 1, "None")}
+
+
 def test_an_online_pod_of_hami_takes_any_policy_and_hears_that_nobody_is_suspended_for_it() -> None:
     card = {"uuid": "GPU-00000001-metax", "vRam": 2048}
     (claim,) = claims(of_hami([card], **{APP_CLASS: "online"})).values()
