@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,16 +124,20 @@ def test_a_container_gets_the_nodes_of_its_devices_and_no_others(
     assert "NVIDIA_VISIBLE_DEVICES=void" in answer["spec"]["process"]["env"]
 
 
-def test_a_container_gets_the_drivers_files_at_their_own_paths_and_by_soname(
+def test_a_container_gets_the_drivers_files_at_their_own_paths_and_where_loaders_look(
     binary: Path, directory: Path, root: Path
 ) -> None:
     write(directory, below(root))
     answer = asked(binary, directory, GPU + "GPU-a")
-    cuda = f"/{LIBRARIES}/libcuda.so"
-    nvml = f"/{LIBRARIES}/libnvidia-ml.so"
+    ends = {"libcuda.so": ("", ".1", f".{VERSION}"), "libnvidia-ml.so": (".1", f".{VERSION}")}
+    folders = {f"/{LIBRARIES}", *cdi.SEARCHED.get(os.uname().machine, ())}
     assert mounts(answer) == {
-        **{f"{cuda}{end}": f"{root}{cuda}.{VERSION}" for end in ("", ".1", f".{VERSION}")},
-        **{f"{nvml}{end}": f"{root}{nvml}.{VERSION}" for end in (".1", f".{VERSION}")},
+        **{
+            f"{folder}/{name}{end}": f"{root}/{LIBRARIES}/{name}.{VERSION}"
+            for name in ends
+            for end in ends[name]
+            for folder in folders
+        },
         "/usr/bin/nvidia-smi": f"{root}/usr/bin/nvidia-smi",
         f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin": (
             f"{root}/usr/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"

@@ -16,6 +16,7 @@ from agent.vendor_api.backend import Device
 DRIVER_VERSION = backend.DRIVER_VERSION  # 580.65.06
 CUDA_VERSION = "cuda-version"  # 13.0, the newest that the driver serves
 CONTROL_NODES = "control-nodes"  # list: /dev/nvidiactl,/dev/nvidia-uvm
+DEV_ROOT = "dev-root"  # below what directory of the host /dev lies, where it is not where the settings say
 IMEX_CHANNELS = "imex-channels"  # list of numbers; those of the settings that exist
 CDI_EXTRAS = "cdi-extras"  # list of EXTRAS that have a CDI spec; empty where those that are enabled have none
 

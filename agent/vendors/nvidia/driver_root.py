@@ -9,6 +9,9 @@ import stat
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
+from pathlib import Path
+
+from agent.vendors.common.host import beginning
 
 #: As many links in one path as Linux follows.
 MAX_LINKS = 40
@@ -83,6 +86,14 @@ class Root:
         real = self.real(folder) or ""
         names = (name for name in self.names(folder) if fnmatchcase(name, wanted))
         return [f"{folder}/{name}" for name in names if _is_node(self._mode(f"{real}/{name}"))]
+
+    def beginning(self, path: str, limit: int) -> bytes:
+        """The first bytes of a file, empty where there is none."""
+        real = self.real(path)
+        try:
+            return beginning(Path(self._seen(real)), limit) if real else b""
+        except OSError:
+            return b""
 
     def names(self, folder: str) -> list[str]:
         """What lies in a folder, sorted."""

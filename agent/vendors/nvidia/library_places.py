@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import constants
+from . import constants, ldcache
 from .driver_root import Root
 
 SONAME = "libnvidia-ml.so.1"
@@ -71,4 +71,6 @@ def _in_root(root: Path) -> list[str]:
         within = view.real(f"/{folder}/{SONAME}")
         candidates = [root / within.lstrip("/")] if within else []
         found += [str(it.resolve()) for it in (*candidates, path) if it.is_file()]
+    cached = (view.real(path) for path in ldcache.libraries(view, SONAME))
+    found += [str(root / within.lstrip("/")) for within in cached if within]
     return list(dict.fromkeys(found))

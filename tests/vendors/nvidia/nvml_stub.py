@@ -31,6 +31,7 @@ MIG_PROFILES = {
     **{(1, "+me"): 7, (2, "+me"): 8, (1, "+gfx"): 10, (2, "+gfx"): 11, (3, "+gfx"): 17, (4, "+gfx"): 12},
     **{(1, "-me"): 13, (2, "-me"): 14, (1, "+me.all"): 15, (2, "+me.all"): 16},
 }
+_SYMBOL = re.compile(r"^API Ret (nvml\w+)\(", re.MULTILINE)
 _PROFILE = re.compile(r"(?:(?P<c>\d+)c\.)?(?P<g>\d+)g\.(?P<gb>\d+)gb(?P<suffix>[+-][a-z.]+)?")
 
 
@@ -79,6 +80,11 @@ class NvmlStub(ControlFile):
         super().__init__(directory / "nvml-stub", cards, trace=trace)
 
     @staticmethod
+    def symbols() -> frozenset[str]:
+        """The names of NVML's functions that the stub has."""
+        return frozenset(_SYMBOL.findall(NVML.path.read_text()))
+
+    @staticmethod
     def uuid(index: int) -> str:
         return f"GPU-00000000-0000-0000-0000-{index:012d}"
 
@@ -106,6 +112,17 @@ class NvmlStub(ControlFile):
     def bus_id(self, index: int, text: str) -> None:
         """Give the card another PCI bus id, which may be none."""
         self._replace(f"busid {index} ", f"busid {index} {text}")
+
+    def driver(self, version: str) -> None:
+        self._replace("driver ", f"driver {version}")
+
+    def pci_ids(self, index: int, device: int, subsystem: int) -> None:
+        """Give the card other PCI ids: of the device and its maker, of the board and its maker."""
+        self._replace(f"pciid {index} ", f"pciid {index} {device:x} {subsystem:x}")
+
+    def event_types(self, mask: int) -> None:
+        """Let the driver report events of these kinds alone."""
+        self._replace("eventtypes ", f"eventtypes {mask:x}")
 
     def memory(self, index: int, size: int) -> None:
         """Give the card this much memory, in bytes."""

@@ -13,7 +13,7 @@ import pytest
 from driver_tree import LIBRARIES, UBUNTU, VERSION, lay, lay_nodes
 
 from agent.vendor_api.agent import Device, Fault
-from agent.vendors.nvidia.child import cdi
+from agent.vendors.nvidia.child import cdi, device_nodes
 
 NODE = {"driver-version": VERSION, "control-nodes": "/dev/nvidiactl,/dev/nvidia-uvm"}
 CARDS = [
@@ -34,6 +34,13 @@ SLICES = [
 ASKED = {"deviceListStrategy": ["cdi-cri"]}
 READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
 HOOK = "/usr/bin/nvidia-cdi-hook"
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node of a card that is here; what is mounted for loaders alone is another file's matter."""
+    monkeypatch.setattr(device_nodes, "OURS", str(tmp_path / "no-dev-of-ours"))
+    monkeypatch.setattr(cdi, "SEARCHED", {})
 
 
 def spec(settings: Mapping[str, Any], devices: Sequence[Device] = CARDS, kind: str = "gpu") -> Any:

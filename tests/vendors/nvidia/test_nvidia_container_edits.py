@@ -386,3 +386,11 @@ def test_labels_follow_the_settings() -> None:
     assert vendor.publishes.labels is not None
 
     assert vendor.publishes.labels((), [gpu(0)])["nvidia.com/gpu.replicas"] == "4"
+
+
+def test_nodes_lie_where_the_vendors_process_found_them_and_not_below_a_root_without_them() -> None:
+    card = gpu(0, control_nodes="/dev/nvidiactl", dev_root="/")
+
+    edits = given({"passDeviceSpecs": True, "driverRoot": "/usr/local/nvidia"}, [card])
+
+    assert [it.host_path for it in edits.device_nodes] == ["/dev/nvidiactl", "/dev/nvidia0"]

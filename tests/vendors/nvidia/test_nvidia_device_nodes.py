@@ -52,12 +52,13 @@ def test_a_file_that_is_no_device_node_is_not_told(backend: NvmlBackend, tmp_pat
         ({"mounted", "host", "device"}, "mounted"),
         ({"host", "device"}, "device"),
         ({"host"}, "host"),
-        (set(), "/"),
+        (set(), "ours"),
     ],
 )
 def test_the_dev_root_is_where_the_drivers_root_is_mounted_or_itself_or_our_own(
-    tmp_path: Path, there: set[str], seen: str
+    tmp_path: Path, there: set[str], seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(device_nodes, "OURS", str(tmp_path / "ours"))
     for name in there:
         (tmp_path / name / "dev").mkdir(parents=True)
     settings = {
@@ -66,7 +67,40 @@ def test_the_dev_root_is_where_the_drivers_root_is_mounted_or_itself_or_our_own(
         **({"devRoot": str(tmp_path / "device")} if "device" in there else {}),
     }
 
-    assert device_nodes.dev_root(settings).seen == (seen if seen == "/" else str(tmp_path / seen))
+    assert device_nodes.dev_root(settings).seen == str(tmp_path / seen)
+
+
+@pytest.mark.parametrize(
+    ("below", "dev_root", "expected"),
+    [
+        ((), None, ("ours", "/")),
+        (("nvidia0",), None, ("root", "root")),
+        ((), "root", ("root", "root")),
+    ],
+)
+def test_a_dev_of_the_drivers_root_without_the_drivers_nodes_is_not_the_hosts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    below: tuple[str, ...],
+    dev_root: str | None,
+    expected: tuple[str, str],
+) -> None:
+    monkeypatch.setattr(device_nodes, "OURS", str(tmp_path / "ours"))
+    for name in ("nvidiactl", "nvidia0"):
+        node(tmp_path, f"ours/dev/{name}")
+    (tmp_path / "root/dev").mkdir(parents=True)
+    for name in below:
+        node(tmp_path, f"root/dev/{name}")
+    root = str(tmp_path / "root")
+    settings = {"driverRoot": root, **({"devRoot": root} if dev_root else {})}
+
+    found = device_nodes.dev_root(settings)
+
+    places = {"ours": str(tmp_path / "ours"), "root": root, "/": "/"}
+    assert (found.seen, found.host) == tuple(places[it] for it in expected)
+    told = device_nodes.attributes(settings)
+    assert told.get("dev-root") == ("/" if expected[1] == "/" else None)
+    assert told.get("control-nodes") == ("/dev/nvidiactl" if expected[0] == "ours" else None)
 
 
 def told(settings: Mapping[str, Any], *numbers: int) -> str | None:

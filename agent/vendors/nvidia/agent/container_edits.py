@@ -81,7 +81,7 @@ def _nodes(options: Options, devices: Sequence[Device], channels: Sequence[str])
     paths = constants.list_of_node(devices, constants.CONTROL_NODES)
     paths += [path for it in devices for path in it.paths]
     paths += map(constants.channel_node, channels)
-    root = options.host_dev_root.rstrip("/")
+    root = (constants.of_node(devices, constants.DEV_ROOT) or options.host_dev_root).rstrip("/")
     for path in dict.fromkeys(paths):
         yield DeviceNode(path, f"{root}{path}")
 

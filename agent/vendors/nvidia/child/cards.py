@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,13 +166,23 @@ def _fabric_info(nvml: Any, handle: Any) -> Any:
 def driver_attributes(nvml: Any) -> dict[str, str]:
     """What is the same for all cards of the session."""
     found = {}
-    try:
+    with suppress(nvml.NVMLError):  # says nothing of the cards
         found[constants.DRIVER_VERSION] = nvml.nvmlSystemGetDriverVersion()
-        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+    with suppress(nvml.NVMLError):
+        cuda = _cuda_version(nvml)
         found[constants.CUDA_VERSION] = f"{cuda // 1000}.{cuda % 1000 // 10}"
-    except nvml.NVMLError:
-        pass  # says nothing of the cards
     return found
+
+
+def _cuda_version(nvml: Any) -> int:
+    """Of the driver's libcuda, where the loader finds it; else what NVML's own driver serves.
+
+    In a container that has the driver's root mounted, and nothing of it where loaders look, it finds none.
+    """
+    try:
+        return int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+    except nvml.NVMLError:
+        return int(nvml.nvmlSystemGetCudaDriverVersion())
 
 
 def bdf(info: Any) -> str | None:

@@ -6,8 +6,11 @@ mode too, and in each class a device `all`.
 
 A driver's library is opened by its SONAME, libcuda.so.1, and by its plain name; the file is called
 libcuda.so.<version>. Links cannot be mounted, so NVIDIA has a hook make them in the container. Where no hook
-binary is configured, or `create-symlinks` is disabled, the file is mounted at each of these names as well:
-then containers whose loader searches the host's folders work without any program on the host.
+binary is configured, or `create-symlinks` is disabled, the file is mounted at each of these names as well.
+Nor does a container's loader know the host's folders: those of Debian's kind search no /usr/lib64, others no
+/usr/lib/x86_64-linux-gnu, and none an own folder of the driver's. NVIDIA has a hook write the loader's cache.
+Without that one the libraries are mounted in the folders that loaders search as well: then containers work
+without any program on the host.
 """
 
 from __future__ import annotations
@@ -39,6 +42,11 @@ DRM = re.compile(r"(card|renderD)[0-9]{1,4}")
 
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
+#: Where the loaders of distributions look, by the kernel's name of the processor.
+SEARCHED = {
+    "x86_64": ("/usr/lib64", "/usr/lib/x86_64-linux-gnu"),
+    "aarch64": ("/usr/lib64", "/usr/lib/aarch64-linux-gnu"),
+}
 #: Keeps the legacy hook of NVIDIA's runtime from adding devices of its own.
 VOID = "NVIDIA_VISIBLE_DEVICES=void"
 
@@ -196,17 +204,35 @@ def _common(settings: Settings, dev: Root, devices: Sequence[Device]) -> Edits:
             _node(dev, path) for path in constants.list_of_node(devices, constants.CONTROL_NODES)
         ],
         "hooks": list(hooks.values()),
-        "mounts": _mounts(root, files, links=cdi_hooks.SYMLINKS not in hooks),
+        "mounts": _mounts(root, files, links=cdi_hooks.SYMLINKS not in hooks, cache=cdi_hooks.CACHE in hooks),
     }
 
 
-def _mounts(root: Root, files: DriverFiles, links: bool) -> list[Edits]:
-    read = {**files.libraries, **files.others}
-    if links:
-        read |= {link: read[target] for link, target in files.links.items()}
+def _mounts(root: Root, files: DriverFiles, *, links: bool, cache: bool) -> list[Edits]:
+    """With `links` the libraries have their other names too; without `cache` loaders are to find them."""
+    ends = {link: files.libraries.get(end) or files.others[end] for link, end in files.links.items()}
+    read = {**files.libraries, **files.others, **(ends if links else {})}
+    if not cache:
+        read = {**_searched(files, {**files.libraries, **ends}), **read}
     mounts = [_mount(root, path, real, READ_ONLY) for path, real in read.items()]
     mounts += [_mount(root, path, real, SOCKET) for path, real in files.sockets.items()]
     return sorted(mounts, key=lambda mount: str(mount["containerPath"]))
+
+
+def _searched(files: DriverFiles, libraries: Mapping[str, str]) -> dict[str, str]:
+    """Where loaders and shells look: the libraries, but for those of a folder below, and programs."""
+    folders = {posixpath.dirname(path) for path in files.libraries}
+    here = {path: real for path, real in libraries.items() if posixpath.dirname(path) in folders}
+    plain = [path for path in here if posixpath.basename(posixpath.dirname(path)) != driver_files.VDPAU]
+    places = SEARCHED.get(os.uname().machine, ())
+    found = {
+        posixpath.join(place, posixpath.basename(path)): here[path] for place in places for path in plain
+    }
+    for path, real in files.others.items():
+        folder, name = posixpath.split(path)
+        if name in driver_files.PROGRAMS and folder not in driver_files.PROGRAM_FOLDERS:
+            found[f"/usr/bin/{name}"] = real
+    return found
 
 
 def _library_folder(files: DriverFiles, version: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .driver_files import DriverFiles
 
-SYMLINKS = "create-symlinks"
+SYMLINKS, CACHE = "create-symlinks", "update-ldcache"
 #: Disables every hook.
 ALL = "all"
 ENV = ["NVIDIA_CTK_DEBUG=false"]
@@ -61,7 +61,7 @@ def _nothing(files: DriverFiles, version: str) -> list[str]:
 _ARGUMENTS: Mapping[str, Callable[[DriverFiles, str], list[str]]] = {
     SYMLINKS: _links,
     "enable-cuda-compat": _version,
-    "update-ldcache": _folders,
+    CACHE: _folders,
     "disable-device-node-modification": _nothing,
     "update-application-profile": _nothing,
 }

@@ -14,20 +14,23 @@ Settings = Mapping[str, Any]
 
 #: In the order in which NVIDIA's plugin lists them.
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+#: Any node of the driver.
+NODES = "/dev/nvidia*"
 #: Below what the agent has its own /dev.
 OURS = "/"
 
 
 def attributes(settings: Settings) -> dict[str, str]:
-    """Which control nodes and IMEX channels exist now."""
+    """Which control nodes and IMEX channels exist now, and where /dev lies if not where the settings say."""
     root = dev_root(settings)
-    there = set(root.nodes("/dev/nvidia*"))
+    there = set(root.nodes(NODES))
     found = {
         constants.CONTROL_NODES: [path for path in CONTROL if path in there],
         constants.IMEX_CHANNELS: [
             str(it) for it in settings.get("imexChannelIDs") or () if _is_channel(root, it)
         ],
     }
+    found[constants.DEV_ROOT] = [root.host] if root.host != _said(settings) else []
     return {name: ",".join(each) for name, each in found.items() if each}
 
 
@@ -38,10 +41,21 @@ def dev_root(settings: Settings) -> Root:
     cmd/nvidia-device-plugin/root.go); without a container around us it is the host's own path; and else our
     own /dev, into which a container runtime may have put the nodes. NVIDIA's plugin looks for control nodes
     in its own /dev alone, and so hands out none where they lie in the driver's root.
+
+    A driver that was only unpacked into its root has an empty /dev there, or none: the kernel's nodes are in
+    the host's own. NVIDIA's plugin names nodes below the root all the same, and no container starts.
     """
-    host = settings.get("devRoot") or settings.get("driverRoot") or "/"
+    host = _said(settings)
     candidates = (settings.get("containerDriverRoot") or constants.DRIVER_ROOT, host)
-    return Root(next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), OURS), host)
+    seen = next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), OURS)
+    root, ours = Root(seen, host), Root(OURS, "/")
+    is_elsewhere = not settings.get("devRoot") and not root.nodes(NODES) and ours.nodes(NODES)
+    return ours if is_elsewhere else root
+
+
+def _said(settings: Settings) -> str:
+    """What the settings say: below which directory of the host its /dev lies."""
+    return settings.get("devRoot") or settings.get("driverRoot") or "/"
 
 
 def _is_channel(root: Root, number: int) -> bool:

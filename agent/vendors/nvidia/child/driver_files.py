@@ -7,16 +7,18 @@ internal/discover/{graphics,ipc,symlinks}.go, internal/lookup/root, pkg/lookup/l
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
 
+from agent.vendors.nvidia import ldcache
 from agent.vendors.nvidia.driver_root import Root
 
 MAX_LIBRARIES = 512
 
-#: The first of these that holds the driver; /usr/lib is for 32 bits where the others exist.
+#: The first of these that holds the driver, and then what the loader's cache says; /usr/lib is for 32 bits
+#: where the others exist.
 LIBRARY_FOLDERS = (
     (
         "/usr/lib64",
@@ -134,7 +136,7 @@ def find(root: Root, version: str, explicit: bool = False) -> DriverFiles:
     `explicit` adds what the feature flag enable-explicit-driver-libraries adds.
     """
     patterns = (*OTHER_LIBRARIES, *(EXPLICIT_LIBRARIES if explicit else ()))
-    for choice in LIBRARY_FOLDERS if version else ():
+    for choice in _choices(root) if version else ():
         folders = _listed(root, choice)
         libraries = _libraries(root, folders, f".so.{version}", patterns)
         if any(path.endswith(f".so.{version}") for path in libraries):
@@ -145,10 +147,16 @@ def find(root: Root, version: str, explicit: bool = False) -> DriverFiles:
 Listed = Mapping[str, Sequence[str]]
 
 
+def _choices(root: Root) -> Iterator[Sequence[str]]:
+    """Where the libraries may lie: the loader's cache is asked where none of the usual folders has them."""
+    yield from LIBRARY_FOLDERS
+    yield ldcache.folders(root)
+
+
 def _complete(root: Root, version: str, folders: Listed, libraries: Mapping[str, str]) -> DriverFiles:
     modules, servers = _xorg(root, folders, version)
     others = {
-        **_first(root.program, PROGRAM_FOLDERS, PROGRAMS),
+        **_first(root.program, (*_beside(folders), *PROGRAM_FOLDERS), PROGRAMS),
         **_firmware(root, version),
         **_first(root.file, CONFIG_FOLDERS, SHARED_CONFIGS, to="/usr/share"),
         **_first(root.file, (*CONFIG_FOLDERS, "/"), ETC_CONFIGS, to="/etc"),
@@ -160,6 +168,14 @@ def _complete(root: Root, version: str, folders: Listed, libraries: Mapping[str,
         others=others,
         sockets=_first(root.socket, SOCKET_FOLDERS, SOCKETS),
     )
+
+
+def _beside(folders: Iterable[str]) -> list[str]:
+    """Where a driver in folders of its own has its programs: /usr/local/nvidia/bin beside .../lib64.
+
+    They go first: what is called nvidia-smi elsewhere then may be a script that calls it.
+    """
+    return [posixpath.join(posixpath.dirname(folder), "bin") for folder in folders]
 
 
 def _listed(root: Root, folders: Iterable[str]) -> Listed:

@@ -3,12 +3,14 @@
  * The environment variable XPU_NVML_STUB names the control file; it is read again whenever it was replaced.
  * One instruction per line; a card is named by its slot, which never changes, a MIG device by its number there:
  *
+ *   driver TEXT                 the driver's version; 580.65.06 without this line
  *   cards N                     slots 0..N-1 hold a card (at most 64; 8 without this line)
  *   remove I                    slot I is empty: indices of later cards move down
  *   lost I                      the card is still counted, every call on it answers GPU_IS_LOST
  *   minor I M                   the card has minor number M
  *   name I TEXT                 its product name
  *   busid I TEXT                its PCI bus id, or what is none
+ *   pciid I ID SUBSYSTEM        its PCI ids (hexadecimal)
  *   memory I BYTES              its memory
  *   capability I MAJOR MINOR    its CUDA compute capability
  *   energy I MJ                 the energy that it used since the driver was loaded; without this line it can not tell
@@ -32,7 +34,8 @@
  *   latency SYMBOL USEC         the call takes so long
  *   trace                       every call appends its name to <control file>.trace
  *
- * The hardware is that of the recordings in ../recorded_allocations.json.
+ * The hardware is that of the recordings in ../recorded_allocations.json; how a driver answers what is asked of a
+ * card in an odd way, and with which code, is in ../recorded_driver.json, as a real one did.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -58,6 +61,8 @@ enum {
 };
 enum { SLOTS = 64, INSTANCES = 7, RULES = 64, EVENTS = 1024, LANES = 18 };
 enum { WHOLE = -1 };
+/* What a driver keeps of processes for nvmlDeviceGetProcessUtilization. */
+enum { SAMPLES = 72 };
 enum { SWITCH = SLOTS, NOBODY };
 enum { FI_RECOVERY_ACTION = 230, VALUE_UNSIGNED_INT = 1 };
 
@@ -113,7 +118,8 @@ typedef struct { u64 seq, type, data; u32 slot, gi, ci; } Event;
 typedef struct { u32 profile, gi, ci, serial; Attributes has; } Instance;
 
 static struct {
-    u32 cards, minor[SLOTS], recovery[SLOTS];
+    char driver[32];
+    u32 cards, minor[SLOTS], recovery[SLOTS], pci_id[SLOTS], subsystem[SLOTS];
     int removed[SLOTS], lost[SLOTS];
     char name[SLOTS][64];
     char bus_id[SLOTS][32];
@@ -155,6 +161,7 @@ static const char *control_path(void)
 static void reset_script(void)
 {
     memset(&script, 0, sizeof script);
+    strcpy(script.driver, "580.65.06");
     script.cards = 8;
     script.event_types = 0xC00F;
     for (u32 i = 0; i < SLOTS; i++) {
@@ -162,6 +169,8 @@ static void reset_script(void)
         for (int j = 0; j < INSTANCES; j++)
             migs[i][j] = (Gpu){i, j};
         script.minor[i] = i;
+        script.pci_id[i] = 0x233010de;
+        script.subsystem[i] = 0x16c110de;
         strcpy(script.name[i], "NVIDIA H100 80GB HBM3");
         script.memory[i] = 85520809984ULL;
         script.capability[i][0] = 9;
@@ -228,7 +237,7 @@ static int parse_topology(const char *line)
 
 static int parse_card(const char *line)
 {
-    u32 slot, number;
+    u32 slot, number, other;
     int major, minor;
     u64 bytes;
     char name[64];
@@ -244,7 +253,10 @@ static int parse_card(const char *line)
         strcpy(script.name[slot], name);
     else if (sscanf(line, "busid %u %31[^\n]", &slot, name) == 2 && slot < SLOTS)
         strcpy(script.bus_id[slot], name);
-    else if (sscanf(line, "memory %u %llu", &slot, &bytes) == 2 && slot < SLOTS)
+    else if (sscanf(line, "pciid %u %x %x", &slot, &number, &other) == 3 && slot < SLOTS) {
+        script.pci_id[slot] = number;
+        script.subsystem[slot] = other;
+    } else if (sscanf(line, "memory %u %llu", &slot, &bytes) == 2 && slot < SLOTS)
         script.memory[slot] = bytes;
     else if (sscanf(line, "energy %u %llu", &slot, &bytes) == 2 && slot < SLOTS) {
         script.energy[slot] = bytes;
@@ -268,6 +280,8 @@ static void parse_line(const char *line)
     int only = -1, instance = -1;
     long value;
     Event event = {.gi = 0xFFFFFFFF, .ci = 0xFFFFFFFF};
+    if (sscanf(line, "driver %31s", script.driver) == 1)
+        return;
     if (sscanf(line, "cards %u", &number) == 1)
         script.cards = number <= SLOTS ? number : SLOTS;
     else if (strcmp(line, "norecovery\n") == 0)
@@ -471,8 +485,8 @@ static void pci_of(u32 slot, PciInfo *pci)
 {
     memset(pci, 0, sizeof *pci);
     pci->bus = slot == SWITCH ? 0xF0 : 0x10 + slot;
-    pci->id = slot == SWITCH ? 0x22a310de : 0x233010de;
-    pci->subsystem = 0x16c110de;
+    pci->id = slot == SWITCH ? 0x22a310de : script.pci_id[slot];
+    pci->subsystem = slot == SWITCH ? 0x16c110de : script.subsystem[slot];
     snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
     snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus);
     if (slot < SLOTS && script.bus_id[slot][0])
@@ -511,8 +525,16 @@ API const char *nvmlErrorString(Ret ret)
     }
 }
 
-API Ret nvmlSystemGetDriverVersion(char *out, u32 size) { ENTER(); LEAVE(put_text(out, size, "580.65.06")); }
-API Ret nvmlSystemGetNVMLVersion(char *out, u32 size) { ENTER(); LEAVE(put_text(out, size, "13.580.65.06")); }
+API Ret nvmlSystemGetDriverVersion(char *out, u32 size) { ENTER(); LEAVE(put_text(out, size, script.driver)); }
+
+API Ret nvmlSystemGetNVMLVersion(char *out, u32 size)
+{
+    char text[40];
+    ENTER();
+    snprintf(text, sizeof text, "13.%s", script.driver);
+    LEAVE(put_text(out, size, text));
+}
+
 API Ret nvmlSystemGetCudaDriverVersion_v2(int *out) { ENTER(); *out = 13000; LEAVE(SUCCESS); }
 API Ret nvmlSystemGetCudaDriverVersion(int *out) { ENTER(); *out = 13000; LEAVE(SUCCESS); }
 
@@ -716,10 +738,9 @@ API Ret nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, ProcessInf
 API Ret nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessSample *out, u32 *count, u64 since)
 {
     ENTER_DEVICE(gpu);
-    (void)out;
     (void)since;
-    *count = 0;
-    LEAVE(NOT_FOUND);
+    *count = SAMPLES;
+    LEAVE(out == NULL ? INSUFFICIENT_SIZE : NOT_FOUND);
 }
 
 API Ret nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values)
@@ -745,6 +766,8 @@ API Ret nvmlDeviceGetTopologyCommonAncestor(Gpu *gpu, Gpu *other, int *out)
         LEAVE(INVALID_ARGUMENT);
     if (script.lost[other->slot])
         LEAVE(GPU_IS_LOST);
+    if (other == gpu)
+        LEAVE(NOT_SUPPORTED);
     *out = script.level[gpu->slot][other->slot];
     LEAVE(SUCCESS);
 }
@@ -980,7 +1003,7 @@ API Ret nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, u32 index, Gpu **out)
     if (script.no_mig[gpu->slot])
         LEAVE(NOT_SUPPORTED);
     if (index >= INSTANCES)
-        LEAVE(INVALID_ARGUMENT);
+        LEAVE(script.mig_mode[gpu->slot] ? INVALID_ARGUMENT : NOT_FOUND);
     const Rule *fail = find_rule(FAIL, __func__, (int)gpu->slot, (int)index);
     if (fail != NULL)
         LEAVE((Ret)fail->value);
@@ -997,7 +1020,9 @@ API Ret nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Gpu *mig, Gpu **out)
 
 API Ret nvmlDeviceGetAttributes_v2(Gpu *mig, Attributes *out)
 {
-    ENTER_MIG(mig);
+    ENTER_DEVICE(mig);
+    if (is_card(mig))
+        LEAVE(NOT_SUPPORTED);
     const Instance *it = instance_of(mig);
     *out = it->has;
     out->gi_slices = PROFILES[it->profile].slices;
