@@ -199,3 +199,67 @@ class Dialect:
     receipt: Receipt | None = None
     #: Keys of all annotations that the receipt may have, such as `acme.com/assigned`: no other is written.
     receipt_keys: tuple[str, ...] = ()
+    #: The resource by which a pod says over how many cards its amounts are spread; empty where there is none.
+    card_count: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a container asks of a scheduler by the scheduler's own resource names."""
+
+    cards: int
+    #: How much of each of these cards, in words: `10 % of the cores and 1Gi`.
+    each: str
+
+
+Asks = Callable[[Mapping[str, int]], Asked | None]
+"""What a container with these limits asks of the scheduler; None where it asks for no card. Pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalUse:
+    """Cards that a scheduler gives to pods that ask no device plugin: an annotation is all that says so."""
+
+    #: What such an allocation is of, in the ledger.
+    resource: str
+    #: What a pod was given of the cards, all its containers together; None where it was given none of the
+    #: scheduler's cards, or does not ask the scheduler for any. Pure. Raises ValueError where the annotations
+    #: make no sense, or name no card that is among these; the pod then holds none, and the text is told.
+    claim: Callable[[Candidate, Cards], Claim | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Resource names that a scheduler's own programs write to the Node, so that no device plugin may."""
+
+    #: How these names begin: `acme.com/`.
+    prefix: str
+    #: Why they cannot be served, as a clause, and what would work: `is Acme's own; choose another domain`.
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """One scheduler, as the agent's rules and wires ask about it: values and pure functions.
+
+    The agent loops over the schedulers that are registered, and knows none of them by name.
+    """
+
+    name: str
+    #: Schedulers whose dialects are heard before this one's, where they are registered: a pod may bear both.
+    after: tuple[str, ...] = ()
+    #: What its program calls itself: the pods' `schedulerName`, and the manager of the fields that it writes.
+    program: str = ""
+    #: The annotation of pods in which that program writes its choice.
+    writes: str = ""
+    #: The dialects that are heard for every vendor, after the vendor's own, where a scheduler may choose the
+    #: card.
+    dialects: tuple[Dialect, ...] = ()
+    asks: Asks | None = None
+    external: ExternalUse | None = None
+    reserved: tuple[Reserved, ...] = ()
+
+
+def common_dialects(schedulers: Iterable[Scheduler]) -> tuple[Dialect, ...]:
+    """The dialects that are heard for every vendor, in order."""
+    return tuple(dialect for it in schedulers for dialect in it.dialects)

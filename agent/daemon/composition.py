@@ -23,6 +23,7 @@ from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command
 from agent.core.publishing.agent_status import Counters, Glance, View
+from agent.daemon import scheduler_plugins
 from agent.daemon.allocate_calls import TimedAllocator
 from agent.daemon.external_use import Schedulers
 from agent.daemon.intervals import Pace
@@ -105,7 +106,8 @@ class Line:
         memory = recalled(settings, pace.health or settings.health, clock)
         self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
         scheduled.first.set(memory.first)
-        self._node = Node(memory.inventory, self._ledger, clock, scheduled)
+        schedulers = scheduler_plugins.registered()
+        self._node = Node(memory.inventory, self._ledger, clock, scheduled, schedulers)
         self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)
         self._fleet = Fleet(self._node, self._start, container_memory.memory_limit())
 
@@ -149,6 +151,7 @@ class Line:
             clock,
             keys=self._node.locks,
             moved=self._unheeded.moved,
+            schedulers=self._node.schedulers,
         )
         self._allocator = TimedAllocator(
             allocator,
@@ -340,6 +343,7 @@ class Line:
             allocations=self._ledger.all(),
             vendors=self._node.vendors,
             pods=self._scheduled.candidates,
+            schedulers=self._node.schedulers,
             strangers=self._others,
             processes={name: it.status for name, it in self._fleet.processes.items()},
             foreign_slices=self._reconciler.foreign,

@@ -31,6 +31,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.kubelet.device_list import too_long
+from agent.scheduler_api import Scheduler
 from agent.schedulers.node_lock import keys_of, locks, named
 from agent.vendor_api.agent import Device, HealthEvent, State, Vendor
 
@@ -54,12 +55,17 @@ class Node:
         ledger: Ledger,
         clock: Callable[[], float],
         scheduled: Scheduled | None = None,
+        schedulers: tuple[Scheduler, ...] = (),
     ) -> None:
-        """`scheduled`: the pods bound to this node and its locks, as far as an API server tells."""
+        """`scheduled`: the pods bound to this node and its locks, as far as an API server tells.
+
+        `schedulers`: the registered ones, in the order in which they are heard.
+        """
         self._inventory = inventory
         self._ledger = ledger
         self._clock = clock
-        self._offers = Offers()
+        self.schedulers = schedulers
+        self._offers = Offers(reserved=[name for it in schedulers for name in it.reserved])
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self._waits: tuple[Wait, ...] = ()
@@ -300,6 +306,7 @@ class Node:
             self._waits,
             self._ledger.external(),
             self._scheduled.unseen,
+            self.schedulers,
         )
 
 

@@ -46,7 +46,9 @@ class Told:
         self._labelling = Labelling(config, node.snapshot, lambda: node.vendors, time.time, api=api)
         self._annotating = Annotating(config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors)
         self._extending = Extending(config, node.snapshot, lambda: node.vendors)
-        self._receipting = Receipting(scheduled.pods, ledger, reads, lambda: node.vendors.values())
+        self._receipting = Receipting(
+            scheduled.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
+        )
         self._reporting = Reporting(
             config, node.snapshot, node.plan, api=api, every=infos, withheld=lambda: node.withheld
         )

@@ -16,9 +16,10 @@ import msgspec
 import pluggy
 
 import agent.vendors
+from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
+from agent.daemon.scheduler_plugins import reserved
 from agent.scheduler_api import Dialect
-from agent.schedulers.koordinator.resource_names import unserved_name
 from agent.vendor_api.agent import (
     Doubt,
     HostPart,
@@ -183,7 +184,7 @@ class _Registry:
     def _sound(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
         """What it offers; where that is good without the settings and bad with them, they are at fault."""
         try:
-            return _checked(name, self._ask(module, settings))
+            return _not_reserved(_checked(name, self._ask(module, settings)), settings)
         except BrokenPlugin as exc:
             if settings and self._is_sound(name, module):
                 raise SettingsError(f"with these {exc}") from exc
@@ -217,6 +218,22 @@ def _checked(name: str, offered: object) -> Vendor | None:
     return offered
 
 
+def _not_reserved(vendor: Vendor | None, settings: Mapping[str, Any]) -> Vendor | None:
+    """The Vendor, unless its resource has a name that belongs to a scheduler.
+
+    Raises:
+        SettingsError: The settings say the name; with the place.
+        BrokenPlugin: The plugin itself does.
+    """
+    wrong = reserved_name(vendor.resource, reserved()) if vendor is not None else ""
+    if vendor is None or not wrong:
+        return vendor
+    said = [key for key, value in settings.items() if value == vendor.resource]
+    if said:
+        raise SettingsError(wrong, (said[0],))
+    raise BrokenPlugin(f"register_backend returned a Vendor whose resource is wrong: {wrong}")
+
+
 def _trouble(name: str, vendor: Vendor) -> str:
     if vendor.name != name:
         return f"name is {shorten(str(vendor.name))!r}; it is registered as {name!r}"
@@ -224,7 +241,7 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
     if not isinstance(vendor.resource, str):
         return f'resource is {vendor.resource!r}; "domain/name" is needed'
-    if wrong := unserved_name(vendor.resource):
+    if wrong := wrong_name(vendor.resource):
         return f"resource is wrong: {wrong}"
     if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
         return trouble

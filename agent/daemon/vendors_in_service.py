@@ -20,8 +20,10 @@ from agent.core.devices.inventory import left_out
 from agent.core.devices.offers import Wish
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import VendorError
+from agent.core.kubernetes_names import reserved_name
 from agent.core.model import VendorState, VendorStatus
 from agent.daemon.node_state import Node
+from agent.daemon.scheduler_plugins import reserved
 from agent.daemon.vendor_plugins import Plugin, load, names
 from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
@@ -247,6 +249,8 @@ def check(config: Config) -> Config:
     if config.report.vendor and config.report.vendor not in (known := names()):
         why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
         raise config.refused(("report", "vendor"), why)
+    for path, wrong in _reserved(config):
+        raise config.refused(path, wrong)
     warnings = [*config.warnings, *(config.told(it.path, it.message) for it in doubts(config))]
     for plugin in wanted(config):
         if plugin.refusal is not None and plugin.name in config.vendors:
@@ -257,6 +261,14 @@ def check(config: Config) -> Config:
             its = islice(plugin.vendor.doubts, MAX_DOUBTS)
             warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in its)
     return replace(config, warnings=tuple(warnings))
+
+
+def _reserved(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The resources, by their place, whose names belong to a scheduler, with a sentence on that."""
+    for vendor, its in config.vendors.items():
+        for index, rule in enumerate(its.resources):
+            if wrong := reserved_name(rule.name, reserved()):
+                yield ("vendors", vendor, "resources", index, "name"), wrong
 
 
 def complete(config: Config) -> Config:

@@ -14,6 +14,7 @@ from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.required_rights import Need
 from agent.doctor.socket_listeners import Listener
 from agent.kubelet.plugin_sockets import OURS
+from agent.scheduler_api import Scheduler
 from agent.vendor_api.agent import Device
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Configuration:
     source: str = "defaults"
     error: str = ""
     plugins: tuple[Plugin, ...] = ()
+    #: The registered ones, in the order in which they are heard.
+    schedulers: tuple[Scheduler, ...] = ()
     #: Label keys that decide which part, or which file, of the configuration holds on this node.
     labels: tuple[str, ...] = ()
     #: Whether the error is that nobody has told the Node's labels.

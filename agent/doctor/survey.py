@@ -35,6 +35,7 @@ from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
 from agent.core.document_parts import part_of
 from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.daemon.labels_once import first_list
+from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import Plugin
 from agent.daemon.vendors_in_service import check, in_service
 from agent.doctor import api_questions, refused_pods, required_rights
@@ -161,7 +162,10 @@ def _configuration(question: Question, door: _Door) -> Configuration:
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
-        return Configuration(config, source.look(known).source, "", in_service(config), tuple(sorted(asks)))
+        its = in_service(config)
+        return Configuration(
+            config, source.look(known).source, "", its, registered(), labels=tuple(sorted(asks))
+        )
     except ConfigError as exc:
         source_name = str(question.given.get("config") or "defaults")
         awaits = isinstance(exc, LabelsUnknown)

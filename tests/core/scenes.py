@@ -12,6 +12,7 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import Allocation, Owner, Source
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import (
     CardsWithRoom,
@@ -90,6 +91,7 @@ def scene(
         {} if left_out else {"acme": vendor},
         candidates=candidates,
         external=external or {},
+        schedulers=registered(),
         **more,
     )
 

@@ -19,6 +19,7 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan, Source
 from agent.daemon.external_use import Schedulers
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.schedulers.node_lock import AHEAD, EXPIRED, EXPIRES, LOCKS
@@ -72,6 +73,7 @@ class Here:
             lambda: self.steady,
             keys=lambda: self.keys,
             moved=lambda: self.moved,
+            schedulers=registered(),
             every=every,
             wall=lambda: self.now,
         )

@@ -132,6 +132,21 @@ def test_koordinator_s_own_name_is_refused_where_a_setting_says_it() -> None:
         vendors_in_service.check(parse(text, "f", "n"))
 
 
+@pytest.mark.parametrize("name", ["koordinator.sh/gpu", "koordinator.sh/gpu.shared"])
+def test_a_resource_of_koordinator_s_own_name_is_refused_with_its_line(name: str) -> None:
+    text = f"vendors:\n  nvidia:\n    resources:\n    - {{name: {name}}}"
+
+    with pytest.raises(ConfigError, match=rf"^f:4: .*resources\[0\]\.name: .*'{name}' is Koordinator's"):
+        vendors_in_service.check(parse(text, "f", "n"))
+
+
+def test_koordinator_s_own_name_is_refused_where_a_setting_of_enflames_says_it() -> None:
+    text = "vendors:\n  enflame:\n    settings:\n      registerResource: koordinator.sh/gpu"
+
+    with pytest.raises(ConfigError, match=r"^f:4: .*settings\.registerResource: .*is Koordinator's own"):
+        vendors_in_service.check(parse(text, "f", "n"))
+
+
 SHARES = "vendors: {nvidia: {resources: [{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}]}}"
 
 

@@ -35,6 +35,7 @@ from agent.daemon.publishing.koordinator_report import withheld
 from agent.daemon.reconciling.evidence_sources import Sources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 from agent.daemon.reconciling.recovery import Recaller
+from agent.daemon.scheduler_plugins import registered
 from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.koordinator.device_object import device, told
@@ -178,7 +179,13 @@ class Agent:
             grace=GRACE,
         )
         self._schedulers = Schedulers(
-            self.scheduled, self.ledger, self.plan, self.snapshot, self._changed, lambda: world.now
+            self.scheduled,
+            self.ledger,
+            self.plan,
+            self.snapshot,
+            self._changed,
+            lambda: world.now,
+            schedulers=registered(),
         )
 
     async def looks(self) -> None:
@@ -234,6 +241,7 @@ class Agent:
             topology(self.snapshot.value),
             {VENDOR.name: VENDOR},
             candidates=self.scheduled.pods.value,
+            schedulers=registered(),
         )
 
     async def save(self, *, durable: bool) -> None:

@@ -190,6 +190,8 @@ class Reporting:
         mode = telling.mode if telling is not None else ""
         shown = self.exchange.shown.value
         return Reported(
+            scheduler="Koordinator",
+            node_program="koordlet",
             mode=mode,
             why=self._choice.why,
             vendor=told.vendor if told else "",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, Part, PodContainer
+from agent.scheduler_api import DEFAULT_SCHEDULER, Asked, Candidate, Cards, Claim, Dialect, Part, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, Grant, allocated
 from agent.schedulers.koordinator.pod_request import asked, shared_out, wish
-from agent.schedulers.koordinator.resource_names import GPU
+from agent.schedulers.koordinator.resource_names import GPU, PREFIX, SHARED
 from agent.vendor_api.text import shorten
 
 GIB = 1 << 30
@@ -120,4 +120,12 @@ def in_words(it: Grant) -> str:
     return " and ".join(said)
 
 
-KOORDINATOR = Dialect("koordinator", claims, measure=_measured)
+def asks(limits: Mapping[str, int]) -> Asked | None:
+    """What a container asks for by Koordinator's own names: cards, or parts of some."""
+    wanted = wish(limits)
+    if not wanted.cards or not any(name.startswith(PREFIX) for name in limits):
+        return None
+    return Asked(wanted.cards, in_words(wanted.each))
+
+
+KOORDINATOR = Dialect("koordinator", claims, measure=_measured, card_count=SHARED)

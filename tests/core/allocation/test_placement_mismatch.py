@@ -17,6 +17,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import Allocation, Owner
 from agent.core.notices import PodRef
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.vendor_api.agent import ContainerEdits, Placement, ResourceRule, Vendor
@@ -46,7 +47,15 @@ def told(
     vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE, **more)
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement=placement),))], snapshot, {}, {})
     its = {"acme": vendor}
-    scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(it,), locked=frozenset(locked))
+    scene = Scene(
+        planned,
+        snapshot,
+        topology(snapshot),
+        its,
+        candidates=(it,),
+        locked=frozenset(locked),
+        schedulers=registered(),
+    )
     found = unheeded(Promises(scene, in_use))
     assert [one.pod for one in found] == [PodRef("default", "web", "u")] * len(found)
     return [one.why for one in found]
@@ -237,7 +246,9 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
         replace(pod("{{"), uid="senseless", name="senseless"),
         replace(pod("{{", CARD), uid="alone", name="alone"),
     )
-    scene = Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods)
+    scene = Scene(
+        planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods, schedulers=registered()
+    )
     lookout = Lookout(lambda: Promises(scene, (held("c1"),)))
 
     assert len(lookout.found) == 3
@@ -278,7 +289,9 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
     vendor = Vendor("acme", "", lambda *_: ContainerEdits(), WHOLE)
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot, {}, {})
     its = {"acme": vendor}
-    scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),))
+    scene = Scene(
+        planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),), schedulers=registered()
+    )
     now = [Promises(scene, ())]
     lookout = Lookout(lambda: now[0])
 
@@ -303,7 +316,15 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
     its = {"acme": vendor}
     lookout = Lookout(
         lambda: Promises(
-            Scene(planned, snapshot, topology(snapshot), its, candidates=(pod("{}", {WHOLE: 1}),)), ()
+            Scene(
+                planned,
+                snapshot,
+                topology(snapshot),
+                its,
+                candidates=(pod("{}", {WHOLE: 1}),),
+                schedulers=registered(),
+            ),
+            (),
         )
     )
 

@@ -79,7 +79,6 @@ def test_annotations_have_the_kind_in_the_domain_too_as_gcushares_scheduler_writ
         ({"sliceCount": 1}, ("sliceCount",), "a whole number from 2 to 128, found 1"),
         ({"registerResource": "gcu"}, ("registerResource",), "such as enflame.com/gcu"),
         ({"registerResource": "a.b/c d"}, ("registerResource",), "such as enflame.com/gcu"),
-        ({"registerResource": "koordinator.sh/gpu"}, ("registerResource",), "is Koordinator's own"),
         ({"registerResource": "kubernetes.io/gcu"}, ("registerResource",), "the kubelet's own"),
         ({"registerResource": f"a.b/{'c' * 60}"}, ("registerResource",), "63 are allowed"),
         ({"registerResource": "enflame.com/gcu-memory"}, ("registerResource",), "write enflame.com/gcu"),

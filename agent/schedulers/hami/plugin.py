@@ -1,0 +1,10 @@
+"""HAMi: a scheduler that writes each container's cards on the pod, in its own words or in MetaX's."""
+
+from __future__ import annotations
+
+from agent.scheduler_api import Scheduler
+
+from .pod_annotations import HAMI, METAX
+
+#: koord-scheduler writes MetaX's annotation beside its own, which says the same and more.
+SCHEDULER = Scheduler("hami", after=("koordinator",), dialects=(METAX, HAMI))

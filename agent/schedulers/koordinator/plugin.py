@@ -1,0 +1,20 @@
+"""Koordinator: koord-scheduler, which chooses cards of every vendor and writes them on the pods it binds."""
+
+from __future__ import annotations
+
+from agent.scheduler_api import Scheduler
+
+from .allocated_annotation import ALLOCATED
+from .dialect import KOORDINATOR, asks
+from .external_pods import EXTERNAL
+from .resource_names import RESERVED
+
+SCHEDULER = Scheduler(
+    "koordinator",
+    program="koord-scheduler",
+    writes=ALLOCATED,
+    dialects=(KOORDINATOR,),
+    asks=asks,
+    external=EXTERNAL,
+    reserved=(RESERVED,),
+)
