@@ -106,6 +106,7 @@ class Line:
         memory = recalled(settings, pace.health or settings.health, clock)
         self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
         scheduled.first.set(memory.first)
+        scheduler_plugins.log_left_out()
         schedulers = scheduler_plugins.registered()
         self._node = Node(memory.inventory, self._ledger, clock, scheduled, schedulers)
         self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)

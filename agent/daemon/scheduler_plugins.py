@@ -1,17 +1,158 @@
-"""The schedulers that are heard on this node."""
+"""Finds schedulers' plugins, in the tree and in other distributions; loads them in the order of hearing."""
 
 from __future__ import annotations
 
-from agent.scheduler_api import Reserved, Scheduler
-from agent.schedulers.hami.plugin import SCHEDULER as HAMI
-from agent.schedulers.koordinator.plugin import SCHEDULER as KOORDINATOR
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pluggy
+import structlog
+
+import agent.schedulers
+from agent.core.publishing.receipt_rules import KEYS, wrong_key
+from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
+from agent.scheduler_api import Dialect, ExternalUse, Reserved, Scheduler
+from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, Hooks
+from agent.vendor_api.text import shorten
+
+log = structlog.get_logger()
+
+SITS_OUT = "not in use: it offers nothing"
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerPlugin:
+    """A scheduler's plugin that was found; without a `scheduler`, the reason says why it is left out."""
+
+    name: str
+    origin: str
+    version: str
+    scheduler: Scheduler | None = None
+    reason: str = ""
+
+
+@cache
+def load() -> tuple[SchedulerPlugin, ...]:
+    """Every scheduler's plugin. One that is broken is left out, and harms no other."""
+    return tuple(_loaded(it) for it in found(agent.schedulers, ENTRY_POINTS, "scheduler"))
+
+
+def log_left_out() -> None:
+    """Say which plugins are left out, and why."""
+    for it in load():
+        if it.scheduler is None and it.reason != SITS_OUT:
+            log.warning("scheduler plugin left out", scheduler=it.name, origin=it.origin, reason=it.reason)
+
+
+@cache
 def registered() -> tuple[Scheduler, ...]:
-    """In the order in which they are heard."""
-    return (KOORDINATOR, HAMI)
+    """The schedulers in the order in which they are heard: by name, each after those that it names."""
+    return tuple(in_order(it.scheduler for it in load() if it.scheduler is not None))
 
 
 def reserved() -> tuple[Reserved, ...]:
     """The names of resources that belong to a scheduler."""
     return tuple(name for it in registered() for name in it.reserved)
+
+
+def in_order(schedulers: Iterable[Scheduler]) -> Iterator[Scheduler]:
+    """By name, each after those that it names in `after`; two that name each other stand by name."""
+    left = {it.name: it for it in sorted(schedulers, key=lambda it: it.name)}
+    while left:
+        free = (it for it in left.values() if left.keys().isdisjoint({*it.after} - {it.name}))
+        first = next(free, None) or next(iter(left.values()))
+        yield left.pop(first.name)
+
+
+def _loaded(it: Found) -> SchedulerPlugin:
+    if it.clash:
+        return SchedulerPlugin(it.name, it.origin, it.version, None, it.clash)
+    try:
+        scheduler = _offered(it)
+    except BrokenPlugin as exc:
+        return SchedulerPlugin(it.name, it.origin, it.version, None, str(exc))
+    except (Exception, SystemExit) as exc:  # contributors' code
+        return SchedulerPlugin(it.name, it.origin, it.version, None, f"{type(exc).__name__}: {exc}")
+    return SchedulerPlugin(it.name, it.origin, it.version, scheduler, SITS_OUT if scheduler is None else "")
+
+
+def _offered(it: Found) -> Scheduler | None:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    module = it.load()
+    manager.register(module, name=it.name)
+    manager.check_pending()
+    if not manager.get_hookcallers(module):
+        raise BrokenPlugin(
+            "implements no hook; decorate register_scheduler with agent.scheduler_api.hooks.hookimpl"
+        )
+    offered: object = manager.hook.register_scheduler()
+    if offered is None:
+        return None
+    if not isinstance(offered, Scheduler):
+        raise BrokenPlugin(f"register_scheduler returned a {type(offered).__name__}, a Scheduler is needed")
+    if trouble := _trouble(it.name, offered):
+        raise BrokenPlugin(f"register_scheduler returned a Scheduler whose {trouble}")
+    return offered
+
+
+def _trouble(name: str, its: Scheduler) -> str:
+    """What of the Scheduler the agent cannot work with; empty where it can."""
+    if its.name != name:
+        return f"name is {shorten(str(its.name))!r}; it is registered as {name!r}"
+    for key in ("program", "writes"):
+        if not isinstance(getattr(its, key), str):
+            return f"{key} is {shorten(repr(getattr(its, key)))}; a text is needed"
+    if not (isinstance(its.after, tuple) and all(isinstance(it, str) for it in its.after)):
+        return f"after is {shorten(repr(its.after))}; a tuple of schedulers' names is needed"
+    if not (its.asks is None or callable(its.asks)):
+        return "asks can not be called"
+    if not (its.external is None or _is_external(its.external)):
+        return f"external is {shorten(repr(its.external))}; an ExternalUse is needed"
+    if not (isinstance(its.reserved, tuple) and all(_is_reserved(it) for it in its.reserved)):
+        return f"reserved is {shorten(repr(its.reserved))}; a tuple of Reserved is needed"
+    return trouble_of_dialects(its.dialects)
+
+
+def _is_external(its: object) -> bool:
+    return isinstance(its, ExternalUse) and isinstance(its.resource, str) and callable(its.claim)
+
+
+def _is_reserved(its: object) -> bool:
+    texts = (its.prefix, its.why) if isinstance(its, Reserved) else ()
+    return len(texts) == 2 and all(isinstance(it, str) and it for it in texts)
+
+
+def trouble_of_dialects(dialects: object) -> str:
+    """What of a vendor's or a scheduler's dialects the agent cannot work with; empty where it can."""
+    if not (isinstance(dialects, tuple) and all(isinstance(it, Dialect) for it in dialects)):
+        return "dialects are no tuple of Dialect"
+    for it in dialects:
+        if not isinstance(it.name, str):
+            return f"dialect has the name {shorten(repr(it.name))}; a text is needed"
+        whose = f"dialect {shorten(it.name)!r}"
+        if not callable(it.claims):
+            return f"{whose} has claims that can not be called"
+        if not (callable(it.measure) or it.measure is None):
+            return f"{whose} has a measure that can not be called"
+        if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
+            return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
+        if not (isinstance(it.locks, tuple) and all(isinstance(one, str) and "/" in one for one in it.locks)):
+            its = shorten(repr(it.locks))
+            return f'{whose} locks {its}; a tuple of keys such as "acme.com/mutex.lock" is needed'
+        if wrong := _trouble_of_receipt(it):
+            return f"{whose} {wrong}"
+    return ""
+
+
+def _trouble_of_receipt(dialect: Dialect) -> str:
+    if not (callable(dialect.receipt) or dialect.receipt is None):
+        return "has a receipt that can not be called"
+    keys = dialect.receipt_keys
+    if not (isinstance(keys, tuple) and all(isinstance(it, str) for it in keys)):
+        its = shorten(repr(keys))
+        return f'has receipt_keys {its}; a tuple of keys such as "acme.com/assigned" is needed'
+    if wrong := next(filter(None, map(wrong_key, keys)), ""):
+        return f"has receipt_keys that can not be written: {wrong}"
+    return f"has {len(keys)} receipt_keys, at most {KEYS} work" if len(keys) > KEYS else ""

@@ -13,9 +13,8 @@ import pluggy
 
 import agent.vendors
 from agent.core.kubernetes_names import reserved_name, wrong_name
-from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
-from agent.daemon.scheduler_plugins import reserved
+from agent.daemon.scheduler_plugins import reserved, trouble_of_dialects
 from agent.scheduler_api import Dialect
 from agent.vendor_api.agent import (
     Doubt,
@@ -190,11 +189,11 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f'resource is {vendor.resource!r}; "domain/name" is needed'
     if wrong := wrong_name(vendor.resource):
         return f"resource is wrong: {wrong}"
-    if trouble := _trouble_of_type(vendor) or _trouble_of_dialects(vendor.dialects):
+    if trouble := _trouble_of_type(vendor) or trouble_of_dialects(vendor.dialects):
         return trouble
     if not (vendor.limits is None or isinstance(vendor.limits, Dialect)):
         return f"limits are {shorten(repr(vendor.limits))}; a Dialect is needed"
-    if vendor.limits is not None and (trouble := _trouble_of_dialects((vendor.limits,))):
+    if vendor.limits is not None and (trouble := trouble_of_dialects((vendor.limits,))):
         return trouble
     for key in ("settings", "defaults"):
         try:
@@ -240,39 +239,6 @@ def _trouble_of_type(vendor: Vendor) -> str:
     if not (isinstance(vendor.doubts, tuple) and all(isinstance(it, Doubt) for it in vendor.doubts)):
         return "doubts are no tuple of Doubt"
     return ""
-
-
-def _trouble_of_dialects(dialects: object) -> str:
-    if not (isinstance(dialects, tuple) and all(isinstance(it, Dialect) for it in dialects)):
-        return "dialects are no tuple of Dialect"
-    for it in dialects:
-        if not isinstance(it.name, str):
-            return f"dialect has the name {shorten(repr(it.name))}; a text is needed"
-        whose = f"dialect {shorten(it.name)!r}"
-        if not callable(it.claims):
-            return f"{whose} has claims that can not be called"
-        if not (callable(it.measure) or it.measure is None):
-            return f"{whose} has a measure that can not be called"
-        if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
-            return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
-        if not (isinstance(it.locks, tuple) and all(isinstance(one, str) and "/" in one for one in it.locks)):
-            its = shorten(repr(it.locks))
-            return f'{whose} locks {its}; a tuple of keys such as "acme.com/mutex.lock" is needed'
-        if wrong := _trouble_of_receipt(it):
-            return f"{whose} {wrong}"
-    return ""
-
-
-def _trouble_of_receipt(dialect: Dialect) -> str:
-    if not (callable(dialect.receipt) or dialect.receipt is None):
-        return "has a receipt that can not be called"
-    keys = dialect.receipt_keys
-    if not (isinstance(keys, tuple) and all(isinstance(it, str) for it in keys)):
-        its = shorten(repr(keys))
-        return f'has receipt_keys {its}; a tuple of keys such as "acme.com/assigned" is needed'
-    if wrong := next(filter(None, map(wrong_key, keys)), ""):
-        return f"has receipt_keys that can not be written: {wrong}"
-    return f"has {len(keys)} receipt_keys, at most {KEYS} work" if len(keys) > KEYS else ""
 
 
 def _is_reference(text: str) -> bool:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from agent.scheduler_api import Scheduler
+from agent.scheduler_api.hooks import hookimpl
 
 from .pod_annotations import HAMI, METAX
 
 #: koord-scheduler writes MetaX's annotation beside its own, which says the same and more.
 SCHEDULER = Scheduler("hami", after=("koordinator",), dialects=(METAX, HAMI))
+
+
+@hookimpl
+def register_scheduler() -> Scheduler:
+    return SCHEDULER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.scheduler_api import Scheduler
+from agent.scheduler_api.hooks import hookimpl
 
 from .allocated_annotation import ALLOCATED
 from .dialect import KOORDINATOR, asks
@@ -18,3 +19,8 @@ SCHEDULER = Scheduler(
     external=EXTERNAL,
     reserved=(RESERVED,),
 )
+
+
+@hookimpl
+def register_scheduler() -> Scheduler:
+    return SCHEDULER
