@@ -23,7 +23,7 @@ from agent.core.devices.dynamic_modes import twins
 from agent.core.devices.health_rules import Timing
 from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import LABEL, wrong_name
-from agent.schedulers.koordinator.resource_names import WHOLE_CARDS
+from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
 from agent.vendor_api.text import shorten
 

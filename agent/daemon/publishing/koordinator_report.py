@@ -21,9 +21,9 @@ from agent.core.endless_tasks import for_ever
 from agent.core.model import NodeSnapshot, Plan
 from agent.core.publishing.agent_status import Reported
 from agent.host import device_infos_directory
+from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.schedulers.koordinator.report import Report, is_served, passed_over, report
 from agent.schedulers.koordinator.report_mode import Choice, Mode, Telling, choice
-from agent.schedulers.koordinator.resource_names import WHOLE_CARDS
 from agent.vendor_api.agent import FOREIGN_SLICES
 
 log = structlog.get_logger()

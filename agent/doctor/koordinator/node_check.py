@@ -12,8 +12,8 @@ from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.koordinator.report_path import unconcerned
 from agent.doctor.surroundings import Surroundings
+from agent.schedulers.common.resource_names import CORE, GPU, RATIO
 from agent.schedulers.koordinator.device_object import MODEL, VENDOR
-from agent.schedulers.koordinator.resource_names import CORE, GPU, RATIO
 from agent.vendor_api.text import shorten
 
 NODE = "koord-node"

@@ -17,9 +17,9 @@ from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.surroundings import Look, Surroundings
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects
+from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.device_object import VENDOR
-from agent.schedulers.koordinator.resource_names import CORE, MEMORY, RATIO
 from agent.vendor_api.text import shorten
 
 PODS = "koord-pods"

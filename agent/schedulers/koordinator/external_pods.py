@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, ExternalUse
-from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, Grant, allocated
-from agent.schedulers.koordinator.dialect import KOORDINATOR, share, uuid_of
-from agent.schedulers.koordinator.pod_request import asked, asks_koordinator, believed, most_cards
-from agent.schedulers.koordinator.resource_names import GPU
+from agent.schedulers.common.grants import Grant, share
+from agent.schedulers.common.pod_request import asked, asks_koordinator, believed, most_cards
+from agent.schedulers.common.resource_names import GPU
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
+from agent.schedulers.koordinator.dialect import KOORDINATOR, uuid_of
 
 
 def claim(pod: Candidate, cards: Cards) -> Claim | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.hooks import hookimpl
+from agent.schedulers.common.resource_names import RESERVED
 
 from .allocated_annotation import ALLOCATED
 from .dialect import KOORDINATOR, asks
 from .external_pods import EXTERNAL
-from .resource_names import RESERVED
 
 SCHEDULER = Scheduler(
     "koordinator",

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.schedulers.common.grants import Grant, share
+from agent.schedulers.common.pod_request import Wish, wish
+from agent.schedulers.common.resource_names import PREFIX, SHARED
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, asked_of_each
-from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, Grant
-from agent.schedulers.koordinator.dialect import KOORDINATOR, share
-from agent.schedulers.koordinator.pod_request import Wish, wish
-from agent.schedulers.koordinator.resource_names import PREFIX, SHARED
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.schedulers.koordinator.dialect import KOORDINATOR
 from agent.vendor_api.text import shorten
 
 from .agent.cards_with_room import part

@@ -26,7 +26,7 @@ from agent.core.errors import AllocationError
 from agent.core.model import Owner
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.schedulers.koordinator.dialect import measured
+from agent.schedulers.common.grants import measured
 from agent.vendor_api.agent import ContainerEdits, Device, Edits, Request, ResourceRule, Sharing, Vendor
 from core.scenes import edits
 from core.values import GPU, allocation, node, status

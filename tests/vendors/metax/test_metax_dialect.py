@@ -10,9 +10,9 @@ import pytest
 import recorded
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
+from agent.schedulers.common.shares import AVERAGE
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.koordinator.dialect import AVERAGE
 from agent.vendor_api.agent import Request, RequestRefused
 from agent.vendors.metax.dialect import APP_CLASS, DIALECT
 from agent.vendors.metax.qos_policy import ANNOTATION
