@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from agent.scheduler_api import PROMISES, Candidate, Cards, Dialect, PodContainer
+from agent.schedulers.gcushare import DIALECTS
+from agent.schedulers.hami.metax_claims import DIALECT, LIMITS
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.schedulers.koordinator.dialect import KOORDINATOR
 from agent.vendors.enflame.agent.names import ENFLAME
-from agent.vendors.enflame.dialects import DIALECTS
-from agent.vendors.metax.dialect import DIALECT, LIMITS
 from agent.vendors.simulated.agent import claims as simulated
 
 from .chart import CHART, ROOT, Chart, Refused
@@ -90,12 +90,12 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
         Example(HAMI, "a.com/x", {f"hami.io/a-devices-{end}": f"{CARD},A,1,1:;"})
         for end in ("to-allocate", "allocated")
     ],
-    ("agent.vendors.metax.dialect", "metax-sgpu"): [
+    ("agent.schedulers.hami.metax_claims", "metax-sgpu"): [
         Example(DIALECT, "a.com/x", {METAX_ALLOCATED: json.dumps([[{"uuid": CARD}]])}),
         Example(DIALECT, "a.com/x", {"hami.io/a-devices-allocated": f"{CARD},A,1,1:;"}),
     ],
-    ("agent.vendors.metax.dialect", "metax-limits"): [Example(LIMITS, "a.com/x")],
-    ("agent.vendors.enflame.dialects.v1", "gcushare-v1"): [
+    ("agent.schedulers.hami.metax_claims", "metax-limits"): [Example(LIMITS, "a.com/x")],
+    ("agent.schedulers.gcushare.dialect_v1", "gcushare-v1"): [
         Example(
             DIALECTS["gcushare-v1"](ENFLAME),
             ENFLAME.memory,
@@ -107,7 +107,7 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
             },
         )
     ],
-    ("agent.vendors.enflame.dialects.v4", "gcushare-v4"): [
+    ("agent.schedulers.gcushare.dialect_v4", "gcushare-v4"): [
         Example(
             DIALECTS["gcushare-v4"](ENFLAME),
             ENFLAME.drs,
@@ -120,7 +120,7 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
             {ENFLAME.drs: 3},
         )
     ],
-    ("agent.vendors.enflame.dialects.hami", "hami"): [
+    ("agent.schedulers.gcushare.dialect_hami", "hami"): [
         Example(
             DIALECTS["hami"](ENFLAME),
             ENFLAME.shared,

@@ -9,9 +9,9 @@ import pytest
 from koordinator.scheduler import Asking
 from support.waiting import eventually
 
+from agent.schedulers.hami.metax_claims import LIMITS
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.testing.node_kubelet import Container, Pod
-from agent.vendors.metax.dialect import LIMITS
 
 from .conftest import ONLY_METAX
 from .koordination import NODE, Koordinator

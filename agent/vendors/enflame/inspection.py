@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from agent.schedulers.gcushare import pod_records as records
+from agent.schedulers.gcushare.pod_records import Record
 from agent.vendor_api.agent import Device, Format, Holder, Holding, NotShown, Picture
 from agent.vendor_api.text import shorten
 
 from .agent.names import Brand
 from .constants import PROFILE, PROFILE_ID
-from .dialects import records
-from .dialects.records import Record
 
 NAME, PATH = "gcushare", "/gcushare-scheduler/inspect"
 #: The fourth generation shows slices that the hardware makes where it is asked for `?drs=true` alone.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from agent.schedulers.gcushare import DIALECTS
 from agent.vendor_api.agent import Signs, Vendor
 from agent.vendor_api.hooks import hookimpl
 
@@ -16,7 +17,6 @@ from .agent.labels import labels, machine, time
 from .agent.offering import DRS_DIALECTS, judge, named, offering, unclaimed
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_told
-from .dialects import DIALECTS
 from .inspection import formats
 
 __all__ = ["SETTINGS", "register_backend"]

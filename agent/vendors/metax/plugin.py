@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from agent.scheduler_api import Dialect
+from agent.schedulers.hami.metax_claims import DIALECT, LIMITS
 from agent.vendor_api.agent import Signs, Vendor
 from agent.vendor_api.hooks import hookimpl
 
@@ -20,7 +21,6 @@ from .agent.offering import judge, offering, sharing
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_told
 from .constants import SGPU as SLICED
-from .dialect import DIALECT, LIMITS
 from .nodedevices import ANNOTATION, node_annotations
 from .resource_names import GPU, SGPU
 from .slice_request import without_a_claim

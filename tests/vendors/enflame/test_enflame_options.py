@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.schedulers.gcushare import DIALECTS
+from agent.schedulers.gcushare.dialect_v4 import keys_of, v4
 from agent.vendor_api.agent import SettingsError
 from agent.vendors.enflame.agent.names import Brand
 from agent.vendors.enflame.agent.options import DEFAULTS, SETTINGS, Options
-from agent.vendors.enflame.dialects import DIALECTS
-from agent.vendors.enflame.dialects.v4 import keys_of, v4
 
 
 def test_nothing_said_is_every_default() -> None:

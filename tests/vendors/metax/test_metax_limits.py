@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from agent.scheduler_api import Candidate, PodContainer
+from agent.schedulers.hami.metax_claims import APP_CLASS, LIMITS
 from agent.vendor_api.agent import Request, RequestRefused
-from agent.vendors.metax.dialect import APP_CLASS, LIMITS
 from agent.vendors.metax.plugin import register_backend
 from agent.vendors.metax.qos_policy import ANNOTATION
 from agent.vendors.metax.slice_request import slices

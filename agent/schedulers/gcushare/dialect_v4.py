@@ -14,10 +14,10 @@ from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dial
 from agent.vendors.enflame.agent.names import Brand
 from agent.vendors.enflame.constants import PROFILE, PROFILE_ID, slices
 
-from . import pod as of_pod
-from . import records
-from .pod import Keys
-from .records import RECORDS, Record
+from . import card_annotations as of_pod
+from . import pod_records as records
+from .card_annotations import Keys
+from .pod_records import RECORDS, Record
 
 
 def keys_of(brand: Brand) -> Keys:

@@ -18,11 +18,10 @@ from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, 
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.schedulers.koordinator.dialect import KOORDINATOR
 from agent.vendor_api.text import shorten
-
-from .agent.cards_with_room import part
-from .qos_policy import ANNOTATION, DEFAULT
-from .resource_names import DOMAIN
-from .slice_request import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
+from agent.vendors.metax.agent.cards_with_room import part
+from agent.vendors.metax.qos_policy import ANNOTATION, DEFAULT
+from agent.vendors.metax.resource_names import DOMAIN
+from agent.vendors.metax.slice_request import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
 
 APP_CLASS = f"{DOMAIN}sgpu-app-class"
 ONLINE = "online"

@@ -11,12 +11,12 @@ from functools import partial
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
 from agent.vendors.enflame.agent.names import Brand
 
-from . import pod as of_pod
-from . import records
-from .pod import Keys
-from .records import RECORDS
-from .v4 import believed, done, keys_of, on_card, recorded
-from .v4 import receipt as of_records
+from . import card_annotations as of_pod
+from . import pod_records as records
+from .card_annotations import Keys
+from .dialect_v4 import believed, done, keys_of, on_card, recorded
+from .dialect_v4 import receipt as of_records
+from .pod_records import RECORDS
 
 
 def hami(brand: Brand) -> Dialect:

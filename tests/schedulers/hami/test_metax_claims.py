@@ -11,10 +11,10 @@ import recorded
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
 from agent.schedulers.common.shares import AVERAGE
+from agent.schedulers.hami.metax_claims import APP_CLASS, DIALECT
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.vendor_api.agent import Request, RequestRefused
-from agent.vendors.metax.dialect import APP_CLASS, DIALECT
 from agent.vendors.metax.qos_policy import ANNOTATION
 from agent.vendors.metax.slice_request import slices
 

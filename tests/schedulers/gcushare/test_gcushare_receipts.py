@@ -15,9 +15,9 @@ from agent.cluster.pods import candidate
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.publishing.receipt_rules import Receipts, receipts, wrong_key
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given, PodContainer
+from agent.schedulers.gcushare import DIALECTS, hami, v1, v4
+from agent.schedulers.gcushare.pod_records import RECORDS, Record, read, read_old, write
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
-from agent.vendors.enflame.dialects import DIALECTS, hami, v1, v4
-from agent.vendors.enflame.dialects.records import RECORDS, Record, read, read_old, write
 
 CARDS: Cards = {f"GCU-{minor}": minor for minor in range(8)}
 MEMORY, SHARED, DRS = ENFLAME.memory, ENFLAME.shared, ENFLAME.drs

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
+from agent.schedulers.gcushare import DIALECTS, hami, v1, v4
+from agent.schedulers.gcushare.pod_records import RECORDS, Record, read, write
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
 from agent.vendors.enflame.child.efsmi import profiles
 from agent.vendors.enflame.constants import PROFILE, PROFILE_ID, slices
-from agent.vendors.enflame.dialects import DIALECTS, hami, v1, v4
-from agent.vendors.enflame.dialects.records import RECORDS, Record, read, write
 
 RECORDED = Path(__file__).with_name("recorded_gcushare.json")
 SCENES: list[dict[str, Any]] = json.loads(RECORDED.read_text())["scenes"]

@@ -12,8 +12,8 @@ from functools import partial
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
 from agent.vendors.enflame.agent.names import Brand
 
-from . import pod as of_pod
-from .pod import Keys
+from . import card_annotations as of_pod
+from .card_annotations import Keys
 
 #: What HAMi counts in the resource of the same name, for one of 1024 units of this dialect's.
 _MIB = 1024

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from agent.scheduler_api import Dialect
 from agent.vendors.enflame.agent.names import Brand
 
-from .hami import hami
-from .v1 import v1
-from .v4 import v4
+from .dialect_hami import hami
+from .dialect_v1 import v1
+from .dialect_v4 import v4
 
 #: By their names in the configuration.
 DIALECTS: Mapping[str, Callable[[Brand], Dialect]] = {"gcushare-v1": v1, "gcushare-v4": v4, "hami": hami}
