@@ -21,8 +21,8 @@ def plugins(args: argparse.Namespace) -> int:
     if args.json:
         import json
 
-        kinds = (("vendor", vendors), ("scheduler", schedulers))
-        print(json.dumps([{"kind": kind, **it} for kind, its in kinds for it in its], indent=2))
+        rows = [*vendors, *({"kind": "scheduler", **it} for it in schedulers)]
+        print(json.dumps(rows, indent=2))
         return 0
     from agent.host.terminal import show_table
 

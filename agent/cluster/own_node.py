@@ -15,7 +15,7 @@ from agent.core.cell import Cell
 from agent.core.document_parts import part_of
 from agent.core.kubernetes_names import wrong_label, wrong_name
 from agent.core.publishing.node_annotation_rules import wrong_key
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
 from agent.schedulers.node_lock import kept
 
 NODES = "/api/v1/nodes"

@@ -15,8 +15,8 @@ from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import Mirror, number
 from agent.core.cell import Cell
 from agent.core.document_parts import part_of
-from agent.core.quantities import whole
 from agent.scheduler_api import DEFAULT_SCHEDULER, PROMISES, Candidate, PodContainer, one_of_each_uid
+from agent.scheduler_api.quantities import whole
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 
 PODS = "/api/v1/pods"

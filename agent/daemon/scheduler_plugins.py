@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pluggy
@@ -12,8 +12,9 @@ import structlog
 import agent.schedulers
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
-from agent.scheduler_api import Dialect, ExternalUse, Reserved, Scheduler
+from agent.scheduler_api import Dialect, DialectOf, ExternalUse, Reserved, Scheduler
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, Hooks
+from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
@@ -65,6 +66,34 @@ def in_order(schedulers: Iterable[Scheduler]) -> Iterator[Scheduler]:
         yield left.pop(first.name)
 
 
+def hearing(vendor: Vendor) -> Vendor:
+    """The vendor with the dialects that it names, in its order, before those that it brings itself.
+
+    Raises:
+        BrokenPlugin: No scheduler here brings such a dialect, or the vendor's terms are none.
+    """
+    made = [(it, _made(it)) for it in vendor.hears]
+    dialects = tuple(dialect for it, dialect in made if not it.of_limits)
+    limits = next((dialect for it, dialect in made if it.of_limits), vendor.limits)
+    return replace(vendor, dialects=(*dialects, *vendor.dialects), limits=limits)
+
+
+def _made(wanted: DialectOf) -> Dialect:
+    whose = f"hears {shorten(wanted.dialect)!r} of the scheduler {shorten(wanted.scheduler)!r}"
+    makers = {(it.name, name): make for it in registered() for name, make in it.vendor_dialects.items()}
+    make = makers.get((wanted.scheduler, wanted.dialect))
+    if make is None:
+        there = ", ".join(f"{name} of {scheduler}" for scheduler, name in sorted(makers)) or "none"
+        raise BrokenPlugin(f"{whose}, which is not here; there are: {there}")
+    try:
+        dialect = make(wanted.terms, registered())
+    except Exception as exc:  # contributors' code
+        raise BrokenPlugin(f"{whose}, which can not be made: {type(exc).__name__}: {exc}") from exc
+    if wrong := trouble_of_dialects((dialect,)):
+        raise BrokenPlugin(f"{whose}, whose {wrong}")
+    return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
+
+
 def _loaded(it: Found) -> SchedulerPlugin:
     if it.clash:
         return SchedulerPlugin(it.name, it.origin, it.version, None, it.clash)
@@ -112,6 +141,9 @@ def _trouble(name: str, its: Scheduler) -> str:
         return f"external is {shorten(repr(its.external))}; an ExternalUse is needed"
     if not (isinstance(its.reserved, tuple) and all(_is_reserved(it) for it in its.reserved)):
         return f"reserved is {shorten(repr(its.reserved))}; a tuple of Reserved is needed"
+    makers = its.vendor_dialects
+    if not (isinstance(makers, Mapping) and all(map(callable, makers.values()))):
+        return f"vendor_dialects are {shorten(repr(makers))}; functions by name are needed"
     return trouble_of_dialects(its.dialects)
 
 

@@ -14,8 +14,8 @@ import pluggy
 import agent.vendors
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
-from agent.daemon.scheduler_plugins import reserved, trouble_of_dialects
-from agent.scheduler_api import Dialect
+from agent.daemon.scheduler_plugins import hearing, reserved, trouble_of_dialects
+from agent.scheduler_api import Dialect, DialectOf
 from agent.vendor_api.agent import (
     Doubt,
     HostPart,
@@ -161,7 +161,7 @@ def _checked(name: str, offered: object) -> Vendor | None:
     trouble = _trouble(name, offered)
     if trouble:
         raise BrokenPlugin(f"register_backend returned a Vendor whose {trouble}")
-    return offered
+    return hearing(offered)
 
 
 def _not_reserved(vendor: Vendor | None, settings: Mapping[str, Any]) -> Vendor | None:
@@ -191,6 +191,8 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f"resource is wrong: {wrong}"
     if trouble := _trouble_of_type(vendor) or trouble_of_dialects(vendor.dialects):
         return trouble
+    if not (isinstance(vendor.hears, tuple) and all(isinstance(it, DialectOf) for it in vendor.hears)):
+        return f"hears is {shorten(repr(vendor.hears))}; a tuple of DialectOf is needed"
     if not (vendor.limits is None or isinstance(vendor.limits, Dialect)):
         return f"limits are {shorten(repr(vendor.limits))}; a Dialect is needed"
     if vendor.limits is not None and (trouble := trouble_of_dialects((vendor.limits,))):

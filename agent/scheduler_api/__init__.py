@@ -204,6 +204,22 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
+class DialectOf:
+    """A dialect that a vendor hears, by name: the scheduler's plugin makes it in the vendor's terms."""
+
+    scheduler: str
+    dialect: str
+    #: What the dialect needs to know of the vendor, by the names that its scheduler's plugin gives them:
+    #: what resources are called, say.
+    terms: Mapping[str, str] = field(default_factory=dict)
+    #: What its claims take of a card, where the vendor knows that and the scheduler does not.
+    measure: Measure | None = None
+    #: Whether its claims are what a pod's own limits ask for: it is heard after all schedulers then, where
+    #: one may choose and none has to.
+    of_limits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What a container asks of a scheduler by the scheduler's own resource names."""
 
@@ -257,7 +273,16 @@ class Scheduler:
     dialects: tuple[Dialect, ...] = ()
     asks: Asks | None = None
     external: ExternalUse | None = None
+    #: The dialects that vendors may name, each by the function that makes it.
+    vendor_dialects: Mapping[str, MakeDialect] = field(default_factory=dict)
     reserved: tuple[Reserved, ...] = ()
+
+
+MakeDialect = Callable[[Mapping[str, str], Sequence[Scheduler]], Dialect]
+"""A dialect in a vendor's terms, given the registered schedulers in the order in which they are heard.
+
+Pure. Raises ValueError where the terms are not those that it needs, with what would work.
+"""
 
 
 def common_dialects(schedulers: Iterable[Scheduler]) -> tuple[Dialect, ...]:

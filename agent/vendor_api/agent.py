@@ -36,7 +36,7 @@ from agent.vendor_api.backend import (
     Usage as Usage,
     overrides as overrides,
 )
-from agent.scheduler_api import Candidate, Dialect
+from agent.scheduler_api import Candidate, Dialect, DialectOf
 
 
 class SettingsError(ValueError):
@@ -342,6 +342,8 @@ class Vendor:
     doubts: tuple[Doubt, ...] = ()
     #: How schedulers say which container gets which of its cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
+    #: The same of schedulers whose plugins make the dialects, by name; heard before `dialects`.
+    hears: tuple[DialectOf, ...] = ()
     #: What a pod's own limits and annotations ask for: heard after all schedulers, where one may choose and
     #: none has to. It has a claim without cards for each container that asks for the resource.
     limits: Dialect | None = None

@@ -7,13 +7,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from agent.daemon import scheduler_plugins
-from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, in_order
-from agent.scheduler_api import Scheduler
+from agent.daemon.plugin_discovery import BrokenPlugin
+from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, hearing, in_order
+from agent.scheduler_api import Dialect, DialectOf, Part, Scheduler
+from agent.vendor_api.agent import ContainerEdits, Vendor
+from agent.vendors.enflame.agent.names import ENFLAME
 
 HEAD = """
 from agent.scheduler_api import Dialect, ExternalUse, Reserved, Scheduler
@@ -96,6 +100,8 @@ def test_a_scheduler_of_another_distribution_is_heard_with_those_in_tree(install
         (returning("Scheduler('acme', external=ExternalUse('a.com/x', 1))"), "an ExternalUse is needed"),
         (returning("Scheduler('acme', reserved=('a.com/',))"), "a tuple of Reserved is needed"),
         (returning("Scheduler('acme', reserved=(Reserved('', 'no'),))"), "a tuple of Reserved is needed"),
+        (returning("Scheduler('acme', vendor_dialects={'v1': 1})"), "functions by name are needed"),
+        (returning("Scheduler('acme', vendor_dialects=object())"), "functions by name are needed"),
         (returning("Scheduler('acme', dialects=object())"), "dialects are no tuple of Dialect"),
         (returning("Scheduler('acme', dialects=(Dialect('a', {}),))"), "has claims that can not be called"),
     ],
@@ -112,6 +118,67 @@ def test_a_plugin_that_breaks_the_contract_is_said_and_costs_no_other_anything(
         scheduler_plugins.log_left_out()
     said = [it for it in logs if it["event"] == "scheduler plugin left out"]
     assert [it["scheduler"] for it in said] == ([] if why == SITS_OUT else ["acme"])
+
+
+def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
+    return Vendor("acme", "acme:B", lambda *_: ContainerEdits(), "acme.com/x", hears=hears, **parts)
+
+
+def test_a_vendor_hears_the_dialects_that_it_names_before_its_own_and_limits_apart() -> None:
+    own = Dialect("own", lambda *_: ())
+    its = hearing(
+        vendor(
+            DialectOf("gcushare", "gcushare-v1", ENFLAME.terms),
+            DialectOf("hami", "metax-sgpu", measure=lambda *_: Part(0.5, 0.5)),
+            DialectOf("hami", "metax-limits", of_limits=True),
+            dialects=(own,),
+        )
+    )
+
+    assert [it.name for it in its.dialects] == ["gcushare-v1", "metax-sgpu", "own"]
+    assert its.limits is not None
+    assert (its.limits.name, its.limits.measure) == ("metax-limits", None)
+    measure = its.dialects[1].measure
+    assert measure is not None
+    assert measure({}, 0) == Part(0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("named_", "why"),
+    [
+        (DialectOf("acme", "v1"), "hears 'v1' of the scheduler 'acme', which is not here; there are: "),
+        (DialectOf("hami", "gcushare-v1"), "which is not here; there are: gcushare-v1 of gcushare, "),
+        (
+            DialectOf("gcushare", "hami"),
+            "which can not be made: ValueError: the terms are [], needed are ['dom",
+        ),
+    ],
+)
+def test_a_dialect_that_no_scheduler_makes_is_said_with_those_that_there_are(
+    named_: DialectOf, why: str
+) -> None:
+    with pytest.raises(BrokenPlugin) as refused:
+        hearing(vendor(named_))
+
+    assert why in str(refused.value)
+
+
+def test_a_dialect_of_another_distribution_is_heard_in_a_vendor_s_terms(installed: Installed) -> None:
+    installed.add(
+        "acme",
+        """
+        def make(terms, schedulers):
+            return Dialect("acme-v1", lambda *_: (), reads=(terms["domain"],))
+        @hookimpl
+        def register_scheduler():
+            return Scheduler("acme", vendor_dialects={"v1": make, "none": lambda *_: None})
+        """,
+    )
+
+    (dialect,) = hearing(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).dialects
+    assert (dialect.name, dialect.reads) == ("acme-v1", ("a.com/",))
+    with pytest.raises(BrokenPlugin, match="whose dialects are no tuple of Dialect"):
+        hearing(vendor(DialectOf("acme", "none")))
 
 
 def test_a_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:

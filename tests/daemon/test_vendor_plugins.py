@@ -15,7 +15,7 @@ from agent.daemon import vendor_plugins
 from agent.daemon.vendor_plugins import NOT_ENABLED, SITS_OUT, Plugin
 
 HEAD = """
-from agent.scheduler_api import Dialect
+from agent.scheduler_api import Dialect, DialectOf
 from agent.vendor_api.hooks import hookimpl
 from agent.vendor_api.agent import ContainerEdits, SettingsError, Vendor
 def edits(devices, request):
@@ -163,6 +163,7 @@ BROKEN = {
         ("extended_resources={}", "extended_resources can not be called"),
         ("unclaimed='gets all'", "unclaimed can not be called"),
         ("cards_with_room=['c0']", "cards_with_room can not be called"),
+        ("hears=('hami',)", "hears is ('hami',); a tuple of DialectOf is needed"),
         ("limits='all'", "limits are 'all'; a Dialect is needed"),
         ("limits=Dialect('a', {})", "dialect 'a' has claims that can not be called"),
         ("sharing='all'", "sharing is 'all'; a Sharing is needed"),

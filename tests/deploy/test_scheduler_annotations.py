@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import PROMISES, Candidate, Cards, Dialect, PodContainer
-from agent.schedulers.gcushare import DIALECTS
-from agent.schedulers.hami.metax_claims import DIALECT, LIMITS
+from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.plugin import DIALECTS
+from agent.schedulers.hami.metax_claims import metax_limits, metax_sgpu
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.schedulers.koordinator.dialect import KOORDINATOR
@@ -32,6 +34,8 @@ USERS = ("metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class")
 UNUSED = ("koordinator.sh/", "tencent.com/")
 
 CARD = "CARD-0"
+NAMES = Names.of(ENFLAME.terms)
+SGPU = metax_sgpu({}, registered())
 KOORDINATORS = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 50}
 GRANT = {"minor": 0, "id": CARD, "resources": KOORDINATORS}
 DRS = json.dumps({"main": {"profileName": "3g.20gb", "profileID": "1", "request": 3}})
@@ -91,13 +95,13 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
         for end in ("to-allocate", "allocated")
     ],
     ("agent.schedulers.hami.metax_claims", "metax-sgpu"): [
-        Example(DIALECT, "a.com/x", {METAX_ALLOCATED: json.dumps([[{"uuid": CARD}]])}),
-        Example(DIALECT, "a.com/x", {"hami.io/a-devices-allocated": f"{CARD},A,1,1:;"}),
+        Example(SGPU, "a.com/x", {METAX_ALLOCATED: json.dumps([[{"uuid": CARD}]])}),
+        Example(SGPU, "a.com/x", {"hami.io/a-devices-allocated": f"{CARD},A,1,1:;"}),
     ],
-    ("agent.schedulers.hami.metax_claims", "metax-limits"): [Example(LIMITS, "a.com/x")],
+    ("agent.schedulers.hami.metax_claims", "metax-limits"): [Example(metax_limits({}, ()), "a.com/x")],
     ("agent.schedulers.gcushare.dialect_v1", "gcushare-v1"): [
         Example(
-            DIALECTS["gcushare-v1"](ENFLAME),
+            DIALECTS["gcushare-v1"](NAMES),
             ENFLAME.memory,
             {
                 "enflame.com/gcu-device-id": "0",
@@ -109,7 +113,7 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
     ],
     ("agent.schedulers.gcushare.dialect_v4", "gcushare-v4"): [
         Example(
-            DIALECTS["gcushare-v4"](ENFLAME),
+            DIALECTS["gcushare-v4"](NAMES),
             ENFLAME.drs,
             {
                 "enflame.com/gcu-assigned-minor": "0",
@@ -122,7 +126,7 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
     ],
     ("agent.schedulers.gcushare.dialect_hami", "hami"): [
         Example(
-            DIALECTS["hami"](ENFLAME),
+            DIALECTS["hami"](NAMES),
             ENFLAME.shared,
             {f"enflame.com/gcu-{key}": "0", "enflame.com/gcu-request-size": "1", **DONE},
         )

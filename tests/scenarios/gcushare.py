@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
 from agent.schedulers.gcushare.pod_records import RECORDS
 from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer

@@ -5,10 +5,16 @@ from __future__ import annotations
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.hooks import hookimpl
 
+from .metax_claims import metax_limits, metax_sgpu
 from .pod_annotations import HAMI, METAX
 
 #: koord-scheduler writes MetaX's annotation beside its own, which says the same and more.
-SCHEDULER = Scheduler("hami", after=("koordinator",), dialects=(METAX, HAMI))
+SCHEDULER = Scheduler(
+    "hami",
+    after=("koordinator",),
+    dialects=(METAX, HAMI),
+    vendor_dialects={"metax-sgpu": metax_sgpu, "metax-limits": metax_limits},
+)
 
 
 @hookimpl

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from agent.core.quantities import exact
+from agent.scheduler_api.quantities import exact
 from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, Grant
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.vendor_api.text import shorten

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import WHOLE, quantity
 from agent.schedulers.koordinator.gpu_partitions import P2p
 from agent.schedulers.koordinator.report import MAX_MINOR, Card, Report, reason

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.schedulers.gcushare import DIALECTS
+from agent.scheduler_api import DialectOf
 from agent.vendor_api.agent import Signs, Vendor
 from agent.vendor_api.hooks import hookimpl
 
@@ -34,7 +34,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     options = Options.read(settings)
     brand, root = options.brand, options.sysfs or "/sys"
     sliced = options.dialect in DRS_DIALECTS
-    dialect, offers = DIALECTS.get(options.dialect), partial(offering, options)
+    offers = partial(offering, options)
     counted = options.dialect != capacities.UNREAD
     return Vendor(
         name="enflame",
@@ -58,9 +58,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         labels=partial(labels, brand),
         machine_label=machine(brand),
         time_label=time(brand),
-        dialects=(dialect(brand),) if dialect else (),
+        hears=(DialectOf("gcushare", options.dialect, brand.terms),) if counted else (),
         formats=formats(brand, first=options.dialect in FIRST),
-        unclaimed=partial(unclaimed, options) if dialect else None,
+        unclaimed=partial(unclaimed, options) if counted else None,
         visible=VISIBLE,
         shortage="insufficient GCU Memory in one gcu device",
         libraries=partial(library_places.searched, options.for_backend()),

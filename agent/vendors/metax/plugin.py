@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.scheduler_api import Dialect
-from agent.schedulers.hami.metax_claims import DIALECT, LIMITS
+from agent.scheduler_api import DialectOf
 from agent.vendor_api.agent import Signs, Vendor
 from agent.vendor_api.hooks import hookimpl
 
@@ -56,8 +54,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         labels=labels,
         annotations=partial(node_annotations, options) if sliced else None,
         annotation_keys=(ANNOTATION,),
-        dialects=(DIALECT,) if sliced else (),
-        limits=_limits(options) if sliced else None,
+        hears=_hears(options) if sliced else (),
         cards_with_room=partial(cards_with_room, options) if sliced else None,
         unclaimed=partial(without_a_claim, options.unclaimed) if sliced else None,
         visible=options.visible_devices,
@@ -71,7 +68,12 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     )
 
 
-def _limits(options: Options) -> Dialect:
-    """What a pod asks for itself; who names no amount takes what its ID is of a card, or all of it."""
-    whole = options.unclaimed == "whole"
-    return replace(LIMITS, measure=partial(part, unclaimed="whole")) if whole else LIMITS
+def _hears(options: Options) -> tuple[DialectOf, ...]:
+    """What schedulers say, and what a pod asks for itself; a pod that names no amount takes what its ID is of
+    a card, or all of it.
+    """
+    of_limits = partial(part, unclaimed="whole") if options.unclaimed == "whole" else part
+    return (
+        DialectOf("hami", "metax-sgpu", measure=part),
+        DialectOf("hami", "metax-limits", measure=of_limits, of_limits=True),
+    )

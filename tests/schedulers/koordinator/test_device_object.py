@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import quantity
 from agent.schedulers.koordinator.device_object import device, told, without_cards
 from agent.schedulers.koordinator.report import report

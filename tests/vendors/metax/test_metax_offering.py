@@ -270,7 +270,7 @@ def test_slices_are_made_and_schedulers_heard_in_sgpu_alone(
 ) -> None:
     vendor = register_backend({"mode": mode})
     assert (vendor.resource, vendor.prepares, vendor.by_cdi) == (resource, prepares, prepares)
-    assert [it.name for it in vendor.dialects] == dialects
+    assert [it.dialect for it in vendor.hears if not it.of_limits] == dialects
     assert vendor.annotation_keys == ("metax-tech.com/node-gpu-devices",)
     assert (vendor.annotations is not None) is prepares
 
