@@ -13,11 +13,11 @@ from agent.cluster.pod_state import Scheduled
 from agent.core.allocation.double_booking import overlaps
 from agent.core.allocation.external_pods import changes, external
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.node_locks import ahead, locks, over, stale
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import NodeSnapshot, Plan, Source
 from agent.scheduler_api import Cards, Scheduler
-from agent.schedulers.node_lock import LOCKS, ahead, locks, over, stale
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ class Schedulers:
         changed: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         *,
-        keys: Callable[[], Collection[str]] = lambda: LOCKS,
+        keys: Callable[[], Collection[str]] = tuple,
         moved: Callable[[], Collection[str]] = frozenset,
         schedulers: Sequence[Scheduler] = (),
         every: float = 30.0,

@@ -11,6 +11,7 @@ from agent.cluster.pod_state import Scheduled
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.cards_of_answers import Ties, theirs
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.node_locks import keys_of, locks, named
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import absent
 from agent.core.devices.health_rules import Record
@@ -32,7 +33,6 @@ from agent.core.model import (
 )
 from agent.kubelet.device_list import too_long
 from agent.scheduler_api import Scheduler
-from agent.schedulers.node_lock import keys_of, locks, named
 from agent.vendor_api.agent import Device, HealthEvent, State, Vendor
 
 log = structlog.get_logger(__name__)
@@ -283,8 +283,8 @@ class Node:
         self.refresh()
 
     def locks(self) -> tuple[str, ...]:
-        """The keys of the locks that schedulers take for the cards of the vendors that serve here."""
-        return keys_of(dialect for it in self.vendors.values() for dialect in it.dialects)
+        """The keys of the locks that schedulers take, or dialects of the vendors that serve here."""
+        return keys_of(self.schedulers, self.vendors.values())
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""

@@ -141,6 +141,8 @@ def _trouble(name: str, its: Scheduler) -> str:
         return f"external is {shorten(repr(its.external))}; an ExternalUse is needed"
     if not (isinstance(its.reserved, tuple) and all(_is_reserved(it) for it in its.reserved)):
         return f"reserved is {shorten(repr(its.reserved))}; a tuple of Reserved is needed"
+    if wrong := _trouble_of_locks(its.locks):
+        return wrong
     makers = its.vendor_dialects
     if not (isinstance(makers, Mapping) and all(map(callable, makers.values()))):
         return f"vendor_dialects are {shorten(repr(makers))}; functions by name are needed"
@@ -170,12 +172,17 @@ def trouble_of_dialects(dialects: object) -> str:
             return f"{whose} has a measure that can not be called"
         if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
             return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
-        if not (isinstance(it.locks, tuple) and all(isinstance(one, str) and "/" in one for one in it.locks)):
-            its = shorten(repr(it.locks))
-            return f'{whose} locks {its}; a tuple of keys such as "acme.com/mutex.lock" is needed'
+        if wrong := _trouble_of_locks(it.locks):
+            return f"{whose} {wrong}"
         if wrong := _trouble_of_receipt(it):
             return f"{whose} {wrong}"
     return ""
+
+
+def _trouble_of_locks(locks: object) -> str:
+    if isinstance(locks, tuple) and all(isinstance(it, str) and "/" in it for it in locks):
+        return ""
+    return f'locks {shorten(repr(locks))}; a tuple of keys such as "acme.com/mutex.lock" is needed'
 
 
 def _trouble_of_receipt(dialect: Dialect) -> str:

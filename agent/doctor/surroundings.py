@@ -44,6 +44,11 @@ class Configuration:
     #: Whether the error is that nobody has told the Node's labels.
     awaits_labels: bool = False
 
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """The annotations of the Node in which registered schedulers lock it."""
+        return tuple(dict.fromkeys(key for it in self.schedulers for key in it.locks))
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

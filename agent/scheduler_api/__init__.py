@@ -275,6 +275,9 @@ class Scheduler:
     external: ExternalUse | None = None
     #: The dialects that vendors may name, each by the function that makes it.
     vendor_dialects: Mapping[str, MakeDialect] = field(default_factory=dict)
+    #: Keys of the Node's annotations in which it locks the Node, as `Dialect.locks`, whichever vendor's cards
+    #: the pod asks for.
+    locks: tuple[str, ...] = ()
     reserved: tuple[Reserved, ...] = ()
 
 

@@ -22,6 +22,7 @@ from agent.cluster.credentials import Access, find
 from agent.cluster.pod_state import Scheduled
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import Following
+from agent.core.allocation.node_locks import lock
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.publishing.agent_status import Followed, View
@@ -30,7 +31,7 @@ from agent.core.publishing.label_rules import Heard, Wanted
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import Owed
 from agent.scheduler_api import PROMISES, Candidate, Listed
-from agent.schedulers.node_lock import LOCKS, lock
+from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"

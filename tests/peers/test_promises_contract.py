@@ -21,9 +21,10 @@ from agent.cluster.lock_writer import LockWriter
 from agent.cluster.own_node import path
 from agent.cluster.pod_state import Scheduled
 from agent.cluster.pods import candidate
+from agent.core.allocation.node_locks import Lock, freeing, lock
 from agent.core.backoff import Pauses
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.node_lock import LOCKS, Lock, freeing, lock
 
 from .apiserver import RealApiServer
 

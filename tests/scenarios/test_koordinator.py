@@ -17,9 +17,9 @@ from support.waiting import eventually
 from agent.cluster.pods import candidate
 from agent.core.model import Allocation, Source
 from agent.core.publishing.agent_status import View
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.node_lock import LOCKS
 from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED, ONLY_NVIDIA

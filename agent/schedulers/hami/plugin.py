@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.hooks import hookimpl
+from agent.schedulers.common.node_lock import LOCKS
 
 from .metax_claims import metax_limits, metax_sgpu
 from .pod_annotations import HAMI, METAX
@@ -13,6 +14,7 @@ SCHEDULER = Scheduler(
     "hami",
     after=("koordinator",),
     dialects=(METAX, HAMI),
+    locks=LOCKS,
     vendor_dialects={"metax-sgpu": metax_sgpu, "metax-limits": metax_limits},
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.hooks import hookimpl
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.common.resource_names import RESERVED
 
 from .allocated_annotation import ALLOCATED
@@ -17,6 +18,7 @@ SCHEDULER = Scheduler(
     dialects=(KOORDINATOR,),
     asks=asks,
     external=EXTERNAL,
+    locks=LOCKS,
     reserved=(RESERVED,),
 )
 
