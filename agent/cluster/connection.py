@@ -37,7 +37,7 @@ from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import Wanted
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import Owed
-from agent.scheduler_api import Candidate, Listed
+from agent.scheduler_api import Candidate, Listed, Reads
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Door:
         labels: Cell[Mapping[str, str] | None],
         candidates: Cell[tuple[Candidate, ...]] | None,
         *,
-        reads: Cell[tuple[str, ...]],
+        reads: Cell[Reads],
         exchange: Exchange | None = None,
         scheduled: Scheduled | None = None,
         instance: str = "",

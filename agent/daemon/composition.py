@@ -55,6 +55,7 @@ from agent.kubelet.directory import (
 from agent.kubelet.plugin_sockets import is_served
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.registration import Door, sweep
+from agent.scheduler_api import Reads
 from agent.state import vendor_directories
 from agent.state.last_config import Keeping, last_config
 from agent.state.recalled_state import recalled
@@ -301,7 +302,7 @@ class Line:
         await self._save()
 
     @property
-    def reads(self) -> Cell[tuple[str, ...]]:
+    def reads(self) -> Cell[Reads]:
         """How the keys begin of the pods' annotations that are read here."""
         return self._fleet.reads
 

@@ -135,6 +135,8 @@ def _trouble(name: str, its: Scheduler) -> str:
             return f"{key} is {shorten(repr(getattr(its, key)))}; a text is needed"
     if not (isinstance(its.after, tuple) and all(isinstance(it, str) for it in its.after)):
         return f"after is {shorten(repr(its.after))}; a tuple of schedulers' names is needed"
+    if not (isinstance(its.reads, tuple) and all(isinstance(it, str) and it for it in its.reads)):
+        return f'reads {shorten(repr(its.reads))}; a tuple of texts such as "acme.com/" is needed'
     if not (its.asks is None or callable(its.asks)):
         return "asks can not be called"
     if not (its.external is None or _is_external(its.external)):

@@ -27,7 +27,7 @@ from agent.daemon.scheduler_plugins import reserved
 from agent.daemon.vendor_plugins import Plugin, load, names
 from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
-from agent.scheduler_api import PROMISES
+from agent.scheduler_api import Reads, Scheduler, reads
 from agent.vendor_api.agent import Doubt, Modes, ResourceRule, SettingsError, Sharing, Vendor
 from agent.vendor_api.text import shorten
 
@@ -62,7 +62,7 @@ class Fleet:
         self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
         #: How the keys begin of the pods' annotations that dialects read; of vendors that served before, too.
-        self.reads: Cell[tuple[str, ...]] = Cell(PROMISES)
+        self.reads: Cell[Reads] = Cell(reads(node.schedulers))
 
     async def run(self, config: Cell[ConfigState]) -> None:
         """Apply each config that differs from the last one; runs for ever."""
@@ -84,7 +84,7 @@ class Fleet:
                 self._end(name)
         self._hardware = hardware
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
-        self.reads.set(_reads(self._node.vendors.values()))
+        self.reads.set(_reads(self._node.schedulers, self._node.vendors.values()))
         self._config, self._group = config, group
         for name in vendors:
             self._make(name)
@@ -225,11 +225,9 @@ def _configure(process: VendorProcess, its: VendorSettings) -> None:
     process.configure(required=required, sought=required or bool(its.library or its.settings))
 
 
-def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
+def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> Reads:
     its = (it for vendor in vendors for it in (*vendor.dialects, vendor.limits) if it is not None)
-    # What a pod bears of its receipt is read, too: else it would be written again and again.
-    own = (prefix for dialect in its for prefix in (*dialect.reads, *dialect.receipt_keys))
-    return tuple(dict.fromkeys((*PROMISES, *own)))
+    return reads(schedulers, its)
 
 
 def _settings(config: Config) -> dict[str, dict[str, Any]]:

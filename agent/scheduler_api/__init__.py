@@ -9,18 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-#: How the keys begin of the annotations in which schedulers promise devices. No others of a pod are kept.
-PROMISES = (
-    "xpu-agent.io/",
-    "koordinator.sh/",
-    "scheduling.koordinator.sh/",
-    "enflame.com/",
-    "tencent.com/",
-    "metax-tech.com/",
-    "hami.io/",
-    # The records of GCUShare's schedulers bear no domain of theirs.
-    "assigned-containers",
-)
+#: How the keys begin of the annotations in which a scheduler may speak to this agent alone.
+OWN = "xpu-agent.io/"
 #: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -187,7 +177,7 @@ class Dialect:
 
     name: str
     claims: Claims
-    #: How the keys of the annotations begin that it reads beside `PROMISES`, such as `acme.com/`.
+    #: How the keys of the annotations begin that it reads, such as `acme.com/`.
     reads: tuple[str, ...] = ()
     #: Keys of the Node's annotations in which the scheduler locks it before it binds a pod, and which whoever
     #: serves that pod is to free, such as `acme.com/mutex.lock`: TIME,NAMESPACE,POD or, of old, TIME alone.
@@ -268,6 +258,8 @@ class Scheduler:
     program: str = ""
     #: The annotation of pods in which that program writes its choice.
     writes: str = ""
+    #: How the keys of all the annotations begin that it writes on pods: `acme.com/`. No others are kept.
+    reads: tuple[str, ...] = ()
     #: The dialects that are heard for every vendor, after the vendor's own, where a scheduler may choose the
     #: card.
     dialects: tuple[Dialect, ...] = ()
@@ -291,3 +283,24 @@ Pure. Raises ValueError where the terms are not those that it needs, with what w
 def common_dialects(schedulers: Iterable[Scheduler]) -> tuple[Dialect, ...]:
     """The dialects that are heard for every vendor, in order."""
     return tuple(dialect for it in schedulers for dialect in it.dialects)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What is kept of the annotations of pods, as the API server shows them."""
+
+    #: How their keys begin.
+    prefixes: tuple[str, ...] = (OWN,)
+    #: Programs of schedulers, each with the annotation that it writes. A pod that asks for Kubernetes' own
+    #: scheduler and bears one was placed by that program, which may run under any name.
+    writers: tuple[tuple[str, str], ...] = ()
+
+
+def reads(schedulers: Iterable[Scheduler], dialects: Iterable[Dialect] = ()) -> Reads:
+    """What these schedulers and these dialects of vendors read, and the receipts that pods bear."""
+    heard = tuple(schedulers)
+    # What a pod bears of its receipt is read, too: else it would be written again and again.
+    prefixes = [OWN, *(prefix for it in heard for prefix in it.reads)]
+    prefixes += [key for it in (*common_dialects(heard), *dialects) for key in (*it.reads, *it.receipt_keys)]
+    writers = tuple((it.program, it.writes) for it in heard if it.program and it.writes)
+    return Reads(tuple(dict.fromkeys(prefixes)), writers)

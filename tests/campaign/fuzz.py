@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from heard import READS
 from structlog.testing import capture_logs
 
 from agent.cluster.pod_state import Scheduled
@@ -289,7 +290,7 @@ def _promise(rng: Random) -> Any:
 
 def _promised(pod: Any) -> bool:
     """Whether the pod gets its card by a claim; without one it, or another, gets what the kubelet chose."""
-    found = candidate(pod) if isinstance(pod, dict) else None
+    found = candidate(pod, READS) if isinstance(pod, dict) else None
     node = Node((found,) if found else (), "auto")
     external(
         registered(), (found,) if found else (), (), {"acme": {it.uuid: it.minor for it in CARDS}}, 1000.0

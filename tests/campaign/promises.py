@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from heard import READS
+
 from agent.cluster.pods import candidate
 from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.answer_annotations import ALLOCATION
@@ -98,7 +100,7 @@ def _asking(rng: Random, number: int, free: dict[str, int]) -> Asking:
         "schedulerName": "koord-scheduler" if cards else scheduler,
         "containers": [{"name": "main", "resources": {"limits": asked}}],
     }
-    pod = candidate({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    pod = candidate({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}, READS)
     assert pod is not None
     return Asking(pod, resource, count, cards)
 

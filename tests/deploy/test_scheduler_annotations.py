@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
+from heard import READS
 
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import PROMISES, Candidate, Cards, Dialect, PodContainer
+from agent.scheduler_api import Candidate, Cards, Dialect, PodContainer
 from agent.schedulers.gcushare.names import Names
 from agent.schedulers.gcushare.plugin import DIALECTS
 from agent.schedulers.hami.metax_claims import metax_limits, metax_sgpu
@@ -30,8 +31,8 @@ ON = {"schedulerAnnotations": {"enabled": True}}
 KEPT: Sequence[str] = yaml.safe_load((CHART / "files/scheduler-annotations.yaml").read_text())["keys"]
 #: What users write themselves, and is read: what they ask for, which grants nothing.
 USERS = ("metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class")
-#: Read in no dialect in tree; of brands of GCUShare's, by their settings.
-UNUSED = ("koordinator.sh/", "tencent.com/")
+#: Read in no dialect in tree.
+UNUSED = ("koordinator.sh/",)
 
 CARD = "CARD-0"
 NAMES = Names.of(ENFLAME.terms)
@@ -181,8 +182,8 @@ def test_nothing_is_kept_for_schedulers_that_no_dialect_reads_or_answers() -> No
 
 
 def test_no_domain_is_read_of_which_nothing_is_kept() -> None:
-    """A prefix in `PROMISES` or `Dialect.reads` has pods' annotations kept for a scheduler's word."""
-    prefixes = {*PROMISES, *(prefix for it in ALL for prefix in it.dialect.reads)}
+    """A prefix in `Scheduler.reads` or `Dialect.reads` has pods' annotations kept for a scheduler's word."""
+    prefixes = {*READS.prefixes, *(prefix for it in ALL for prefix in it.dialect.reads)}
 
     assert {it for it in prefixes if not any(key.startswith(it) for key in KEPT)} == set(UNUSED)
 

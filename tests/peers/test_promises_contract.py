@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from heard import READS
 from support.waiting import eventually
 
 from agent.cluster.api import Api
@@ -66,7 +67,7 @@ async def test_whose_an_annotation_is_tells_koord_scheduler_under_another_name(
         "get", "pod", "web", "-n", namespace, "-o", "json", "--show-managed-fields"
     )
 
-    found = candidate(json.loads(shown))
+    found = candidate(json.loads(shown), READS)
     assert found is not None
     assert found.scheduler == scheduler
     assert ALLOCATED in found.annotations

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 import recorded
+from heard import READS
 from koordinator.scheduler import BOUND
 from support.waiting import eventually
 
@@ -549,7 +550,8 @@ async def test_a_pod_that_ran_before_a_boot_of_which_nobody_knows_gets_its_card_
                 "phase": "Running",
                 "containerStatuses": [{"name": "main", "state": {"running": {"startedAt": started}}}],
             },
-        }
+        },
+        READS,
     )
     assert shown is not None
     node.agent.pods.set((shown,))

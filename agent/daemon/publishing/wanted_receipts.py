@@ -8,7 +8,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.publishing.receipt_rules import Known, Owed, receipts
 from agent.daemon.publishing.debounce import Settling
-from agent.scheduler_api import Candidate, Dialect, Scheduler, common_dialects
+from agent.scheduler_api import Candidate, Dialect, Reads, Scheduler, common_dialects
 from agent.vendor_api.agent import Vendor
 
 #: What is wrong with receipts, of as many pods as are named.
@@ -22,7 +22,7 @@ class Receipting(Settling):
         self,
         pods: Cell[tuple[Candidate, ...]],
         ledger: Ledger,
-        configured: Cell[tuple[str, ...]],
+        configured: Cell[Reads],
         vendors: Callable[[], Iterable[Vendor]],
         schedulers: Iterable[Scheduler] = (),
         *,

@@ -16,7 +16,7 @@ from agent.core.model import Source
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.surroundings import Look, Surroundings
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects, reads
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.device_object import VENDOR
@@ -124,7 +124,8 @@ def pods(around: Surroundings) -> Iterator[Finding]:
 
 
 def _first(around: Surroundings, pods: tuple[Object, ...], judge: Judge) -> list[Finding]:
-    pairs = ((pod, candidate(pod)) for pod in pods)
+    kept = reads(around.configuration.schedulers)
+    pairs = ((pod, candidate(pod, kept)) for pod in pods)
     judged = (judge(around, pod, it) for pod, it in pairs if it is not None and not it.ended)
     found = [it for it in judged if it is not None]
     if len(found) > SHOWN:

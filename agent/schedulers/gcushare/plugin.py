@@ -14,6 +14,7 @@ from .dialect_hami import hami
 from .dialect_v1 import v1
 from .dialect_v4 import v4
 from .names import Names
+from .pod_records import RECORDS
 
 #: By the names under which vendors hear them; the terms are the fields of `Names`.
 DIALECTS: Mapping[str, Callable[[Names], Dialect]] = {"gcushare-v1": v1, "gcushare-v4": v4, "hami": hami}
@@ -26,7 +27,12 @@ def _in_terms(made: Callable[[Names], Dialect]) -> MakeDialect:
     return make
 
 
-SCHEDULER = Scheduler("gcushare", vendor_dialects={name: _in_terms(made) for name, made in DIALECTS.items()})
+SCHEDULER = Scheduler(
+    "gcushare",
+    # Those of another brand the dialects name themselves.
+    reads=("enflame.com/", RECORDS),
+    vendor_dialects={name: _in_terms(made) for name, made in DIALECTS.items()},
+)
 
 
 @hookimpl

@@ -13,6 +13,7 @@ from .pod_annotations import HAMI, METAX
 SCHEDULER = Scheduler(
     "hami",
     after=("koordinator",),
+    reads=("metax-tech.com/", "hami.io/"),
     dialects=(METAX, HAMI),
     locks=LOCKS,
     vendor_dialects={"metax-sgpu": metax_sgpu, "metax-limits": metax_limits},

@@ -15,6 +15,7 @@ SCHEDULER = Scheduler(
     "koordinator",
     program="koord-scheduler",
     writes=ALLOCATED,
+    reads=("koordinator.sh/", "scheduling.koordinator.sh/"),
     dialects=(KOORDINATOR,),
     asks=asks,
     external=EXTERNAL,

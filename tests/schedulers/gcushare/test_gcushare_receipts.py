@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from heard import READS
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
@@ -202,7 +203,8 @@ def test_the_keys_of_a_receipt_are_such_as_the_chart_can_allow(name: str) -> Non
 
 def test_a_dialect_that_came_late_finds_the_records_on_the_pods_that_were_read_before_it() -> None:
     found = candidate(
-        {"metadata": {"uid": "u", "namespace": "d", "name": "p", "annotations": V4 | {RECORDS: "{}"}}}
+        {"metadata": {"uid": "u", "namespace": "d", "name": "p", "annotations": V4 | {RECORDS: "{}"}}},
+        READS,
     )
     assert found is not None
     assert found.annotations == V4 | {RECORDS: "{}"}

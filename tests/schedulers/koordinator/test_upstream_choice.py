@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import recorded
 from core.values import allocation, node, status
+from heard import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.node_locks import EXPIRED, EXPIRES, lock, over
@@ -156,7 +157,7 @@ def test_limits_do_not_hang_on_how_a_pod_spells_the_label_of_isolation(value: st
     metadata = {"uid": "u", "namespace": "default", "name": "p", "labels": labels}
     spec = {"containers": [{"name": "a", "resources": {"limits": limits}}]}
 
-    its = candidate({"metadata": {**metadata, "annotations": dict(case.annotations)}, "spec": spec})
+    its = candidate({"metadata": {**metadata, "annotations": dict(case.annotations)}, "spec": spec}, READS)
 
     assert its is not None
     (claim,) = claims(its, TRIGGER, NVIDIA)
