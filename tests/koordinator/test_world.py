@@ -17,6 +17,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from schedulers.koordinator.cards import report
 from schedulers.koordinator.koordlet import refused
 
 from agent.cluster.pod_state import Scheduled
@@ -39,7 +40,7 @@ from agent.daemon.scheduler_plugins import registered
 from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.koordinator.device_object import device, told
-from agent.schedulers.koordinator.report import Report, report
+from agent.schedulers.koordinator.report import Report
 from agent.state.checkpoint import Saved
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import (

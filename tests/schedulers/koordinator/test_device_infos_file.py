@@ -14,8 +14,8 @@ from strategies import hostile_texts
 from agent.schedulers.koordinator.device_infos_file import cards as listed
 from agent.schedulers.koordinator.device_infos_file import device_infos, told, unlisted
 from agent.schedulers.koordinator.gpu_partitions import parsed
-from agent.schedulers.koordinator.report import Report, report
-from schedulers.koordinator.cards import GIB, RECORDED, broken, card, cards, linked, node, written
+from agent.schedulers.koordinator.report import Report
+from schedulers.koordinator.cards import GIB, RECORDED, broken, card, cards, linked, node, report, written
 from schedulers.koordinator.cards import told as heard
 from schedulers.koordinator.koordlet import made, read, refused
 from schedulers.koordinator.nodes import snapshots
