@@ -30,7 +30,6 @@ from agent.cluster.receipt_writer import ReceiptWriter
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
 from agent.core.endless_tasks import for_ever
 from agent.core.publishing.agent_status import ApiServer, Counters, Followed, Glance, Reported, View
 from agent.core.publishing.extended_resource_rules import Extended
@@ -38,6 +37,7 @@ from agent.core.publishing.label_rules import Wanted
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import Owed
 from agent.scheduler_api import Candidate, Listed, Reads
+from agent.scheduler_api.document_parts import part_of
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from agent.cluster.managed_fields import UPDATE, entries
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import Mirror, number
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, PodContainer, Reads, one_of_each_uid
+from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.quantities import whole
 
 PODS = "/api/v1/pods"

@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
-from agent.core.document_parts import part_of, rows_of
 from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.required_rights import Need
 from agent.doctor.socket_listeners import Listener
 from agent.kubelet.plugin_sockets import OURS
 from agent.scheduler_api import Scheduler
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.vendor_api.agent import Device
 
 T = TypeVar("T")

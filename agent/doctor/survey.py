@@ -32,7 +32,6 @@ from agent.config import (
     with_flags,
 )
 from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
-from agent.core.document_parts import part_of
 from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.daemon.labels_once import first_list
 from agent.daemon.scheduler_plugins import registered
@@ -55,6 +54,7 @@ from agent.http.admin_client import answer, fetch
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
+from agent.scheduler_api.document_parts import part_of
 from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import Remains
 from agent.vendor_api.agent import Device

@@ -11,8 +11,8 @@ from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.koordinator_device_writer import DEVICES, VERSION, path
 from agent.cluster.object_fields import text
-from agent.core.document_parts import part_of, rows_of
 from agent.doctor.surroundings import Koordinator, Look, Stale
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.common.resource_names import PREFIX
 
 #: Objects of a page, and pages: a cluster has some thousands of nodes, and a Device has some KB. Of a page

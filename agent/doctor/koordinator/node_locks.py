@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 
 from agent.core.allocation.node_locks import EXPIRES, lock
-from agent.core.document_parts import part_of
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.document_parts import part_of
 from agent.vendor_api.text import shorten
 
 CHECK = "scheduler-locks"

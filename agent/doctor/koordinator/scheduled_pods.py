@@ -11,12 +11,12 @@ from agent.cluster.object_fields import text
 from agent.cluster.pods import candidate
 from agent.core.allocation.external_pods import objection
 from agent.core.allocation.pod_attribution import heard
-from agent.core.document_parts import part_of, rows_of
 from agent.core.model import Source
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.surroundings import Look, Surroundings
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects, reads
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.device_object import VENDOR
