@@ -35,8 +35,8 @@ class SchedulerPlugin:
 
 @cache
 def load() -> tuple[SchedulerPlugin, ...]:
-    """Every scheduler's plugin. One that is broken is left out, and harms no other."""
-    return tuple(_loaded(it) for it in found(agent.schedulers, ENTRY_POINTS, "scheduler"))
+    """Every scheduler's plugin. A broken one is left out, and harms no other."""
+    return tuple(_without_clashes(map(_loaded, found(agent.schedulers, ENTRY_POINTS, "scheduler"))))
 
 
 def log_left_out() -> None:
@@ -64,6 +64,19 @@ def in_order(schedulers: Iterable[Scheduler]) -> Iterator[Scheduler]:
         free = (it for it in left.values() if left.keys().isdisjoint({*it.after} - {it.name}))
         first = next(free, None) or next(iter(left.values()))
         yield left.pop(first.name)
+
+
+def _without_clashes(plugins: Iterable[SchedulerPlugin]) -> Iterator[SchedulerPlugin]:
+    """A claim knows its dialect by name alone: of two dialects of one name the first one counts."""
+    owners: dict[str, str] = {}
+    for plugin in plugins:
+        names = [it.name for it in plugin.scheduler.dialects] if plugin.scheduler is not None else []
+        if taken := next((name for name in names if name in owners), ""):
+            why = f"{owners[taken]} already brings a dialect named {taken!r}"
+            plugin = replace(plugin, scheduler=None, reason=why)
+        else:
+            owners.update(dict.fromkeys(names, plugin.name))
+        yield plugin
 
 
 def hearing(vendor: Vendor) -> Vendor:

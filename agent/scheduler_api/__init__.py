@@ -195,17 +195,17 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class DialectOf:
-    """A dialect that a vendor hears, by name: the scheduler's plugin makes it in the vendor's terms."""
+    """A dialect that a vendor hears, by name: the scheduler's plugin makes one in the vendor's terms."""
 
     scheduler: str
     dialect: str
     #: What the dialect needs to know of the vendor, by the names that its scheduler's plugin gives them:
     #: what resources are called, say.
     terms: Mapping[str, str] = field(default_factory=dict)
-    #: What its claims take of a card, where the vendor knows that and the scheduler does not.
+    #: What the claims take of a card, where the vendor knows that and the scheduler does not.
     measure: Measure | None = None
-    #: Whether its claims are what a pod's own limits ask for: it is heard after all schedulers then, where
-    #: one may choose and none has to.
+    #: Whether the claims are what a pod's own limits ask for: such a dialect is heard after all schedulers,
+    #: where a scheduler may choose and none has to.
     of_limits: bool = False
 
 
@@ -228,15 +228,15 @@ class ExternalUse:
 
     #: What such an allocation is of, in the ledger.
     resource: str
-    #: What a pod was given of the cards, all its containers together; None where it was given none of the
-    #: scheduler's cards, or does not ask the scheduler for any. Pure. Raises ValueError where the annotations
-    #: make no sense, or name no card that is among these; the pod then holds none, and the text is told.
+    #: What a pod was given of these cards, all containers together; None where the scheduler gave none, or
+    #: the pod asks the scheduler for none. Pure. Raises ValueError where the annotations make no sense, or
+    #: name no card that is among these; the pod then holds none, and people are told the text.
     claim: Callable[[Candidate, Cards], Claim | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Resource names that a scheduler's own programs write to the Node, so that no device plugin may."""
+    """Resource names that a scheduler's programs write to the Node: no device plugin may serve them."""
 
     #: How these names begin: `acme.com/`.
     prefix: str
@@ -252,13 +252,15 @@ class Scheduler:
     """
 
     name: str
-    #: Schedulers whose dialects are heard before this one's, where they are registered: a pod may bear both.
+    #: Names of schedulers to be heard before this one, where they are registered: a pod may bear the words
+    #: of both.
     after: tuple[str, ...] = ()
-    #: What its program calls itself: the pods' `schedulerName`, and the manager of the fields that it writes.
+    #: How the program calls itself: `schedulerName` of pods, and manager of the fields that it writes.
     program: str = ""
     #: The annotation of pods in which that program writes its choice.
     writes: str = ""
-    #: How the keys of all the annotations begin that it writes on pods: `acme.com/`. No others are kept.
+    #: How the keys of all annotations begin that the program writes on pods: `acme.com/`. The agent keeps no
+    #: others of a pod.
     reads: tuple[str, ...] = ()
     #: The dialects that are heard for every vendor, after the vendor's own, where a scheduler may choose the
     #: card.
@@ -267,8 +269,8 @@ class Scheduler:
     external: ExternalUse | None = None
     #: The dialects that vendors may name, each by the function that makes it.
     vendor_dialects: Mapping[str, MakeDialect] = field(default_factory=dict)
-    #: Keys of the Node's annotations in which it locks the Node, as `Dialect.locks`, whichever vendor's cards
-    #: the pod asks for.
+    #: Keys of the Node's annotations in which the program locks the Node, as `Dialect.locks`, whichever cards
+    #: a pod asks for.
     locks: tuple[str, ...] = ()
     reserved: tuple[Reserved, ...] = ()
 
@@ -291,8 +293,8 @@ class Reads:
 
     #: How their keys begin.
     prefixes: tuple[str, ...] = (OWN,)
-    #: Programs of schedulers, each with the annotation that it writes. A pod that asks for Kubernetes' own
-    #: scheduler and bears one was placed by that program, which may run under any name.
+    #: Programs of schedulers, each with the annotation that the program writes. A pod that asks for
+    #: Kubernetes' own scheduler and bears the annotation was placed by that program, under whatever name.
     writers: tuple[tuple[str, str], ...] = ()
 
 

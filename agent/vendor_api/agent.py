@@ -342,7 +342,7 @@ class Vendor:
     doubts: tuple[Doubt, ...] = ()
     #: How schedulers say which container gets which of its cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
-    #: The same of schedulers whose plugins make the dialects, by name; heard before `dialects`.
+    #: Dialects that schedulers' plugins make for this vendor, by name; heard before `dialects`.
     hears: tuple[DialectOf, ...] = ()
     #: What a pod's own limits and annotations ask for: heard after all schedulers, where one may choose and
     #: none has to. It has a claim without cards for each container that asks for the resource.

@@ -120,6 +120,13 @@ def test_a_plugin_that_breaks_the_contract_is_said_and_costs_no_other_anything(
     assert [it["scheduler"] for it in said] == ([] if why == SITS_OUT else ["acme"])
 
 
+def test_a_dialect_s_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:
+    installed.add("acme", returning("Scheduler('acme', dialects=(Dialect('metax', lambda *_: ()),))"))
+
+    assert named("acme").reason == "hami already brings a dialect named 'metax'"
+    assert "acme" not in names()
+
+
 def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
     return Vendor("acme", "acme:B", lambda *_: ContainerEdits(), "acme.com/x", hears=hears, **parts)
 
