@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import yaml
 
 from agent.core.allocation import answer_annotations
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami import pod_annotations
 from agent.schedulers.koordinator import (
     allocated_annotation,
@@ -15,7 +16,6 @@ from agent.schedulers.koordinator import (
     gpu_partitions,
 )
 from agent.schedulers.koordinator.report import LABELS, Card, Report
-from agent.schedulers.node_lock import LOCKS
 from pages.table import code, table
 
 GIB = 1 << 30

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.core.quantities import whole
 from agent.scheduler_api import Candidate, PodContainer
+from agent.scheduler_api.quantities import whole
 
 FILE = Path(__file__).parent / "schedulers" / "data" / "koordinator-annotations.json"
 

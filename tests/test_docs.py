@@ -55,13 +55,13 @@ def test_the_rooms_of_the_architecture_name_every_package() -> None:
     packages = {str(path.relative_to(ROOT / "agent")) for path in there}
     inside = ("kubelet/pb", "vendors/", "schedulers/", "testing/", "doctor/")
 
-    assert rooms == {name for name in packages if not name.startswith(inside)} | {"scheduler_api.py"}
+    assert rooms == {name for name in packages if not name.startswith(inside)}
 
 
-def test_directly_in_the_agent_lie_rooms_alone_and_what_a_scheduler_s_plugin_imports() -> None:
+def test_directly_in_the_agent_lie_rooms_alone() -> None:
     files = {path.name for path in (ROOT / "agent").iterdir() if path.is_file()}
 
-    assert files == {"__init__.py", "__main__.py", "py.typed", "scheduler_api.py"}
+    assert files == {"__init__.py", "__main__.py", "py.typed"}
 
 
 @pytest.mark.parametrize(

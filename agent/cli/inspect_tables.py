@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
-from agent.core.document_parts import part_of, rows_of
 from agent.core.errors import AgentError
 from agent.host import terminal
 from agent.http.admin_client import ask
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.koordinator.report_mode import NO_KIND, NO_SERVER, NOT_ASKED
 from agent.vendor_api.text import shorten
 

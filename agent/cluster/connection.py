@@ -30,14 +30,14 @@ from agent.cluster.receipt_writer import ReceiptWriter
 from agent.cluster.reflector import Following, Mirror, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
 from agent.core.endless_tasks import for_ever
 from agent.core.publishing.agent_status import ApiServer, Counters, Followed, Reported, View
 from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import Wanted
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import Owed
-from agent.scheduler_api import Candidate, Listed
+from agent.scheduler_api import Candidate, Listed, Reads
+from agent.scheduler_api.document_parts import part_of
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Door:
         labels: Cell[Mapping[str, str] | None],
         candidates: Cell[tuple[Candidate, ...]] | None,
         *,
-        reads: Cell[tuple[str, ...]],
+        reads: Cell[Reads],
         exchange: Exchange | None = None,
         scheduled: Scheduled | None = None,
         instance: str = "",

@@ -8,7 +8,7 @@ import anyio
 
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError
-from agent.core.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of
 
 
 def path(namespace: str, name: str) -> str:

@@ -25,7 +25,7 @@ from agent.cluster.reflector import Mirror
 from agent.cluster.upkeep import Upkeep, Words, Writer
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of
 from agent.schedulers.koordinator.device_object import API_VERSION, device
 from agent.schedulers.koordinator.report_mode import Telling
 

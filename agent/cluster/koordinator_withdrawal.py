@@ -20,7 +20,7 @@ from agent.cluster.managed_fields import OURS, UPDATE, entries
 from agent.cluster.object_fields import text
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of
 from agent.schedulers.koordinator.device_object import VENDOR, without_cards
 from agent.schedulers.koordinator.report_mode import Telling
 

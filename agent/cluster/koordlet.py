@@ -12,7 +12,7 @@ from agent.cluster.api import Object
 from agent.cluster.managed_fields import OURS, UPDATE, Entry, entries
 from agent.cluster.object_fields import text
 from agent.cluster.program_arguments import arguments, gates
-from agent.core.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of
 from agent.schedulers.koordinator.gpu_partitions import ANNOTATION
 
 NAME = "koordlet"

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from agent.cluster.api import Object
 from agent.cluster.own_node import PREFIX, OwnNode
-from agent.core.document_parts import part_of
 from agent.core.kubernetes_names import wrong_label
 from agent.core.publishing.label_rules import Wanted, domain
+from agent.scheduler_api.document_parts import part_of
 
 #: The annotation that names our labels of the Node, with commas.
 OWNED = f"{PREFIX}labels"

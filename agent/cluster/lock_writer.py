@@ -11,8 +11,8 @@ from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
 from agent.cluster.own_node import path
 from agent.cluster.pod_state import Scheduled
+from agent.core.allocation.node_locks import EXPIRES, Lock, freeing
 from agent.core.backoff import Pauses
-from agent.schedulers.node_lock import EXPIRES, Lock, freeing
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.object_fields import text
-from agent.core.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of, rows_of
 
 UPDATE = "Update"
 #: As the API server names us, by our User-Agent.

@@ -12,8 +12,8 @@ from typing import Any
 from agent.cluster.api import Object
 from agent.cluster.object_fields import texts
 from agent.cluster.own_node import ANNOTATED, MAX_ANNOTATION, recorded
-from agent.core.document_parts import part_of
 from agent.core.publishing.node_annotation_rules import Annotated
+from agent.scheduler_api.document_parts import part_of
 
 
 def all_of(node: Object) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.core.document_parts import part_of, text
+from agent.scheduler_api.document_parts import part_of, text
 
 __all__ = ["text", "texts"]
 

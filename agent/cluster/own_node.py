@@ -11,12 +11,12 @@ from urllib.parse import quote
 from agent.cluster.api import Object
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import Mirror
+from agent.core.allocation.node_locks import kept
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
 from agent.core.kubernetes_names import wrong_label, wrong_name
 from agent.core.publishing.node_annotation_rules import wrong_key
-from agent.core.quantities import whole
-from agent.schedulers.node_lock import kept
+from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.quantities import whole
 
 NODES = "/api/v1/nodes"
 #: Keys of annotations that are ours.

@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
+from agent.core.allocation.node_locks import Lock
 from agent.core.cell import Cell
 from agent.core.model import FirstList
 from agent.scheduler_api import Candidate, Listed, merged
-from agent.schedulers.node_lock import Lock
 
 #: Seconds that an Allocate waits for a list of pods.
 SOON = 0.5

@@ -14,10 +14,9 @@ from agent.cluster.managed_fields import UPDATE, entries
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import Mirror, number
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
-from agent.core.quantities import whole
-from agent.scheduler_api import DEFAULT_SCHEDULER, PROMISES, Candidate, PodContainer, one_of_each_uid
-from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, PodContainer, Reads, one_of_each_uid
+from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.quantities import whole
 
 PODS = "/api/v1/pods"
 #: Bounds of what a stranger's pod can make us keep; the API server takes 256 KiB of annotations.
@@ -29,8 +28,6 @@ MAX_UID = 128
 #: Characters of what the kubelet says of a pod.
 MAX_MESSAGE = 4096
 MAX_SCHEDULER = 253
-#: How koord-scheduler calls itself to the API server (seen of v1.8.0 on kube-apiserver 1.36).
-KOORD_SCHEDULER = "koord-scheduler"
 #: Of a mirror pod: the uid of the static pod that it shows, and the same again as the mark of a mirror.
 STATIC_UID = "kubernetes.io/config.hash"
 MIRROR_OF = "kubernetes.io/config.mirror"
@@ -42,8 +39,8 @@ def query(node_name: str) -> Mapping[str, str]:
     return {"fieldSelector": f"spec.nodeName={node_name}"}
 
 
-def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | None:
-    """What is kept of a pod; None of one without a uid and a name. `reads`: prefixes of annotations.
+def candidate(pod: Object, reads: Reads) -> Candidate | None:
+    """What is kept of a pod; None of one without a uid and a name.
 
     One that is being deleted is over once it has started: till then the kubelet still takes it in, and asks
     for its devices (v1.36.3, pkg/kubelet/kubelet.go, HandlePodAdditions).
@@ -64,13 +61,13 @@ def candidate(pod: Object, reads: tuple[str, ...] = PROMISES) -> Candidate | Non
         namespace,
         name,
         tuple(islice(_containers(spec), MAX_CONTAINERS)),
-        dict(_promises(metadata, reads)),
+        dict(_promises(metadata, reads.prefixes)),
         _time(text(metadata, "creationTimestamp")),
         over=ended or ("deletionTimestamp" in metadata and not pending),
         message=text(status, "message")[:MAX_MESSAGE],
         static=bool(static),
         ended=ended,
-        scheduler=_scheduler(pod),
+        scheduler=_scheduler(pod, reads),
         pending=pending,
         appeared=version(metadata) if is_new else 0,
         version=version(metadata),
@@ -113,17 +110,21 @@ def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:
     return uid if of_the_node else ""
 
 
-def _scheduler(pod: Object) -> str:
+def _scheduler(pod: Object, reads: Reads) -> str:
     """The scheduler that the pod asks for; where that bears the name of Kubernetes' own, who wrote its cards.
 
-    koord-scheduler may run under that name; the API server keeps whose the annotation is. Whoever may patch
+    Another program may run under that name; the API server keeps whose the annotation is. Whoever may patch
     the pod can say so falsely, as whoever makes it can ask for any scheduler.
     """
     asked = text(part_of(pod, "spec"), "schedulerName")[:MAX_SCHEDULER]
     if asked != DEFAULT_SCHEDULER:
         return asked
-    its = (it for it in entries(pod) if (it.manager, it.operation) == (KOORD_SCHEDULER, UPDATE))
-    return KOORD_SCHEDULER if any(it.owns("metadata", "annotations", ALLOCATED) for it in its) else asked
+    found = [it for it in entries(pod) if it.operation == UPDATE]
+    for program, annotation in reads.writers:
+        its = (it for it in found if it.manager == program)
+        if any(it.owns("metadata", "annotations", annotation) for it in its):
+            return program
+    return asked
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:

@@ -14,7 +14,7 @@ from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, T
 from agent.cluster.object_fields import text
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of
 
 T = TypeVar("T")
 #: Makes of an object what is worth its memory; None drops it. It must not raise, whatever the object is.

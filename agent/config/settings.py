@@ -10,7 +10,6 @@ from typing import Any, Literal
 from agent.config import location
 from agent.core.devices.health_rules import Timing
 from agent.core.errors import ConfigError
-from agent.schedulers.koordinator.device_infos_file import DIRECTORY
 from agent.vendor_api.agent import Modes, ResourceRule
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -18,6 +17,9 @@ LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 ToldAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
+
+#: Where a koordlet looks for the files of others unless its flag says otherwise.
+DEVICE_INFOS_DIR = "/var/run/koordlet/xpu-device-infos"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class ReportSettings:
     #: The vendor whose cards Koordinator hears of; empty is the one with most cards.
     vendor: str = ""
     #: Where koordlet looks for files of cards.
-    device_infos_dir: str = DIRECTORY
+    device_infos_dir: str = DEVICE_INFOS_DIR
 
     @property
     def told_as(self) -> ToldAs | None:

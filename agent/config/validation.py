@@ -22,8 +22,8 @@ from agent.config.settings import (
 from agent.core.devices.dynamic_modes import twins
 from agent.core.devices.health_rules import Timing
 from agent.core.errors import ConfigError
-from agent.core.kubernetes_names import LABEL
-from agent.schedulers.koordinator.resource_names import WHOLE_CARDS, unserved_name
+from agent.core.kubernetes_names import LABEL, wrong_name
+from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
 from agent.vendor_api.text import shorten
 
@@ -167,7 +167,7 @@ def not_absolute(text: str) -> str:
 
 
 def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
-    if wrong := unserved_name(rule.name):
+    if wrong := wrong_name(rule.name):
         yield Problem((*path, "name"), wrong)
     yield from _sharing(rule.sharing, (*path, "sharing"))
     yield from _devices(rule, (*path, "devices"))

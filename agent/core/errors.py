@@ -146,11 +146,14 @@ class GivenTwice(AllocationError):
 
 
 class NotPromised(AllocationError):
-    def __init__(self, resource: str, why: str, annotation: str) -> None:
+    """`such_as`: a scheduler that chooses cards, as a clause; empty where none is known."""
+
+    def __init__(self, resource: str, why: str, such_as: str) -> None:
+        example = f", such as {such_as}" if such_as else ""
         super().__init__(
             f'invalid allocation request for "{resource}": no scheduler has chosen a card for it: {why}; '
-            f"the resource's placement is 'claim': create this pod anew with a schedulerName that chooses, "
-            f"such as koord-scheduler, which writes {annotation}"
+            f"the resource's placement is 'claim': create this pod anew with a schedulerName that chooses"
+            f"{example}"
         )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from agent.scheduler_api import Reserved
+from agent.vendor_api.label_values import LABEL_LIMIT
 from agent.vendor_api.text import shorten
 
 #: One part of a domain name.
 LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{LABEL}(?:\.{LABEL})*")
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_STRANGE = re.compile(r"[^-A-Za-z0-9_. ]")
-#: Characters of a label's value, and of its key after the domain.
-LABEL_LIMIT = 63
 
 
 def wrong_name(name: str) -> str | None:
@@ -35,14 +35,15 @@ def wrong_name(name: str) -> str | None:
     return None
 
 
-def label_value(text: str, limit: int = LABEL_LIMIT) -> str:
-    """Free text as the value of a label, the way GPU feature discovery does it, and never a wrong one.
+def unserved_name(name: str, reserved: Iterable[Reserved] = ()) -> str:
+    """Why the node cannot serve a resource of this name; empty where it can."""
+    return wrong_name(name) or reserved_name(name, reserved)
 
-    Source: k8s-device-plugin internal/lm/resource.go, `sanitise`: strange characters are dropped, blanks
-    become '-'. Signs at the ends and what is too long are cut, too, which Kubernetes would refuse.
-    """
-    value = "-".join(_STRANGE.sub("", text).split())
-    return value.lstrip("-_.")[:limit].rstrip("-_.")
+
+def reserved_name(name: str, reserved: Iterable[Reserved]) -> str:
+    """Why no device plugin may serve a resource of this name; empty where one may."""
+    its = next((it for it in reserved if name.startswith(it.prefix)), None)
+    return f"the resource name '{shorten(name)}' {its.why}" if its else ""
 
 
 def wrong_label(key: str, value: str) -> str | None:

@@ -23,6 +23,7 @@ from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command
 from agent.core.publishing.agent_status import Counters, View
+from agent.daemon import scheduler_plugins
 from agent.daemon.allocate_calls import TimedAllocator
 from agent.daemon.external_use import Schedulers
 from agent.daemon.intervals import Pace
@@ -54,6 +55,7 @@ from agent.kubelet.directory import (
 from agent.kubelet.plugin_sockets import is_served
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.registration import Door, sweep
+from agent.scheduler_api import Reads
 from agent.state import vendor_directories
 from agent.state.last_config import Keeping, last_config
 from agent.state.recalled_state import recalled
@@ -105,7 +107,9 @@ class Line:
         memory = recalled(settings, pace.health or settings.health, clock)
         self._ledger, self._store, self._set_aside = memory.ledger, memory.store, memory.set_aside
         scheduled.first.set(memory.first)
-        self._node = Node(memory.inventory, self._ledger, clock, scheduled)
+        scheduler_plugins.log_left_out()
+        schedulers = scheduler_plugins.registered()
+        self._node = Node(memory.inventory, self._ledger, clock, scheduled, schedulers)
         self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)
         self._fleet = Fleet(self._node, self._start, container_memory.memory_limit())
 
@@ -149,6 +153,7 @@ class Line:
             clock,
             keys=self._node.locks,
             moved=self._unheeded.moved,
+            schedulers=self._node.schedulers,
         )
         self._allocator = TimedAllocator(
             allocator,
@@ -298,7 +303,7 @@ class Line:
         await self._save()
 
     @property
-    def reads(self) -> Cell[tuple[str, ...]]:
+    def reads(self) -> Cell[Reads]:
         """How the keys begin of the pods' annotations that are read here."""
         return self._fleet.reads
 
@@ -317,6 +322,7 @@ class Line:
             allocations=self._ledger.all(),
             vendors=self._node.vendors,
             pods=self._scheduled.candidates,
+            schedulers=self._node.schedulers,
             strangers=self._others,
             processes={name: it.status for name, it in self._fleet.processes.items()},
             foreign_slices=self._reconciler.foreign,

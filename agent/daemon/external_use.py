@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -11,13 +11,13 @@ import structlog
 
 from agent.cluster.pod_state import Scheduled
 from agent.core.allocation.double_booking import overlaps
+from agent.core.allocation.external_pods import changes, external
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.node_locks import ahead, locks, over, stale
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import NodeSnapshot, Plan, Source
-from agent.scheduler_api import Cards
-from agent.schedulers.koordinator.external_pods import changes, external
-from agent.schedulers.node_lock import LOCKS, ahead, locks, over, stale
+from agent.scheduler_api import Cards, Scheduler
 
 log = structlog.get_logger(__name__)
 
@@ -37,15 +37,16 @@ class Schedulers:
         changed: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         *,
-        keys: Callable[[], Collection[str]] = lambda: LOCKS,
+        keys: Callable[[], Collection[str]] = tuple,
         moved: Callable[[], Collection[str]] = frozenset,
+        schedulers: Sequence[Scheduler] = (),
         every: float = 30.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`changed` is awaited after the ledger was changed; `keys`: of the locks that are freed here.
 
         `moved`: uids of the pods that have other cards than were chosen for them. `wall` is the time that
-        schedulers go by.
+        schedulers go by. `schedulers`: the registered ones, in the order in which they are heard.
         """
         self._scheduled = scheduled
         self._ledger = ledger
@@ -55,6 +56,7 @@ class Schedulers:
         self._clock = clock
         self._keys = keys
         self._moved = moved
+        self._schedulers = schedulers
         self._every = every
         self._wall = wall
         self._news = anyio.Event()
@@ -99,7 +101,7 @@ class Schedulers:
         """Whether the ledger is another one now."""
         pods, now = self._scheduled.pods.value, self._clock()
         self._heard = self._heard or bool(pods)
-        found = external(pods, self._plan.value, self._heeding(), now)
+        found = external(self._schedulers, pods, self._plan.value, self._heeding(), now)
         news, gone = changes(self._ledger.in_use(), found, pods, heard=self._heard)
         for it in news:
             self._ledger.record(it)
@@ -118,7 +120,7 @@ class Schedulers:
         if not (known and self._heard):
             return False
         pods, plan, snapshot = self._scheduled.pods.value, self._plan.value, self._snapshot.value
-        found = overlaps(self._ledger.in_use(), pods, plan, snapshot, self._moved())
+        found = overlaps(self._ledger.in_use(), pods, plan, snapshot, self._moved(), self._schedulers)
         news = [(it, why) for it in known if (why := found.get(it.id, "")) != it.reason]
         for it, why in news:
             self._ledger.remark(it.id, why)

@@ -11,6 +11,7 @@ from agent.cluster.pod_state import Scheduled
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.cards_of_answers import Ties, theirs
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.node_locks import keys_of, locks, named
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import absent
 from agent.core.devices.health_rules import Record
@@ -31,7 +32,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.kubelet.device_list import too_long
-from agent.schedulers.node_lock import keys_of, locks, named
+from agent.scheduler_api import Scheduler
 from agent.vendor_api.agent import Device, HealthEvent, State, Vendor
 
 log = structlog.get_logger(__name__)
@@ -54,12 +55,17 @@ class Node:
         ledger: Ledger,
         clock: Callable[[], float],
         scheduled: Scheduled | None = None,
+        schedulers: tuple[Scheduler, ...] = (),
     ) -> None:
-        """`scheduled`: the pods bound to this node and its locks, as far as an API server tells."""
+        """`scheduled`: the pods bound to this node and its locks, as far as an API server tells.
+
+        `schedulers`: the registered ones, in the order in which they are heard.
+        """
         self._inventory = inventory
         self._ledger = ledger
         self._clock = clock
-        self._offers = OfferedResources()
+        self.schedulers = schedulers
+        self._offers = OfferedResources(reserved=[name for it in schedulers for name in it.reserved])
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
         self._waits: tuple[Wait, ...] = ()
@@ -270,8 +276,8 @@ class Node:
         self.refresh()
 
     def locks(self) -> tuple[str, ...]:
-        """The keys of the locks that schedulers take for the cards of the vendors that serve here."""
-        return keys_of(dialect for it in self.vendors.values() for dialect in it.schedulers)
+        """The keys of the locks that schedulers take, or dialects of the vendors that serve here."""
+        return keys_of(self.schedulers, self.vendors.values())
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""
@@ -293,6 +299,7 @@ class Node:
             self._waits,
             self._ledger.external(),
             self._scheduled.unseen,
+            self.schedulers,
         )
 
 

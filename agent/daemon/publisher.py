@@ -21,6 +21,7 @@ from agent.daemon.publishing.wanted_node_annotations import Annotating
 from agent.daemon.publishing.wanted_receipts import Receipting
 from agent.host.device_infos_directory import DeviceInfosFile
 from agent.host.nfd_features import FeaturesFile
+from agent.scheduler_api import Reads
 from agent.state.uninstall_record import Remains
 
 
@@ -33,7 +34,7 @@ class Told:
         node: Node,
         ledger: Ledger,
         scheduled: Scheduled,
-        reads: Cell[tuple[str, ...]],
+        reads: Cell[Reads],
         remains: Remains,
         *,
         specs: float,
@@ -46,7 +47,9 @@ class Told:
         self._labelling = Labelling(config, node.snapshot, lambda: node.vendors, time.time, api=api)
         self._annotating = Annotating(config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors)
         self._extending = Extending(config, node.snapshot, lambda: node.vendors)
-        self._receipting = Receipting(scheduled.pods, ledger, reads, lambda: node.vendors.values())
+        self._receipting = Receipting(
+            scheduled.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
+        )
         self._reporting = Reporting(
             config, node.snapshot, node.plan, api=api, every=infos, withheld=lambda: node.withheld
         )

@@ -22,7 +22,7 @@ from agent.daemon.publisher import Told
 from agent.host.version import version
 from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved, NodeLock
 from agent.logs import file_error
-from agent.scheduler_api import Candidate
+from agent.scheduler_api import Candidate, Reads
 from agent.state.agent_lock import AgentLock, LockLost
 from agent.state.uninstall_record import Remains
 
@@ -164,7 +164,7 @@ class Agent:
         return self._line.remains
 
     @property
-    def reads(self) -> Cell[tuple[str, ...]]:
+    def reads(self) -> Cell[Reads]:
         """How the keys begin of the pods' annotations that are read; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.reads

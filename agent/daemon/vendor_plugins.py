@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module, metadata
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
 import pluggy
 
 import agent.vendors
+from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
+from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
+from agent.daemon.scheduler_plugins import hearing, reserved
 from agent.scheduler_api import Dialect
-from agent.schedulers.koordinator.resource_names import unserved_name
 from agent.vendor_api.agent import Settings, SettingsError, Vendor
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.vendor_api.text import shorten
 
-DISTRIBUTION = "xpu-agent"
 NOT_ENABLED = "not enabled"
 SITS_OUT = "not in use: it offers nothing with these settings, and its README says which ones it needs"
 
@@ -46,28 +43,6 @@ class Plugin:
     refusal: SettingsError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    name: str
-    origin: str
-    version: str
-    load: Callable[[], object]
-    clash: str = ""
-
-    def quiet(self, reason: str) -> Plugin:
-        return Plugin(self.name, self.origin, self.version, None, reason)
-
-    def left_out(self, reason: str) -> Plugin:
-        return Plugin(self.name, self.origin, self.version, None, reason, broken=True)
-
-    def offers(self, vendor: Vendor) -> Plugin:
-        return Plugin(self.name, self.origin, self.version, vendor)
-
-
-class BrokenPlugin(Exception):
-    """Raised when a plugin does not keep the contract; says what would."""
-
-
 def load(
     settings: Mapping[str, Mapping[str, Any]], wanted: Container[str] | None = None
 ) -> tuple[Plugin, ...]:
@@ -82,25 +57,25 @@ def load(
         *(
             _plugin(it, registry, settings.get(it.name, {}))
             if _wants(wanted, it.name)
-            else it.quiet(NOT_ENABLED)
+            else Plugin(it.name, it.origin, it.version, None, NOT_ENABLED)
             for it in _found()
         ),
         *(_unknown(name, known) for name in unknown),
     )
 
 
-def _plugin(found: _Found, registry: _Registry, settings: Mapping[str, Any]) -> Plugin:
-    if found.clash:
-        return found.left_out(found.clash)
+def _plugin(it: Found, registry: _Registry, settings: Mapping[str, Any]) -> Plugin:
+    if it.clash:
+        return _left_out(it, it.clash)
     try:
-        vendor = registry.offer(found, settings)
+        vendor = registry.offer(it, settings)
     except SettingsError as exc:
-        return replace(found.left_out(f"settings: {exc}"), refusal=exc)
+        return replace(_left_out(it, f"settings: {exc}"), refusal=exc)
     except BrokenPlugin as exc:
-        return found.left_out(str(exc))
+        return _left_out(it, str(exc))
     except (Exception, SystemExit) as exc:
-        return found.left_out(f"{type(exc).__name__}: {exc}")
-    return found.quiet(SITS_OUT) if vendor is None else found.offers(vendor)
+        return _left_out(it, f"{type(exc).__name__}: {exc}")
+    return Plugin(it.name, it.origin, it.version, vendor, SITS_OUT if vendor is None else "")
 
 
 def names() -> tuple[str, ...]:
@@ -118,40 +93,13 @@ def _unknown(name: str, known: list[str]) -> Plugin:
 
 
 @cache
-def _found() -> tuple[_Found, ...]:
+def _found() -> tuple[Found, ...]:
     """Every vendor there is, by name; nothing is imported."""
-    in_tree = [
-        _Found(it.name, DISTRIBUTION, _version(DISTRIBUTION), _importer(f"agent.vendors.{it.name}.plugin"))
-        for it in pkgutil.iter_modules(agent.vendors.__path__)
-        if _is_whole(it.name)
-    ]
-    first = {it.name: it.origin for it in in_tree}
-    return (*in_tree, *(_pointed(it, first) for it in metadata.entry_points(group=ENTRY_POINTS)))
+    return found(agent.vendors, ENTRY_POINTS, "vendor")
 
 
-def _is_whole(folder: str) -> bool:
-    """Whether the folder registers a vendor; one that is still being built does not."""
-    paths = [str(Path(path, folder)) for path in agent.vendors.__path__]
-    return any(it.name == "plugin" for it in pkgutil.iter_modules(paths))
-
-
-def _pointed(point: metadata.EntryPoint, first: dict[str, str]) -> _Found:
-    origin = point.dist.name if point.dist else "unknown"
-    version = point.dist.version if point.dist else ""
-    clash = f"{first[point.name]} already brings a vendor named {point.name!r}" if point.name in first else ""
-    first.setdefault(point.name, origin)
-    return _Found(point.name, origin, version, point.load, clash)
-
-
-def _importer(module: str) -> Callable[[], ModuleType]:
-    return lambda: import_module(module)
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
+def _left_out(it: Found, reason: str) -> Plugin:
+    return Plugin(it.name, it.origin, it.version, None, reason, broken=True)
 
 
 class _Registry:
@@ -161,13 +109,13 @@ class _Registry:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(Hooks)
 
-    def offer(self, found: _Found, settings: Mapping[str, Any]) -> Vendor | None:
+    def offer(self, it: Found, settings: Mapping[str, Any]) -> Vendor | None:
         """What the plugin offers; it stays registered only when it keeps the contract."""
-        module = found.load()
-        self._manager.register(module, name=found.name)
+        module = it.load()
+        self._manager.register(module, name=it.name)
         try:
             self._manager.check_pending()
-            return self._sound(found.name, module, settings)
+            return self._sound(it.name, module, settings)
         except BaseException:
             self._manager.unregister(module)
             raise
@@ -175,7 +123,7 @@ class _Registry:
     def _sound(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
         """What it offers; where that is good without the settings and bad with them, they are at fault."""
         try:
-            return _checked(name, self._ask(module, settings))
+            return _not_reserved(_checked(name, self._ask(module, settings)), settings)
         except BrokenPlugin as exc:
             if settings and self._is_sound(name, module):
                 raise SettingsError(f"with these {exc}") from exc
@@ -206,7 +154,23 @@ def _checked(name: str, offered: object) -> Vendor | None:
     trouble = _trouble(name, offered)
     if trouble:
         raise BrokenPlugin(f"register_backend returned a Vendor whose {trouble}")
-    return offered
+    return hearing(offered)
+
+
+def _not_reserved(vendor: Vendor | None, settings: Mapping[str, Any]) -> Vendor | None:
+    """The Vendor, unless its resource has a name that belongs to a scheduler.
+
+    Raises:
+        SettingsError: The settings say the name; with the place.
+        BrokenPlugin: The plugin itself does.
+    """
+    wrong = reserved_name(vendor.resource, reserved()) if vendor is not None else ""
+    if vendor is None or not wrong:
+        return vendor
+    said = [key for key, value in settings.items() if value == vendor.resource]
+    if said:
+        raise SettingsError(wrong, (said[0],))
+    raise BrokenPlugin(f"register_backend returned a Vendor whose resource is wrong: {wrong}")
 
 
 def _trouble(name: str, vendor: Vendor) -> str:
@@ -216,7 +180,7 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f"name is {shorten(vendor.name)!r}; it is registered as {name!r}"
     if not _is_reference(vendor.backend):
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
-    if wrong := unserved_name(vendor.resource):
+    if wrong := wrong_name(vendor.resource):
         return f"resource is wrong: {wrong}"
     dialects = {f"schedulers[{index}]": it for index, it in enumerate(vendor.schedulers)}
     if vendor.pod_limits is not None:

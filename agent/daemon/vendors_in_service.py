@@ -20,12 +20,14 @@ from agent.core.devices.inventory import left_out
 from agent.core.devices.offers import Wish
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import VendorError
+from agent.core.kubernetes_names import reserved_name
 from agent.core.model import VendorState, VendorStatus
 from agent.daemon.node_state import Node
+from agent.daemon.scheduler_plugins import reserved
 from agent.daemon.vendor_plugins import Plugin, load, names
 from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
-from agent.scheduler_api import PROMISES
+from agent.scheduler_api import Reads, Scheduler, reads
 from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
 from agent.vendor_api.text import shorten
 
@@ -60,7 +62,7 @@ class Fleet:
         self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
         #: How the keys begin of the pods' annotations that dialects read; of vendors that served before, too.
-        self.reads: Cell[tuple[str, ...]] = Cell(PROMISES)
+        self.reads: Cell[Reads] = Cell(reads(node.schedulers))
 
     async def run(self, config: Cell[ConfigState]) -> None:
         """Apply each config that differs from the last one; runs for ever."""
@@ -84,7 +86,7 @@ class Fleet:
                 self._end(name)
         self._hardware = hardware
         self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
-        self.reads.set(_reads(self._node.vendors.values()))
+        self.reads.set(_reads(self._node.schedulers, self._node.vendors.values()))
         self._config, self._group = config, group
         for name in vendors:
             self._make(name)
@@ -225,11 +227,9 @@ def _configure(process: VendorProcess, its: VendorSettings) -> None:
     process.configure(required=required, sought=required or bool(its.library or its.settings))
 
 
-def _reads(vendors: Iterable[Vendor]) -> tuple[str, ...]:
+def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> Reads:
     its = (it for vendor in vendors for it in (*vendor.schedulers, vendor.pod_limits) if it is not None)
-    # What a pod bears of its receipt is read, too: else it would be written again and again.
-    own = (prefix for dialect in its for prefix in (*dialect.reads, *dialect.receipt_keys))
-    return tuple(dict.fromkeys((*PROMISES, *own)))
+    return reads(schedulers, its)
 
 
 def _settings(config: Config) -> dict[str, dict[str, Any]]:
@@ -249,6 +249,8 @@ def check(config: Config) -> Config:
     if config.report.vendor and config.report.vendor not in (known := names()):
         why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
         raise config.refused(("report", "vendor"), why)
+    for path, wrong in _reserved(config):
+        raise config.refused(path, wrong)
     warnings = [*config.warnings, *(config.told(it.path, it.message) for it in doubts(config))]
     for plugin in wanted(config):
         if plugin.refusal is not None and plugin.name in config.vendors:
@@ -259,6 +261,14 @@ def check(config: Config) -> Config:
             its = islice(plugin.vendor.settings.warnings, MAX_WARNINGS)
             warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in its)
     return replace(config, warnings=tuple(warnings))
+
+
+def _reserved(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The resources, by their place, whose names belong to a scheduler, with a sentence on that."""
+    for vendor, its in config.vendors.items():
+        for index, rule in enumerate(its.resources):
+            if wrong := reserved_name(rule.name, reserved()):
+                yield ("vendors", vendor, "resources", index, "name"), wrong
 
 
 def complete(config: Config) -> Config:

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, NotFound
-from agent.core.document_parts import part_of, rows_of
 from agent.doctor.required_rights import Need
 from agent.doctor.surroundings import Cluster, Koordinator, Look
+from agent.scheduler_api.document_parts import part_of, rows_of
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: Pods of a page, and pages; a node has some hundreds of pods.

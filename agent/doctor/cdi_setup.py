@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.core.document_parts import part_of
 from agent.doctor.container_runtime import Runtime, Unreadable, runtimes
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.document_parts import part_of
 
 CHECK = "cdi"
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.core.document_parts import part_of
 from agent.core.errors import AgentError
 from agent.host import files
+from agent.scheduler_api.document_parts import part_of
 
 #: What containerd and CRI-O have where they are told nothing (container-device-interface, pkg/cdi).
 DEFAULTS = ("/etc/cdi", "/var/run/cdi")

@@ -7,8 +7,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from agent.core.devices.device_ids import short_forms
-from agent.core.document_parts import part_of, rows_of
-from agent.core.quantities import whole
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.socket_listeners import Listener
 from agent.doctor.surroundings import Surroundings
@@ -16,6 +14,8 @@ from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.plugin_sockets import OURS
+from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.quantities import whole
 from agent.vendor_api.text import shorten
 
 CHECK = "device-plugins"

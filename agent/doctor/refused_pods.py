@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.core.document_parts import part_of, rows_of
 from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.vendor_api.text import shorten
 
 REFUSED = "pods-refused"

@@ -9,11 +9,12 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
-from agent.core.document_parts import part_of, rows_of
 from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.required_rights import Need
 from agent.doctor.socket_listeners import Listener
 from agent.kubelet.plugin_sockets import OURS
+from agent.scheduler_api import Scheduler
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.vendor_api.agent import Device
 
 T = TypeVar("T")
@@ -36,10 +37,17 @@ class Configuration:
     source: str = "defaults"
     error: str = ""
     plugins: tuple[Plugin, ...] = ()
+    #: The registered ones, in the order in which they are heard.
+    schedulers: tuple[Scheduler, ...] = ()
     #: Label keys that decide which part, or which file, of the configuration holds on this node.
     labels: tuple[str, ...] = ()
     #: Whether the error is that nobody has told the Node's labels.
     awaits_labels: bool = False
+
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """The annotations of the Node in which registered schedulers lock it."""
+        return tuple(dict.fromkeys(key for it in self.schedulers for key in it.locks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,9 +32,9 @@ from agent.config import (
     with_flags,
 )
 from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
-from agent.core.document_parts import part_of
 from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.daemon.labels_once import first_list
+from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import Plugin
 from agent.daemon.vendors_in_service import check, in_service
 from agent.doctor import api_questions, refused_pods, required_rights
@@ -54,7 +54,7 @@ from agent.http.admin_client import answer, fetch
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
-from agent.schedulers.node_lock import LOCKS
+from agent.scheduler_api.document_parts import part_of
 from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import Remains
 from agent.vendor_api.agent import Device
@@ -161,12 +161,16 @@ def _configuration(question: Question, door: _Door) -> Configuration:
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
-        return Configuration(config, source.look(known).source, "", in_service(config), tuple(sorted(asks)))
+        its = in_service(config)
+        return Configuration(
+            config, source.look(known).source, "", its, registered(), labels=tuple(sorted(asks))
+        )
     except ConfigError as exc:
         source_name = str(question.given.get("config") or "defaults")
         awaits = isinstance(exc, LabelsUnknown)
         said = stated(source.look(known), question.node)
-        return Configuration(_flags_over(said, question), source_name, str(exc), awaits_labels=awaits)
+        config, known_ones = _flags_over(said, question), registered()
+        return Configuration(config, source_name, str(exc), schedulers=known_ones, awaits_labels=awaits)
 
 
 def _labels(door: _Door) -> NodeLabels:
@@ -261,7 +265,7 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
         pods=config.agent.watch_pods,
         device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),
         withdraws=shown.kind.value is True and bool(_noted(config)),
-        locks=_is_locked(door.node.value) or _heeds(config),
+        locks=_is_locked(door.node.value, configuration.locks) or _heeds(config),
         annotates=_annotates(configuration.plugins),
         extends=_extends(configuration.plugins),
         receipts=_gives_receipts(configuration.plugins),
@@ -296,8 +300,8 @@ def _noted(config: Config) -> tuple[str, ...]:
         return ()
 
 
-def _is_locked(node: Object | None) -> bool:
-    return not part_of(part_of(node, "metadata"), "annotations").keys().isdisjoint(LOCKS)
+def _is_locked(node: Object | None, keys: Collection[str]) -> bool:
+    return not part_of(part_of(node, "metadata"), "annotations").keys().isdisjoint(keys)
 
 
 def _annotates(plugins: Iterable[Plugin]) -> bool:

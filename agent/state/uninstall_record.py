@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from agent.core.kubernetes_names import LABEL, LABEL_LIMIT
+from agent.core.kubernetes_names import LABEL
 from agent.host import files
 from agent.state import private_files
+from agent.vendor_api.label_values import LABEL_LIMIT
 
 #: In the state directory.
 NAME = "agent.remains"

@@ -11,11 +11,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from agent.core.kubernetes_names import wrong_label
+from agent.core.kubernetes_names import unserved_name, wrong_label
 from agent.core.publishing import extended_resource_rules
 from agent.core.publishing.node_annotation_rules import made as annotated
+from agent.daemon.scheduler_plugins import reserved
 from agent.isolation.presence import absence
-from agent.schedulers.koordinator.resource_names import unserved_name
 from agent.testing.bench import Bench, NotMade
 from agent.vendor_api.agent import (
     ContainerEdits,
@@ -93,7 +93,7 @@ def _check_text(text: object, what: str) -> None:
 
 async def the_resource_is_taken(bench: Bench) -> None:
     """`resource` is a name that the kubelet takes."""
-    wrong = unserved_name(bench.vendor.resource)
+    wrong = unserved_name(bench.vendor.resource, reserved())
     assert not wrong, wrong
 
 
@@ -123,7 +123,7 @@ async def resources_are_pure(bench: Bench) -> None:
         assert set(named) <= known, f"it names {sorted(set(named) - known)}, which are not listed"
         assert all(len(its) == len(set(its)) for its in each), "it offers a device twice"
         for rule in first.rules:
-            trouble = unserved_name(rule.name)
+            trouble = unserved_name(rule.name, reserved())
             assert not trouble, trouble
 
 

@@ -36,7 +36,7 @@ from agent.vendor_api.backend import (
     Usage as Usage,
     overrides as overrides,
 )
-from agent.scheduler_api import Candidate, Dialect
+from agent.scheduler_api import Candidate, Dialect, DialectOf
 
 
 class SettingsError(ValueError):
@@ -429,6 +429,8 @@ class Vendor:
     publishes: NodeFacts = NodeFacts()
     #: How schedulers say which container gets which of the cards; the first one that claims counts.
     schedulers: tuple[Dialect, ...] = ()
+    #: Dialects that schedulers' plugins make for this vendor, by name; heard before `schedulers`.
+    hears: tuple[DialectOf, ...] = ()
     #: What a pod's own limits and annotations ask for: read after all schedulers, where one may choose and
     #: none has to. It has a claim without cards for each container that asks for the resource.
     pod_limits: Dialect | None = None

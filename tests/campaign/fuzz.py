@@ -16,12 +16,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from heard import READS
 from structlog.testing import capture_logs
 
 from agent.cluster.pod_state import Scheduled
 from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocation.allocator import Allocator, Scene
+from agent.core.allocation.external_pods import external
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Evidence, Granted
 from agent.core.allocation.reconcile_rules import reconcile
@@ -35,6 +37,7 @@ from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.model import Plan, VendorState, VendorStatus
 from agent.daemon.allocate_calls import TimedAllocator
 from agent.daemon.pod_waiter import Askers
+from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendors_in_service import check
 from agent.isolation import answers
 from agent.kubelet import kubelet_checkpoint as kubelet_checkpoint
@@ -53,7 +56,6 @@ from agent.kubelet.rpc import as_status
 from agent.scheduler_api import Candidate
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.koordinator.external_pods import external
 from agent.state.checkpoint import CheckpointFile, Saved
 from agent.state.file_envelope import sealed
 from agent.vendor_api.agent import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
@@ -148,7 +150,10 @@ class Node:
 
     def scene(self) -> Scene:
         vendors = {"acme": self.vendor}
-        return Scene(self.plan, self.snapshot, topology(self.snapshot), vendors, candidates=self.candidates)
+        shown = topology(self.snapshot)
+        return Scene(
+            self.plan, self.snapshot, shown, vendors, candidates=self.candidates, schedulers=registered()
+        )
 
     async def save(self, *, durable: bool) -> None:
         """A disk that takes everything."""
@@ -285,9 +290,11 @@ def _promise(rng: Random) -> Any:
 
 def _promised(pod: Any) -> bool:
     """Whether the pod gets its card by a claim; without one it, or another, gets what the kubelet chose."""
-    found = candidate(pod) if isinstance(pod, dict) else None
+    found = candidate(pod, READS) if isinstance(pod, dict) else None
     node = Node((found,) if found else (), "auto")
-    external((found,) if found else (), (), {"acme": {it.uuid: it.minor for it in CARDS}}, 1000.0)
+    external(
+        registered(), (found,) if found else (), (), {"acme": {it.uuid: it.minor for it in CARDS}}, 1000.0
+    )
     ids = node.allocator.preferred(WHOLE, ["GPU-0", "GPU-1"], [], 1)
     try:
         asyncio.run(node.allocator.allocate(WHOLE, [ids]))

@@ -13,9 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from heard import READS
+
 from agent.cluster.pods import candidate
 from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.external_pods import external
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Granted
 from agent.core.devices.cards_of_resources import Offer
@@ -24,10 +27,10 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import Allocation, Owner, VendorState, VendorStatus
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.koordinator.external_pods import external
 from agent.vendor_api.agent import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 
 from .mutations import spoilt_json, spoilt_text, written
@@ -97,7 +100,7 @@ def _asking(rng: Random, number: int, free: dict[str, int]) -> Asking:
         "schedulerName": "koord-scheduler" if cards else scheduler,
         "containers": [{"name": "main", "resources": {"limits": asked}}],
     }
-    pod = candidate({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    pod = candidate({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}, READS)
     assert pod is not None
     return Asking(pod, resource, count, cards)
 
@@ -161,7 +164,8 @@ class Kubelet:
 
     def scene(self) -> Scene:
         vendors = {"acme": self.vendor}
-        return Scene(self.plan, self.snapshot, topology(self.snapshot), vendors, candidates=tuple(self.heard))
+        shown, heard = topology(self.snapshot), tuple(self.heard)
+        return Scene(self.plan, self.snapshot, shown, vendors, candidates=heard, schedulers=registered())
 
     async def save(self, *, durable: bool) -> None: ...
 
@@ -281,7 +285,7 @@ async def _lived(day: Day, clearly: Callable[[Exception], bool]) -> bool:
         if node.rng.random() < 0.8:
             await node.confirms()
         cards = {one.uuid: one.minor for one in CARDS}
-        external(node.heard, node.plan, {"acme": cards}, 1000.0)
+        external(registered(), node.heard, node.plan, {"acme": cards}, 1000.0)
     return honoured
 
 

@@ -82,9 +82,13 @@ def test_the_help_and_the_page_say_what_an_exit_code_means(capsys: pytest.Captur
 def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugins", "--json"]) == 0
 
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in found if "kind" not in row}
     assert rows["nvidia"]["resource"] == "nvidia.com/gpu"
     assert rows["simulated"]["reason"].startswith("not in use: it offers nothing with these settings")
+    schedulers = {row["name"]: row for row in found if row.get("kind") == "scheduler"}
+    assert schedulers["koordinator"]["dialects"] == ["koordinator"]
+    assert {row["reason"] for row in schedulers.values()} == {""}
 
 
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from heard import READS
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
@@ -22,6 +23,7 @@ from agent.cluster.credentials import Access, find
 from agent.cluster.pod_state import Scheduled
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import Following
+from agent.core.allocation.node_locks import lock
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.publishing.agent_status import Followed, View
@@ -29,8 +31,8 @@ from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import Heard, Wanted
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import Owed
-from agent.scheduler_api import PROMISES, Candidate, Listed
-from agent.schedulers.node_lock import LOCKS, lock
+from agent.scheduler_api import Candidate, Listed, Reads
+from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
@@ -48,7 +50,7 @@ class Here:
     pods: Cell[tuple[Candidate, ...]]
     wanted: Cell[Wanted | None]
     noted: list[str]
-    reads: Cell[tuple[str, ...]]
+    reads: Cell[Reads]
     scheduled: Scheduled
 
     def label(self, key: str) -> str | None:
@@ -83,7 +85,7 @@ async def opened(
         candidates: Cell[tuple[Candidate, ...]] = Cell(())
         wanted: Cell[Wanted | None] = Cell(None)
         noted: list[str] = []
-        reads: Cell[tuple[str, ...]] = Cell(PROMISES)
+        reads: Cell[Reads] = Cell(READS)
         scheduled = Scheduled(candidates)
         way = Door(
             access,
@@ -336,7 +338,7 @@ async def test_the_annotations_that_a_dialect_reads_come_in_also_of_pods_that_we
         await eventually(lambda: here.pods.value)
         assert here.pods.value[0].annotations == {}
 
-        here.reads.set((*PROMISES, "acme.com/"))
+        here.reads.set(Reads((*READS.prefixes, "acme.com/")))
 
         await eventually(lambda: [it.annotations for it in here.pods.value] == [{"acme.com/card": "3"}])
         here.server.put_object(pod("next", NODE))
@@ -353,7 +355,7 @@ async def test_while_other_annotations_are_read_the_pods_stay_though_the_server_
         await here.server.go_away()
         await eventually(lambda: here.door.status.error)
 
-        here.reads.set((*PROMISES, "acme.com/"))
+        here.reads.set(Reads((*READS.prefixes, "acme.com/")))
         await eventually(lambda: not here.door.status.followed["pods"].synced)
         await eventually(lambda: here.door.status.followed["pods"].error)
 
@@ -459,7 +461,7 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
         NODE,
         Cell(None),
         Cell(()),
-        reads=Cell(PROMISES),
+        reads=Cell(READS),
         following=QUICK,
         opening=opening,
     )

@@ -15,7 +15,7 @@ from agent.cluster.client import Limits, open_api
 from agent.cluster.credentials import Access
 from agent.cluster.object_fields import text
 from agent.cluster.reflector import Following, Reflector
-from agent.core.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of
 
 from .wire import Answer, Asked, head, line, says, sends, wire
 

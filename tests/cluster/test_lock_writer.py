@@ -17,8 +17,9 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.pod_state import Scheduled
+from agent.core.allocation.node_locks import Lock, lock
 from agent.core.backoff import Pauses
-from agent.schedulers.node_lock import LOCKS, Lock, lock
+from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"

@@ -50,11 +50,16 @@ def test_what_the_agent_needs_of_a_node_is_kept_and_nothing_else() -> None:
 
 def test_annotations_that_read_like_a_schedulers_lock_are_kept() -> None:
     held = {
-        "hami.io/mutex.lock": "anything",
+        "hami.io/mutex.lock": "2026-11-20T21:34:09Z,default,web",
         "acme.com/mutex.lock": "2026-11-20T21:34:09Z,default,web",
         "acme.com/old.lock": "2026-11-20T21:34:09Z",
     }
-    annotations = {**held, "acme.com/note": "web", "acme.com/many": "2026-11-20T21:34:09Z,a,b,c"}
+    annotations = {
+        **held,
+        "acme.com/note": "web",
+        "b.com/mutex.lock": "anything",
+        "acme.com/many": "2026-11-20T21:34:09Z,a,b,c",
+    }
 
     it = own_node({"metadata": {"name": "n", "annotations": annotations}})
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from heard import READS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster import pods
 from agent.cluster.reflector import Mirror
 from agent.core.cell import Cell
-from agent.scheduler_api import PROMISES, Candidate, Listed, PodContainer, merged
+from agent.scheduler_api import Candidate, Listed, PodContainer, Reads, merged
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 
 GPU = "nvidia.com/gpu"
@@ -37,7 +38,7 @@ def pod(**parts: Any) -> dict[str, Any]:
 
 
 def taken(**parts: Any) -> Candidate:
-    found = pods.candidate(pod(**parts))
+    found = pods.candidate(pod(**parts), READS)
     assert found is not None
     return found
 
@@ -246,7 +247,7 @@ def test_a_pod_that_no_kubelet_made_has_no_other_uid_than_its_own(odd: dict[str,
 
 
 def test_of_annotations_those_alone_are_kept_that_promise_something() -> None:
-    promises = {f"{prefix}promised": "1" for prefix in PROMISES}
+    promises = {f"{prefix}promised": "1" for prefix in READS.prefixes}
     others = {
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
         "enflame.community/x": "1",
@@ -258,7 +259,7 @@ def test_of_annotations_those_alone_are_kept_that_promise_something() -> None:
 
 def test_a_dialect_may_read_more() -> None:
     found = pods.candidate(
-        pod(metadata={"annotations": {"acme.com/card": "3", "other.com/card": "4"}}), ("acme.com/",)
+        pod(metadata={"annotations": {"acme.com/card": "3", "other.com/card": "4"}}), Reads(("acme.com/",))
     )
 
     assert found is not None
@@ -268,16 +269,16 @@ def test_a_dialect_may_read_more() -> None:
 def test_a_pod_has_us_keep_no_more_than_a_bound_and_the_short_ones_first() -> None:
     many = {f"koordinator.sh/{number}": "x" * 1000 for number in range(1000)}
     huge = {"enflame.com/huge": "x" * (1 << 20)}
-    found = taken(metadata={"annotations": {**huge, **many, "tencent.com/gpu-assigned": "true"}})
+    found = taken(metadata={"annotations": {**huge, **many, "hami.io/gpu-assigned": "true"}})
 
-    assert found.annotations["tencent.com/gpu-assigned"] == "true"
+    assert found.annotations["hami.io/gpu-assigned"] == "true"
     assert pods.MAX_ANNOTATIONS - 2000 < sum(map(len, found.annotations.values())) < pods.MAX_ANNOTATIONS
     assert huge.keys().isdisjoint(found.annotations)
 
 
 @pytest.mark.parametrize("key", ["uid", "namespace", "name"])
 def test_a_pod_that_can_not_be_told_from_others_is_none(key: str) -> None:
-    assert pods.candidate(pod(metadata={key: ""})) is None
+    assert pods.candidate(pod(metadata={key: ""}), READS) is None
 
 
 _json = st.recursive(
@@ -291,7 +292,7 @@ _keys = ["containers", "initContainers", "annotations", "creationTimestamp", "ph
 @given(st.dictionaries(st.sampled_from(_keys), _json), _json)
 def test_no_pod_is_too_strange_to_be_read(odd: dict[str, Any], limits: Any) -> None:
     containers = [{"name": "main", "resources": {"limits": limits}}, limits]
-    found = pods.candidate(pod(metadata=odd, spec={"containers": containers, **odd}, status=odd))
+    found = pods.candidate(pod(metadata=odd, spec={"containers": containers, **odd}, status=odd), READS)
 
     assert found is not None
     assert all(

@@ -21,6 +21,7 @@ from agent.cluster.pods import candidate
 from agent.cluster.receipt_writer import DENIED, ReceiptWriter, patch, path
 from agent.core.cell import Cell
 from agent.core.publishing.receipt_rules import Owed
+from agent.scheduler_api import Reads
 from agent.testing.simapi import SimApiServer
 
 from .fakes import FakeApi, Unasked
@@ -363,7 +364,7 @@ async def test_a_refusal_of_a_pod_that_is_gone_is_told_no_more() -> None:
 
 
 def test_what_was_written_is_what_is_read_of_the_pod_again() -> None:
-    made = candidate(pod("web", **{KEY: "true"}), ("acme.com/assigned",))
+    made = candidate(pod("web", **{KEY: "true"}), Reads(("acme.com/assigned",)))
 
     assert made is not None
     assert made.annotations == {KEY: "true"}

@@ -791,11 +791,6 @@ def test_cards_shares_of_another_name_and_shares_without_a_report_are_taken(text
     assert read(text).vendors["nvidia"].resources
 
 
-@pytest.mark.parametrize("name", ["koordinator.sh/gpu", "koordinator.sh/gpu.shared"])
-def test_a_name_of_koordinator_s_own_is_refused(name: str) -> None:
-    assert f"'{name}' is Koordinator's own" in refusal(resource(f"{{name: {name}}}"))
-
-
 def test_the_directory_of_koordlet_s_files_is_an_absolute_path() -> None:
     assert "report.deviceInfosDir: must be an absolute path" in refusal("report: {deviceInfosDir: here}")
 

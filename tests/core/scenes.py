@@ -13,6 +13,7 @@ from agent.core.devices.ids_in_use import Usage
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import Allocation, Owner, Source
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import (
     CardsWithRoom,
@@ -94,6 +95,7 @@ def scene(
         {} if left_out else {"acme": vendor},
         candidates=candidates,
         external=external or {},
+        schedulers=registered(),
         **more,
     )
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.kubernetes_names import label_value, wrong_label
+from agent.core.kubernetes_names import wrong_label
+from agent.vendor_api.label_values import label_value
 
 
 @pytest.mark.parametrize(

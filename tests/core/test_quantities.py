@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from agent.core.quantities import exact, whole
+from agent.scheduler_api.quantities import exact, whole
 
 
 @pytest.mark.parametrize(

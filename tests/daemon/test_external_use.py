@@ -14,14 +14,16 @@ from support.waiting import eventually
 
 from agent.cluster.pod_state import Scheduled
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.node_locks import AHEAD, EXPIRED, EXPIRES
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan, Source
 from agent.daemon.external_use import Schedulers
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, PodContainer
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.node_lock import AHEAD, EXPIRED, EXPIRES, LOCKS
 from agent.vendor_api.agent import Placement, ResourceRule
 
 GPU, SGPU = "nvidia.com/gpu", "metax-tech.com/gpu"
@@ -72,6 +74,7 @@ class Here:
             lambda: self.steady,
             keys=lambda: self.keys,
             moved=lambda: self.moved,
+            schedulers=registered(),
             every=every,
             wall=lambda: self.now,
         )

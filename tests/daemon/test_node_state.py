@@ -8,6 +8,7 @@ import structlog
 
 from agent.cluster.pod_state import Scheduled
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.node_locks import EXPIRES, lock
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.offers import Wish
@@ -22,8 +23,9 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.daemon.node_state import Node
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Listed
-from agent.schedulers.node_lock import EXPIRES, LOCKS, lock
+from agent.schedulers.common.node_lock import LOCKS
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -148,7 +150,7 @@ def test_a_pod_that_was_listed_at_once_is_in_the_scene() -> None:
 
     scheduled = Scheduled(Cell((web,)))
     scheduled.ask = listed
-    node = Node(Inventory(), Ledger(), lambda: 0.0, scheduled)
+    node = Node(Inventory(), Ledger(), lambda: 0.0, scheduled, registered())
 
     asyncio.run(scheduled.look())
 
@@ -226,7 +228,7 @@ def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last
     scheduled = Scheduled()
     scheduled.locks.set({key: value})
     scheduled.ahead = {held: 7.0}
-    node = Node(Inventory(), Ledger(), lambda: now[0], scheduled)
+    node = Node(Inventory(), Ledger(), lambda: now[0], scheduled, registered())
 
     assert node.scene().locked == {("default", "web")}
     now[0] += EXPIRES

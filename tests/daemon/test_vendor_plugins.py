@@ -15,7 +15,7 @@ from agent.daemon import vendor_plugins
 from agent.daemon.vendor_plugins import NOT_ENABLED, SITS_OUT, Plugin
 
 HEAD = """
-from agent.scheduler_api import Dialect
+from agent.scheduler_api import Dialect, DialectOf
 from agent.vendor_api.hooks import hookimpl
 from agent.vendor_api.agent import (
     ContainerEdits, Host, NodeFacts, Offers, OtherPlugin, Settings, SettingsError, Slices, Vendor

@@ -21,7 +21,7 @@ from agent.daemon import vendors_in_service
 from agent.daemon.node_state import Node
 from agent.daemon.vendor_plugins import Plugin
 from agent.isolation.process_memory import MemoryLimit
-from agent.scheduler_api import PROMISES, Dialect
+from agent.scheduler_api import OWN, Dialect, Reads
 from agent.vendor_api.agent import (
     ContainerEdits,
     Offering,
@@ -80,12 +80,12 @@ async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_i
     async def applied(vendors: Mapping[str, VendorSettings], *own: str) -> None:
         config.set(ConfigState(Config(vendors=vendors), "file"))
         with anyio.fail_after(30):
-            await fleet_.reads.until((*PROMISES, *own))
+            await fleet_.reads.until(Reads((OWN, *own)))
 
     async with anyio.create_task_group() as group:
         group.start_soon(fleet_.run, config)
         await anyio.wait_all_tasks_blocked()
-        assert (asked, fleet_.reads.value) == ([], PROMISES)
+        assert (asked, fleet_.reads.value) == ([], Reads())
 
         await applied({"acme": VendorSettings(settings={"n": 1}), "copy": off}, "acme.com/", "acme-given")
         assert asked == ["acme"]
@@ -131,6 +131,21 @@ def test_koordinator_s_own_name_is_refused_where_a_setting_says_it() -> None:
     with pytest.raises(
         ConfigError, match=r"^f:5: vendors\.simulated\.settings\.resource: .*Koordinator's own"
     ):
+        vendors_in_service.check(parse(text, "f", "n"))
+
+
+@pytest.mark.parametrize("name", ["koordinator.sh/gpu", "koordinator.sh/gpu.shared"])
+def test_a_resource_of_koordinator_s_own_name_is_refused_with_its_line(name: str) -> None:
+    text = f"vendors:\n  nvidia:\n    resources:\n    - {{name: {name}}}"
+
+    with pytest.raises(ConfigError, match=rf"^f:4: .*resources\[0\]\.name: .*'{name}' is Koordinator's"):
+        vendors_in_service.check(parse(text, "f", "n"))
+
+
+def test_koordinator_s_own_name_is_refused_where_a_setting_of_enflames_says_it() -> None:
+    text = "vendors:\n  enflame:\n    settings:\n      registerResource: koordinator.sh/gpu"
+
+    with pytest.raises(ConfigError, match=r"^f:4: .*settings\.registerResource: .*is Koordinator's own"):
         vendors_in_service.check(parse(text, "f", "n"))
 
 

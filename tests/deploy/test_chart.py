@@ -14,9 +14,9 @@ import yaml
 
 from agent.config import given_flags, parse, parse_address
 from agent.core.publishing.label_rules import domain
+from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import load
 from agent.doctor.agent_processes import RIVAL
-from agent.schedulers.node_lock import LOCKS
 
 from .chart import CHART, ROOT, Chart, Rendered
 
@@ -942,7 +942,7 @@ def test_the_admission_policy_is_about_the_agent_s_account_alone(chart: Chart) -
 
 def test_what_the_policy_lets_the_agent_write_on_its_node_is_what_vendors_in_tree_write() -> None:
     listed = yaml.safe_load((CHART / "files/node-keys.yaml").read_text())
-    written, locks = {"xpu-agent.io"}, set(LOCKS)
+    written, locks = {"xpu-agent.io"}, {key for it in registered() for key in it.locks}
     for vendor in (it.vendor for it in load({}) if it.vendor is not None):
         keys = (
             vendor.resource,

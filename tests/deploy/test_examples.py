@@ -15,7 +15,7 @@ from agent.core.devices.offers import OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.daemon.vendors_in_service import check, wanted
-from agent.schedulers.koordinator.resource_names import PREFIX
+from agent.schedulers.common.resource_names import PREFIX
 from agent.vendor_api.agent import Device, State
 
 from .chart import ROOT, Chart, Rendered

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 import yaml
+from heard import READS
 
-from agent.scheduler_api import PROMISES, Candidate, Cards, Dialect, PodContainer
+from agent.daemon.scheduler_plugins import registered
+from agent.scheduler_api import Candidate, Cards, Dialect, PodContainer
+from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.plugin import DIALECTS
+from agent.schedulers.hami.metax_claims import metax_limits, metax_sgpu
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.schedulers.koordinator.dialect import KOORDINATOR
 from agent.vendors.enflame.agent.names import ENFLAME
-from agent.vendors.enflame.dialects import DIALECTS
-from agent.vendors.metax.dialect import DIALECT, LIMITS
 from agent.vendors.simulated.agent import claims as simulated
 
 from .chart import CHART, ROOT, Chart, Refused
@@ -28,10 +31,12 @@ ON = {"schedulerAnnotations": {"enabled": True}}
 KEPT: Sequence[str] = yaml.safe_load((CHART / "files/scheduler-annotations.yaml").read_text())["keys"]
 #: What users write themselves, and is read: what they ask for, which grants nothing.
 USERS = ("metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class")
-#: Read in no dialect in tree; of brands of GCUShare's, by their settings.
-UNUSED = ("koordinator.sh/", "tencent.com/")
+#: Read in no dialect in tree.
+UNUSED = ("koordinator.sh/",)
 
 CARD = "CARD-0"
+NAMES = Names.of(ENFLAME.terms)
+SGPU = metax_sgpu({}, registered())
 KOORDINATORS = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 50}
 GRANT = {"minor": 0, "id": CARD, "resources": KOORDINATORS}
 DRS = json.dumps({"main": {"profileName": "3g.20gb", "profileID": "1", "request": 3}})
@@ -90,14 +95,14 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
         Example(HAMI, "a.com/x", {f"hami.io/a-devices-{end}": f"{CARD},A,1,1:;"})
         for end in ("to-allocate", "allocated")
     ],
-    ("agent.vendors.metax.dialect", "metax-sgpu"): [
-        Example(DIALECT, "a.com/x", {METAX_ALLOCATED: json.dumps([[{"uuid": CARD}]])}),
-        Example(DIALECT, "a.com/x", {"hami.io/a-devices-allocated": f"{CARD},A,1,1:;"}),
+    ("agent.schedulers.hami.metax_claims", "metax-sgpu"): [
+        Example(SGPU, "a.com/x", {METAX_ALLOCATED: json.dumps([[{"uuid": CARD}]])}),
+        Example(SGPU, "a.com/x", {"hami.io/a-devices-allocated": f"{CARD},A,1,1:;"}),
     ],
-    ("agent.vendors.metax.dialect", "metax-limits"): [Example(LIMITS, "a.com/x")],
-    ("agent.vendors.enflame.dialects.v1", "gcushare-v1"): [
+    ("agent.schedulers.hami.metax_claims", "metax-limits"): [Example(metax_limits({}, ()), "a.com/x")],
+    ("agent.schedulers.gcushare.dialect_v1", "gcushare-v1"): [
         Example(
-            DIALECTS["gcushare-v1"](ENFLAME),
+            DIALECTS["gcushare-v1"](NAMES),
             ENFLAME.memory,
             {
                 "enflame.com/gcu-device-id": "0",
@@ -107,9 +112,9 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
             },
         )
     ],
-    ("agent.vendors.enflame.dialects.v4", "gcushare-v4"): [
+    ("agent.schedulers.gcushare.dialect_v4", "gcushare-v4"): [
         Example(
-            DIALECTS["gcushare-v4"](ENFLAME),
+            DIALECTS["gcushare-v4"](NAMES),
             ENFLAME.drs,
             {
                 "enflame.com/gcu-assigned-minor": "0",
@@ -120,9 +125,9 @@ EXAMPLES: dict[tuple[str, str], Sequence[Example]] = {
             {ENFLAME.drs: 3},
         )
     ],
-    ("agent.vendors.enflame.dialects.hami", "hami"): [
+    ("agent.schedulers.gcushare.dialect_hami", "hami"): [
         Example(
-            DIALECTS["hami"](ENFLAME),
+            DIALECTS["hami"](NAMES),
             ENFLAME.shared,
             {f"enflame.com/gcu-{key}": "0", "enflame.com/gcu-request-size": "1", **DONE},
         )
@@ -177,8 +182,8 @@ def test_nothing_is_kept_for_schedulers_that_no_dialect_reads_or_answers() -> No
 
 
 def test_no_domain_is_read_of_which_nothing_is_kept() -> None:
-    """A prefix in `PROMISES` or `Dialect.reads` has pods' annotations kept for a scheduler's word."""
-    prefixes = {*PROMISES, *(prefix for it in ALL for prefix in it.dialect.reads)}
+    """A prefix in `Scheduler.reads` or `Dialect.reads` has pods' annotations kept for a scheduler's word."""
+    prefixes = {*READS.prefixes, *(prefix for it in ALL for prefix in it.dialect.reads)}
 
     assert {it for it in prefixes if not any(key.startswith(it) for key in KEPT)} == set(UNUSED)
 

@@ -6,9 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
-import sysconfig
-import venv
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from support.installed_example import installed
 from support.short_places import SHORT_PLACE
 
 from agent.testing.kubelet import SimKubelet
@@ -79,23 +77,12 @@ class Installed:
 def vendor() -> Iterator[Installed]:
     with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)
-        venv.create(root / "env", symlinks=True)
-        _share_ours(root / "env")
-        pip = [sys.executable, "-m", "pip", "--python", str(root / "env/bin/python"), "install", "--quiet"]
-        alone = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
-        subprocess.run([*pip, *alone, str(EXAMPLE)], check=True)
+        installed(root, EXAMPLE)
         stub = EXAMPLE / "stub/libacme.c"
         subprocess.run(
             ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", root / "libacme.so", stub], check=True
         )
         yield Installed(root)
-
-
-def _share_ours(env: Path) -> None:
-    """Let the environment see what this one has, so that nothing has to be downloaded."""
-    ours = sysconfig.get_paths()["purelib"]
-    theirs = next(env.glob("lib/python*/site-packages"))
-    (theirs / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
 
 
 @asynccontextmanager

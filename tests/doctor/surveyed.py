@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import AgentSettings, Config
+from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
 from agent.vendor_api.agent import ContainerEdits, Device, Host, Offers, Vendor
@@ -52,7 +53,7 @@ def around(
         "a-node",
         "1",
         root,
-        Configuration(config or Config(NOWHERE), plugins=plugins),
+        Configuration(config or Config(NOWHERE), plugins=plugins, schedulers=registered()),
         looked,
         Look(told, "" if told else "nobody"),
         cluster=cluster,

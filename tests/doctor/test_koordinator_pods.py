@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.config import Config, VendorSettings
+from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.koordinator.scheduled_pods import pods
 from agent.doctor.surroundings import Cluster, Configuration, Koordinator, Look, Surroundings
@@ -52,7 +53,9 @@ def found(
     around = Surroundings(
         "n",
         "1",
-        configuration=Configuration(config, plugins=(Plugin("acme", "here", "1", vendor),)),
+        configuration=Configuration(
+            config, plugins=(Plugin("acme", "here", "1", vendor),), schedulers=registered()
+        ),
         vendors={"acme": Look(tuple(Device(f"c{n}", n, minor=n) for n in range(2)))},
         told=Look({"allocations": list(rows)}),
         cluster=Cluster(

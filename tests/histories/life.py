@@ -17,6 +17,7 @@ from agent.daemon.node_state import Node
 from agent.daemon.reconciling.evidence_sources import Sources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 from agent.daemon.reconciling.recovery import Recaller
+from agent.daemon.scheduler_plugins import registered
 from agent.kubelet import kubelet_checkpoint as kubelet_checkpoint
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
@@ -73,9 +74,15 @@ class Life:
         self.inventory = Inventory(known.health, None, self.world.now, known.devices, known.cordons)
         self.scheduled = Scheduled(clock=self.clock, wall=self.clock, lists_after=0.0)
         self.scheduled.first.set(known.first)
-        self.node = Node(self.inventory, self.ledger, self.clock, self.scheduled)
+        self.node = Node(self.inventory, self.ledger, self.clock, self.scheduled, registered())
         self.schedulers = Schedulers(
-            self.scheduled, self.ledger, self.node.plan, self.node.snapshot, self._changed, self.clock
+            self.scheduled,
+            self.ledger,
+            self.node.plan,
+            self.node.snapshot,
+            self._changed,
+            self.clock,
+            schedulers=registered(),
         )
         self.sources = Sources(
             self._checkpoint,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import recorded
+from schedulers.koordinator.cards import report
 
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
 from agent.schedulers.koordinator.device_object import device
-from agent.schedulers.koordinator.report import report
 from agent.vendor_api.agent import Device, State
 
 from .manager import Manager

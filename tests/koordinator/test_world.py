@@ -17,6 +17,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from schedulers.koordinator.cards import report
 from schedulers.koordinator.koordlet import refused
 
 from agent.cluster.pod_state import Scheduled
@@ -35,10 +36,11 @@ from agent.daemon.publishing.koordinator_report import withheld
 from agent.daemon.reconciling.evidence_sources import Sources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 from agent.daemon.reconciling.recovery import Recaller
+from agent.daemon.scheduler_plugins import registered
 from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.koordinator.device_object import device, told
-from agent.schedulers.koordinator.report import Report, report
+from agent.schedulers.koordinator.report import Report
 from agent.state.checkpoint import Saved
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import (
@@ -178,7 +180,13 @@ class Agent:
             grace=GRACE,
         )
         self._schedulers = Schedulers(
-            self.scheduled, self.ledger, self.plan, self.snapshot, self._changed, lambda: world.now
+            self.scheduled,
+            self.ledger,
+            self.plan,
+            self.snapshot,
+            self._changed,
+            lambda: world.now,
+            schedulers=registered(),
         )
 
     async def looks(self) -> None:
@@ -224,6 +232,7 @@ class Agent:
             topology(self.snapshot.value),
             {VENDOR.name: VENDOR},
             candidates=self.scheduled.pods.value,
+            schedulers=registered(),
         )
 
     async def save(self, *, durable: bool) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from heard import READS
 from support.waiting import eventually
 
 from agent.cluster.api import Api
@@ -21,9 +22,10 @@ from agent.cluster.lock_writer import LockWriter
 from agent.cluster.own_node import path
 from agent.cluster.pod_state import Scheduled
 from agent.cluster.pods import candidate
+from agent.core.allocation.node_locks import Lock, freeing, lock
 from agent.core.backoff import Pauses
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.node_lock import LOCKS, Lock, freeing, lock
 
 from .apiserver import RealApiServer
 
@@ -65,7 +67,7 @@ async def test_whose_an_annotation_is_tells_koord_scheduler_under_another_name(
         "get", "pod", "web", "-n", namespace, "-o", "json", "--show-managed-fields"
     )
 
-    found = candidate(json.loads(shown))
+    found = candidate(json.loads(shown), READS)
     assert found is not None
     assert found.scheduler == scheduler
     assert ALLOCATED in found.annotations

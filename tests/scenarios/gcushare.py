@@ -10,10 +10,10 @@ from typing import Any
 
 import anyio
 
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
+from agent.schedulers.gcushare.pod_records import RECORDS
 from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
-from agent.vendors.enflame.dialects.records import RECORDS
 
 from .enflame import DRS, GCU, SHARED, Enflame
 from .node import PATIENCE, Node
@@ -28,7 +28,7 @@ CAPACITY = "enflame.com/gcu-shared-capacity"
 TIME = 1662453232515055293
 #: Units of memory of the manual's pods, and the minor of the card that each got on eight of 16 GB.
 DOCUMENT_002 = {"gcushare-pod-1": (4, 0), "gcushare-pod-2": (8, 0), "gcushare-pod-3": (12, 1)}
-_RECORDED = Path(__file__).parents[1] / "vendors" / "enflame" / "recorded_gcushare.json"
+_RECORDED = Path(__file__).parents[1] / "schedulers" / "gcushare" / "recorded_gcushare.json"
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,16 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 import recorded
+from heard import READS
 from koordinator.scheduler import BOUND
 from support.waiting import eventually
 
 from agent.cluster.pods import candidate
 from agent.core.model import Allocation, Source
 from agent.core.publishing.agent_status import View
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.node_lock import LOCKS
 from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED, ONLY_NVIDIA
@@ -549,7 +550,8 @@ async def test_a_pod_that_ran_before_a_boot_of_which_nobody_knows_gets_its_card_
                 "phase": "Running",
                 "containerStatuses": [{"name": "main", "state": {"running": {"startedAt": started}}}],
             },
-        }
+        },
+        READS,
     )
     assert shown is not None
     node.agent.pods.set((shown,))

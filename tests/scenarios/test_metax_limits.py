@@ -11,7 +11,6 @@ from support.waiting import eventually
 
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.testing.node_kubelet import Container, Pod
-from agent.vendors.metax.dialect import LIMITS
 
 from .conftest import ONLY_METAX
 from .koordination import NODE, Koordinator
@@ -397,7 +396,7 @@ async def test_an_agent_that_comes_anew_knows_what_a_pod_asked_for(node: Node, m
     view = await node.until(lambda it: in_use(it) and in_use(it)[0].claim)
 
     claim: Any = in_use(view)[0].claim
-    assert (claim.pod, claim.dialect) == ("web", LIMITS.name)
+    assert (claim.pod, claim.dialect) == ("web", "metax-limits")
     await node.start_of(pod)
     assert [it[1:] for it in made(metax)] == [(10, 1024, "fixed-share")]
 

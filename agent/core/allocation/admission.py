@@ -19,7 +19,7 @@ from agent.core.errors import (
     UnknownResource,
 )
 from agent.core.model import AdvertisedDevice, Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
-from agent.scheduler_api import Candidate
+from agent.scheduler_api import Candidate, Scheduler
 from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
 
 
@@ -45,6 +45,8 @@ class Scene:
     external: Mapping[str, Allocation] = field(default_factory=dict)
     #: Why no pod is ever seen; empty where they are, or will be.
     unseen: str = ""
+    #: The registered ones, in the order in which they are heard.
+    schedulers: tuple[Scheduler, ...] = ()
 
     @property
     def alive(self) -> frozenset[str]:

@@ -53,7 +53,7 @@ class Amounts:
         measure = self.measures.get(claim.dialect) if claim is not None else None
         if claim is None or measure is None:
             return None
-        part = _part(measure, claim.parameters, self.memory.get(uuid, 0))
+        part = part_of_card(measure, claim.parameters, self.memory.get(uuid, 0))
         # What was promised of several cards may lie on fewer. A claim that names none says it of each.
         return part and _times(part, max(1, -(-len(claim.devices) // max(1, cards))))
 
@@ -66,7 +66,7 @@ class Amounts:
         parts = [self.promised(it.claim, uuid, len({*it.cards}))]
         if it.handed:
             memory = self.memory.get(uuid, 0)
-            parts += [_part(measure, it.handed, memory) for measure in self.measures.values()]
+            parts += [part_of_card(measure, it.handed, memory) for measure in self.measures.values()]
         elif it.handed is not None and parts[0] is not None:  # it was given no limits, and has them all
             parts.append(Part(1.0, 1.0))
         said = [part for part in parts if part is not None]
@@ -118,7 +118,8 @@ class Amounts:
         return Part(count / size, count / size)
 
 
-def _part(measure: Measure, parameters: Mapping[str, str], memory: int) -> Part | None:
+def part_of_card(measure: Measure, parameters: Mapping[str, str], memory: int) -> Part | None:
+    """What a claim with these parameters takes of a card of so many bytes; None where its IDs say it."""
     try:
         return measure(parameters, memory)
     except Exception:  # contributors' code

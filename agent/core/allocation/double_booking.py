@@ -7,18 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import TypeVar
 
-from agent.core.allocation.card_amounts import fit, measures
-from agent.core.allocation.scheduler_promises import DIALECTS, SAID, holder
+from agent.core.allocation.card_amounts import fit, measures, part_of_card
+from agent.core.allocation.scheduler_promises import SAID, holder
 from agent.core.model import Allocation, NodeSnapshot, Owner, Plan, Source
-from agent.scheduler_api import Candidate, Part
-from agent.schedulers.koordinator.external_pods import RESOURCE
+from agent.scheduler_api import Candidate, Measure, Part, Scheduler, common_dialects
 from agent.vendor_api.agent import Device
 from agent.vendor_api.text import shorten
 
 T = TypeVar("T")
-
-#: How the claims are measured that say how much of a card they are for.
-_MEASURES = measures(DIALECTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +33,11 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """The devices by uuid, and what is listed of them."""
+    """The devices by uuid, what is listed of them, and how the claims of each dialect are measured."""
 
     devices: Mapping[str, Device]
     plan: Plan
+    measures: Mapping[str, Measure]
 
     def card(self, device: str) -> str:
         """The card of a slice; else the device itself."""
@@ -50,8 +47,9 @@ class _Sizes:
     def amount(self, it: Allocation, device: str, count: int) -> tuple[float, float]:
         """Of each of `count` IDs on the device: as its scheduler measured it, else as the kubelet counts."""
         claim = it.claim
-        measure = _MEASURES.get(claim.dialect) if claim is not None and claim.parameters else None
-        if claim is not None and measure and (its := measure(claim.parameters, self._memory(device))):
+        measure = self.measures.get(claim.dialect) if claim is not None and claim.parameters else None
+        its = part_of_card(measure, claim.parameters, self._memory(device)) if claim and measure else None
+        if its is not None:
             return its.core / count, its.memory / count
         part = self._part(it, device)
         return part, part
@@ -77,6 +75,7 @@ def overlaps(
     plan: Plan,
     snapshot: NodeSnapshot,
     moved: Collection[str] = (),
+    schedulers: Iterable[Scheduler] = (),
 ) -> dict[str, str]:
     """Each allocation by a scheduler's word alone whose card has no room for it, with a sentence on that.
 
@@ -89,7 +88,8 @@ def overlaps(
         return {}
     there = {it.uid: it for it in pods if not it.ended}
     names = {(it.namespace, it.name): uid for uid, it in there.items()}
-    sizes = _Sizes({it.uuid: it.device for it in snapshot.devices}, plan)
+    devices = {it.uuid: it.device for it in snapshot.devices}
+    sizes = _Sizes(devices, plan, measures(common_dialects(schedulers)))
     on: dict[str, list[_Use]] = {sizes.card(device): [] for it in words for device in it.cards}
     for it in in_use:
         its = [device for device in dict.fromkeys(it.cards) if sizes.card(device) in on]
@@ -179,4 +179,4 @@ def _few(its: Collection[T], words: Callable[[T], str]) -> Sequence[str]:
 
 def _named(it: _Use, pod: Candidate, moved: Collection[str]) -> str:
     owned = replace(it.of, owner=Owner(pod.uid, "", pod.namespace, pod.name))
-    return holder(owned, RESOURCE) + (", for which others were chosen" if it.uid in moved else "")
+    return holder(owned) + (", for which others were chosen" if it.uid in moved else "")

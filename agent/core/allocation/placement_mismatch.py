@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from agent.core.allocation.external_pods import objection
 from agent.core.allocation.pod_attribution import heard
 from agent.core.allocation.scheduler_promises import Promises, by_minor, of_schedulers
 from agent.core.model import Allocation, Resource
 from agent.core.notices import PodRef, Unheeded
-from agent.scheduler_api import Candidate, Claim, PodContainer
-from agent.schedulers.koordinator.dialect import in_words
-from agent.schedulers.koordinator.external_pods import RESOURCE, objection
-from agent.schedulers.koordinator.pod_request import wish
-from agent.schedulers.koordinator.resource_names import PREFIX
+from agent.scheduler_api import Asked, Candidate, Claim, PodContainer, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
@@ -71,8 +69,9 @@ def unheeded(promises: Promises, started: Collection[str] = ()) -> tuple[Unheede
             pod = replace(pod, scheduler="")  # as who asks for devices is judged
         its = [it for it in plan.values() if it.vendor in vendors]
         one = next(_unheeded(promises, pod, its, home), None)
-        if one is None and (wrong := objection(pod, scene.plan, vendors)):
-            one = Unheeded(_ref(pod), f"{RESOURCE}: {wrong}; the cards that it uses count as free here")
+        if one is None and (wrong := objection(scene.schedulers, pod, scene.plan, vendors)):
+            why = f"{wrong.resource}: {wrong.why}; the cards that it uses count as free here"
+            one = Unheeded(_ref(pod), why)
         if one is not None:
             found.append(one)
     return tuple(found)
@@ -93,9 +92,14 @@ def _unheeded(
             continue
         vendor = scene.vendors[planned.vendor]
         cards = by_minor(scene.snapshot, vendor.name)
-        claims, wrong = heard(pod, planned.name, of_schedulers(vendor, planned), cards)
+        dialects = of_schedulers(scene.schedulers, vendor, planned)
+        claims, wrong = heard(pod, planned.name, dialects, cards)
         mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
-        asking = [it for it in pod.containers if it.limits.get(planned.name) and _asks(it)]
+        asking = [
+            (it, asked)
+            for it in pod.containers
+            if it.limits.get(planned.name) and (asked := _asked(scene.schedulers, it))
+        ]
         if not claims and (wrong or asking) and all(it.claim is None or _is_own(it, vendor) for it in mine):
             why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
             yield Unheeded(_ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}")
@@ -111,23 +115,28 @@ def _is_own(it: Allocation, vendor: Vendor) -> bool:
     return it.claim is not None and limits is not None and it.claim.dialect == limits.name
 
 
-def _asks(container: PodContainer) -> bool:
-    """Whether it asks Koordinator for cards, or for parts of one."""
-    by_name = any(name.startswith(PREFIX) for name in container.limits)
-    return by_name and wish(container.limits).cards > 0
+def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> Asked | None:
+    """What the container asks of the first scheduler of which it asks for cards, or for parts of one."""
+    for it in schedulers:
+        with suppress(Exception):  # contributors' code
+            if it.asks is not None and (asked := it.asks(container.limits)) is not None:
+                return asked
+    return None
 
 
-def _instead(planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[PodContainer]) -> str:
-    """What a container gets without a choice; and what it asks for, where it asks a scheduler."""
-    its = asking or [it for it in pod.containers if it.limits.get(planned.name)]
+def _instead(
+    planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[tuple[PodContainer, Asked]]
+) -> str:
+    """What a container gets without a choice; and what the container asks for, where it asks a scheduler."""
+    its = [it for it, _ in asking] or [it for it in pod.containers if it.limits.get(planned.name)]
     gets = _unclaimed(planned, vendor, its[0].limits[planned.name])
     by_limits = vendor.pod_limits is not None and planned.rule.placement == "auto"
     if not asking:
         return f"it gets what its limits name of a card, and else {gets}" if by_limits else f"it {gets}"
-    wanted = wish(its[0].limits)
+    container, asked = asking[0]
     gets = AS_MUCH if by_limits else gets
-    of = "a card" if wanted.cards == 1 else f"each of {wanted.cards} cards"
-    return f"container {shorten(its[0].name)} asks for {in_words(wanted.each)} of {of}, and {gets}"
+    of = "a card" if asked.cards == 1 else f"each of {asked.cards} cards"
+    return f"container {shorten(container.name)} asks for {asked.each} of {of}, and {gets}"
 
 
 def _unclaimed(planned: Resource, vendor: Vendor, count: int) -> str:

@@ -57,15 +57,16 @@ def _answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _A
 
 def _read(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:
     try:
-        found = [_fit(it, question.dialect.name) for it in question.dialect.claims(pod, resource, cards)]
+        said = question.dialect.claims(pod, resource, cards)
+        found = [replace(writable(it), dialect=question.dialect.name) for it in said]
     except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
         return _Answer(question, wrong=shorten(str(exc) or repr(exc), WORDS))
     return _Answer(question, found)
 
 
-def _fit(claim: Claim, dialect: str) -> Claim:
-    """The claim with its dialect, fit to be written down; raises ValueError or what else a wrong one does."""
-    texts = (claim.uid, claim.namespace, claim.pod, claim.container, claim.remark, *claim.devices)
-    for text in (*texts, *claim.parameters.keys(), *claim.parameters.values()):
+def writable(claim: Claim) -> Claim:
+    """The claim, fit to be written down; raises ValueError or what else a wrong one does."""
+    texts = (claim.uid, claim.namespace, claim.pod, claim.container, claim.remark, claim.dialect)
+    for text in (*texts, *claim.devices, *claim.parameters.keys(), *claim.parameters.values()):
         text.encode()
-    return replace(claim, dialect=dialect)
+    return claim

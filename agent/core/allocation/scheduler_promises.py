@@ -38,16 +38,10 @@ from agent.core.errors import (
     PromisedMoreCards,
 )
 from agent.core.model import Allocation, NodeSnapshot, Resource, Source
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect
-from agent.schedulers.hami.pod_annotations import HAMI, METAX
-from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.koordinator.dialect import KOORDINATOR
-from agent.schedulers.koordinator.resource_names import SHARED
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Scheduler, common_dialects
 from agent.vendor_api.agent import ContainerEdits, Device, Grant, Request, Vendor
 from agent.vendor_api.text import shorten
 
-#: The dialects that are heard for every vendor, after its own, where a scheduler may choose the card.
-DIALECTS: tuple[Dialect, ...] = (KOORDINATOR, METAX, HAMI)
 #: What is said of the cards that were chosen instead.
 SAID = 3
 #: Why a request can not be had on the cards of its IDs.
@@ -168,7 +162,7 @@ class Promises:
         its = (it for it in self.in_use if now.isdisjoint(it.ids))
         return Waiting(
             scene.candidates,
-            dialects(scene.vendors[planned.vendor], planned),
+            self._dialects(planned),
             by_minor(scene.snapshot, planned.vendor),
             places(self.in_use, resource, scene.candidates),
             scheduler_choice.holders(its, resource) if is_whole else {},
@@ -206,7 +200,7 @@ class Promises:
             if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
                 return self._elsewhere(planned, found, ids, given, others)
             if planned.rule.placement == "claim":
-                raise NotPromised(resource, found.doubt, ALLOCATED)
+                raise NotPromised(resource, found.doubt, _one_that_chooses(scene.schedulers))
         if by_amount:  # what its pod asks for is not known yet: where most is left it can be made so
             its = self._cards_with_room(planned, len(ids), others, given)({})
             return Choice(None, () if {*given} == {*its[: len(ids)]} else its[: len(ids)])
@@ -218,7 +212,7 @@ class Promises:
 
     def _attributed(self, resource: str, ids: Sequence[str]) -> Attribution:
         planned, scene = self.scene.plan[resource], self.scene
-        if not (scene.candidates and dialects(scene.vendors[planned.vendor], planned)):
+        if not (scene.candidates and self._dialects(planned)):
             why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
             return Attribution(doubt=why)
         found = self._whose(planned, ids, self._waiting(resource, ids))
@@ -291,7 +285,9 @@ class Promises:
     ) -> Choice:
         if all(len(it.devices) > len(ids) for it in found.elsewhere):
             its = found.elsewhere[0]
-            fewer = f"{len(ids)} of {SHARED}" if its.dialect == KOORDINATOR.name else "as few cards"
+            counts = (it.card_count for it in self._dialects(planned) if it.name == its.dialect)
+            count = next(filter(None, counts), "")
+            fewer = f"{len(ids)} of {count}" if count else "as few cards"
             raise PromisedMoreCards(planned.name, f"{its.namespace}/{its.pod}", len(ids), its.devices, fewer)
         taken = self._taken(planned, found.elsewhere, others)
         if not all(map(planned.shares, ids)):
@@ -498,7 +494,7 @@ class Promises:
         scene = self.scene
         vendor = scene.vendors[planned.vendor]
         memory = {it.uuid: it.memory for it in scene.snapshot.present(vendor.name)}
-        return Amounts(scene.plan, measures(dialects(vendor, planned)), memory, *of_init(scene.candidates))
+        return Amounts(scene.plan, measures(self._dialects(planned)), memory, *of_init(scene.candidates))
 
     def _in_the_way(self, planned: Resource, others: Sequence[Allocation]) -> Sequence[Allocation]:
         """What takes room of the resource's cards: its own allocations, and what schedulers gave beside it.
@@ -632,7 +628,10 @@ class Promises:
         if vendor is None or pod is None or planned is None:
             return None
         cards = by_minor(self.scene.snapshot, vendor.name)
-        return promised(it.resource, pod, container, dialects(vendor, planned), cards)
+        return promised(it.resource, pod, container, self._dialects(planned), cards)
+
+    def _dialects(self, planned: Resource) -> Sequence[Dialect]:
+        return dialects(self.scene.schedulers, self.scene.vendors[planned.vendor], planned)
 
     def _by_limits(self, it: Allocation, pod: Candidate | None, container: str) -> Claim | None:
         """What its own limits ask for, on whichever card."""
@@ -670,7 +669,7 @@ def _made_with(it: Allocation) -> Mapping[str, str]:
     return (it.claim.parameters if it.claim else {}) if it.handed is None else it.handed
 
 
-def holder(it: Allocation, resource: str) -> str:
+def holder(it: Allocation, resource: str = "") -> str:
     """Who has it, as people call it; with its resource where that is another one than this."""
     whose = it.owner if it.owner and it.owner.pod else it.claim
     name = f"{whose.namespace}/{whose.pod}" if whose else f"allocation {it.id}"
@@ -679,15 +678,22 @@ def holder(it: Allocation, resource: str) -> str:
     return name if it.resource == resource else f"{name} as {it.resource}"
 
 
-def of_schedulers(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
-    """The dialects in which schedulers are heard of the resource."""
-    return vendor.schedulers if resource.rule.placement == "local" else (*vendor.schedulers, *DIALECTS)
+def of_schedulers(schedulers: Sequence[Scheduler], vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
+    """The dialects in which schedulers are heard of the resource: the vendor's own first."""
+    is_local = resource.rule.placement == "local"
+    return vendor.schedulers if is_local else (*vendor.schedulers, *common_dialects(schedulers))
 
 
-def dialects(vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
+def dialects(schedulers: Sequence[Scheduler], vendor: Vendor, resource: Resource) -> Sequence[Dialect]:
     """Those, and after them what a pod's own limits say."""
     limits = _limits(vendor, resource)
-    return (*of_schedulers(vendor, resource), *([limits] if limits is not None else []))
+    return (*of_schedulers(schedulers, vendor, resource), *([limits] if limits is not None else []))
+
+
+def _one_that_chooses(schedulers: Sequence[Scheduler]) -> str:
+    """A scheduler that chooses cards, as people would name it; empty where none is registered."""
+    its = next((it for it in schedulers if it.program and it.writes), None)
+    return f"{its.program}, which writes {its.writes}" if its else ""
 
 
 def _limits(vendor: Vendor, resource: Resource) -> Dialect | None:

@@ -8,8 +8,9 @@ from typing import get_args
 
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.dynamic_modes import twins
+from agent.core.kubernetes_names import unserved_name
 from agent.core.model import NodeSnapshot
-from agent.schedulers.koordinator.resource_names import unserved_name
+from agent.scheduler_api import Reserved
 from agent.vendor_api.agent import (
     MAX_REPLICAS,
     Device,
@@ -41,7 +42,9 @@ class Wish:
 class OfferedResources:
     """Asks a vendor again when its devices or the config changed. One that fails keeps its last offer."""
 
-    def __init__(self, wishes: Sequence[Wish] = ()) -> None:
+    def __init__(self, wishes: Sequence[Wish] = (), reserved: Sequence[Reserved] = ()) -> None:
+        """`reserved`: names of resources that belong to schedulers, and that no vendor may offer."""
+        self._reserved = tuple(reserved)
         self._wishes: tuple[Wish, ...] = ()
         self._seen: dict[str, tuple[Device, ...]] = {}
         self._made: dict[str, Offering] = {}
@@ -97,18 +100,18 @@ class OfferedResources:
         devices = tuple(it for it in snapshot.present(name) if not it.nameless)
         if name not in self._seen or devices != self._seen[name]:
             self._seen[name] = devices
-            self._made[name] = _asked(wish, devices, self._made.get(name, Offering()))
+            self._made[name] = _asked(wish, devices, self._made.get(name, Offering()), self._reserved)
         return self._made[name]
 
 
-def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering) -> Offering:
+def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering, reserved: Sequence[Reserved]) -> Offering:
     if wish.vendor.offers.resources is None:
         return Offering(wish.rules or (ResourceRule(wish.vendor.resource),))
     if not devices:
         return Offering()
     try:
         made = _made(wish.vendor.offers.resources, wish, devices)
-        wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule))), "")
+        wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule, reserved))), "")
         wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
         lost = () if wish.dynamic else _lost(made.rules)
         told, noted, doubted = (
@@ -158,9 +161,9 @@ def _twins(rules: Sequence[ResourceRule]) -> str:
     return f"{found[0].name} and {found[1].name} make the same IDs of one card" if found else ""
 
 
-def _trouble(rule: ResourceRule) -> str:
+def _trouble(rule: ResourceRule, reserved: Sequence[Reserved]) -> str:
     """Why the rule can not be planned with; empty when it can."""
-    if wrong := unserved_name(rule.name):
+    if wrong := unserved_name(rule.name, reserved):
         return wrong
     if not (isinstance(rule.devices, tuple) and all(isinstance(it, str) for it in rule.devices)):
         return f"{rule.name} has the devices {rule.devices!r}, a tuple of uuids is needed"

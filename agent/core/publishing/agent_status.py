@@ -17,7 +17,7 @@ from agent.core.model import (
     VendorState,
 )
 from agent.core.notices import Refusal, StartRefusal, Swap, Unheeded
-from agent.scheduler_api import Candidate
+from agent.scheduler_api import Candidate, Scheduler
 from agent.vendor_api.agent import Vendor
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
@@ -58,18 +58,21 @@ class ApiServer:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What Koordinator is told of the cards; `mode` is empty while it is not known how."""
+    """What a scheduler is told of the cards; `mode` is empty while the way is not known."""
 
+    #: The scheduler, and its own program on a node, as people name them.
+    scheduler: str = ""
+    node_program: str = ""
     mode: Literal["feed", "device", "none", ""] = ""
     #: Why this way.
     why: str = ""
-    #: As Koordinator names it; empty while nothing is told.
+    #: As the scheduler names it; empty while nothing is told.
     vendor: str = ""
     cards: int = 0
     healthy: int = 0
     #: A sentence for each thing that is not told.
     left_out: tuple[str, ...] = ()
-    #: Whether a koordlet undid what we had written.
+    #: Whether the scheduler's program on this node undid what we had written.
     overwritten: bool = False
     error: str = ""
     #: Whether the config names a way, so that an error keeps the agent from being ready.
@@ -93,6 +96,8 @@ class View:
     #: The vendors in service, and the pods bound to the node, as far as an API server tells.
     vendors: Mapping[str, Vendor] = field(default_factory=dict)
     pods: tuple[Candidate, ...] = ()
+    #: The registered ones, in the order in which they are heard.
+    schedulers: tuple[Scheduler, ...] = ()
     #: Vendors the config names outright; the others are `auto` and may be absent.
     required_vendors: frozenset[str] = frozenset()
     config_source: str = "defaults"

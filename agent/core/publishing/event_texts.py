@@ -273,11 +273,13 @@ def _holder(swap: Swap, it: Allocation | None) -> PodRef | None:
 def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
     if after.overwritten and not before.overwritten:
         now = "it is fed by a file from now on" if after.mode == "feed" else "the agent has stopped"
-        yield Notice("ReportOverwritten", f"koordlet overwrote this node's Device, {now}: {after.why}")
+        what = f"{after.node_program} overwrote this node's Device"
+        yield Notice("ReportOverwritten", f"{what}, {now}: {after.why}")
     if after.error and not before.error:
-        yield Notice("ReportFailed", f"Koordinator is not told of the cards as they are: {after.error}")
+        why = f"{after.scheduler} is not told of the cards as they are: {after.error}"
+        yield Notice("ReportFailed", why)
     if before.error and not after.error:
-        yield Notice("ReportRestored", "Koordinator is told of the cards again", "Normal")
+        yield Notice("ReportRestored", f"{after.scheduler} is told of the cards again", "Normal")
     for sentence in after.left_out:
         if sentence not in before.left_out:
             yield Notice("CardsNotReported", sentence)

@@ -100,7 +100,7 @@ def _reserved(
         for pod in view.pods:
             if pod.over or not any(it.limits.get(planned.name) for it in pod.containers):
                 continue
-            claims, _ = heard(pod, planned.name, dialects(vendor, planned), cards)
+            claims, _ = heard(pod, planned.name, dialects(view.schedulers, vendor, planned), cards)
             for claim in claims:
                 if (pod.uid, claim.container) not in taken:
                     yield from _promised(planned, pod, claim)

@@ -20,10 +20,11 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import NodeSnapshot, Plan
 from agent.core.publishing.agent_status import Reported
+from agent.core.publishing.node_cards import node_cards
 from agent.host import device_infos_directory
+from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.schedulers.koordinator.report import Report, is_served, passed_over, report
 from agent.schedulers.koordinator.report_mode import Choice, Mode, Telling, choice
-from agent.schedulers.koordinator.resource_names import WHOLE_CARDS
 from agent.vendor_api.agent import FOREIGN_SLICES
 
 log = structlog.get_logger()
@@ -142,11 +143,12 @@ class Reporting:
     def _tell(self, chosen: Choice, settings: ReportSettings, *, unwanted: bool) -> None:
         """Put it into the exchange. `unwanted`: for a reason of our own nobody is to be told of any cards."""
         snapshot, now = self._snapshot.value, None
+        cards = node_cards(snapshot)
         if chosen.mode != "none":
             less = withheld(snapshot, self._plan.value, self._withheld())
-            now = report(snapshot, settings.vendor, before=self._last, withheld=less)
+            now = report(cards, settings.vendor, before=self._last, withheld=less)
             self._last = now or self._last
-            if now is None and self._told and not is_served(snapshot, settings.vendor, self._told):
+            if now is None and self._told and not is_served(cards, settings.vendor, self._told):
                 why = f"{self._told.vendor}, whose cards were told, is not in service any more"
                 chosen, unwanted = Choice("none", why), True
             # Without one, what an earlier agent told stands: this one does not know better yet.
@@ -157,7 +159,7 @@ class Reporting:
             self._told, self._way = now, chosen.mode
         elif no_device:
             self._way = "none"
-        self._passed_over = _unsaid(passed_over(snapshot, settings.vendor), now.left_out if now else ())
+        self._passed_over = _unsaid(passed_over(cards, settings.vendor), now.left_out if now else ())
         self._choose(chosen)
         self.exchange.telling.set(Telling(chosen.mode, now, settings.device_infos_dir, no_file, no_device))
 
@@ -190,6 +192,8 @@ class Reporting:
         mode = telling.mode if telling is not None else ""
         shown = self.exchange.shown.value
         return Reported(
+            scheduler="Koordinator",
+            node_program="koordlet",
             mode=mode,
             why=self._choice.why,
             vendor=told.vendor if told else "",

@@ -11,12 +11,12 @@ import anyio.to_thread
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
-from agent.core.kubernetes_names import label_value
 from agent.core.model import NodeSnapshot, VendorState
 from agent.core.publishing.label_rules import Heard, Stamp, Wanted, made
 from agent.daemon.publishing.debounce import Settling
 from agent.host import files
 from agent.vendor_api.agent import Vendor
+from agent.vendor_api.label_values import label_value
 
 MAX_MACHINE = 4096
 UNKNOWN_MACHINE = "unknown"

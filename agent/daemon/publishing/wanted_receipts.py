@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.scheduler_promises import DIALECTS
 from agent.core.cell import Cell
 from agent.core.publishing.receipt_rules import Known, Owed, receipts
 from agent.daemon.publishing.debounce import Settling
-from agent.scheduler_api import Candidate, Dialect
+from agent.scheduler_api import Candidate, Dialect, Reads, Scheduler, common_dialects
 from agent.vendor_api.agent import Vendor
 
 #: What is wrong with receipts, of as many pods as are named.
@@ -23,12 +22,16 @@ class Receipting(Settling):
         self,
         pods: Cell[tuple[Candidate, ...]],
         ledger: Ledger,
-        configured: Cell[tuple[str, ...]],
+        configured: Cell[Reads],
         vendors: Callable[[], Iterable[Vendor]],
+        schedulers: Iterable[Scheduler] = (),
         *,
         settle: float = 0.02,
     ) -> None:
-        """`configured` changes with the dialects. `settle`: seconds after a change, so that many are one."""
+        """`configured` changes with the vendors' dialects. `schedulers`: the registered ones.
+
+        `settle`: seconds after a change, so that many are one.
+        """
         super().__init__(
             (pods, ledger.changes, configured),
             settle,
@@ -38,6 +41,7 @@ class Receipting(Settling):
         self._pods = pods
         self._ledger = ledger
         self._vendors = vendors
+        self._common = common_dialects(schedulers)
         self._dialects: Mapping[tuple[str, str], Dialect] = {}
         #: Of the hundred pods of a node one or two change at a time.
         self._known: dict[str, Known] = {}
@@ -47,7 +51,9 @@ class Receipting(Settling):
         """Look, and say what follows."""
         # Of one name it is the vendor's own, which is heard first.
         its = {
-            (vendor.name, it.name): it for vendor in self._vendors() for it in (*DIALECTS, *vendor.schedulers)
+            (vendor.name, it.name): it
+            for vendor in self._vendors()
+            for it in (*self._common, *vendor.schedulers)
         }
         if its != self._dialects:
             self._dialects, self._known = its, {}

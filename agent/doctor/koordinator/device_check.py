@@ -9,10 +9,10 @@ from typing import Any
 from agent.cluster.api import Object
 from agent.cluster.koordinator_withdrawal import is_ours
 from agent.cluster.object_fields import text
-from agent.core.document_parts import part_of, rows_of
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.report_path import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.koordinator.device_object import VENDOR
 from agent.schedulers.koordinator.report import MAX_MINOR
 from agent.vendor_api.text import shorten

@@ -11,9 +11,9 @@ from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.koordinator_device_writer import DEVICES, VERSION, path
 from agent.cluster.object_fields import text
-from agent.core.document_parts import part_of, rows_of
 from agent.doctor.surroundings import Koordinator, Look, Stale
-from agent.schedulers.koordinator.resource_names import PREFIX
+from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.schedulers.common.resource_names import PREFIX
 
 #: Objects of a page, and pages: a cluster has some thousands of nodes, and a Device has some KB. Of a page
 #: only what counts is kept: in the agent's pod the doctor has the agent's memory.

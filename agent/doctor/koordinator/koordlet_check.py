@@ -7,13 +7,13 @@ from pathlib import Path
 
 from agent.cluster.koordlet import ALL_GATES, GATE, NAME, keeps
 from agent.cluster.object_fields import text
-from agent.core.document_parts import part_of, rows_of
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.koordinator.programs import Program, on_host, running, with_gate
 from agent.doctor.koordinator.report_path import chosen, unconcerned
 from agent.doctor.koordinator.reporting_signs import sign
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.koordinator.device_infos_file import DIRECTORY
 
 KOORDLET = "koordlet"

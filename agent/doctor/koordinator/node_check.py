@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.core.document_parts import part_of
-from agent.core.quantities import whole
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.koordinator.report_path import unconcerned
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.quantities import whole
+from agent.schedulers.common.resource_names import CORE, GPU, RATIO
 from agent.schedulers.koordinator.device_object import MODEL, VENDOR
-from agent.schedulers.koordinator.resource_names import CORE, GPU, RATIO
 from agent.vendor_api.text import shorten
 
 NODE = "koord-node"

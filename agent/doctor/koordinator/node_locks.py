@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agent.core.document_parts import part_of
+from agent.core.allocation.node_locks import EXPIRES, lock
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
-from agent.schedulers.node_lock import EXPIRES, LOCKS, lock
+from agent.scheduler_api.document_parts import part_of
 from agent.vendor_api.text import shorten
 
 CHECK = "scheduler-locks"
 #: Seconds by which the clock of a scheduler may be ahead of this one.
 SKEW = 60.0
-#: The agent frees the first ones; the last is of a vendor that it does not serve.
-ALL = (*LOCKS, "cambricon.com/dsmlu.lock")
+#: Of a vendor that the agent does not serve: the agent frees those of the registered schedulers alone.
+NOT_FREED = "cambricon.com/dsmlu.lock"
 
 LEFT = Ailment(
     CHECK,
@@ -54,9 +54,10 @@ def locks(around: Surroundings) -> Iterator[Finding]:
         yield not_made(CHECK, node.why)
         return
     annotations = part_of(part_of(node.value, "metadata"), "annotations")
-    held = {key: str(annotations[key]) for key in ALL if key in annotations}
+    freed = around.configuration.locks
+    held = {key: str(annotations[key]) for key in (*freed, NOT_FREED) if key in annotations}
     found = [it for key, value in held.items() for it in _judged(around, key, value)]
-    if held.keys() & set(LOCKS) and any(_frees(it) for it in around.cluster.denied.value or ()):
+    if held.keys() & {*freed} and any(_frees(it) for it in around.cluster.denied.value or ()):
         found.append(FORBIDDEN.found(f"{', '.join(held)}; patch nodes/{around.node} is forbidden"))
     told = f"held: {', '.join(held)}, not for long" if held else "no scheduler holds a lock on the Node"
     yield from found or [well(CHECK, told)]

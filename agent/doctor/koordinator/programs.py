@@ -16,7 +16,7 @@ from agent.cluster.api import Object
 from agent.cluster.koordlet import ALL_GATES
 from agent.cluster.object_fields import text
 from agent.cluster.program_arguments import arguments, flags, gates
-from agent.core.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.vendor_api.text import shorten
 
 LABEL = "koord-app"

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from agent.config.validation import replicas_as_cards
-from agent.core.document_parts import part_of
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.programs import Program, running, with_gate
 from agent.doctor.koordinator.reporting_signs import sign
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.document_parts import part_of
 from agent.schedulers.koordinator.report_mode import NO_KIND, Choice, Shown, choice
 
 WAY = "koordinator"

@@ -9,18 +9,17 @@ from typing import Any
 from agent.cluster.api import Object
 from agent.cluster.object_fields import text
 from agent.cluster.pods import candidate
+from agent.core.allocation.external_pods import objection
 from agent.core.allocation.pod_attribution import heard
-from agent.core.allocation.scheduler_promises import DIALECTS
-from agent.core.document_parts import part_of, rows_of
 from agent.core.model import Source
 from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.surroundings import Look, Surroundings
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects, reads
+from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.device_object import VENDOR
-from agent.schedulers.koordinator.external_pods import objection
-from agent.schedulers.koordinator.resource_names import CORE, MEMORY, RATIO
 from agent.vendor_api.text import shorten
 
 PODS = "koord-pods"
@@ -125,7 +124,8 @@ def pods(around: Surroundings) -> Iterator[Finding]:
 
 
 def _first(around: Surroundings, pods: tuple[Object, ...], judge: Judge) -> list[Finding]:
-    pairs = ((pod, candidate(pod)) for pod in pods)
+    kept = reads(around.configuration.schedulers)
+    pairs = ((pod, candidate(pod, kept)) for pod in pods)
     judged = (judge(around, pod, it) for pod, it in pairs if it is not None and not it.ended)
     found = [it for it in judged if it is not None]
     if len(found) > SHOWN:
@@ -165,7 +165,8 @@ def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
     rows = [it for it in rows_of(around.told.value or {}, "allocations") if it.get("state") != "released"]
     if any(part_of(it, "claim").get("uid") == pod.uid for it in rows):
         return  # the agent that runs heeds it
-    heeding: dict[str, Cards] = {}
+    schedulers = around.configuration.schedulers
+    heeding, common = dict[str, Cards](), common_dialects(schedulers)
     for plugin in around.configuration.plugins:
         rules = [it for it in around.config.vendor(plugin.name).resources if it.placement != "local"]
         its = around.vendors.get(plugin.name, Look()).value
@@ -173,11 +174,11 @@ def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
             continue
         heeding[plugin.name] = known = {it.uuid: it.minor for it in its if it.parent is None}
         for name in [it.name for it in rules if any(it.name in one.limits for one in pod.containers)]:
-            claims, wrong = heard(pod, name, (*plugin.vendor.schedulers, *DIALECTS), known)
+            claims, wrong = heard(pod, name, (*plugin.vendor.schedulers, *common), known)
             yield from wrong[:1]
             yield from _elsewhere(rows, name, claims)
-    if why := objection(pod, around.names, heeding):
-        yield f"{_name(pod)}: {why}"
+    if (wrong_one := objection(schedulers, pod, around.names, heeding)) is not None:
+        yield f"{_name(pod)}: {wrong_one.why}"
 
 
 def _elsewhere(rows: Sequence[Mapping[str, Any]], resource: str, claims: Sequence[Claim]) -> Iterator[str]:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, PodContainer
-from agent.schedulers.koordinator import allocated_annotation
-from agent.schedulers.koordinator.allocated_annotation import MAX_GRANTS, Grant
-from agent.schedulers.koordinator.dialect import claim, measured
-from agent.schedulers.koordinator.pod_request import asks_koordinator, believed, shared_out, split, wish
-from agent.schedulers.koordinator.resource_names import PREFIX
+from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, Grant, measured
+from agent.schedulers.common.pod_request import asks_koordinator, believed, shared_out, split, wish
+from agent.schedulers.common.resource_names import PREFIX
+from agent.schedulers.common.shares import claim
 from agent.vendor_api.text import shorten
 
 #: JSON: of HAMi a list for each container, init containers first; of Koordinator one for the whole pod.
@@ -116,7 +115,7 @@ def _hami_parts(text: str, key: str) -> list[Grant]:
 
 def _part(uuid: str, core: int, memory: int, key: str) -> Grant:
     """Percent of the cores, and MiB; 0 says nothing."""
-    if not (0 <= core <= 100 and 0 <= memory <= allocated_annotation.MAX_MEMORY >> 20):
+    if not (0 <= core <= 100 and 0 <= memory <= MAX_MEMORY >> 20):
         raise ValueError(f"{key}: {core} % and {memory} MiB are no part of a card")
     return Grant(0, uuid, core or None, memory << 20 or None)
 

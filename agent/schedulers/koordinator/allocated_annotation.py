@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agent.core.quantities import exact
-from agent.schedulers.koordinator.resource_names import CORE, MEMORY, RATIO
+from agent.scheduler_api.quantities import exact
+from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, Grant
+from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.vendor_api.text import shorten
 
 #: JSON: device type to a list of {"minor", "id", "resources"}; of the whole pod, in the order of allocation.
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 
-MAX_GRANTS = 64
 MAX_MINOR = (1 << 31) - 1
-MAX_MEMORY = 1 << 60
 MAX_ID = 253
 #: Characters of an annotation that is remembered.
 KNOWN = 4096
@@ -31,24 +29,6 @@ _AMOUNTS = (
     (RATIO, 100, "a percentage, 1 to 100"),
     (MEMORY, MAX_MEMORY, "a number of bytes, such as 8Gi"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A card, and how much of it: `core` and `ratio` (of its memory) in percent, `memory` in bytes.
-
-    None: the scheduler did not say. The uuid is empty where it named the minor alone.
-    """
-
-    minor: int
-    uuid: str = ""
-    core: int | None = None
-    memory: int | None = None
-    ratio: int | None = None
-
-    @property
-    def whole(self) -> bool:
-        return self.ratio == 100 and self.core in (None, 100)
 
 
 def allocated(text: str) -> tuple[Grant, ...]:

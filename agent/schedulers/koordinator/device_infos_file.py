@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
+from agent.schedulers.common.resource_names import WHOLE, quantity
 from agent.schedulers.koordinator.gpu_partitions import P2p
 from agent.schedulers.koordinator.report import MAX_MINOR, Card, Report, reason
-from agent.schedulers.koordinator.resource_names import WHOLE, quantity
 from agent.vendor_api.text import shorten
 
 #: Where koordlet looks unless its flag -xpu-device-infos-dir says otherwise.

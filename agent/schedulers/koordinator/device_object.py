@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.core.document_parts import part_of, rows_of, text
-from agent.core.quantities import whole
+from agent.scheduler_api.document_parts import part_of, rows_of, text
+from agent.scheduler_api.quantities import whole
+from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO, WHOLE, quantity
 from agent.schedulers.koordinator import gpu_partitions
 from agent.schedulers.koordinator.report import LABELS, MAX_MINOR, Card, Report, Status
-from agent.schedulers.koordinator.resource_names import CORE, MEMORY, RATIO, WHOLE, quantity
 
 API_VERSION = "scheduling.koordinator.sh/v1alpha1"
 KIND = "Device"

@@ -1,98 +1,18 @@
-"""Cards that a scheduler gave to pods that ask no device plugin: nobody asks us for what they use."""
+"""Cards that koord-scheduler gave to pods that ask for `koordinator.sh/*` alone, and no device plugin."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from agent.core.model import Allocation, AllocationState, Owner, Source
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim
-from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, Grant, allocated
-from agent.schedulers.koordinator.dialect import KOORDINATOR, share, uuid_of
-from agent.schedulers.koordinator.pod_request import asked, asks_koordinator, believed, most_cards
-from agent.schedulers.koordinator.resource_names import GPU
-
-#: What such an allocation is of, in the ledger.
-RESOURCE = GPU
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, ExternalUse
+from agent.schedulers.common.grants import Grant, share
+from agent.schedulers.common.pod_request import asked, asks_koordinator, believed, most_cards
+from agent.schedulers.common.resource_names import GPU
+from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
+from agent.schedulers.koordinator.dialect import KOORDINATOR, uuid_of
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
-    """An allocation whose pod is over."""
-
-    allocation: str
-    reason: str
-
-
-def external(
-    pods: Iterable[Candidate], served: Collection[str], vendors: Mapping[str, Cards], now: float
-) -> list[Allocation]:
-    """One allocation for each pod that asks only for `koordinator.sh/*` and was given cards.
-
-    `served`: the resources that device plugins have here. `vendors`: the cards of those where schedulers
-    choose the card.
-    A pod that is being deleted still has them; what makes no sense is as if it were not there, and so is a
-    card that nobody knows here.
-    """
-    found = []
-    for pod in pods:
-        if pod.ended or not _asks_koordinator_alone(pod, served):
-            continue
-        for vendor, cards in vendors.items():
-            with suppress(ValueError):
-                if (claim := _claim(pod, cards)) is not None:
-                    found.append(_allocation(vendor, pod, claim, now))
-    return found
-
-
-def objection(pod: Candidate, served: Collection[str], vendors: Mapping[str, Cards]) -> str:
-    """Why such a pod uses no card here, though a scheduler wrote some; empty where that is not so."""
-    wrong = []
-    for cards in vendors.values() if _asks_koordinator_alone(pod, served) else ():
-        try:
-            if _claim(pod, cards) is not None:
-                return ""
-        except ValueError as exc:
-            wrong.append(str(exc))
-    return wrong[0] if wrong else ""
-
-
-def changes(
-    known: Iterable[Allocation], found: Iterable[Allocation], pods: Collection[Candidate], *, heard: bool
-) -> tuple[list[Allocation], list[Released]]:
-    """What of `found` is new or other than in the ledger, and what of the ledger is over.
-
-    Over is what a pod had that is gone or has ended, and nothing else: it runs on its cards, whatever becomes
-    of them, of its annotation or of what is heeded here.
-    `heard`: whether the pods are known at all; else nobody is missing.
-    """
-    before = {it.id: it for it in known if it.source is Source.ANNOTATION}
-    news = [it for it in found if it.id not in before or _is_more(before[it.id], it)]
-    there = {it.uid for it in pods if not it.ended}
-    gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in there]
-    return news, [Released(name, "its pod is gone") for name in gone] if heard else []
-
-
-def _is_more(before: Allocation, after: Allocation) -> bool:
-    """Whether it is another one, not only without cards that are away now."""
-    return before.claim != after.claim and not set(after.devices) < set(before.devices)
-
-
-def _asks_koordinator_alone(pod: Candidate, served: Collection[str]) -> bool:
-    names = {name for it in pod.containers for name in it.limits}
-    return names.isdisjoint(served) and asks_koordinator(pod)
-
-
-def _allocation(vendor: str, pod: Candidate, claim: Claim, now: float) -> Allocation:
-    name = f"annotation-{hashlib.sha256(f'{vendor}/{pod.uid}'.encode()).hexdigest()[:16]}"
-    owner = Owner(pod.uid, "", pod.namespace, pod.name)
-    done, said = AllocationState.DONE, Source.ANNOTATION
-    return Allocation(name, RESOURCE, vendor, (), claim.devices, done, now, said, owner=owner, claim=claim)
-
-
-def _claim(pod: Candidate, cards: Cards) -> Claim | None:
+def claim(pod: Candidate, cards: Cards) -> Claim | None:
     """What the pod was given of these cards, all its containers together.
 
     More than it asks for is no less in use.
@@ -100,7 +20,7 @@ def _claim(pod: Candidate, cards: Cards) -> Claim | None:
     Raises:
         ValueError: The annotation makes no sense, or names no card that is among these.
     """
-    text = pod.annotations.get(ALLOCATED)
+    text = pod.annotations.get(ALLOCATED) if asks_koordinator(pod) else None
     if text is None or not (grants := allocated(text)):
         return None
     if pod.scheduler == DEFAULT_SCHEDULER:
@@ -135,3 +55,6 @@ def _in_asked(pod: Candidate, grants: Sequence[Grant]) -> Sequence[Grant]:
         return believed(asked(pod), grants, ALLOCATED)
     except ValueError:
         return grants
+
+
+EXTERNAL = ExternalUse(GPU, claim)

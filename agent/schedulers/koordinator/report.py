@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agent.core.devices.health_rules import LOST_CONTACT
-from agent.core.kubernetes_names import label_value
-from agent.core.model import DeviceStatus, NodeSnapshot, VendorState
+from agent.scheduler_api.node_cards import CardOnNode, NodeCards
 from agent.schedulers.koordinator.gpu_partitions import P2p, groups
 from agent.vendor_api.agent import DRIVER_VERSION, PCIE_ROOT, Device, State
+from agent.vendor_api.label_values import label_value
 from agent.vendor_api.text import printable
 
 #: The scheduler makes a set of minors one int, with 1 << minor (allocator_gpu.go, hashMinors).
@@ -32,6 +31,8 @@ LABELLED = ("architecture", "compute-capability", "pci-device-id", DRIVER_VERSIO
 _NO_LETTERS = re.compile(r"[^A-Za-z0-9]+")
 _REASON_LIMIT, _MESSAGE_LIMIT = 128, 1024
 
+#: What is said of a card that nobody watches any more.
+_LOST = "lost-contact"
 #: Of the condition: True, False, and Unknown where nobody can say.
 Status = Literal["True", "False", "Unknown"]
 
@@ -81,7 +82,7 @@ class Report:
 
 
 def report(
-    snapshot: NodeSnapshot,
+    snapshot: NodeCards,
     vendor: str = "",
     *,
     before: Report | None = None,
@@ -108,17 +109,17 @@ def report(
     return _made(snapshot, name, listed, before, withheld or {})
 
 
-def is_served(snapshot: NodeSnapshot, vendor: str, told: Report) -> bool:
+def is_served(snapshot: NodeCards, vendor: str, told: Report) -> bool:
     """Whether the vendor of what was told is in service, or nobody knows yet; `vendor` as in `report`."""
     asked = [it for it in snapshot.vendors if vendor in (it.name, "")]
-    return any(it.state is VendorState.STARTING or koordinator_vendor(it.name) == told.vendor for it in asked)
+    return any(it.state == "starting" or koordinator_vendor(it.name) == told.vendor for it in asked)
 
 
-def passed_over(snapshot: NodeSnapshot, vendor: str) -> tuple[str, ...]:
+def passed_over(snapshot: NodeCards, vendor: str) -> tuple[str, ...]:
     """A sentence for each vendor whose cards are not reported as the config chose one without cards here."""
     counts = {it.name: len(_cards(snapshot, it.name)) for it in snapshot.vendors}
     states = {it.name: it.state for it in snapshot.vendors}
-    if not vendor or counts.get(vendor) or states.get(vendor) is VendorState.STARTING:
+    if not vendor or counts.get(vendor) or states.get(vendor) == "starting":
         return ()
     lacks = "lists no cards" if vendor in counts else "is not in service here"
     return tuple(
@@ -146,14 +147,14 @@ def reason(text: str) -> str:
     return (whole if whole[:1].isalpha() else f"Fault{whole}" if whole else "Unknown")[:_REASON_LIMIT]
 
 
-def _chosen(snapshot: NodeSnapshot, vendor: str, before: Report | None) -> str | None:
+def _chosen(snapshot: NodeCards, vendor: str, before: Report | None) -> str | None:
     """The vendor to report; None while nobody can say which.
 
     What was told of a vendor that has not listed its cards since the start still counts for it.
     """
     asked = [it for it in snapshot.vendors if vendor in (it.name, "")]
-    silent = {it.name for it in asked if it.state is not VendorState.OPEN and not snapshot.of(it.name)}
-    if any(it.state is VendorState.STARTING and it.name in silent for it in asked):
+    silent = {it.name for it in asked if it.state != "open" and not snapshot.of(it.name)}
+    if any(it.state == "starting" and it.name in silent for it in asked):
         return None
 
     def weight(name: str) -> tuple[int, bool]:
@@ -163,24 +164,24 @@ def _chosen(snapshot: NodeSnapshot, vendor: str, before: Report | None) -> str |
     return max((it.name for it in asked), key=weight, default=None)
 
 
-def _cards(snapshot: NodeSnapshot, name: str) -> tuple[DeviceStatus, ...]:
+def _cards(snapshot: NodeCards, name: str) -> tuple[CardOnNode, ...]:
     """The vendor's physical cards that have a name; slices are parts of them."""
     return tuple(it for it in snapshot.of(name) if it.device.parent is None and not it.device.nameless)
 
 
-def _lost(snapshot: NodeSnapshot, before: Report | None) -> Report | None:
+def _lost(snapshot: NodeCards, before: Report | None) -> Report | None:
     """What was told, with nobody there who serves it; None where another one than we has told it."""
     ours = [it for it in snapshot.vendors if before and koordinator_vendor(it.name) == before.vendor]
     if before is None or not ours or not before.cards:
         return None
     why = ours[0].reason or "the library lists no cards"
-    return replace(before, cards=tuple(_unwell(it, LOST_CONTACT, why, "Unknown") for it in before.cards))
+    return replace(before, cards=tuple(_unwell(it, _LOST, why, "Unknown") for it in before.cards))
 
 
 def _made(
-    snapshot: NodeSnapshot,
+    snapshot: NodeCards,
     name: str,
-    listed: Sequence[DeviceStatus],
+    listed: Sequence[CardOnNode],
     before: Report | None,
     withheld: Mapping[str, str],
 ) -> Report | None:
@@ -199,9 +200,9 @@ def _made(
     cards += [
         _unwell(
             replace(known[it.uuid], minor=minors[it.uuid]),
-            it.health.reason or LOST_CONTACT,
-            it.health.message or "it is not listed any more",
-            "Unknown" if it.health.state is State.UNKNOWN else "False",
+            it.condition.reason or _LOST,
+            it.condition.message or "it is not listed any more",
+            "Unknown" if it.condition.state is State.UNKNOWN else "False",
         )
         for it in absent
         if it.uuid in minors
@@ -219,7 +220,7 @@ def _made(
 
 
 def _minors(
-    listed: Sequence[DeviceStatus], absent: Sequence[str], known: Mapping[str, Card]
+    listed: Sequence[CardOnNode], absent: Sequence[str], known: Mapping[str, Card]
 ) -> Mapping[str, int]:
     """The minor of each card, by uuid: what the driver says, what it had, its index, or a free one.
 
@@ -270,23 +271,21 @@ def _own_root(pci: str) -> str:
     return f"pci{pci.rpartition(':')[0]}" if pci else ""
 
 
-def _judged(card: Card, it: DeviceStatus, sliced: Set[str | None], withheld: Mapping[str, str]) -> Card:
+def _judged(card: Card, it: CardOnNode, sliced: Set[str | None], withheld: Mapping[str, str]) -> Card:
     """The card with what the kubelet hears of its health, and why."""
-    health, lost = it.health, it.health.reason == LOST_CONTACT
+    health = it.condition
     unknown = health.state is State.UNKNOWN
-    if not it.told_healthy:
+    if not it.healthy:
         return _unwell(card, health.reason, health.message, "Unknown" if unknown else "False")
     if it.uuid in withheld:
         return _unwell(card, "NotOffered", withheld[it.uuid])
     if it.uuid in sliced:
         return _unwell(card, "Sliced", "the hardware cut it into slices, and nobody gets it as a whole")
-    if it.cordon is not None:
-        return _unwell(
-            card, "Cordoned", ": ".join(filter(None, (f"by {it.cordon.author}", it.cordon.reason)))
-        )
+    if it.cordon:
+        return _unwell(card, "Cordoned", it.cordon)
     if not card.memory:
         return _unwell(card, "MemoryUnknown", "the scheduler divides by its memory, which nobody tells")
-    if unknown and not lost:
+    if unknown and not health.lost:
         return replace(card, status="Unknown", reason=reason(health.reason), message=_message(health.message))
     # Contact that is lost is often back at once: until patience ends, all stays as it was told.
     return card
@@ -301,17 +300,17 @@ def _message(text: str) -> str:
 
 
 def _links(
-    vendor: str, listed: Sequence[DeviceStatus], minors: Mapping[str, int], before: Report | None
+    vendor: str, listed: Sequence[CardOnNode], minors: Mapping[str, int], before: Report | None
 ) -> tuple[P2p, ...]:
     """The groups of linked cards. They do not change with health, and stay while not all links are read."""
     devices = {minors[it.uuid]: it.device for it in listed if it.uuid in minors}
-    unread = [it for it in listed if it.told_healthy and not it.device.links]
+    unread = [it for it in listed if it.healthy and not it.device.links]
     if not unread:
         return groups(devices, vendor)
     return tuple(it for it in before.links if devices.keys() >= set(it.minors)) if before is not None else ()
 
 
-def _left_out(snapshot: NodeSnapshot, name: str, without: Set[str]) -> Iterator[str]:
+def _left_out(snapshot: NodeCards, name: str, without: Set[str]) -> Iterator[str]:
     for it in snapshot.vendors:
         others = len(_cards(snapshot, it.name))
         if it.name != name and others:

@@ -18,8 +18,6 @@ from agent.vendor_api.text import shorten
 
 from .agent.names import Brand
 from .constants import PROFILE, PROFILE_ID
-from .dialects import records
-from .dialects.records import Record
 
 NAME, PATH = "gcushare", "/gcushare-scheduler/inspect"
 #: The fourth generation shows slices that the hardware makes where it is asked for `?drs=true` alone.
@@ -139,18 +137,24 @@ def _pods_of_the_fourth(had: Iterable[Holding]) -> list[dict[str, Any]]:
             "creationTimestamp": _time(pod),
             "usedGCU": sum(it.count for it in its),
             "phase": "Pending" if pod.pending else "Running",
-            "containers": json.loads(records.write({it.container: _record(it) for it in its})),
+            "containers": {it.container: _record(it) for it in sorted(its, key=lambda it: it.container)},
         }
         for pod, its in _by_pod(had)
     ]
 
 
-def _record(it: Holding) -> Record:
+def _record(it: Holding) -> dict[str, Any]:
+    """As GCUShare's annotation `assigned-containers` has it: without what nobody said."""
     id_, _, uuid = it.partitions[0].partition(":") if it.partitions else ("", "", "")
-    parameters = it.parameters
-    return Record(
-        it.allocated, it.count, parameters.get(PROFILE_ID, ""), parameters.get(PROFILE, ""), id_, uuid
-    )
+    said = {
+        "allocated": it.allocated,
+        "request": it.count,
+        "profileID": it.parameters.get(PROFILE_ID, ""),
+        "profileName": it.parameters.get(PROFILE, ""),
+        "instanceID": id_,
+        "instanceUUID": uuid,
+    }
+    return {key: value for key, value in said.items() if value != ""}
 
 
 def _time(pod: Holder) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from agent.scheduler_api import DialectOf
 from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
 from agent.vendor_api.hooks import hookimpl
 
@@ -16,7 +17,6 @@ from .agent.labels import labels, machine, time
 from .agent.offering import DRS_DIALECTS, check_rules, default_rule, offering, without_choice
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
-from .dialects import DIALECTS
 from .inspection import formats
 
 __all__ = ["SETTINGS", "register_backend"]
@@ -34,7 +34,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     options = Options.read(settings)
     brand, root = options.brand, options.sysfs or "/sys"
     sliced = options.dialect in DRS_DIALECTS
-    dialect, resources = DIALECTS.get(options.dialect), partial(offering, options)
+    resources = partial(offering, options)
     extended_resources = partial(capacities.extended_resources, options, resources)
     counted = options.dialect != capacities.UNREAD
     return Vendor(
@@ -49,7 +49,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             default_rule=partial(default_rule, options),
             modes="dynamic",
             cdi_only=sliced and options.drs_variable == "cdi",
-            without_choice=partial(without_choice, options) if dialect else None,
+            without_choice=partial(without_choice, options) if counted else None,
             insufficient_memory="insufficient GCU Memory in one gcu device",
         ),
         makes=Slices((brand.drs,)) if sliced else Slices(release_only=True),
@@ -62,7 +62,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             extended_resources=extended_resources if counted else None,
             extended_resource_keys=capacities.extended_resource_keys(brand),
         ),
-        schedulers=(dialect(brand),) if dialect else (),
+        hears=(DialectOf("gcushare", options.dialect, brand.terms),) if counted else (),
         replaces=OtherPlugin(
             sockets=SOCKETS,
             resources=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),

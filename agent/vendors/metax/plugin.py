@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.scheduler_api import Dialect
+from agent.scheduler_api import DialectOf
 from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
 from agent.vendor_api.hooks import hookimpl
 
@@ -20,7 +19,6 @@ from .agent.offering import check_rules, offering, sharing
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
 from .constants import SGPU as SLICED
-from .dialect import DIALECT, LIMITS
 from .nodedevices import ANNOTATION, node_annotations
 from .resource_names import GPU, SGPU
 from .slice_request import without_a_claim
@@ -59,8 +57,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             annotations=partial(node_annotations, options) if sliced else None,
             annotation_keys=(ANNOTATION,),
         ),
-        schedulers=(DIALECT,) if sliced else (),
-        pod_limits=_pod_limits(options) if sliced else None,
+        hears=_hears(options) if sliced else (),
         replaces=OtherPlugin(
             sockets=SOCKETS,
             resources=(GPU, SGPU),
@@ -76,7 +73,12 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     )
 
 
-def _pod_limits(options: Options) -> Dialect:
-    """What a pod asks for itself: without an amount, the part of a card that its ID is, or the whole card."""
-    whole = options.unclaimed == "whole"
-    return replace(LIMITS, measure=partial(part, unclaimed="whole")) if whole else LIMITS
+def _hears(options: Options) -> tuple[DialectOf, ...]:
+    """What schedulers say, and what a pod asks for itself; a pod that names no amount takes what its ID is of
+    a card, or all of it.
+    """
+    of_limits = partial(part, unclaimed="whole") if options.unclaimed == "whole" else part
+    return (
+        DialectOf("hami", "metax-sgpu", measure=part),
+        DialectOf("hami", "metax-limits", measure=of_limits, of_limits=True),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.schedulers.koordinator.resource_names import unserved_name
+from agent.core.kubernetes_names import wrong_name
 from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Slices, Vendor
 from agent.vendor_api.hooks import hookimpl
 from agent.vendors.simulated.agent.claims import DIALECT, WITH_RECEIPT
@@ -72,7 +72,7 @@ def _check(settings: Mapping[str, Any]) -> None:
     resource = settings.get("resource", RESOURCE)
     if not isinstance(resource, str):
         raise SettingsError(f"resource: {resource!r} is no text", ("resource",))
-    if wrong := unserved_name(resource):
+    if wrong := wrong_name(resource):
         raise SettingsError(wrong, ("resource",))
     for name in ("scenario", "partitions"):
         path = settings.get(name, "/")

@@ -13,7 +13,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
 from agent.core.model import Allocation, Owner, Source
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
-from agent.schedulers.koordinator.dialect import measured
+from agent.schedulers.common.grants import measured
 from agent.vendor_api.agent import ContainerEdits, Device, Edits, Request
 from core.room import Room, promising
 from core.scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, edits, granted, held, limited

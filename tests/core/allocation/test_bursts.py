@@ -24,8 +24,9 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError
 from agent.core.model import Owner
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.schedulers.koordinator.dialect import measured
+from agent.schedulers.common.grants import measured
 from agent.vendor_api.agent import ContainerEdits, Device, Edits, Request, ResourceRule, Sharing, Vendor
 from core.scenes import edits
 from core.values import GPU, allocation, node, status
@@ -81,7 +82,13 @@ class Node:
         planned = plan([Offer("acme", (rule,))], snapshot)
         found = frozenset(it.uid for it in self.pods) - self.late
         return Scene(
-            planned, snapshot, Topology(), {"acme": vendor}, candidates=tuple(self.pods), found=found
+            planned,
+            snapshot,
+            Topology(),
+            {"acme": vendor},
+            candidates=tuple(self.pods),
+            found=found,
+            schedulers=registered(),
         )
 
     def promises(self) -> Promises:

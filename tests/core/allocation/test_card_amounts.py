@@ -10,8 +10,9 @@ import pytest
 from agent.core.allocation.card_amounts import Amounts, fit, measures, of_init
 from agent.core.model import Allocation, Owner, Source
 from agent.scheduler_api import Candidate, Claim, Dialect, Part, PodContainer
+from agent.schedulers.common.grants import measured
 from agent.schedulers.hami.pod_annotations import HAMI
-from agent.schedulers.koordinator.dialect import KOORDINATOR, measured
+from agent.schedulers.koordinator.dialect import KOORDINATOR
 from core.values import GPU, allocation, shared, whole
 
 GIB = 1 << 30

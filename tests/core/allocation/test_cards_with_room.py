@@ -116,10 +116,10 @@ def test_where_none_chooses_they_count_as_little() -> None:
 
 def test_a_scheduler_is_heard_before_the_pod_itself() -> None:
     its = by_limits(share("web", "c5"))
-    known, planned = its.scene.vendors["acme"], its.scene.plan[SHARE]
+    known = (its.scene.schedulers, its.scene.vendors["acme"], its.scene.plan[SHARE])
 
     assert choose(its, SHARE, "c5::0").claim == Claim("uid-web", "default", "web", "main", ("c5",))
-    assert dialects(known, planned) == (*of_schedulers(known, planned), BY_LIMITS)
+    assert dialects(*known) == (*of_schedulers(*known), BY_LIMITS)
 
 
 def broken(*_: object) -> Sequence[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.allocation.double_booking import overlaps
 from agent.core.model import Allocation, NodeSnapshot, Owner, Resource, Source
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim
 from core.values import GPU, allocation, node, shared, status, whole
 
@@ -54,7 +55,7 @@ def told(
     names = {it.owner.pod for it in in_use if it.owner} - {"gone"}
     pods = [Candidate(name, "default", name, ended=name in ended) for name in sorted(names)]
     plan = {GPU: resource or whole(["c0", "c1"])}
-    return [f"{name}: {it}" for name, it in overlaps(in_use, pods, plan, here, moved).items()]
+    return [f"{name}: {it}" for name, it in overlaps(in_use, pods, plan, here, moved, registered()).items()]
 
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import Allocation, Owner
 from agent.core.notices import PodRef
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.vendor_api.agent import ContainerEdits, Offers, Placement, ResourceRule, Slices, Vendor
@@ -46,7 +47,15 @@ def told(
     vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits(), **more)
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement=placement),))], snapshot)
     its = {"acme": vendor}
-    scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(it,), locked=frozenset(locked))
+    scene = Scene(
+        planned,
+        snapshot,
+        topology(snapshot),
+        its,
+        candidates=(it,),
+        locked=frozenset(locked),
+        schedulers=registered(),
+    )
     found = unheeded(Promises(scene, in_use))
     assert [one.pod for one in found] == [PodRef("default", "web", "u")] * len(found)
     return [one.why for one in found]
@@ -218,7 +227,9 @@ def test_what_is_made_on_the_chosen_card_before_its_container_starts_is_told_onl
     vendor = Vendor("acme", "", WHOLE, lambda *_: by_name, makes=Slices())
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     it = pod(written("c0"))
-    scene = Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=(it,))
+    scene = Scene(
+        planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=(it,), schedulers=registered()
+    )
     claim = Claim("u", "default", "web", "main", ("c0",))
     started: set[str] = set()
     lookout = Lookout(lambda: Promises(scene, (held("c1", claim),)), lambda: frozenset(started))
@@ -259,7 +270,9 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
         replace(pod("{{"), uid="senseless", name="senseless"),
         replace(pod("{{", CARD), uid="alone", name="alone"),
     )
-    scene = Scene(planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods)
+    scene = Scene(
+        planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods, schedulers=registered()
+    )
     lookout = Lookout(lambda: Promises(scene, (held("c1"),)))
 
     assert len(lookout.found) == 3
@@ -300,7 +313,9 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
     vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits())
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
-    scene = Scene(planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),))
+    scene = Scene(
+        planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),), schedulers=registered()
+    )
     now = [Promises(scene, ())]
     lookout = Lookout(lambda: now[0])
 
@@ -325,7 +340,15 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
     its = {"acme": vendor}
     lookout = Lookout(
         lambda: Promises(
-            Scene(planned, snapshot, topology(snapshot), its, candidates=(pod("{}", {WHOLE: 1}),)), ()
+            Scene(
+                planned,
+                snapshot,
+                topology(snapshot),
+                its,
+                candidates=(pod("{}", {WHOLE: 1}),),
+                schedulers=registered(),
+            ),
+            (),
         )
     )
 

@@ -10,7 +10,6 @@ import pytest
 
 from agent.core.allocation.reconcile_evidence import Granted
 from agent.core.allocation.scheduler_promises import (
-    DIALECTS,
     by_minor,
     devices_of,
     dialects,
@@ -18,7 +17,8 @@ from agent.core.allocation.scheduler_promises import (
     requested,
 )
 from agent.core.model import Allocation, Owner, Source
-from agent.scheduler_api import Candidate, Claim, Dialect
+from agent.daemon.scheduler_plugins import registered
+from agent.scheduler_api import Candidate, Claim, Dialect, common_dialects
 from agent.vendor_api.agent import ContainerEdits, Edits, Placement, Request
 from core.promising import promises, share
 from core.scenes import LIMITED, PLAIN, SHARE, SLICE, UNCUT, WHOLE, bound, edits, held, limits, scene, shown
@@ -197,13 +197,16 @@ def test_a_request_has_the_parameters_of_the_claim_or_else_of_the_answer(
     assert requested(known) == Request("web", WHOLE, ("c0",), parameters)
 
 
-@pytest.mark.parametrize(("placement", "common"), [("local", ()), ("auto", DIALECTS), ("claim", DIALECTS)])
+COMMON = common_dialects(registered())
+
+
+@pytest.mark.parametrize(("placement", "common"), [("local", ()), ("auto", COMMON), ("claim", COMMON)])
 def test_a_vendors_dialect_is_heard_before_those_of_all_schedulers(
     placement: Placement, common: tuple[Dialect, ...]
 ) -> None:
     known = scene(placement=placement, dialects=(PLAIN,))
 
-    assert tuple(dialects(known.vendors["acme"], known.plan[WHOLE])) == (PLAIN, *common)
+    assert tuple(dialects(known.schedulers, known.vendors["acme"], known.plan[WHOLE])) == (PLAIN, *common)
 
 
 def test_a_slice_has_no_minor_of_its_own() -> None:

@@ -12,6 +12,7 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.offers import COMPLAINTS, OfferedResources, Wish
 from agent.core.devices.plan import plan
 from agent.core.model import NodeSnapshot
+from agent.daemon.scheduler_plugins import reserved
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -141,7 +142,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering | None) -> None:
     vendor = Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=lambda *_: cast("Offering", wrong)))
-    offers = OfferedResources([Wish(vendor)])
+    offers = OfferedResources([Wish(vendor)], reserved())
 
     assert plan(offers.of(ONE), ONE) == {}
     assert offers.complaints["acme"][0].startswith("its plugin fails to make resources: ")

@@ -484,7 +484,8 @@ def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
 
 
 def reporting(**its: Any) -> View:
-    return replace(UNKNOWN, reported=Reported(**its))
+    reported = Reported(scheduler="Koordinator", node_program="koordlet", **its)
+    return replace(UNKNOWN, reported=reported)
 
 
 def test_a_koordlet_that_overwrites_is_told_once_with_what_follows() -> None:

@@ -16,7 +16,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import Owner
 from agent.daemon.publishing.wanted_receipts import SAID, Receipting
-from agent.scheduler_api import Candidate, Claim, Dialect, Given, PodContainer
+from agent.scheduler_api import Candidate, Claim, Dialect, Given, PodContainer, Reads
 from agent.vendor_api.agent import ContainerEdits, Vendor
 
 KEY = "acme.com/given"
@@ -41,7 +41,7 @@ class Here:
     def __init__(self) -> None:
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         self.ledger = Ledger()
-        self.configured: Cell[tuple[str, ...]] = Cell(())
+        self.configured: Cell[Reads] = Cell(Reads())
         self.vendors = [acme()]
         self.receipting = Receipting(
             self.pods, self.ledger, self.configured, lambda: self.vendors, settle=0.001
@@ -83,7 +83,7 @@ async def test_it_follows_the_ledger_the_pods_and_the_vendors() -> None:
         here.pods.set((pod("web"),))
         await eventually(lambda: here.texts())
         here.vendors.clear()
-        here.configured.set(("acme.com/",))
+        here.configured.set(Reads(("acme.com/",)))
         await eventually(lambda: here.texts() == {})
 
 

@@ -17,12 +17,20 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
+from agent.core.publishing.node_cards import node_cards
+from agent.schedulers.koordinator import report as reports
 from agent.schedulers.koordinator.device_object import device
-from agent.schedulers.koordinator.report import Report, report
+from agent.schedulers.koordinator.report import Report
 from agent.vendor_api.agent import Device, Link, State
 
 NODE, UID, NOW = "n1", "6f1b", 1_700_000_000.0
 GIB = 1 << 30
+
+
+def report(snapshot: NodeSnapshot, *args: Any, **more: Any) -> Report | None:
+    """What is told of the devices of this snapshot."""
+    return reports.report(node_cards(snapshot), *args, **more)
+
 
 RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data/koordlet-device-infos.json").read_text()

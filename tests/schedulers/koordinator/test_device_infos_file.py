@@ -11,17 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import hostile_texts
 
+from agent.config import Config
+from agent.schedulers.koordinator.device_infos_file import DIRECTORY, device_infos, told, unlisted
 from agent.schedulers.koordinator.device_infos_file import cards as listed
-from agent.schedulers.koordinator.device_infos_file import device_infos, told, unlisted
 from agent.schedulers.koordinator.gpu_partitions import parsed
-from agent.schedulers.koordinator.report import Report, report
-from schedulers.koordinator.cards import GIB, RECORDED, broken, card, cards, linked, node, written
+from agent.schedulers.koordinator.report import Report
+from schedulers.koordinator.cards import GIB, RECORDED, broken, card, cards, linked, node, report, written
 from schedulers.koordinator.cards import told as heard
 from schedulers.koordinator.koordlet import made, read, refused
 from schedulers.koordinator.nodes import snapshots
 
 GPUS = "scheduling.koordinator.sh/gpu-partitions"
 STAMP = "2026-11-22T07:00:00Z"
+
+
+def test_the_configuration_s_directory_is_the_one_in_which_a_koordlet_looks() -> None:
+    assert Config().report.device_infos_dir == DIRECTORY
 
 
 def taken(*files: str) -> dict[str, Any]:

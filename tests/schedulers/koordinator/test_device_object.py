@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.quantities import whole
+from agent.scheduler_api.quantities import whole
+from agent.schedulers.common.resource_names import quantity
 from agent.schedulers.koordinator.device_object import device, told, without_cards
-from agent.schedulers.koordinator.report import report
-from agent.schedulers.koordinator.resource_names import quantity
 from schedulers.koordinator.cards import (
     GIB,
     NODE,
@@ -25,6 +24,7 @@ from schedulers.koordinator.cards import (
     cards,
     linked,
     node,
+    report,
     written,
 )
 from schedulers.koordinator.cards import told as heard

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.pod_attribution import Waiting, attribute, intended
 from agent.scheduler_api import Candidate, PodContainer
+from agent.schedulers.common.pod_request import asked, wish
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.dialect import KOORDINATOR, claims
-from agent.schedulers.koordinator.pod_request import asked, wish
 
 GPU, TRIGGER = "nvidia.com/gpu", "example.com/share"
 NVIDIA = recorded.devices("nv1")

@@ -13,10 +13,9 @@ from agent.schedulers.koordinator.report import (
     koordinator_vendor,
     model_name,
     reason,
-    report,
 )
 from agent.vendor_api.agent import Fault, State
-from schedulers.koordinator.cards import GIB, broken, card, cards, cordoned, linked, lost, node, told
+from schedulers.koordinator.cards import GIB, broken, card, cards, cordoned, linked, lost, node, report, told
 
 
 def uuids(snapshot: NodeSnapshot, vendor: str = "") -> list[str]:

@@ -16,9 +16,9 @@ from strategies import hostile_texts
 from agent.core.model import Health, VendorState
 from agent.schedulers.koordinator.device_infos_file import device_infos, told, unlisted
 from agent.schedulers.koordinator.device_object import device
-from agent.schedulers.koordinator.report import Report, report
+from agent.schedulers.koordinator.report import Report
 from agent.vendor_api.agent import State
-from schedulers.koordinator.cards import NODE, NOW, UID, broken, card, cards, linked, node, written
+from schedulers.koordinator.cards import NODE, NOW, UID, broken, card, cards, linked, node, report, written
 from schedulers.koordinator.cards import told as heard
 from schedulers.koordinator.koordlet import made, read, refused
 

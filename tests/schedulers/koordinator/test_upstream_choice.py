@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import recorded
 from core.values import allocation, node, status
+from heard import READS
 
 from agent.cluster.pods import candidate
+from agent.core.allocation.node_locks import EXPIRED, EXPIRES, lock, over
 from agent.core.allocation.pod_attribution import Waiting, attribute
 from agent.core.allocation.reconcile_evidence import Evidence, Pods
 from agent.core.allocation.reconcile_rules import reconcile
@@ -22,10 +24,10 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import Owner
 from agent.scheduler_api import Candidate, PodContainer
+from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami.pod_annotations import METAX, METAX_ALLOCATED, metax
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.schedulers.koordinator.dialect import KOORDINATOR, claims
-from agent.schedulers.node_lock import EXPIRED, EXPIRES, LOCKS, lock, over
 from agent.vendor_api.agent import ResourceRule
 
 ROOT = Path(__file__).parents[3]
@@ -39,94 +41,100 @@ FAULTS: Mapping[int, tuple[str, tuple[str, ...]]] = {
     1: (
         "a condition's reason with a space has the whole Device refused",
         (
-            "koordinator.test_upstream.test_no_fault_has_a_reason_that_keeps_the_whole_device_from_being_written",
+            "schedulers.koordinator.test_upstream.test_no_fault_has_a_reason_that_keeps_the_whole_device_from_being_written",
         ),
     ),
     2: (
         "a card without a minor ends koord-scheduler and koordlet",
-        ("koordinator.test_upstream.test_no_card_is_without_a_minor_which_ends_scheduler_and_koordlet",),
+        (
+            "schedulers.koordinator.test_upstream.test_no_card_is_without_a_minor_which_ends_scheduler_and_koordlet",
+        ),
     ),
     3: (
         "koordlet erases others' labels and annotations every three seconds",
-        ("koordinator.test_upstream.test_labels_and_annotations_of_others_are_not_erased",),
+        ("schedulers.koordinator.test_upstream.test_labels_and_annotations_of_others_are_not_erased",),
     ),
     4: (
         "a restart of koord-device-daemon takes the cards from the node for a while",
-        ("koordinator.test_upstream.test_a_restart_takes_no_card_from_the_node",),
+        ("schedulers.koordinator.test_upstream.test_a_restart_takes_no_card_from_the_node",),
     ),
     5: (
         "koord-device-daemon calls a vendor kunlun that the scheduler calls baidu",
         (
-            "koordinator.test_upstream.test_a_vendor_has_the_name_by_which_the_scheduler_looks_for_its_adapter",
+            "schedulers.koordinator.test_upstream.test_a_vendor_has_the_name_by_which_the_scheduler_looks_for_its_adapter",
         ),
     ),
     6: (
         "the manual's partition table has scores as text, and a size twice",
         (
-            "koordinator.test_upstream.test_the_groups_of_cards_are_written_so_that_the_scheduler_reads_all_of_them",
+            "schedulers.koordinator.test_upstream.test_the_groups_of_cards_are_written_so_that_the_scheduler_reads_all_of_them",
         ),
     ),
     7: (
         "the label of isolation is HAMi-core, older manuals say hami-core and gpu-shared",
         (
-            "koordinator.test_upstream_choice.test_limits_do_not_hang_on_how_a_pod_spells_the_label_of_isolation",
-            "koordinator.test_upstream_choice.test_the_label_of_isolation_is_written_as_koordinator_reads_it",
+            "schedulers.koordinator.test_upstream_choice.test_limits_do_not_hang_on_how_a_pod_spells_the_label_of_isolation",
+            "schedulers.koordinator.test_upstream_choice.test_the_label_of_isolation_is_written_as_koordinator_reads_it",
         ),
     ),
     8: (
         "koord-manager counts no gpu.shared unless a gate is on, though manuals need it",
-        ("koordinator.test_upstream_choice.test_a_share_is_understood_without_gpu_shared",),
+        ("schedulers.koordinator.test_upstream_choice.test_a_share_is_understood_without_gpu_shared",),
     ),
     9: (
         "the adapter for MetaX writes the cards of all containers as those of the first",
         (
-            "koordinator.test_upstream_choice.test_cards_that_are_written_as_one_containers_are_split_over_all",
+            "schedulers.koordinator.test_upstream_choice.test_cards_that_are_written_as_one_containers_are_split_over_all",
         ),
     ),
     10: (
         "a pod whose binding failed is locked out by its own lock for five minutes",
         (
-            "koordinator.test_upstream_choice.test_a_lock_of_a_pod_whose_binding_failed_ends_when_schedulers_take_it_themselves",
+            "schedulers.koordinator.test_upstream_choice.test_a_lock_of_a_pod_whose_binding_failed_ends_when_schedulers_take_it_themselves",
         ),
     ),
     11: (
         "koord-manager does not see a Device of which labels alone changed",
         (
-            "koordinator.test_upstream.test_a_new_driver_or_model_changes_a_card_so_that_the_node_gets_its_label",
+            "schedulers.koordinator.test_upstream.test_a_new_driver_or_model_changes_a_card_so_that_the_node_gets_its_label",
         ),
     ),
     12: (
         "koord-manager waits five minutes with a tenth of the node or less",
-        ("koordinator.test_upstream.test_one_card_of_many_that_fails_is_written_at_once",),
+        ("schedulers.koordinator.test_upstream.test_one_card_of_many_that_fails_is_written_at_once",),
     ),
     13: (
         "koordlet's proxy of PodResources calls every vendor's card nvidia.com/gpu",
         (
-            "koordinator.test_upstream_choice.test_a_card_that_is_listed_under_another_vendors_name_is_not_taken_for_one_of_its",
-            "koordinator.test_upstream_choice.test_a_card_that_is_listed_twice_is_held_once",
+            "schedulers.koordinator.test_upstream_choice.test_a_card_that_is_listed_under_another_vendors_name_is_not_taken_for_one_of_its",
+            "schedulers.koordinator.test_upstream_choice.test_a_card_that_is_listed_twice_is_held_once",
         ),
     ),
     14: (
         "a minor that is no number becomes 0",
-        ("koordinator.test_upstream.test_no_minor_is_one_that_koordlet_takes_for_zero",),
+        ("schedulers.koordinator.test_upstream.test_no_minor_is_one_that_koordlet_takes_for_zero",),
     ),
     15: (
         "an empty list wipes the node, what can not be read keeps the last one",
-        ("koordinator.test_upstream.test_no_file_is_an_empty_list_which_koordlet_takes_at_its_word",),
+        (
+            "schedulers.koordinator.test_upstream.test_no_file_is_an_empty_list_which_koordlet_takes_at_its_word",
+        ),
     ),
     16: (
         "the scheduler takes the least score of a group first",
-        ("koordinator.test_upstream.test_all_groups_of_a_size_have_one_score_so_that_it_chooses_nothing",),
+        (
+            "schedulers.koordinator.test_upstream.test_all_groups_of_a_size_have_one_score_so_that_it_chooses_nothing",
+        ),
     ),
     17: (
         "koordlet writes a Device with conditions every three seconds",
-        ("koordinator.test_upstream.test_a_device_that_says_all_of_it_is_not_written_again",),
+        ("schedulers.koordinator.test_upstream.test_a_device_that_says_all_of_it_is_not_written_again",),
     ),
     18: (
         "v1.7.0 reads of a lock its time alone, and frees none whose pod is gone",
         (
-            "koordinator.test_upstream_choice.test_a_lock_of_any_release_is_read_and_freed_as_its_pod_goes",
-            "test_node_lock.test_a_lock_of_the_old_form_ends_by_time_alone",
+            "schedulers.koordinator.test_upstream_choice.test_a_lock_of_any_release_is_read_and_freed_as_its_pod_goes",
+            "core.allocation.test_node_locks.test_a_lock_of_the_old_form_ends_by_time_alone",
         ),
     ),
 }
@@ -137,7 +145,7 @@ def test_every_known_fault_has_a_test() -> None:
     for sentence, tests in FAULTS.values():
         for name in tests:
             module, _, test = name.rpartition(".")
-            found = getattr(importlib.import_module(f"schedulers.{module}"), test, None)
+            found = getattr(importlib.import_module(module), test, None)
             assert inspect.isfunction(found), f"{sentence}: there is no {name}"
 
 
@@ -149,7 +157,7 @@ def test_limits_do_not_hang_on_how_a_pod_spells_the_label_of_isolation(value: st
     metadata = {"uid": "u", "namespace": "default", "name": "p", "labels": labels}
     spec = {"containers": [{"name": "a", "resources": {"limits": limits}}]}
 
-    its = candidate({"metadata": {**metadata, "annotations": dict(case.annotations)}, "spec": spec})
+    its = candidate({"metadata": {**metadata, "annotations": dict(case.annotations)}, "spec": spec}, READS)
 
     assert its is not None
     (claim,) = claims(its, TRIGGER, NVIDIA)

@@ -14,7 +14,7 @@ from agent.vendors.enflame.agent.names import ENFLAME, Brand
 from agent.vendors.enflame.constants import PROFILE, PROFILE_ID
 from agent.vendors.enflame.inspection import formats
 
-RECORDED = Path(__file__).parent / "recorded_gcushare.json"
+RECORDED = Path(__file__).parents[2] / "schedulers/gcushare/recorded_gcushare.json"
 NODE = "sse-lab-inspur-048"
 #: Of the manual's pods: name, uid, when it was made (Unix and as written), card, units.
 PODS = [

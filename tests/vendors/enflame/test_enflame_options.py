@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.schedulers.gcushare.dialect_v4 import keys_of, v4
+from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.plugin import DIALECTS
 from agent.vendor_api.agent import SettingsError
 from agent.vendors.enflame.agent.names import Brand
 from agent.vendors.enflame.agent.options import DEFAULTS, SETTINGS, Options
-from agent.vendors.enflame.dialects import DIALECTS
-from agent.vendors.enflame.dialects.v4 import keys_of, v4
 
 
 def test_nothing_said_is_every_default() -> None:
@@ -53,19 +54,20 @@ def test_whatever_cards_are_called_resources_have_that_domain_and_that_kind(doma
 @given(st.lists(LABELS, min_size=2, max_size=3).map(".".join), LABELS)
 def test_whatever_cards_are_called_a_dialect_reads_what_it_tells_and_writes(domain: str, kind: str) -> None:
     brand = Brand(domain, kind)
+    names = Names.of(brand.terms)
 
     for made in DIALECTS.values():
-        dialect = made(brand)
+        dialect = made(names)
         assert all(key.startswith(dialect.reads) for key in dialect.receipt_keys)
-    assert keys_of(brand).card.startswith(brand.keys)
-    assert brand.keys == f"{domain}/" or "gcu" in domain
+    assert keys_of(names).card.startswith(names.keys)
+    assert names.keys == f"{domain}/" or "gcu" in domain
 
 
 def test_annotations_have_the_kind_in_the_domain_too_as_gcushares_scheduler_writes_them() -> None:
-    brand = Brand("gcucloud.com", "card")
+    names = Names.of(Brand("gcucloud.com", "card").terms)
 
-    assert keys_of(brand).card == "cardcloud.com/card-assigned-minor"
-    assert v4(brand).reads[0] == "cardcloud.com/"
+    assert keys_of(names).card == "cardcloud.com/card-assigned-minor"
+    assert v4(names).reads[0] == "cardcloud.com/"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,6 @@ def test_annotations_have_the_kind_in_the_domain_too_as_gcushares_scheduler_writ
         ({"sliceCount": 1}, ("sliceCount",), "a whole number from 2 to 128, found 1"),
         ({"registerResource": "gcu"}, ("registerResource",), "such as enflame.com/gcu"),
         ({"registerResource": "a.b/c d"}, ("registerResource",), "such as enflame.com/gcu"),
-        ({"registerResource": "koordinator.sh/gpu"}, ("registerResource",), "is Koordinator's own"),
         ({"registerResource": "kubernetes.io/gcu"}, ("registerResource",), "the kubelet's own"),
         ({"registerResource": f"a.b/{'c' * 60}"}, ("registerResource",), "63 are allowed"),
         ({"registerResource": "enflame.com/gcu-memory"}, ("registerResource",), "write enflame.com/gcu"),

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from agent.daemon.scheduler_plugins import hearing
 from agent.scheduler_api import Candidate, PodContainer
+from agent.schedulers.hami.metax_claims import APP_CLASS
+from agent.schedulers.hami.metax_claims import limits as of_limits
 from agent.vendor_api.agent import Request, RequestRefused
-from agent.vendors.metax.dialect import APP_CLASS, LIMITS
 from agent.vendors.metax.plugin import register_backend
 from agent.vendors.metax.qos_policy import ANNOTATION
 from agent.vendors.metax.slice_request import slices
@@ -23,7 +25,7 @@ GIB = 1 << 30
 
 def asked(limits: Mapping[str, int], **annotations: str) -> Mapping[str, str]:
     """The parameters of the claim of a container with these limits, beside those of its policy."""
-    (claim,) = LIMITS.claims(pod(limits, **annotations), SGPU, {"GPU-0": 0})
+    (claim,) = of_limits(pod(limits, **annotations), SGPU, {"GPU-0": 0})
     assert claim.devices == ()
     return claim.parameters
 
@@ -68,7 +70,7 @@ def test_what_a_container_asks_for_is_read_from_its_own_limits(
 def test_each_container_is_asked_for_its_own() -> None:
     its = pod({SGPU: 1, CORE: 10, MEMORY: GIB}, {}, {SGPU: 1}, {CORE: 50, MEMORY: GIB})
 
-    found = {it.container: it.parameters for it in LIMITS.claims(its, SGPU, {})}
+    found = {it.container: it.parameters for it in of_limits(its, SGPU, {})}
 
     assert found == {"c0": {"core": "10", "memory": str(GIB), **PLAIN}, "c2": PLAIN}
 
@@ -118,6 +120,8 @@ def test_what_can_not_be_had_is_refused(
 
 
 def test_they_count_in_mode_sgpu_alone() -> None:
-    assert register_backend({"mode": "sgpu"}).pod_limits is LIMITS
-    assert register_backend({}).pod_limits is None
+    sliced = hearing(register_backend({"mode": "sgpu"})).pod_limits
+    assert sliced is not None
+    assert sliced.name == "metax-limits"
+    assert hearing(register_backend({})).pod_limits is None
     assert register_backend({}).offers.cards_with_room is None

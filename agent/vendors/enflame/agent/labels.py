@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.core.kubernetes_names import label_value
 from agent.vendor_api.agent import Device, ResourceRule
+from agent.vendor_api.label_values import label_value
 from agent.vendors.enflame import constants
 
 from .names import Brand

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 #: Kinds that `Brand` makes of a whole card's, which is one of these groups.
@@ -54,6 +55,17 @@ class Brand:
     def drs(self) -> str:
         """Slices that the hardware makes."""
         return f"{self.domain}/drs-{self.kind}"
+
+    @property
+    def terms(self) -> Mapping[str, str]:
+        """What GCUShare's dialects need to know."""
+        return {
+            "domain": self.domain,
+            "kind": self.kind,
+            "memory": self.memory,
+            "shared": self.shared,
+            "drs": self.drs,
+        }
 
     @property
     def count(self) -> str:

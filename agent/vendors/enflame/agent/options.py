@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from agent.schedulers.koordinator.resource_names import unserved_name
+from agent.core.kubernetes_names import wrong_name
 from agent.vendor_api.agent import SettingsError
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
@@ -93,7 +93,7 @@ def _wrong(brand: Brand) -> str:
     """Why the node can not serve under these names; empty where it can."""
     if brand.origin:
         return f"{brand.whole} is a name that is made of the whole card's: write {brand.origin}"
-    return next(filter(None, map(unserved_name, brand.names)), "")
+    return next(filter(None, map(wrong_name, brand.names)), "")
 
 
 #: What may be set, and what would fit.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.core.kubernetes_names import label_value
 from agent.vendor_api.agent import Device, ResourceRule
+from agent.vendor_api.label_values import label_value
 from agent.vendors.metax import constants
 from agent.vendors.metax.resource_names import GPU
 

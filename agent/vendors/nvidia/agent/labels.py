@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.kubernetes_names import LABEL_LIMIT, label_value
 from agent.vendor_api.agent import Device, ResourceRule
+from agent.vendor_api.label_values import LABEL_LIMIT, label_value
 from agent.vendors.nvidia import constants
 
 from .names import DOMAIN, GPU

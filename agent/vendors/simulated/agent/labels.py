@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from agent.core.kubernetes_names import label_value
 from agent.vendor_api.agent import Device, Grant, ResourceRule
+from agent.vendor_api.label_values import label_value
 
 
 def labels(resource: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:

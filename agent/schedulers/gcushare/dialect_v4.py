@@ -11,37 +11,40 @@ from dataclasses import replace
 from functools import partial
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, Given, PodContainer
-from agent.vendors.enflame.agent.names import Brand
-from agent.vendors.enflame.constants import PROFILE, PROFILE_ID, slices
 
-from . import pod as of_pod
-from . import records
-from .pod import Keys
-from .records import RECORDS, Record
+from . import card_annotations as of_pod
+from . import pod_records as records
+from .card_annotations import Keys
+from .names import Names
+from .pod_records import RECORDS, Record, slices
+
+#: Parameters of a claim on a slice of the hardware, for the vendor that makes the slice: its profile's name,
+#: and number.
+PROFILE, PROFILE_ID = "profile", "profile-id"
 
 
-def keys_of(brand: Brand) -> Keys:
+def keys_of(names: Names) -> Keys:
     return Keys(
-        card=brand.key("enflame.com/gcu-assigned-minor"),
-        size=brand.key("enflame.com/gcu-request-size"),
-        assigned=brand.key("enflame.com/gcu-assigned"),
-        time=brand.key("enflame.com/gcu-assigned-time"),
+        card=names.key("enflame.com/gcu-assigned-minor"),
+        size=names.key("enflame.com/gcu-request-size"),
+        assigned=names.key("enflame.com/gcu-assigned"),
+        time=names.key("enflame.com/gcu-assigned-time"),
     )
 
 
-def v4(brand: Brand) -> Dialect:
+def v4(names: Names) -> Dialect:
     """The dialect `gcushare-v4`."""
-    keys = keys_of(brand)
+    keys = keys_of(names)
     return Dialect(
         "gcushare-v4",
-        partial(_claims, brand, keys),
-        reads=(brand.keys, RECORDS),
-        receipt=partial(receipt, brand, keys),
+        partial(_claims, names, keys),
+        reads=(names.keys, RECORDS),
+        receipt=partial(receipt, names, keys),
         receipt_keys=(RECORDS, keys.assigned),
     )
 
 
-def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+def _claims(names: Names, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """The claims of the pod's containers, all on one card.
 
     Raises:
@@ -49,7 +52,7 @@ def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Card
     """
     its = of_pod.asking(pod, (resource,))
     minor = of_pod.number(pod.annotations, keys.card)
-    if resource not in (brand.shared, brand.drs) or not its or minor is None:
+    if resource not in (names.shared, names.drs) or not its or minor is None:
         return ()
     believed(pod, keys)
     promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(its, (resource,))
@@ -57,7 +60,7 @@ def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Card
         raise ValueError(
             f"{keys.size} promises {promised} of {resource}, the pod's containers ask for {wanted} together"
         )
-    return on_card(brand, pod, its, resource, of_pod.card(minor, keys.card, cards), recorded(pod))
+    return on_card(names, pod, its, resource, of_pod.card(minor, keys.card, cards), recorded(pod))
 
 
 def believed(pod: Candidate, keys: Keys) -> None:
@@ -81,7 +84,7 @@ def recorded(pod: Candidate) -> dict[str, Record]:
 
 
 def on_card(
-    brand: Brand,
+    names: Names,
     pod: Candidate,
     its: Sequence[PodContainer],
     resource: str,
@@ -89,7 +92,7 @@ def on_card(
     known: Mapping[str, Record],
 ) -> list[Claim]:
     """Their claims on this card; slices of the hardware with the profile that is recorded of each."""
-    drs = resource == brand.drs
+    drs = resource == names.drs
     return [of_pod.claim(pod, it, uuid, _parameters(it, resource, known, drs=drs)) for it in its]
 
 
@@ -113,21 +116,21 @@ def _parameters(
     return {PROFILE: record.profile_name, PROFILE_ID: record.profile_id}
 
 
-def receipt(brand: Brand, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def receipt(names: Names, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
     """The records of those containers that have their slices, and a word for all once none lacks its own.
 
     Raises:
         ValueError: What stands there is not what GCUShare writes.
     """
-    its = [it for it in given if it.resource == brand.shared or it.partitions]
+    its = [it for it in given if it.resource == names.shared or it.partitions]
     known = recorded(pod)
     known |= {it.container: _allocated(known.get(it.container, Record()), it) for it in its}
-    return {RECORDS: records.write(known), **done(brand, keys, pod, its)} if its else {}
+    return {RECORDS: records.write(known), **done(names, keys, pod, its)} if its else {}
 
 
-def done(brand: Brand, keys: Keys, pod: Candidate, given: Iterable[Given]) -> Mapping[str, str]:
+def done(names: Names, keys: Keys, pod: Candidate, given: Iterable[Given]) -> Mapping[str, str]:
     """The word for all; while a container lacks its slices it stays as the scheduler wrote it."""
-    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (brand.shared, brand.drs)) else {}
+    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (names.shared, names.drs)) else {}
 
 
 def _allocated(record: Record, given: Given) -> Record:

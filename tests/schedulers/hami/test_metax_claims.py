@@ -9,19 +9,50 @@ from dataclasses import replace
 import pytest
 import recorded
 
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim, PodContainer
+from agent.schedulers.common.shares import AVERAGE
+from agent.schedulers.hami.metax_claims import (
+    ANY_QOS,
+    APP_CLASS,
+    BEST_EFFORT,
+    CORE,
+    MEMORY,
+    MIB,
+    POLICY,
+    QOS,
+    REFUSED,
+    WHOLE,
+    metax_sgpu,
+)
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.koordinator.dialect import AVERAGE
 from agent.vendor_api.agent import Request, RequestRefused
-from agent.vendors.metax.dialect import APP_CLASS, DIALECT
-from agent.vendors.metax.qos_policy import ANNOTATION
+from agent.vendors.metax import slice_request
+from agent.vendors.metax.qos_policy import ANNOTATION, DEFAULT
 from agent.vendors.metax.slice_request import slices
 
 SGPU = "metax-tech.com/sgpu"
 CARDS = recorded.devices("metax1")
 CASES = {it.name: it for it in recorded.cases("metax1")}
 GIB = 1 << 30
+
+DIALECT = metax_sgpu({}, registered())
+
+
+def test_the_vendor_s_and_the_scheduler_s_words_are_the_same() -> None:
+    said = (POLICY, BEST_EFFORT, CORE, MEMORY, QOS, ANY_QOS, REFUSED, WHOLE, MIB)
+    its = slice_request
+
+    assert said[:2] == (ANNOTATION, str(DEFAULT))
+    assert said[2:] == (its.CORE, its.MEMORY, its.QOS, its.ANY_QOS, its.REFUSED, its.WHOLE, its.MIB)
+
+
+def test_without_koordinator_metax_s_annotation_alone_is_heard() -> None:
+    alone, text = metax_sgpu({}, ()), json.dumps([[{"uuid": next(iter(CARDS))}]])
+    pod = Candidate("u", "ns", "pod", (PodContainer("main", {SGPU: 1}),), {METAX_ALLOCATED: text})
+
+    assert [it.devices for it in alone.claims(pod, SGPU, CARDS)] == [(next(iter(CARDS)),)]
 
 
 def claims(pod: Candidate) -> dict[str, Claim]:

@@ -6,12 +6,9 @@ from dataclasses import replace
 
 import pytest
 import strategies
-from core.values import GPU, allocation
 from hypothesis import given
 
-from agent.core.model import Owner, Source
-from agent.scheduler_api import Candidate, Dialect, PodContainer
-from agent.schedulers.node_lock import (
+from agent.core.allocation.node_locks import (
     AHEAD,
     EXPIRED,
     EXPIRES,
@@ -25,6 +22,11 @@ from agent.schedulers.node_lock import (
     over,
     stale,
 )
+from agent.core.model import Owner, Source
+from agent.daemon.scheduler_plugins import registered
+from agent.scheduler_api import Candidate, Dialect, PodContainer
+from agent.vendor_api.agent import ContainerEdits, Vendor
+from core.values import GPU, allocation
 
 KEY = "hami.io/mutex.lock"
 VALUE = "2026-11-20T21:34:09Z,default,web"
@@ -161,8 +163,10 @@ def test_the_patch_frees_this_lock_and_no_other() -> None:
 
 
 def test_a_vendor_adds_its_own_lock() -> None:
-    dialects = [Dialect("acme", lambda pod, resource, cards: (), locks=("acme.com/mutex.lock", KEY))]
+    dialect = Dialect("acme", lambda pod, resource, cards: (), locks=("acme.com/mutex.lock", KEY))
+    vendor = Vendor("acme", "a:B", GPU, lambda *_: ContainerEdits(), schedulers=(dialect,))
     held = {KEY: VALUE, "acme.com/mutex.lock": VALUE, "other.com/mutex.lock": VALUE}
 
-    assert [it.key for it in locks(held)] == [KEY]
-    assert [it.key for it in locks(held, keys_of(dialects))] == [KEY, "acme.com/mutex.lock"]
+    assert [it.key for it in locks(held, keys_of(registered(), []))] == [KEY]
+    assert [it.key for it in locks(held, keys_of(registered(), [vendor]))] == [KEY, "acme.com/mutex.lock"]
+    assert keys_of([], [vendor]) == ("acme.com/mutex.lock", KEY)

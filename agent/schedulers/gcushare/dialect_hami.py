@@ -9,31 +9,31 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
-from agent.vendors.enflame.agent.names import Brand
 
-from . import pod as of_pod
-from . import records
-from .pod import Keys
-from .records import RECORDS
-from .v4 import believed, done, keys_of, on_card, recorded
-from .v4 import receipt as of_records
+from . import card_annotations as of_pod
+from . import pod_records as records
+from .card_annotations import Keys
+from .dialect_v4 import believed, done, keys_of, on_card, recorded
+from .dialect_v4 import receipt as of_records
+from .names import Names
+from .pod_records import RECORDS
 
 
-def hami(brand: Brand) -> Dialect:
+def hami(names: Names) -> Dialect:
     """The dialect `hami`: `enflame.com/gcu-memory` counts MiB."""
-    keys = keys_of(brand)
-    place = brand.key("enflame.com/gcu-assigned-id")
+    keys = keys_of(names)
+    place = names.key("enflame.com/gcu-assigned-id")
     return Dialect(
         "hami",
-        partial(_claims, brand, keys, place),
-        reads=(brand.keys, RECORDS),
-        receipt=partial(_receipt, brand, keys),
+        partial(_claims, names, keys, place),
+        reads=(names.keys, RECORDS),
+        receipt=partial(_receipt, names, keys),
         receipt_keys=(RECORDS, keys.assigned),
     )
 
 
 def _claims(
-    brand: Brand, keys: Keys, place: str, pod: Candidate, resource: str, cards: Cards
+    names: Names, keys: Keys, place: str, pod: Candidate, resource: str, cards: Cards
 ) -> Sequence[Claim]:
     """The claims of the pod's containers, all on one card.
 
@@ -41,7 +41,7 @@ def _claims(
         ValueError: The annotations make no sense, alone or beside what the pod asks for.
     """
     its = of_pod.asking(pod, (resource,))
-    if resource not in (brand.shared, brand.drs) or not its:
+    if resource not in (names.shared, names.drs) or not its:
         return ()
     uuid = _card(pod, keys, place, cards)
     if uuid is None:
@@ -49,7 +49,7 @@ def _claims(
     believed(pod, keys)
     _check_size(pod, keys, resource)
     known = {} if _is_old(pod, keys) else recorded(pod)
-    return on_card(brand, pod, its, resource, uuid, known)
+    return on_card(names, pod, its, resource, uuid, known)
 
 
 def _card(pod: Candidate, keys: Keys, place: str, cards: Cards) -> str | None:
@@ -81,7 +81,7 @@ def _is_old(pod: Candidate, keys: Keys) -> bool:
     return keys.card not in pod.annotations
 
 
-def _receipt(brand: Brand, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def _receipt(names: Names, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
     """What the device plugin would have written for which HAMi wrote the pod.
 
     Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/resource/pod.go (3d6f337, of old; ee04a65).
@@ -90,7 +90,7 @@ def _receipt(brand: Brand, keys: Keys, pod: Candidate, given: Sequence[Given]) -
         ValueError: What stands there is not what GCUShare writes.
     """
     if not _is_old(pod, keys):
-        return of_records(brand, keys, pod, given)
+        return of_records(names, keys, pod, given)
     known = records.read_old(pod.annotations[RECORDS]) if RECORDS in pod.annotations else {}
     known |= {it.container: True for it in given}
-    return {RECORDS: records.write_old(known), **done(brand, keys, pod, given)}
+    return {RECORDS: records.write_old(known), **done(names, keys, pod, given)}

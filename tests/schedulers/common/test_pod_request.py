@@ -12,11 +12,11 @@ from koordinator.scheduler import Asking, Scheduler
 from koordinator.wishes import Unschedulable
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
+from agent.schedulers.common.pod_request import asked
+from agent.schedulers.common.resource_names import CORE, GPU, MEMORY, RATIO, SHARED, quantity
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED, hami, metax
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.schedulers.koordinator.dialect import claims
-from agent.schedulers.koordinator.pod_request import asked
-from agent.schedulers.koordinator.resource_names import CORE, GPU, MEMORY, RATIO, SHARED, quantity
 
 TOKEN, PLUGIN = "example.com/share", "nvidia.com/gpu"
 CARDS = {f"GPU-{it}": it for it in range(6)}

@@ -9,18 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-#: How the keys begin of the annotations in which schedulers promise devices. No others of a pod are kept.
-PROMISES = (
-    "xpu-agent.io/",
-    "koordinator.sh/",
-    "scheduling.koordinator.sh/",
-    "enflame.com/",
-    "tencent.com/",
-    "metax-tech.com/",
-    "hami.io/",
-    # The records of GCUShare's schedulers bear no domain of theirs.
-    "assigned-containers",
-)
+#: How the keys begin of the annotations in which a scheduler may speak to this agent alone.
+OWN = "xpu-agent.io/"
 #: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -187,7 +177,7 @@ class Dialect:
 
     name: str
     claims: Claims
-    #: How the keys of the annotations begin that it reads beside `PROMISES`, such as `acme.com/`.
+    #: How the keys of the annotations begin that it reads, such as `acme.com/`.
     reads: tuple[str, ...] = ()
     #: Keys of the Node's annotations in which the scheduler locks it before it binds a pod, and which whoever
     #: serves that pod is to free, such as `acme.com/mutex.lock`: TIME,NAMESPACE,POD or, of old, TIME alone.
@@ -199,3 +189,120 @@ class Dialect:
     receipt: Receipt | None = None
     #: Keys of all annotations that the receipt may have, such as `acme.com/assigned`: no other is written.
     receipt_keys: tuple[str, ...] = ()
+    #: The resource by which a pod says over how many cards its amounts are spread; empty where there is none.
+    card_count: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DialectOf:
+    """A dialect that a vendor hears, by name: the scheduler's plugin makes one in the vendor's terms."""
+
+    scheduler: str
+    dialect: str
+    #: What the dialect needs to know of the vendor, by the names that its scheduler's plugin gives them:
+    #: what resources are called, say.
+    terms: Mapping[str, str] = field(default_factory=dict)
+    #: What the claims take of a card, where the vendor knows that and the scheduler does not.
+    measure: Measure | None = None
+    #: Whether the claims are what a pod's own limits ask for: such a dialect is heard after all schedulers,
+    #: where a scheduler may choose and none has to.
+    of_limits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a container asks of a scheduler by the scheduler's own resource names."""
+
+    cards: int
+    #: How much of each of these cards, in words: `10 % of the cores and 1Gi`.
+    each: str
+
+
+Asks = Callable[[Mapping[str, int]], Asked | None]
+"""What a container with these limits asks of the scheduler; None where it asks for no card. Pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalUse:
+    """Cards that a scheduler gives to pods that ask no device plugin: an annotation is all that says so."""
+
+    #: What such an allocation is of, in the ledger.
+    resource: str
+    #: What a pod was given of these cards, all containers together; None where the scheduler gave none, or
+    #: the pod asks the scheduler for none. Pure. Raises ValueError where the annotations make no sense, or
+    #: name no card that is among these; the pod then holds none, and people are told the text.
+    claim: Callable[[Candidate, Cards], Claim | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Resource names that a scheduler's programs write to the Node: no device plugin may serve them."""
+
+    #: How these names begin: `acme.com/`.
+    prefix: str
+    #: Why they cannot be served, as a clause, and what would work: `is Acme's own; choose another domain`.
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """One scheduler, as the agent's rules and wires ask about it: values and pure functions.
+
+    The agent loops over the schedulers that are registered, and knows none of them by name.
+    """
+
+    name: str
+    #: Names of schedulers to be heard before this one, where they are registered: a pod may bear the words
+    #: of both.
+    after: tuple[str, ...] = ()
+    #: How the program calls itself: `schedulerName` of pods, and manager of the fields that it writes.
+    program: str = ""
+    #: The annotation of pods in which that program writes its choice.
+    writes: str = ""
+    #: How the keys of all annotations begin that the program writes on pods: `acme.com/`. The agent keeps no
+    #: others of a pod.
+    reads: tuple[str, ...] = ()
+    #: The dialects that are heard for every vendor, after the vendor's own, where a scheduler may choose the
+    #: card.
+    dialects: tuple[Dialect, ...] = ()
+    asks: Asks | None = None
+    external: ExternalUse | None = None
+    #: The dialects that vendors may name, each by the function that makes it.
+    vendor_dialects: Mapping[str, MakeDialect] = field(default_factory=dict)
+    #: Keys of the Node's annotations in which the program locks the Node, as `Dialect.locks`, whichever cards
+    #: a pod asks for.
+    locks: tuple[str, ...] = ()
+    reserved: tuple[Reserved, ...] = ()
+
+
+MakeDialect = Callable[[Mapping[str, str], Sequence[Scheduler]], Dialect]
+"""A dialect in a vendor's terms, given the registered schedulers in the order in which they are heard.
+
+Pure. Raises ValueError where the terms are not those that it needs, with what would work.
+"""
+
+
+def common_dialects(schedulers: Iterable[Scheduler]) -> tuple[Dialect, ...]:
+    """The dialects that are heard for every vendor, in order."""
+    return tuple(dialect for it in schedulers for dialect in it.dialects)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What is kept of the annotations of pods, as the API server shows them."""
+
+    #: How their keys begin.
+    prefixes: tuple[str, ...] = (OWN,)
+    #: Programs of schedulers, each with the annotation that the program writes. A pod that asks for
+    #: Kubernetes' own scheduler and bears the annotation was placed by that program, under whatever name.
+    writers: tuple[tuple[str, str], ...] = ()
+
+
+def reads(schedulers: Iterable[Scheduler], dialects: Iterable[Dialect] = ()) -> Reads:
+    """What these schedulers and these dialects of vendors read, and the receipts that pods bear."""
+    heard = tuple(schedulers)
+    # What a pod bears of its receipt is read, too: else it would be written again and again.
+    prefixes = [OWN, *(prefix for it in heard for prefix in it.reads)]
+    prefixes += [key for it in (*common_dialects(heard), *dialects) for key in (*it.reads, *it.receipt_keys)]
+    writers = tuple((it.program, it.writes) for it in heard if it.program and it.writes)
+    return Reads(tuple(dict.fromkeys(prefixes)), writers)

@@ -11,17 +11,22 @@ from typing import Any
 import pytest
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
+from agent.schedulers.gcushare.dialect_hami import hami
+from agent.schedulers.gcushare.dialect_v1 import v1
+from agent.schedulers.gcushare.dialect_v4 import v4
+from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.plugin import DIALECTS
+from agent.schedulers.gcushare.pod_records import RECORDS, Record, read, write
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
 from agent.vendors.enflame.child.efsmi import profiles
 from agent.vendors.enflame.constants import PROFILE, PROFILE_ID, slices
-from agent.vendors.enflame.dialects import DIALECTS, hami, v1, v4
-from agent.vendors.enflame.dialects.records import RECORDS, Record, read, write
 
 RECORDED = Path(__file__).with_name("recorded_gcushare.json")
 SCENES: list[dict[str, Any]] = json.loads(RECORDED.read_text())["scenes"]
 #: Minors that are not the cards' places, as after a card was taken out.
 CARDS: Mapping[str, int | None] = {f"GCU-{minor}": minor for minor in range(1, 9)}
 MEMORY, SHARED, DRS = ENFLAME.memory, ENFLAME.shared, ENFLAME.drs
+NAMES = Names.of(ENFLAME.terms)
 #: Document 002's third pod, word for word.
 V1 = {
     "enflame.com/gcu-device-assign-time": "1662453232515055293",
@@ -71,7 +76,7 @@ def test_what_gcushares_scheduler_wrote_becomes_claims_on_its_card_for_each_cont
     minor = shown["annotations"].get("enflame.com/gcu-assigned-minor")
     cards = {f"GCU-{minor}": minor for minor in range(8)}
     for resource in (SHARED, DRS):
-        found = {it.container: it.devices for it in v4(ENFLAME).claims(asks, resource, cards)}
+        found = {it.container: it.devices for it in v4(NAMES).claims(asks, resource, cards)}
         asking = [it.name for it in its if resource in it.limits] if shown["scheduled"] else []
         assert found == dict.fromkeys(asking, (f"GCU-{minor}",))
 
@@ -83,19 +88,19 @@ def test_the_four_scenes_hold_pods_that_were_scheduled_and_pods_that_were_refuse
 
 def test_a_slice_of_the_hardware_is_claimed_with_its_profile() -> None:
     drs = next(it for it in SCENES[3]["pods"] if it["pod"] == "drs3")
-    (claim,) = v4(ENFLAME).claims(pod(DRS, {"a": 3}, drs["annotations"]), DRS, {"GCU-0": 0})
+    (claim,) = v4(NAMES).claims(pod(DRS, {"a": 3}, drs["annotations"]), DRS, {"GCU-0": 0})
     assert dict(claim.parameters) == {PROFILE: "3g.20gb", PROFILE_ID: "1"}
 
 
 def test_document_002s_pod_is_claimed_on_the_card_of_its_device_file() -> None:
     asks = pod(MEMORY, {"pod-gcu-example": 12}, V1, scheduler="default-scheduler")
-    (claim,) = v1(ENFLAME).claims(asks, MEMORY, CARDS)
+    (claim,) = v1(NAMES).claims(asks, MEMORY, CARDS)
     assert (given([claim]), dict(claim.parameters)) == ({"pod-gcu-example": "1"}, {})
 
 
 def test_all_containers_of_a_pod_are_claimed_on_one_card() -> None:
     annotations = V1 | {"enflame.com/gcu-device-memory-request": "5"}
-    found = v1(ENFLAME).claims(pod(MEMORY, {"a": 2, "b": 0, "c": 3}, annotations), MEMORY, CARDS)
+    found = v1(NAMES).claims(pod(MEMORY, {"a": 2, "b": 0, "c": 3}, annotations), MEMORY, CARDS)
     assert given(found) == {"a": "1", "c": "1"}
 
 
@@ -103,12 +108,12 @@ def test_an_init_container_is_claimed_on_the_card_of_its_pod_and_counts_for_noth
     asks = pod(MEMORY, {"init": 9, "a": 12}, V1)
     init, main = asks.containers
     asks = replace(asks, containers=(replace(init, init=True), main))
-    assert given(v1(ENFLAME).claims(asks, MEMORY, CARDS)) == {"init": "1", "a": "1"}
+    assert given(v1(NAMES).claims(asks, MEMORY, CARDS)) == {"init": "1", "a": "1"}
 
 
 @pytest.mark.parametrize(("dialect", "resource"), [(v1, MEMORY), (v4, SHARED), (v4, DRS), (hami, SHARED)])
 def test_a_pod_that_bypassed_the_scheduler_claims_nothing(dialect: Any, resource: str) -> None:
-    assert dialect(ENFLAME).claims(pod(resource, {"a": 1}, {}), resource, CARDS) == ()
+    assert dialect(NAMES).claims(pod(resource, {"a": 1}, {}), resource, CARDS) == ()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_annotations_of_the_first_generation_that_make_no_sense_are_refused_sayi
     changed: Mapping[str, str], says: str
 ) -> None:
     with pytest.raises(ValueError, match="gcu-device") as refused:
-        v1(ENFLAME).claims(pod(MEMORY, {"a": 12}, {**V1, **changed}), MEMORY, CARDS)
+        v1(NAMES).claims(pod(MEMORY, {"a": 12}, {**V1, **changed}), MEMORY, CARDS)
     assert says in str(refused.value)
 
 
@@ -141,17 +146,17 @@ def test_annotations_of_the_first_generation_that_make_no_sense_are_refused_sayi
 def test_half_of_what_the_scheduler_writes_is_no_claim(missing: str) -> None:
     said = {key: value for key, value in V1.items() if key != missing}
     with pytest.raises(ValueError, match=f"{missing} is missing"):
-        v1(ENFLAME).claims(pod(MEMORY, {"a": 12}, said), MEMORY, CARDS)
+        v1(NAMES).claims(pod(MEMORY, {"a": 12}, said), MEMORY, CARDS)
 
 
 def test_a_request_in_mib_on_a_node_that_counts_units_is_refused_naming_both() -> None:
     with pytest.raises(ValueError, match="this node speaks gcushare-v1, which counts units"):
-        v1(ENFLAME).claims(pod(MEMORY, {"a": 12 * 1024}, V1), MEMORY, CARDS)
+        v1(NAMES).claims(pod(MEMORY, {"a": 12 * 1024}, V1), MEMORY, CARDS)
 
 
 def test_gcushares_choice_is_not_believed_of_a_pod_of_kubernetes_own_scheduler() -> None:
     with pytest.raises(ValueError, match="not believed of a pod of default-scheduler"):
-        v4(ENFLAME).claims(pod(SHARED, {"a": 5}, V4, scheduler="default-scheduler"), SHARED, CARDS)
+        v4(NAMES).claims(pod(SHARED, {"a": 5}, V4, scheduler="default-scheduler"), SHARED, CARDS)
 
 
 def drs(record: object, count: int = 3) -> Candidate:
@@ -163,7 +168,7 @@ GOOD = {"allocated": False, "request": 3, "profileID": "1", "profileName": "3g.2
 
 
 def test_a_good_record_is_believed() -> None:
-    (claim,) = v4(ENFLAME).claims(drs(GOOD), DRS, CARDS)
+    (claim,) = v4(NAMES).claims(drs(GOOD), DRS, CARDS)
     assert dict(claim.parameters) == {PROFILE: "3g.20gb", PROFILE_ID: "1"}
 
 
@@ -185,7 +190,7 @@ def test_a_good_record_is_believed() -> None:
 )
 def test_records_that_make_no_sense_are_refused_saying_why(record: object, says: str) -> None:
     with pytest.raises(ValueError, match=RECORDS) as refused:
-        v4(ENFLAME).claims(drs(record), DRS, CARDS)
+        v4(NAMES).claims(drs(record), DRS, CARDS)
     assert says in str(refused.value)
 
 
@@ -219,7 +224,7 @@ def test_a_shared_container_is_recorded_as_gcushares_plugin_does() -> None:
 
 def test_a_shared_pod_whose_other_container_has_its_slices_already_is_still_claimed() -> None:
     said = V4 | {RECORDS: '{"a":{"allocated":true}}'}
-    assert given(v4(ENFLAME).claims(pod(SHARED, {"a": 2, "b": 3}, said), SHARED, CARDS)) == {
+    assert given(v4(NAMES).claims(pod(SHARED, {"a": 2, "b": 3}, said), SHARED, CARDS)) == {
         "a": "3",
         "b": "3",
     }
@@ -231,47 +236,48 @@ def test_hami_up_to_2_8_names_the_place_of_a_card_and_no_size() -> None:
         "enflame.com/gcu-assigned-time": "1795210908257059937",
         "enflame.com/gcu-assigned-id": "0",
     }
-    assert given(hami(ENFLAME).claims(pod(SHARED, {"a": 2}, said), SHARED, CARDS)) == {"a": "1"}
+    assert given(hami(NAMES).claims(pod(SHARED, {"a": 2}, said), SHARED, CARDS)) == {"a": "1"}
     beyond = said | {"enflame.com/gcu-assigned-id": "8"}
     with pytest.raises(ValueError, match="names card 8 from 0 on, there are 8"):
-        hami(ENFLAME).claims(pod(SHARED, {"a": 2}, beyond), SHARED, CARDS)
+        hami(NAMES).claims(pod(SHARED, {"a": 2}, beyond), SHARED, CARDS)
 
 
 def test_hamis_place_counts_cards_and_neither_their_slices_nor_what_has_no_number() -> None:
     cards = {"a": 0, "slice-of-a": None, "b": 1, "unnumbered": None}
     said = {"enflame.com/gcu-assigned-id": "1", "enflame.com/gcu-assigned-time": "1795210908257059937"}
 
-    (claim,) = hami(ENFLAME).claims(pod(SHARED, {"a": 2}, said), SHARED, cards)
+    (claim,) = hami(NAMES).claims(pod(SHARED, {"a": 2}, said), SHARED, cards)
     assert claim.devices == ("b",)
     beyond = said | {"enflame.com/gcu-assigned-id": "2"}
     with pytest.raises(ValueError, match="names card 2 from 0 on, there are 2"):
-        hami(ENFLAME).claims(pod(SHARED, {"a": 2}, beyond), SHARED, cards)
+        hami(NAMES).claims(pod(SHARED, {"a": 2}, beyond), SHARED, cards)
 
 
 @pytest.mark.parametrize(("size", "fits"), [("2", True), ("5", True), ("3", False), ("6", False)])
 def test_of_several_containers_hami_may_write_the_first_ones_slices_alone(size: str, *, fits: bool) -> None:
     asks = pod(SHARED, {"a": 2, "b": 3}, V4 | {"enflame.com/gcu-request-size": size})
     if fits:
-        assert given(hami(ENFLAME).claims(asks, SHARED, CARDS)) == {"a": "3", "b": "3"}
+        assert given(hami(NAMES).claims(asks, SHARED, CARDS)) == {"a": "3", "b": "3"}
     else:
         with pytest.raises(
             ValueError, match=f"promises {size} of enflame.com/shared-gcu, the pod asks for 2 or 5"
         ):
-            hami(ENFLAME).claims(asks, SHARED, CARDS)
+            hami(NAMES).claims(asks, SHARED, CARDS)
 
 
 @pytest.mark.parametrize("dialect", [v4, hami])
 def test_units_of_memory_are_nothing_that_the_later_generations_speak_of(dialect: Any) -> None:
-    assert dialect(ENFLAME).claims(pod(MEMORY, {"a": 5}, V4), MEMORY, CARDS) == ()
+    assert dialect(NAMES).claims(pod(MEMORY, {"a": 5}, V4), MEMORY, CARDS) == ()
 
 
 def test_slices_are_nothing_that_the_first_generation_speaks_of() -> None:
-    assert v1(ENFLAME).claims(pod(SHARED, {"a": 12}, V1), SHARED, CARDS) == ()
+    assert v1(NAMES).claims(pod(SHARED, {"a": 12}, V1), SHARED, CARDS) == ()
 
 
 def test_who_sells_the_cards_under_another_name_has_the_names_in_its_own_words() -> None:
-    tencent = Brand("tencent.com", "zixiao")
-    assert (tencent.whole, tencent.shared) == ("tencent.com/zixiao", "tencent.com/shared-zixiao")
+    brand = Brand("tencent.com", "zixiao")
+    tencent = Names.of(brand.terms)
+    assert (brand.whole, tencent.shared) == ("tencent.com/zixiao", "tencent.com/shared-zixiao")
     said = {tencent.key(key): value for key, value in V4.items()}
     found = v4(tencent).claims(pod(tencent.shared, {"a": 5}, said), tencent.shared, CARDS)
     assert (said["tencent.com/zixiao-assigned-minor"], given(found)) == ("3", {"a": "3"})
@@ -279,5 +285,5 @@ def test_who_sells_the_cards_under_another_name_has_the_names_in_its_own_words()
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_dialect_bears_the_name_of_its_configuration_and_reads_its_own_annotations(name: str) -> None:
-    dialect = DIALECTS[name](Brand("acme.com", "npu"))
+    dialect = DIALECTS[name](Names.of(Brand("acme.com", "npu").terms))
     assert (dialect.name, dialect.reads[0]) == (name, "acme.com/")

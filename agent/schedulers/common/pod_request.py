@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.scheduler_api import Candidate, PodContainer
-from agent.schedulers.koordinator.allocated_annotation import Grant
-from agent.schedulers.koordinator.resource_names import CORE, GPU, MEMORY, PREFIX, RATIO, SHARED, WHOLE_CARDS
+from agent.schedulers.common.grants import Grant
+from agent.schedulers.common.resource_names import CORE, GPU, MEMORY, PREFIX, RATIO, SHARED, WHOLE_CARDS
 
 _NAMES = (GPU, SHARED, CORE, MEMORY, RATIO, *WHOLE_CARDS)
 

@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agent.vendor_api.text import shorten
-from agent.vendors.enflame.constants import PROFILE_NAME
 
 RECORDS = "assigned-containers"
 MAX_RECORDS = 500
+#: How a profile is called: how many of the card's slices it takes, and its GB.
+PROFILE_NAME = re.compile(r"(?P<slices>[1-9][0-9]{0,2})g\.(?P<gigabytes>[1-9][0-9]{0,3})gb", re.ASCII)
 _ID = re.compile(r"0|[1-9][0-9]{0,5}")
 _UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _DONE = {"true": True, "false": False}
@@ -41,6 +42,12 @@ _TEXTS = {
     "instanceID": ("instance_id", _ID, "a number such as '2'"),
     "instanceUUID": ("instance_uuid", _UUID, "the uuid of a slice"),
 }
+
+
+def slices(profile: str) -> int:
+    """How many of the card's slices one of a profile takes; 0 where it is no profile's name."""
+    found = PROFILE_NAME.fullmatch(profile)
+    return int(found["slices"]) if found else 0
 
 
 def read(text: str) -> dict[str, Record]:

@@ -5,8 +5,7 @@ Source: koordinator apis/extension/device_share.go, pkg/scheduler/plugins/device
 
 from __future__ import annotations
 
-from agent.core.kubernetes_names import wrong_name
-from agent.vendor_api.text import shorten
+from agent.scheduler_api import Reserved
 
 PREFIX = "koordinator.sh/"
 CORE, MEMORY, RATIO = f"{PREFIX}gpu-core", f"{PREFIX}gpu-memory", f"{PREFIX}gpu-memory-ratio"
@@ -16,18 +15,14 @@ SHARED, GPU = f"{PREFIX}gpu.shared", f"{PREFIX}gpu"
 WHOLE_CARDS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu"})
 #: Of a whole card: core and ratio are in percent.
 WHOLE = "100"
+#: Its manager counts these on the Node by what the Device says.
+RESERVED = Reserved(
+    PREFIX,
+    "is Koordinator's own: its manager writes it to the Node, and the kubelet would undo that; name it in a "
+    "vendor's domain",
+)
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-
-
-def unserved_name(name: str) -> str:
-    """Why the node can not serve a resource of this name; empty where it can."""
-    if wrong := wrong_name(name):
-        return wrong
-    if not name.startswith(PREFIX):
-        return ""
-    why = "is Koordinator's own: its manager writes it to the Node, and the kubelet would undo that"
-    return f"the resource name '{shorten(name)}' {why}; name it in a vendor's domain"
 
 
 def quantity(size: int) -> str:

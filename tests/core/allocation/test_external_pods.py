@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import recorded
-from core.values import allocation
 
+from agent.core.allocation.external_pods import changes
+from agent.core.allocation.external_pods import external as of_schedulers
 from agent.core.allocation.ledger import Ledger
 from agent.core.model import AllocationState, Source
+from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.schedulers.koordinator.external_pods import changes, external
+from core.values import allocation
 
+external = partial(of_schedulers, registered())
 GPU = "nvidia.com/gpu"
 CORE, RATIO = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"
 CARDS = {"nvidia": {"GPU-a": 0, "GPU-b": 1}}

@@ -8,29 +8,52 @@ pkg/device/metax/sdevice.go (4707fb02).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer, Scheduler
+from agent.schedulers.common.grants import Grant, share
+from agent.schedulers.common.pod_request import Wish, wish
+from agent.schedulers.common.resource_names import PREFIX, SHARED
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, asked_of_each
-from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, Grant
-from agent.schedulers.koordinator.dialect import KOORDINATOR, share
-from agent.schedulers.koordinator.pod_request import Wish, wish
-from agent.schedulers.koordinator.resource_names import PREFIX, SHARED
 from agent.vendor_api.text import shorten
 
-from .agent.cards_with_room import part
-from .qos_policy import ANNOTATION, DEFAULT
-from .resource_names import DOMAIN
-from .slice_request import ANY_QOS, CORE, MEMORY, MIB, QOS, REFUSED, WHOLE
-
-APP_CLASS = f"{DOMAIN}sgpu-app-class"
+#: Annotations of pods: the policy of their slices, and whether others are to be suspended for them.
+POLICY, APP_CLASS = "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class"
+#: The policy of a pod that names none.
+BEST_EFFORT = "best-effort"
 ONLINE = "online"
+#: Parameters of the claims beside core, memory and ratio, for the vendor that makes the slices: a policy,
+#: that any policy will do, and why what is said can not be done.
+QOS, ANY_QOS, REFUSED = "qos", "any-qos", "refused"
+CORE, MEMORY = "core", "memory"
+WHOLE = 100  # percent
+MIB = 1 << 20
 _MAX_POLICY = 64
 _ALL = {CORE: str(WHOLE)}
 _NOT_SUSPENDED = f"{APP_CLASS} is {ONLINE}, and no pod that is offline is suspended for it by this agent"
 
 
-def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """koord-scheduler's own dialect, and the annotation in which it is written."""
+
+    dialect: Dialect
+    annotation: str
+
+
+def metax_sgpu(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
+    """The dialect `metax-sgpu`, beside what koord-scheduler says in its own words where that is heard."""
+    its = (_Other(it.dialects[0], it.writes) for it in schedulers if it.name == "koordinator" and it.dialects)
+    return Dialect("metax-sgpu", partial(claims, next(its, None)))
+
+
+def metax_limits(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
+    """The dialect `metax-limits`."""
+    return Dialect("metax-limits", limits)
+
+
+def claims(other: _Other | None, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """The claims of the pod's containers, with the policy of their slices.
 
     koord-scheduler writes two annotations. Where they say two things the claim says so, and is refused.
@@ -39,13 +62,14 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
         ValueError: No annotation makes sense.
     """
     wrong: list[str] = []
-    said = [_heard(it, pod, resource, cards, wrong) for it in (KOORDINATOR, METAX)]
-    found = said[0] or said[1]
+    koordinators = _heard(other.dialect, pod, resource, cards, wrong) if other else ()
+    metaxs = _heard(METAX, pod, resource, cards, wrong)
+    found = koordinators or metaxs
     if wrong and not found:
         raise ValueError("; ".join(wrong))
-    both = ALLOCATED in pod.annotations and METAX_ALLOCATED in pod.annotations
-    if not wrong and both and not _agree(*said):
-        wrong.append(f"{ALLOCATED} and {METAX_ALLOCATED} of the pod promise different things")
+    both = other is not None and {other.annotation, METAX_ALLOCATED} <= pod.annotations.keys()
+    if other and both and not wrong and not _agree(koordinators, metaxs):
+        wrong.append(f"{other.annotation} and {METAX_ALLOCATED} of the pod promise different things")
     return [_meant(pod, it, "; ".join(wrong)) for it in found or HAMI.claims(pod, resource, cards)]
 
 
@@ -83,12 +107,12 @@ def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:
 
 def _with_policy(pod: Candidate, claim: Claim, refused: str) -> Claim:
     online = pod.annotations.get(APP_CLASS) == ONLINE
-    policy = pod.annotations.get(ANNOTATION, "")
+    policy = pod.annotations.get(POLICY, "")
     parameters = dict(claim.parameters)
     if online and not policy:
         parameters[ANY_QOS] = "true"
     else:
-        parameters[QOS] = shorten(policy or str(DEFAULT), _MAX_POLICY)
+        parameters[QOS] = shorten(policy or BEST_EFFORT, _MAX_POLICY)
     if refused:
         parameters[REFUSED] = refused
     remark = "; ".join(filter(None, (claim.remark, _NOT_SUSPENDED if online else "")))
@@ -139,7 +163,3 @@ def _mismatch(it: PodContainer, resource: str, count: int) -> str:
         f"container {it.name} asks for {count} of {resource}, and by its other limits for parts of {wanted} "
         f"cards: ask for as many as cards ({SHARED})"
     )
-
-
-DIALECT = Dialect("metax-sgpu", claims, measure=part)
-LIMITS = Dialect("metax-limits", limits, measure=part)

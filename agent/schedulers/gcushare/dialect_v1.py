@@ -10,33 +10,33 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
-from agent.vendors.enflame.agent.names import Brand
 
-from . import pod as of_pod
-from .pod import Keys
+from . import card_annotations as of_pod
+from .card_annotations import Keys
+from .names import Names
 
 #: What HAMi counts in the resource of the same name, for one of 1024 units of this dialect's.
 _MIB = 1024
 
 
-def v1(brand: Brand) -> Dialect:
+def v1(names: Names) -> Dialect:
     """The dialect `gcushare-v1`: `enflame.com/gcu-memory` counts units of memory."""
     keys = Keys(
-        card=brand.key("enflame.com/gcu-device-id"),
-        size=brand.key("enflame.com/gcu-device-memory-request"),
-        assigned=brand.key("enflame.com/gcu-device-assigned"),
-        time=brand.key("enflame.com/gcu-device-assign-time"),
+        card=names.key("enflame.com/gcu-device-id"),
+        size=names.key("enflame.com/gcu-device-memory-request"),
+        assigned=names.key("enflame.com/gcu-device-assigned"),
+        time=names.key("enflame.com/gcu-device-assign-time"),
     )
     return Dialect(
         "gcushare-v1",
-        partial(_claims, brand, keys),
-        reads=(brand.keys,),
-        receipt=partial(_receipt, brand, keys),
+        partial(_claims, names, keys),
+        reads=(names.keys,),
+        receipt=partial(_receipt, names, keys),
         receipt_keys=(keys.assigned,),
     )
 
 
-def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+def _claims(names: Names, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """The claims of the pod's containers, all on one card.
 
     Raises:
@@ -44,7 +44,7 @@ def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Card
     """
     its = of_pod.asking(pod, (resource,))
     minor = of_pod.number(pod.annotations, keys.card)
-    if resource != brand.memory or not its or minor is None:
+    if resource != names.memory or not its or minor is None:
         return ()
     of_pod.check(pod, keys)
     promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(its, (resource,))
@@ -54,9 +54,9 @@ def _claims(brand: Brand, keys: Keys, pod: Candidate, resource: str, cards: Card
     return [of_pod.claim(pod, it, uuid, {}) for it in its]
 
 
-def _receipt(brand: Brand, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def _receipt(names: Names, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
     """One word for all containers; while one lacks its units it stays as its scheduler wrote it."""
-    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (brand.memory,)) else {}
+    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (names.memory,)) else {}
 
 
 def _differs(key: str, promised: int | None, wanted: int, resource: str) -> str:

@@ -13,11 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.core.model import Allocation, Source
-from agent.scheduler_api import Candidate, Dialect
+from agent.scheduler_api import Candidate, Scheduler
+from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
-#: Annotations of the Node, which schedulers of several vendors' cards share; vendors may have others.
-LOCKS = ("hami.io/mutex.lock",)
 #: Seconds after which schedulers themselves take a lock away from its holder.
 EXPIRES = 300.0
 EXPIRED = f"it is older than {EXPIRES:g} s"
@@ -52,20 +51,22 @@ def lock(key: str, value: str) -> Lock | None:
     return Lock(key, value, taken.timestamp(), *named)
 
 
-def locks(annotations: Mapping[str, str], keys: Iterable[str] = LOCKS) -> list[Lock]:
+def locks(annotations: Mapping[str, str], keys: Iterable[str]) -> list[Lock]:
     """The locks of these keys that stand on the Node."""
     found = (lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
     return [it for it in found if it is not None]
 
 
 def kept(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotations that are locks, or read like the locks of a vendor."""
-    return {key: it for key, it in annotations.items() if key in LOCKS or lock(key, it) is not None}
+    """The annotations that read like a scheduler's lock."""
+    return {key: it for key, it in annotations.items() if lock(key, it) is not None}
 
 
-def keys_of(dialects: Iterable[Dialect]) -> tuple[str, ...]:
-    """The locks that are freed here: those that all share, and those of these dialects."""
-    return tuple(dict.fromkeys((*LOCKS, *(key for it in dialects for key in it.locks))))
+def keys_of(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> tuple[str, ...]:
+    """The locks that are freed here: those of the registered schedulers, and of the vendors' own dialects."""
+    locks = [it.locks for it in schedulers]
+    locks += [it.locks for vendor in vendors for it in vendor.schedulers]
+    return tuple(dict.fromkeys(key for its in locks for key in its))
 
 
 def ahead(its: Iterable[Lock], known: Mapping[Lock, float], now: float, seen: float) -> dict[Lock, float]:

@@ -1,0 +1,17 @@
+"""The hook through which schedulers join: what a plugin needs beside `agent.scheduler_api`."""
+
+from __future__ import annotations
+
+from agent.scheduler_api import Scheduler
+from agent.vendor_api.hooks import PROJECT as PROJECT
+from agent.vendor_api.hooks import hookimpl as hookimpl
+from agent.vendor_api.hooks import hookspec
+
+#: Entry-point group of other distributions: each entry names a module with hook implementations.
+ENTRY_POINTS = "xpu_agent.schedulers"
+
+
+class Hooks:
+    @hookspec(firstresult=True)
+    def register_scheduler(self) -> Scheduler | None:
+        """Offer the scheduler, or None to sit out. A scheduler that is registered is heard on every node."""

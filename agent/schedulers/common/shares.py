@@ -1,0 +1,34 @@
+"""Claims on parts of cards, and what a pod is told where its container gets another part than it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.scheduler_api import Candidate, Claim, PodContainer
+
+from .grants import Grant, in_words, least, share
+from .pod_request import wish
+
+AVERAGE = "the scheduler grants each container the average of its pod"
+
+
+def claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant]) -> Claim:
+    """That a container was granted so much of these cards."""
+    uuids = tuple(one.uuid for one in grants)
+    alone = sum(1 for one in pod.containers if wish(one.limits).cards) == 1
+    remark = _averaged(it, least(grants), alone=alone)
+    return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, share(grants), remark)
+
+
+def _averaged(it: PodContainer, granted: Grant, *, alone: bool) -> str:
+    """That the container gets another share than it asks for: the scheduler divides the pod's sums evenly.
+
+    `alone`: no other container of its pod asks for a card.
+    """
+    own = wish(it.limits).each
+    both = ((own.core, granted.core), (own.memory, granted.memory), (own.ratio, granted.ratio))
+    if all(asked is None or given is None or asked == given for asked, given in both):
+        return ""
+    return f"container {it.name} asks for {in_words(own)} of a card and gets {in_words(granted)}: " + (
+        "that is what the pod's annotation says" if alone else AVERAGE
+    )

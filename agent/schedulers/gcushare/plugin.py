@@ -1,0 +1,40 @@
+"""GCUShare: schedulers that give parts of one card of Enflame's, and HAMi, which writes in their words.
+
+One of its dialects holds on a node, for one name means two things in two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.scheduler_api import Dialect, MakeDialect, Scheduler
+from agent.scheduler_api.hooks import hookimpl
+
+from .dialect_hami import hami
+from .dialect_v1 import v1
+from .dialect_v4 import v4
+from .names import Names
+from .pod_records import RECORDS
+
+#: By the names under which vendors hear them; the terms are the fields of `Names`.
+DIALECTS: Mapping[str, Callable[[Names], Dialect]] = {"gcushare-v1": v1, "gcushare-v4": v4, "hami": hami}
+
+
+def _in_terms(made: Callable[[Names], Dialect]) -> MakeDialect:
+    def make(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
+        return made(Names.of(terms))
+
+    return make
+
+
+SCHEDULER = Scheduler(
+    "gcushare",
+    # Those of another brand the dialects name themselves.
+    reads=("enflame.com/", RECORDS),
+    vendor_dialects={name: _in_terms(made) for name, made in DIALECTS.items()},
+)
+
+
+@hookimpl
+def register_scheduler() -> Scheduler:
+    return SCHEDULER

@@ -1,0 +1,29 @@
+"""Koordinator: koord-scheduler, which chooses cards of every vendor and writes them on the pods it binds."""
+
+from __future__ import annotations
+
+from agent.scheduler_api import Scheduler
+from agent.scheduler_api.hooks import hookimpl
+from agent.schedulers.common.node_lock import LOCKS
+from agent.schedulers.common.resource_names import RESERVED
+
+from .allocated_annotation import ALLOCATED
+from .dialect import KOORDINATOR, asks
+from .external_pods import EXTERNAL
+
+SCHEDULER = Scheduler(
+    "koordinator",
+    program="koord-scheduler",
+    writes=ALLOCATED,
+    reads=("koordinator.sh/", "scheduling.koordinator.sh/"),
+    dialects=(KOORDINATOR,),
+    asks=asks,
+    external=EXTERNAL,
+    locks=LOCKS,
+    reserved=(RESERVED,),
+)
+
+
+@hookimpl
+def register_scheduler() -> Scheduler:
+    return SCHEDULER

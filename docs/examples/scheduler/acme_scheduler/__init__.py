@@ -1,0 +1,1 @@
+"""Acme's scheduler, for xpu-agent."""

@@ -1,0 +1,214 @@
+"""Rules of finding and loading schedulers' plugins."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.daemon import scheduler_plugins
+from agent.daemon.plugin_discovery import BrokenPlugin
+from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, hearing, in_order
+from agent.scheduler_api import Dialect, DialectOf, Part, Scheduler
+from agent.vendor_api.agent import ContainerEdits, Vendor
+from agent.vendors.enflame.agent.names import ENFLAME
+
+HEAD = """
+from agent.scheduler_api import Dialect, ExternalUse, Reserved, Scheduler
+from agent.scheduler_api.hooks import hookimpl
+"""
+
+
+class Installed:
+    """Distributions as pip leaves them: a module and its metadata in a folder on sys.path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, name: str, code: str) -> None:
+        (self.folder / f"scheduler_of_{name}.py").write_text(HEAD + dedent(code))
+        info = self.folder / f"{name}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[xpu_agent.schedulers]\n{name} = scheduler_of_{name}\n")
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installed]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _forget()
+    yield Installed(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("scheduler_of_")]:
+        del sys.modules[name]
+    _forget()
+
+
+def _forget() -> None:
+    scheduler_plugins.load.cache_clear()
+    scheduler_plugins.registered.cache_clear()
+    importlib.invalidate_caches()
+
+
+def named(name: str) -> SchedulerPlugin:
+    return next(it for it in reversed(scheduler_plugins.load()) if it.name == name)
+
+
+def returning(parts: str) -> str:
+    return f"@hookimpl\ndef register_scheduler(): return {parts}"
+
+
+def names() -> list[str]:
+    return [it.name for it in scheduler_plugins.registered()]
+
+
+def test_koordinator_is_heard_before_hami_whose_annotation_it_writes_too() -> None:
+    assert names().index("koordinator") < names().index("hami")
+
+
+def test_a_scheduler_of_another_distribution_is_heard_with_those_in_tree(installed: Installed) -> None:
+    installed.add(
+        "acme", returning("Scheduler('acme', after=('hami',), reserved=(Reserved('a.com/', 'no'),))")
+    )
+
+    assert (named("acme").origin, named("acme").version, named("acme").reason) == ("acme", "1.2", "")
+    assert names().index("hami") < names().index("acme")
+    assert "a.com/" in {it.prefix for it in scheduler_plugins.reserved()}
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("raise OSError('no such file')", "OSError: no such file"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def register_scheduler(): return None", "implements no hook; decorate register_scheduler with"),
+        ("@hookimpl\ndef register_schedulers(): return None", "PluginValidationError: "),
+        (returning("1 / 0"), "ZeroDivisionError: "),
+        (returning("None"), SITS_OUT),
+        (returning("object()"), "returned a object, a Scheduler is needed"),
+        (returning("Scheduler('acne')"), "name is 'acne'; it is registered as 'acme'"),
+        (returning("Scheduler('acme', program=object())"), "program is <object"),
+        (returning("Scheduler('acme', writes=object())"), "writes is <object"),
+        (returning("Scheduler('acme', after='hami')"), "after is 'hami'; a tuple of schedulers' names"),
+        (returning("Scheduler('acme', asks=object())"), "asks can not be called"),
+        (returning("Scheduler('acme', external=object())"), "an ExternalUse is needed"),
+        (returning("Scheduler('acme', external=ExternalUse('a.com/x', 1))"), "an ExternalUse is needed"),
+        (returning("Scheduler('acme', reserved=('a.com/',))"), "a tuple of Reserved is needed"),
+        (returning("Scheduler('acme', reserved=(Reserved('', 'no'),))"), "a tuple of Reserved is needed"),
+        (returning("Scheduler('acme', vendor_dialects={'v1': 1})"), "functions by name are needed"),
+        (returning("Scheduler('acme', vendor_dialects=object())"), "functions by name are needed"),
+        (returning("Scheduler('acme', dialects=object())"), "dialects are no tuple of Dialect"),
+        (returning("Scheduler('acme', dialects=(Dialect('a', {}),))"), "has claims that can not be called"),
+    ],
+)
+def test_a_plugin_that_breaks_the_contract_is_said_and_costs_no_other_anything(
+    code: str, why: str, installed: Installed
+) -> None:
+    installed.add("acme", code)
+
+    assert why in named("acme").reason
+    assert named("acme").scheduler is None
+    assert {"koordinator", "hami"} <= {*names()}
+    with capture_logs() as logs:
+        scheduler_plugins.log_left_out()
+    said = [it for it in logs if it["event"] == "scheduler plugin left out"]
+    assert [it["scheduler"] for it in said] == ([] if why == SITS_OUT else ["acme"])
+
+
+def test_a_dialect_s_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:
+    installed.add("acme", returning("Scheduler('acme', dialects=(Dialect('metax', lambda *_: ()),))"))
+
+    assert named("acme").reason == "hami already brings a dialect named 'metax'"
+    assert "acme" not in names()
+
+
+def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
+    return Vendor("acme", "acme:B", "acme.com/x", lambda *_: ContainerEdits(), hears=hears, **parts)
+
+
+def test_a_vendor_hears_the_dialects_that_it_names_before_its_own_and_limits_apart() -> None:
+    own = Dialect("own", lambda *_: ())
+    its = hearing(
+        vendor(
+            DialectOf("gcushare", "gcushare-v1", ENFLAME.terms),
+            DialectOf("hami", "metax-sgpu", measure=lambda *_: Part(0.5, 0.5)),
+            DialectOf("hami", "metax-limits", of_limits=True),
+            schedulers=(own,),
+        )
+    )
+
+    assert [it.name for it in its.schedulers] == ["gcushare-v1", "metax-sgpu", "own"]
+    assert its.pod_limits is not None
+    assert (its.pod_limits.name, its.pod_limits.measure) == ("metax-limits", None)
+    measure = its.schedulers[1].measure
+    assert measure is not None
+    assert measure({}, 0) == Part(0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("named_", "why"),
+    [
+        (DialectOf("acme", "v1"), "hears 'v1' of the scheduler 'acme', which is not here; there are: "),
+        (DialectOf("hami", "gcushare-v1"), "which is not here; there are: gcushare-v1 of gcushare, "),
+        (
+            DialectOf("gcushare", "hami"),
+            "which can not be made: ValueError: the terms are [], needed are ['dom",
+        ),
+    ],
+)
+def test_a_dialect_that_no_scheduler_makes_is_said_with_those_that_there_are(
+    named_: DialectOf, why: str
+) -> None:
+    with pytest.raises(BrokenPlugin) as refused:
+        hearing(vendor(named_))
+
+    assert why in str(refused.value)
+
+
+def test_a_dialect_of_another_distribution_is_heard_in_a_vendor_s_terms(installed: Installed) -> None:
+    installed.add(
+        "acme",
+        """
+        def make(terms, schedulers):
+            return Dialect("acme-v1", lambda *_: (), reads=(terms["domain"],))
+        @hookimpl
+        def register_scheduler():
+            return Scheduler("acme", vendor_dialects={"v1": make, "none": lambda *_: None})
+        """,
+    )
+
+    (dialect,) = hearing(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).schedulers
+    assert (dialect.name, dialect.reads) == ("acme-v1", ("a.com/",))
+    with pytest.raises(BrokenPlugin, match="whose dialects are no tuple of Dialect"):
+        hearing(vendor(DialectOf("acme", "none")))
+
+
+def test_a_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:
+    installed.add("hami", returning("Scheduler('hami')"))
+
+    assert named("hami").reason == "xpu-agent already brings a scheduler named 'hami'"
+    assert names().count("hami") == 1
+
+
+@pytest.mark.parametrize(
+    ("after", "order"),
+    [
+        ({}, "abc"),
+        ({"a": "c"}, "bca"),
+        ({"a": "b", "b": "c"}, "cba"),
+        ({"a": "z"}, "abc"),
+        ({"a": "a"}, "abc"),
+        ({"a": "b", "b": "a"}, "cab"),
+    ],
+)
+def test_each_is_heard_after_those_that_it_names_wherever_they_are_registered(
+    after: dict[str, str], order: str
+) -> None:
+    its = [Scheduler(name, after=tuple(after.get(name, ""))) for name in "cab"]
+
+    assert "".join(it.name for it in in_order(its)) == order

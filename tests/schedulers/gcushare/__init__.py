@@ -1,0 +1,1 @@
+"""What GCUShare's schedulers say, and HAMi for GCUShare's device plugin."""
