@@ -45,8 +45,10 @@ def _wrong(value: Any, hint: Any, path: str) -> Iterator[str]:
         for index, element in enumerate(value):
             yield from _wrong(element, get_args(fitting)[0], f"{path}[{index}]")
     elif get_origin(fitting) is Mapping:
-        for key in value:
-            yield from _wrong(key, get_args(fitting)[0], f"{path} key")
+        of_keys, of_values = get_args(fitting)
+        for key, one in value.items():
+            yield from _wrong(key, of_keys, f"{path} key")
+            yield from _wrong(one, of_values, f"{path}[{key!r}]")
     elif get_origin(fitting) is Callable:
         yield from _wrong_arguments(value, len(get_args(fitting)[0]), path)
 

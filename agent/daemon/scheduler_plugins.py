@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -11,8 +11,9 @@ import structlog
 
 import agent.schedulers
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
+from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
-from agent.scheduler_api import Dialect, DialectOf, ExternalUse, Reserved, Scheduler
+from agent.scheduler_api import Dialect, DialectOf, Reserved, Scheduler
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
@@ -102,7 +103,9 @@ def _made(wanted: DialectOf) -> Dialect:
         dialect = make(wanted.terms, registered())
     except Exception as exc:  # contributors' code
         raise BrokenPlugin(f"{whose}, which can not be made: {type(exc).__name__}: {exc}") from exc
-    if wrong := trouble_of_dialects((dialect,)):
+    if not isinstance(dialect, Dialect):
+        raise BrokenPlugin(f"{whose}, which is made as a {type(dialect).__name__}; a Dialect is needed")
+    if wrong := wrong_field(dialect) or wrong_dialect("dialect", dialect):
         raise BrokenPlugin(f"{whose}, whose {wrong}")
     return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
 
@@ -141,72 +144,36 @@ def _offered(it: Found) -> Scheduler | None:
 
 def _trouble(name: str, its: Scheduler) -> str:
     """What of the Scheduler the agent cannot work with; empty where it can."""
+    if trouble := wrong_field(its):
+        return trouble
     if its.name != name:
-        return f"name is {shorten(str(its.name))!r}; it is registered as {name!r}"
-    for key in ("program", "writes"):
-        if not isinstance(getattr(its, key), str):
-            return f"{key} is {shorten(repr(getattr(its, key)))}; a text is needed"
-    if not (isinstance(its.after, tuple) and all(isinstance(it, str) for it in its.after)):
-        return f"after is {shorten(repr(its.after))}; a tuple of schedulers' names is needed"
-    if not (isinstance(its.reads, tuple) and all(isinstance(it, str) and it for it in its.reads)):
-        return f'reads {shorten(repr(its.reads))}; a tuple of texts such as "acme.com/" is needed'
-    if not (its.asks is None or callable(its.asks)):
-        return "asks can not be called"
-    if not (its.external is None or _is_external(its.external)):
-        return f"external is {shorten(repr(its.external))}; an ExternalUse is needed"
-    if not (isinstance(its.reserved, tuple) and all(_is_reserved(it) for it in its.reserved)):
-        return f"reserved is {shorten(repr(its.reserved))}; a tuple of Reserved is needed"
-    if wrong := _trouble_of_locks(its.locks):
-        return wrong
-    makers = its.vendor_dialects
-    if not (isinstance(makers, Mapping) and all(map(callable, makers.values()))):
-        return f"vendor_dialects are {shorten(repr(makers))}; functions by name are needed"
-    return trouble_of_dialects(its.dialects)
+        return f"name is {shorten(its.name)!r}; it is registered as {name!r}"
+    if not all(it.prefix and it.why for it in its.reserved):
+        return f"reserved is {shorten(repr(its.reserved))}; a prefix and a reason are needed in each"
+    if trouble := _wrong_reads("reads", its.reads) or _wrong_locks("locks", its.locks):
+        return trouble
+    return next(
+        filter(None, (wrong_dialect(f"dialects[{at}]", it) for at, it in enumerate(its.dialects))), ""
+    )
 
 
-def _is_external(its: object) -> bool:
-    return isinstance(its, ExternalUse) and isinstance(its.resource, str) and callable(its.claim)
-
-
-def _is_reserved(its: object) -> bool:
-    texts = (its.prefix, its.why) if isinstance(its, Reserved) else ()
-    return len(texts) == 2 and all(isinstance(it, str) and it for it in texts)
-
-
-def trouble_of_dialects(dialects: object) -> str:
-    """What of a vendor's or a scheduler's dialects the agent cannot work with; empty where it can."""
-    if not (isinstance(dialects, tuple) and all(isinstance(it, Dialect) for it in dialects)):
-        return "dialects are no tuple of Dialect"
-    for it in dialects:
-        if not isinstance(it.name, str):
-            return f"dialect has the name {shorten(repr(it.name))}; a text is needed"
-        whose = f"dialect {shorten(it.name)!r}"
-        if not callable(it.claims):
-            return f"{whose} has claims that can not be called"
-        if not (callable(it.measure) or it.measure is None):
-            return f"{whose} has a measure that can not be called"
-        if not (isinstance(it.reads, tuple) and all(isinstance(one, str) and one for one in it.reads)):
-            return f'{whose} reads {shorten(repr(it.reads))}; a tuple of texts such as "acme.com/" is needed'
-        if wrong := _trouble_of_locks(it.locks):
-            return f"{whose} {wrong}"
-        if wrong := _trouble_of_receipt(it):
-            return f"{whose} {wrong}"
-    return ""
-
-
-def _trouble_of_locks(locks: object) -> str:
-    if isinstance(locks, tuple) and all(isinstance(it, str) and "/" in it for it in locks):
-        return ""
-    return f'locks {shorten(repr(locks))}; a tuple of keys such as "acme.com/mutex.lock" is needed'
-
-
-def _trouble_of_receipt(dialect: Dialect) -> str:
-    if not (callable(dialect.receipt) or dialect.receipt is None):
-        return "has a receipt that can not be called"
+def wrong_dialect(path: str, dialect: Dialect) -> str:
+    """What of a dialect the agent cannot work with, though all types are right; empty where it can."""
     keys = dialect.receipt_keys
-    if not (isinstance(keys, tuple) and all(isinstance(it, str) for it in keys)):
-        its = shorten(repr(keys))
-        return f'has receipt_keys {its}; a tuple of keys such as "acme.com/assigned" is needed'
+    if trouble := _wrong_reads(f"{path}.reads", dialect.reads) or _wrong_locks(
+        f"{path}.locks", dialect.locks
+    ):
+        return trouble
     if wrong := next(filter(None, map(wrong_key, keys)), ""):
-        return f"has receipt_keys that can not be written: {wrong}"
-    return f"has {len(keys)} receipt_keys, at most {KEYS} work" if len(keys) > KEYS else ""
+        return f"{path}.receipt_keys cannot be written: {wrong}"
+    return f"{path}.receipt_keys has {len(keys)} keys, at most {KEYS} work" if len(keys) > KEYS else ""
+
+
+def _wrong_reads(path: str, reads: tuple[str, ...]) -> str:
+    return f'{path} is {shorten(repr(reads))}; texts such as "acme.com/" are needed' if "" in reads else ""
+
+
+def _wrong_locks(path: str, locks: tuple[str, ...]) -> str:
+    if all("/" in it for it in locks):
+        return ""
+    return f'{path} is {shorten(repr(locks))}; keys such as "acme.com/mutex.lock" are needed'

@@ -13,11 +13,9 @@ import pluggy
 
 import agent.vendors
 from agent.core.kubernetes_names import reserved_name, wrong_name
-from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
-from agent.daemon.scheduler_plugins import hearing, reserved
-from agent.scheduler_api import Dialect
+from agent.daemon.scheduler_plugins import hearing, reserved, wrong_dialect
 from agent.vendor_api.agent import Settings, SettingsError, Vendor
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.vendor_api.text import shorten
@@ -185,7 +183,7 @@ def _trouble(name: str, vendor: Vendor) -> str:
     dialects = {f"schedulers[{index}]": it for index, it in enumerate(vendor.schedulers)}
     if vendor.pod_limits is not None:
         dialects["pod_limits"] = vendor.pod_limits
-    trouble = next(filter(None, (_trouble_of_dialect(path, it) for path, it in dialects.items())), "")
+    trouble = next(filter(None, (wrong_dialect(path, it) for path, it in dialects.items())), "")
     return trouble or _trouble_of_settings(vendor.settings)
 
 
@@ -196,18 +194,6 @@ def _trouble_of_settings(settings: Settings) -> str:
         except (TypeError, ValueError, msgspec.MsgspecError) as exc:
             return f"settings.{name} are no plain JSON values: {exc}"
     return ""
-
-
-def _trouble_of_dialect(path: str, dialect: Dialect) -> str:
-    """What of a dialect cannot be used, though its type is right."""
-    reads, locks, keys = dialect.reads, dialect.locks, dialect.receipt_keys
-    if "" in reads:
-        return f'{path}.reads is {shorten(repr(reads))}; texts such as "acme.com/" are needed'
-    if not all("/" in it for it in locks):
-        return f'{path}.locks is {shorten(repr(locks))}; keys such as "acme.com/mutex.lock" are needed'
-    if wrong := next(filter(None, map(wrong_key, keys)), ""):
-        return f"{path}.receipt_keys cannot be written: {wrong}"
-    return f"{path}.receipt_keys has {len(keys)} keys, at most {KEYS} work" if len(keys) > KEYS else ""
 
 
 def _is_reference(text: str) -> bool:

@@ -94,21 +94,36 @@ def test_a_scheduler_of_another_distribution_is_heard_with_those_in_tree(install
         (returning("Scheduler('acne')"), "name is 'acne'; it is registered as 'acme'"),
         (returning("Scheduler('acme', program=object())"), "program is <object"),
         (returning("Scheduler('acme', writes=object())"), "writes is <object"),
-        (returning("Scheduler('acme', after='hami')"), "after is 'hami'; a tuple of schedulers' names"),
+        (returning("Scheduler('acme', after='hami')"), "after is 'hami'; a tuple of texts is needed"),
         (returning("Scheduler('acme', after=object())"), "after is <object"),
-        (returning("Scheduler('acme', reads=object())"), "reads <object"),
-        (returning("Scheduler('acme', locks=object())"), "locks <object"),
+        (returning("Scheduler('acme', reads=object())"), "reads is <object"),
+        (returning("Scheduler('acme', locks=object())"), "locks is <object"),
         (returning("Scheduler('acme', reserved=object())"), "reserved is <object"),
-        (returning("Scheduler(object())"), "name is '<object"),
-        (returning("Scheduler('acme', asks=object())"), "asks can not be called"),
-        (returning("Scheduler('acme', external=object())"), "an ExternalUse is needed"),
-        (returning("Scheduler('acme', external=ExternalUse('a.com/x', 1))"), "an ExternalUse is needed"),
-        (returning("Scheduler('acme', reserved=('a.com/',))"), "a tuple of Reserved is needed"),
-        (returning("Scheduler('acme', reserved=(Reserved('', 'no'),))"), "a tuple of Reserved is needed"),
-        (returning("Scheduler('acme', vendor_dialects={'v1': 1})"), "functions by name are needed"),
-        (returning("Scheduler('acme', vendor_dialects=object())"), "functions by name are needed"),
-        (returning("Scheduler('acme', dialects=object())"), "dialects are no tuple of Dialect"),
-        (returning("Scheduler('acme', dialects=(Dialect('a', {}),))"), "has claims that can not be called"),
+        (returning("Scheduler(object())"), "name is <object"),
+        (returning("Scheduler('acme', asks=object())"), "a function of 1 argument or None is needed"),
+        (returning("Scheduler('acme', external=object())"), "an ExternalUse or None is needed"),
+        (
+            returning("Scheduler('acme', external=ExternalUse('a.com/x', 1))"),
+            "external.claim is 1; a function of 2",
+        ),
+        (
+            returning("Scheduler('acme', reserved=('a.com/',))"),
+            "reserved[0] is 'a.com/'; a Reserved is needed",
+        ),
+        (
+            returning("Scheduler('acme', reserved=(Reserved('', 'no'),))"),
+            "a prefix and a reason are needed in each",
+        ),
+        (
+            returning("Scheduler('acme', vendor_dialects={'v1': 1})"),
+            "vendor_dialects['v1'] is 1; a function of",
+        ),
+        (returning("Scheduler('acme', vendor_dialects=object())"), "a Mapping is needed"),
+        (returning("Scheduler('acme', dialects=object())"), "a tuple of Dialect is needed"),
+        (
+            returning("Scheduler('acme', dialects=(Dialect('a', {}),))"),
+            "dialects[0].claims is {}; a function of 3",
+        ),
     ],
 )
 def test_a_plugin_that_breaks_the_contract_is_said_and_costs_no_other_anything(
@@ -189,7 +204,7 @@ def test_a_dialect_of_another_distribution_is_heard_in_a_vendor_s_terms(installe
 
     (dialect,) = hearing(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).schedulers
     assert (dialect.name, dialect.reads) == ("acme-v1", ("a.com/",))
-    with pytest.raises(BrokenPlugin, match="whose dialects are no tuple of Dialect"):
+    with pytest.raises(BrokenPlugin, match="a Dialect is needed"):
         hearing(vendor(DialectOf("acme", "none")))
 
 
