@@ -20,7 +20,6 @@ from nvml_stub import XID, NvmlStub
 from agent.vendor_api.agent import Device, DeviceNode
 from agent.vendors.nvidia.agent.labels import labels
 from agent.vendors.nvidia.agent.options import Options
-from agent.vendors.nvidia.child import driver_events
 from agent.vendors.nvidia.child.backend import NvmlBackend
 
 pytest_plugins = ["nvml_fixtures"]
@@ -97,7 +96,7 @@ def answered(name: str, *arguments: Any) -> Mapping[str, Any]:
         found = getattr(pynvml, name)(handle, *arguments)
     except pynvml.NVMLError as error:
         return {"code": error.value}
-    fields = getattr(type(found), "_fields_", None)
+    fields = vars(type(found)).get("_fields_")
     if fields is not None:
         found = {key: getattr(found, key) for key, *_ in fields}
     return {"value": list(found) if isinstance(found, tuple) else getattr(found, "value", found)}
@@ -153,14 +152,24 @@ def test_a_second_card_is_an_invalid_argument_and_no_end_of_the_first(
     assert len(backend.discover()) == 1
 
 
-def test_the_driver_takes_the_events_that_are_asked_for(card: NvmlStub, backend: NvmlBackend) -> None:
-    accepted = RECORDED["events"]["register"]
-    asked = driver_events.Watch(pynvml, backend._checks, False)._wanted
+def test_the_driver_takes_the_events_that_are_asked_for(
+    card: NvmlStub, backend: NvmlBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted, asked = RECORDED["events"]["register"], []
+    register = pynvml.nvmlDeviceRegisterEvents
 
-    assert all(accepted[f"{1 << bit:#x}"] == 0 for bit in range(64) if asked & 1 << bit)
-    assert asked & RECORDED["events"]["supported"] == asked
+    def registering(handle: Any, types: int, events: Any) -> Any:
+        asked.append(types)
+        return register(handle, types, events)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", registering)
     backend.discover()
+
     assert backend.health_events(0.0) == []
+    (types,) = asked
+    assert types & pynvml.nvmlEventTypeXidCriticalError
+    assert all(accepted[f"{1 << bit:#x}"] == 0 for bit in range(64) if types & 1 << bit)
+    assert types & RECORDED["events"]["supported"] == types
 
 
 @pytest.mark.parametrize("checks", ["", "all"])
