@@ -149,6 +149,18 @@ def test_a_card_that_never_told_its_uuid_is_nameless(host: Host, stub: MxsmlStub
     assert device.fault is not None
 
 
+def test_a_card_that_tells_an_empty_uuid_later_is_nameless(host: Host, stub: MxsmlStub) -> None:
+    backend = host.backend()
+    backend.open()
+    before = backend.discover()[1]
+    stub.rename(1, "")
+
+    device = backend.discover()[1]
+
+    assert (device.nameless, device.pci) == (True, before.pci)
+    assert device.fault is not None
+
+
 def test_a_uuid_that_two_cards_tell_is_listed_once(host: Host, stub: MxsmlStub) -> None:
     stub.rename(1, stub.uuid(0))
     backend = host.backend()

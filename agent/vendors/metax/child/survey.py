@@ -54,10 +54,10 @@ def _named(looks: Iterable[Card], known: Known) -> list[Card]:
         before = known.get(look.uuid) if look.uuid else _before(look, known, taken)
         if before is not None and look.device.fault:
             look = cards.completed(look, before)
-        elif before is not None:
-            look = replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
         elif not look.uuid:
             look = _nameless(look)
+        elif before is not None:
+            look = replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
         if look.uuid not in found:  # a library that tells one uuid twice is not believed the second time
             found[look.uuid] = look
     return list(found.values())
