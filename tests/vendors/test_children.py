@@ -9,9 +9,11 @@ import pytest
 
 #: The part of what vendors have in common that their processes may load: `vendor_settings` needs more.
 PARTS = (
+    "card_faults",
     "device_fields",
     "earlier_readings",
     "host",
+    "library_cards",
     "mount_points",
     "own_files",
     "pci_sysfs",

@@ -53,7 +53,7 @@ CDI_FILE = f"{CDI_VENDOR}-{CDI_CLASS}.json"
 #: Setting of the child: whether the node gives out slices of the hardware, so that efsmi is asked about them.
 DRS_WANTED = "drs"
 #: Reason of the fault of cards that sysfs alone shows.
-NO_LIBRARY = "no-library"
+NO_LIBRARY = backend.NO_LIBRARY
 
 
 def slices(profile: str) -> int:

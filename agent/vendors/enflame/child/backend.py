@@ -24,7 +24,7 @@ from agent.vendor_api.backend import (
     State,
     Usage,
 )
-from agent.vendors.common import mount_points
+from agent.vendors.common import library_cards, mount_points
 from agent.vendors.common.earlier_readings import Baseline
 from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
 
@@ -112,7 +112,7 @@ class EnflameBackend(Backend):
             self._cards = {card.uuid: card for card in found}
             self._watched(session)
         own = self._sliced(session, found)
-        return survey.devices(survey.labelled(found, self._node(session), own))
+        return library_cards.in_order(library_cards.labelled(found, self._node(session), own))
 
     def links(self, uuid: str) -> Sequence[Link]:
         card = self._cards.get(uuid)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
 from agent.vendors.common import device_fields, mount_points, pci_sysfs
+from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.enflame import constants, sysfs
 
 from . import faults
@@ -24,15 +25,8 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """A device and the number that the library knows it by now."""
-
-    index: int
-    device: Device
-
-    @property
-    def uuid(self) -> str:
-        return self.device.uuid
+class Card(LibraryCard):
+    """A card, and what its fault lets be done with it."""
 
     @property
     def here(self) -> bool:
@@ -176,9 +170,11 @@ def counters(look: Reading) -> dict[str, int]:
     return {} if rma is None or rma.double_bit is None else {"rma-dbe": rma.double_bit}
 
 
-def completed(sick: Card, known: Card) -> Card:
-    """Fill what a sick card no longer tells from what it told before."""
-    return replace(sick, device=device_fields.completed(sick.device, known.device))
+def completed(look: Card, before: Card) -> Card:
+    """Fill what a sick card no longer tells from what the card told before."""
+    if look.device.fault is None:
+        return look
+    return replace(look, device=device_fields.completed(look.device, before.device))
 
 
 def usage(efml: Efml, card: Card) -> Usage | None:

@@ -21,7 +21,7 @@ from agent.vendor_api.backend import (
     State,
     Usage,
 )
-from agent.vendors.common import mount_points
+from agent.vendors.common import library_cards, mount_points
 from agent.vendors.common.earlier_readings import Baseline
 from agent.vendors.metax import constants, sysfs
 
@@ -102,11 +102,12 @@ class MetaxBackend(Backend):
             found = self._surveyed(session.mxsml)
             self._group(session, found)
             session.slices.probe(card for card in found if card.sliceable)
-            found = survey.labelled(found, self._node(session), session.zones)
+            zones = {uuid: {constants.LINK_ZONE: str(zone)} for uuid, zone in session.zones.items()}
+            found = library_cards.labelled(found, self._node(session), zones)
             self._cards = {card.uuid: card for card in found}
             session.slices.learn(self._sliced())
             self._watched(session.mxsml)
-            return survey.in_order(found)
+            return library_cards.in_order(found)
 
     def links(self, uuid: str) -> Sequence[Link]:
         with self._calls:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
 from agent.vendors.common import device_fields, mount_points, pci_sysfs
+from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.metax import constants, sysfs
 
 from . import device_nodes, faults
@@ -23,18 +24,12 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """A device and the number that the library knows it by now."""
+class Card(LibraryCard):
+    """A card or a virtual function, and what its fault lets be done with it."""
 
-    index: int
-    device: Device
     dies: int = 1
     #: What the registers' state was; MetaX has not published what its numbers mean.
     mmio: int | None = None
-
-    @property
-    def uuid(self) -> str:
-        return self.device.uuid
 
     @property
     def limited(self) -> bool:
@@ -175,10 +170,12 @@ def counters(look: Reading) -> dict[str, int]:
     return found
 
 
-def completed(sick: Card, known: Card) -> Card:
-    """Fill what a sick card no longer tells from what it told before."""
-    device = device_fields.completed(sick.device, known.device)
-    return replace(sick, device=device, dies=max(sick.dies, known.dies), mmio=known.mmio)
+def completed(look: Card, before: Card) -> Card:
+    """Fill what a card does not tell now from what the card told before: of a sick card everything."""
+    if look.device.fault is None:
+        return replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
+    device = device_fields.completed(look.device, before.device)
+    return replace(look, device=device, dies=max(look.dies, before.dies), mmio=before.mmio)
 
 
 def usage(mxsml: Mxsml, card: Card) -> Usage | None:
