@@ -10,6 +10,7 @@ import pytest
 #: The part of what vendors have in common that their processes may load: `vendor_settings` needs more.
 PARTS = (
     "card_faults",
+    "card_files",
     "device_fields",
     "earlier_readings",
     "host",

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from agent.vendors.common import own_files
+from agent.vendors.common.card_files import CardFiles
 
 PREFIX = "slices-"
 
@@ -65,7 +65,8 @@ class Journal:
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
-        self._pages = {page.card: page for page in _read(directory)} if directory else {}
+        self._files = CardFiles(directory, PREFIX) if directory else None
+        self._pages = {page.card: page for page in _read(self._files)} if self._files else {}
 
     def page(self, card: str) -> Page:
         return self._pages.get(card) or Page(card)
@@ -75,27 +76,22 @@ class Journal:
 
     def write(self, page: Page) -> None:
         """Raises OSError: it can not be written, and nothing is to be made."""
-        if self.directory is not None and page != self.page(page.card):
-            path = _path(self.directory, page.card)
+        if self._files is not None and page != self.page(page.card):
             if page.empty:
-                own_files.remove(path)
+                own_files.remove(self._files.path(page.card))
             else:
-                own_files.write(path, _said(page))
+                own_files.write(self._files.path(page.card), _said(page))
         self._pages[page.card] = page
         if page.empty:
             del self._pages[page.card]
 
 
-def _path(directory: Path, card: str) -> Path:
-    return directory / f"{PREFIX}{quote(card, safe='')}.json"
-
-
-def _read(directory: Path) -> Iterator[Page]:
+def _read(files: CardFiles) -> Iterator[Page]:
     """Every page that makes sense; what does not is kept for a person to see, and says nothing."""
-    for path in sorted(directory.glob(f"{PREFIX}*.json")):
+    for path in files.paths():
         with suppress(KeyError, TypeError, ValueError):
             page = _page(own_files.read(path))
-            if _path(directory, page.card) == path:
+            if files.path(page.card) == path:
                 yield page
 
 
