@@ -14,6 +14,7 @@ PARTS = (
     "device_fields",
     "earlier_readings",
     "host",
+    "library_backend",
     "library_cards",
     "mount_points",
     "own_files",
