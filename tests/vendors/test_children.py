@@ -11,6 +11,7 @@ import pytest
 PARTS = (
     "card_faults",
     "card_files",
+    "cdi_file",
     "device_fields",
     "earlier_readings",
     "host",
