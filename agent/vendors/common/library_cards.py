@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -12,7 +13,7 @@ from .card_faults import NO_UUID
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryCard:
+class LibraryCard(ABC):
     """A device and the number that the library knows it by now."""
 
     index: int
@@ -21,6 +22,11 @@ class LibraryCard:
     @property
     def uuid(self) -> str:
         return self.device.uuid
+
+    @property
+    @abstractmethod
+    def here(self) -> bool:
+        """Whether the card can be asked anything."""
 
 
 C = TypeVar("C", bound=LibraryCard)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import (
-    BackendUnavailable,
     Device,
     Fault,
     HealthEvent,
@@ -58,12 +57,13 @@ class Session:
     driver: Mapping[str, str]
 
 
-class EnflameBackend(LibraryBackend[Session]):
+class EnflameBackend(LibraryBackend[Session, Card]):
     """One session with EFML; efsmi is never run while `calls` is held: efsmi may be slow."""
+
+    library_name = "EFML"
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._cards: dict[str, Card] = {}
         self._journal: Journal | None = None
         self._known: Known | None = None
         self._baseline: Baseline | None = None
@@ -79,7 +79,7 @@ class EnflameBackend(LibraryBackend[Session]):
             session = self._renewed()
             if session is None:
                 return survey_by_sysfs.devices(self.settings)
-            found = self._surveyed(session)
+            found = self._disturbed(self._surveyed(session))
             self._cards = {card.uuid: card for card in found}
             self._watched(session)
         own = self._sliced(session, found)
@@ -173,18 +173,6 @@ class EnflameBackend(LibraryBackend[Session]):
         except EfmlError as error:
             raise unavailable(error) from error
         session.driver = _driver(session.efml, self._sysfs)
-
-    def _surveyed(self, session: Session) -> list[Card]:
-        """All cards. Where none answers the library looks anew: 0 cards may mean that it is broken."""
-        with suppress(BackendUnavailable):
-            found = self._survey(session)
-            if any(card.here for card in found) or not (found or self._expected()):
-                return self._disturbed(found)
-        self._rescan(session)
-        found = self._survey(session)
-        if not found and self._expected():
-            raise BackendUnavailable("no-devices", "EFML counts no cards, and there are some")
-        return self._disturbed(found)
 
     def _survey(self, session: Session) -> list[Card]:
         try:

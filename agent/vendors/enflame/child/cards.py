@@ -30,7 +30,6 @@ class Card(LibraryCard):
 
     @property
     def here(self) -> bool:
-        """Whether it can be asked anything."""
         return self.device.fault not in (faults.LOST, faults.RESET_REQUIRED, faults.NO_DRIVER)
 
     @property

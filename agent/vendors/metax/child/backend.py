@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.vendor_api.backend import (
-    BackendUnavailable,
     Device,
     HealthEvent,
     Link,
@@ -52,13 +51,14 @@ class Session:
     grouped: frozenset[str] = frozenset()
 
 
-class MetaxBackend(LibraryBackend[Session]):
+class MetaxBackend(LibraryBackend[Session, Card]):
     """One session with MXSML; `calls` is held for each call, for MXSML promises nothing of two at once."""
+
+    library_name = "MXSML"
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self._mode = settings.get("mode") or constants.NATIVE
-        self._cards: dict[str, Card] = {}
         self._baseline: Baseline | None = None
         self._watch: Watch | None = None
         self.node_patience = NODE_PATIENCE
@@ -161,16 +161,8 @@ class MetaxBackend(LibraryBackend[Session]):
         except MxsmlError as error:
             raise library.unavailable(error, driver_loaded=sysfs.driver_loaded(self._sysfs)) from error
 
-    def _surveyed(self, session: Session) -> list[Card]:
-        """All cards. Where none answers the library looks anew: 0 cards may mean that it is broken."""
-        found = survey.survey(session.mxsml, self.settings, self._cards)
-        if any(card.here for card in found) or not (found or self._expected()):
-            return found
-        self._rescan(session)
-        found = survey.survey(session.mxsml, self.settings, self._cards)
-        if not found and self._expected():
-            raise BackendUnavailable("no-devices", "MXSML counts no cards, and there are some")
-        return found
+    def _survey(self, session: Session) -> list[Card]:
+        return survey.survey(session.mxsml, self.settings, self._cards)
 
     def _expected(self) -> bool:
         return bool(self._cards or self._cards_of_sysfs())

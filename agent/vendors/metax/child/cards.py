@@ -47,7 +47,6 @@ class Card(LibraryCard):
 
     @property
     def here(self) -> bool:
-        """Whether it can be asked anything."""
         return self.device.fault != faults.GONE
 
 
