@@ -10,14 +10,12 @@ import pytest
 #: The part of what vendors have in common that their processes may load: `vendor_settings` needs more.
 PARTS = (
     "card_faults",
-    "card_files",
     "cdi_file",
     "device_fields",
     "earlier_readings",
     "host",
     "library_backend",
     "library_cards",
-    "mount_points",
     "own_files",
     "pci_sysfs",
     "shared_library",

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from agent.vendor_api.backend import LIBRARY_NOT_FOUND, Backend, BackendUnavailable
 
-from . import mount_points
+from . import host
 from .library_cards import LibraryCard
 
 S = TypeVar("S")
@@ -28,7 +28,7 @@ class LibraryBackend(Backend, Generic[S, C]):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._sysfs = mount_points.sysfs(settings)
+        self._sysfs = host.sysfs(settings)
         self.session: S | None = None
         self._open = False
         #: Ends the wait for health events without a library.

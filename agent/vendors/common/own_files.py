@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .host import beginning
 
@@ -58,6 +59,16 @@ def read_since_boot(path: Path) -> dict[str, Any]:
 def write_since_boot(path: Path, said: Mapping[str, Any], *, durable: bool = True) -> None:
     """Put an object there that counts until the machine starts again. Raises OSError as `write` does."""
     write(path, {"boot": boot_id(), **said}, durable=durable)
+
+
+def of_card(directory: Path, prefix: str, card: str) -> Path:
+    """The file of a card: the prefix, the card's uuid as quoted in URLs, and `.json`."""
+    return directory / f"{prefix}{quote(card, safe='')}.json"
+
+
+def of_cards(directory: Path, prefix: str) -> list[Path]:
+    """The files of cards that are there, in the order of their names."""
+    return sorted(directory.glob(f"{prefix}*.json"))
 
 
 def remove(path: Path) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendors.common import own_files
-from agent.vendors.common.card_files import CardFiles
 
 PREFIX = "slices-"
 
@@ -65,8 +64,7 @@ class Journal:
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
-        self._files = CardFiles(directory, PREFIX) if directory else None
-        self._pages = {page.card: page for page in _read(self._files)} if self._files else {}
+        self._pages = {page.card: page for page in _read(directory)} if directory else {}
 
     def page(self, card: str) -> Page:
         return self._pages.get(card) or Page(card)
@@ -76,22 +74,23 @@ class Journal:
 
     def write(self, page: Page) -> None:
         """Raises OSError: it can not be written, and nothing is to be made."""
-        if self._files is not None and page != self.page(page.card):
+        if self.directory is not None and page != self.page(page.card):
+            path = own_files.of_card(self.directory, PREFIX, page.card)
             if page.empty:
-                own_files.remove(self._files.path(page.card))
+                own_files.remove(path)
             else:
-                own_files.write(self._files.path(page.card), _said(page))
+                own_files.write(path, _said(page))
         self._pages[page.card] = page
         if page.empty:
             del self._pages[page.card]
 
 
-def _read(files: CardFiles) -> Iterator[Page]:
+def _read(directory: Path) -> Iterator[Page]:
     """Every page that makes sense; what does not is kept for a person to see, and says nothing."""
-    for path in files.paths():
+    for path in own_files.of_cards(directory, PREFIX):
         with suppress(KeyError, TypeError, ValueError):
             page = _page(own_files.read(path))
-            if files.path(page.card) == path:
+            if own_files.of_card(directory, PREFIX, page.card) == path:
                 yield page
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.vendor_api.backend import Fault
-from agent.vendors.common import card_faults, library_cards, mount_points
+from agent.vendors.common import card_faults, host, library_cards
 from agent.vendors.enflame import sysfs
 
 from . import cards
@@ -31,7 +31,7 @@ def survey(efml: Efml, settings: Settings, known: Known) -> list[Card]:
 
 def _of_a_card(settings: Settings, look: Card) -> bool:
     """Whether it is a virtual function of a card that is here itself."""
-    return bool(look.device.pci) and sysfs.of_a_card(mount_points.sysfs(settings), look.device.pci or "")
+    return bool(look.device.pci) and sysfs.of_a_card(host.sysfs(settings), look.device.pci or "")
 
 
 def with_faults(found: Iterable[Card], more: Mapping[str, Fault]) -> list[Card]:

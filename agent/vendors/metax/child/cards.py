@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, mount_points, pci_sysfs
+from agent.vendors.common import device_fields, host, pci_sysfs
 from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.metax import constants, sysfs
 
@@ -113,7 +113,7 @@ def read(mxsml: Mxsml, settings: Settings, index: int, known: Card | None) -> Ca
 
 def placed(settings: Settings, its: Identity) -> Device:
     """What the card is called, and where it is."""
-    root, pci = mount_points.sysfs(settings), sysfs.bdf(its.bdf)
+    root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
     return Device(
         uuid=its.uuid,
         index=its.index,
@@ -126,7 +126,7 @@ def placed(settings: Settings, its: Identity) -> Device:
 
 
 def _attributes(settings: Settings, its: Identity, dies: int) -> dict[str, str]:
-    root, pci = mount_points.sysfs(settings), sysfs.bdf(its.bdf)
+    root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
     found = {
         constants.PCIE_ROOT: pci_sysfs.root_complex(root, pci) if pci else "",
         constants.VIRTUALISATION: MODES.get(VirtMode(its.mode), "") if its.mode in MODES else "",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendors.common import own_files
-from agent.vendors.common.card_files import CardFiles
 
 PREFIX = "create-"
 
@@ -32,25 +31,25 @@ class Journal:
     """One entry for each card at most. Without a directory nothing is written down."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._files = CardFiles(directory, PREFIX) if directory else None
+        self._directory = directory
 
     def write(self, entry: Entry) -> None:
         """Raises OSError: it can not be written, and nothing is to be made."""
-        if self._files is not None:
-            own_files.write_since_boot(self._files.path(entry.card), _said(entry))
+        if self._directory is not None:
+            own_files.write_since_boot(own_files.of_card(self._directory, PREFIX, entry.card), _said(entry))
 
     def remove(self, card: str) -> None:
         """Cross it out. An entry that can not be removed is only ended once more by whoever finds it."""
-        if self._files is not None:
-            _removed(self._files.path(card))
+        if self._directory is not None:
+            _removed(own_files.of_card(self._directory, PREFIX, card))
 
     def entries(self) -> Iterator[Entry]:
         """What was about to be made. One of another start of the machine, or that makes no sense, goes."""
-        if self._files is None:
+        if self._directory is None:
             return
-        for path in self._files.paths():
+        for path in own_files.of_cards(self._directory, PREFIX):
             entry = _entry(own_files.read_since_boot(path))
-            if entry is None or self._files.path(entry.card) != path:
+            if entry is None or own_files.of_card(self._directory, PREFIX, entry.card) != path:
                 _removed(path)
             else:
                 yield entry
