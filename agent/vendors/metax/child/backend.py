@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from agent.vendor_api.backend import (
@@ -38,17 +37,15 @@ NODE_PATIENCE = 2.0
 GLANCE = 0.01
 
 
-@dataclass(slots=True)
 class Session:
     """What lives between open and close."""
 
-    mxsml: Mxsml
-    slices: Slices
-    #: What is the same for all cards.
-    driver: Mapping[str, str]
-    zones: Mapping[str, int] = field(default_factory=dict)
-    #: The cards whose groups these are.
-    grouped: frozenset[str] = frozenset()
+    def __init__(self, mxsml: Mxsml, slices: Slices, driver: Mapping[str, str]) -> None:
+        """`driver` is the same for all cards."""
+        self.mxsml, self.slices, self.driver = mxsml, slices, driver
+        self.zones: Mapping[str, int] = {}
+        #: The cards whose groups these are.
+        self.grouped: frozenset[str] = frozenset()
 
 
 class MetaxBackend(LibraryBackend[Session, Card]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
@@ -50,15 +50,13 @@ class Card(LibraryCard):
         return self.device.fault != faults.GONE
 
 
-@dataclass(slots=True)
 class Reading:
     """One look at a card. The first error that means something is kept; the rest is read all the same."""
 
-    mxsml: Mxsml
-    index: int
-    dies: int = 1
-    fault: Fault | None = None
-    absent: bool = field(default=False, init=False)
+    def __init__(self, mxsml: Mxsml, index: int, dies: int = 1) -> None:
+        self.mxsml, self.index, self.dies = mxsml, index, dies
+        self.fault: Fault | None = None
+        self.absent = False
 
     def get(self, call: Callable[..., T], *arguments: Any, default: T) -> T:
         """The answer of a call about this card; `default` where it has none."""
