@@ -9,10 +9,13 @@ import pytest
 
 #: The part of what vendors have in common that their processes may load: `vendor_settings` needs more.
 PARTS = (
+    "card_faults",
+    "cdi_file",
     "device_fields",
     "earlier_readings",
     "host",
-    "mount_points",
+    "library_backend",
+    "library_cards",
     "own_files",
     "pci_sysfs",
     "shared_library",

@@ -1,1 +1,1 @@
-"""What vendors have in common. Their processes import it, but for `settings`, so it loads nothing else."""
+"""What several vendors have in common; standard library and contract alone, save for `vendor_settings`."""

@@ -52,15 +52,12 @@ class Baseline:
     def _save(self) -> None:
         if self._path is not None:
             with suppress(OSError):  # then it holds for as long as this process lives
-                own_files.write(self._path, {"boot": own_files.boot_id(), "cards": self._known})
+                own_files.write_since_boot(self._path, {"cards": self._known})
 
 
 def _read(path: Path) -> dict[str, dict[str, int]]:
     """What was saved since the machine was started; counters begin anew with it."""
-    said: Any = own_files.read(path)
-    if not isinstance(said, dict) or said.get("boot") != own_files.boot_id():
-        return {}
-    cards = said.get("cards")
+    cards = own_files.read_since_boot(path).get("cards")
     its = cards.items() if isinstance(cards, dict) else ()
     return {str(uuid): _counts(counters) for uuid, counters in its if isinstance(counters, dict)}
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from agent.vendors.common.host import beginning
+from .host import beginning
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LIMIT = 1 << 20  # bytes
@@ -46,6 +48,27 @@ def write(path: Path, said: Any, *, durable: bool = True) -> None:
     unfinished.replace(path)
     if durable:
         _sync(path.parent)
+
+
+def read_since_boot(path: Path) -> dict[str, Any]:
+    """The JSON object that `write_since_boot` put there since the machine was started; empty without one."""
+    said = read(path)
+    return said if isinstance(said, dict) and said.get("boot") == boot_id() else {}
+
+
+def write_since_boot(path: Path, said: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Put an object there that counts until the machine starts again. Raises OSError as `write` does."""
+    write(path, {"boot": boot_id(), **said}, durable=durable)
+
+
+def of_card(directory: Path, prefix: str, card: str) -> Path:
+    """The file of a card: the prefix, the card's uuid as quoted in URLs, and `.json`."""
+    return directory / f"{prefix}{quote(card, safe='')}.json"
+
+
+def of_cards(directory: Path, prefix: str) -> list[Path]:
+    """The files of cards that are there, in the order of their names."""
+    return sorted(directory.glob(f"{prefix}*.json"))
 
 
 def remove(path: Path) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent.vendors.common import cdi_file
+
 from . import constants
 
-#: The lowest version with device names that begin with a digit.
-VERSION = "0.5.0"
 #: What Enflame's programs read to use a slice and nothing else of the card; its runtime reads the other.
 SLICE, CARDS = "TOPS_VISIBLE_DEVICES", "ENFLAME_VISIBLE_DEVICES"
 PREFIX = "DRS-"
@@ -29,10 +28,7 @@ class Sliced:
 def spec(slices: Sequence[Sliced]) -> Mapping[str, str]:
     """The file of these slices; empty text is no file."""
     devices = [_device(it) for it in sorted(slices, key=lambda it: it.allocation)]
-    if not devices:
-        return {constants.CDI_FILE: ""}
-    made = {"cdiVersion": VERSION, "kind": constants.CDI_KIND, "devices": devices}
-    return {constants.CDI_FILE: json.dumps(made, indent=2) + "\n"}
+    return {constants.CDI_FILE: cdi_file.content(constants.CDI_KIND, devices)}
 
 
 def _device(it: Sliced) -> dict[str, Any]:
@@ -41,5 +37,5 @@ def _device(it: Sliced) -> dict[str, Any]:
         env.append(f"{CARDS}={it.minor}")
     edits: dict[str, Any] = {"env": env}
     if it.nodes:
-        edits["deviceNodes"] = [{"path": path, "permissions": "rw"} for path in it.nodes]
+        edits["deviceNodes"] = cdi_file.nodes(it.nodes)
     return {"name": it.allocation, "containerEdits": edits}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 from agent.vendor_api import backend
-from agent.vendors.common import mount_points
+from agent.vendors.common import host
 
 #: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
-DRIVER_ROOT = mount_points.DRIVER_ROOT
+DRIVER_ROOT = host.DRIVER_ROOT
 
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 
@@ -53,7 +53,7 @@ CDI_FILE = f"{CDI_VENDOR}-{CDI_CLASS}.json"
 #: Setting of the child: whether the node gives out slices of the hardware, so that efsmi is asked about them.
 DRS_WANTED = "drs"
 #: Reason of the fault of cards that sysfs alone shows.
-NO_LIBRARY = "no-library"
+NO_LIBRARY = backend.NO_LIBRARY
 
 
 def slices(profile: str) -> int:

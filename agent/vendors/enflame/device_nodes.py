@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.vendors.common import host, mount_points
+from agent.vendors.common import host
 
 #: What every program opens, whatever card it has.
 CONTROL = "/dev/gcuctl"
@@ -13,9 +13,9 @@ CONTROL = "/dev/gcuctl"
 
 def control(settings: Mapping[str, Any]) -> str:
     """The driver's own node; empty where it is not there."""
-    return CONTROL if host.is_node(mount_points.driver_root(settings), CONTROL) else ""
+    return CONTROL if host.is_node(host.driver_root(settings), CONTROL) else ""
 
 
 def root(settings: Mapping[str, Any]) -> str:
     """Where the host's files are for us."""
-    return host.root(mount_points.driver_root(settings))
+    return host.root(host.driver_root(settings))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.vendors.common import mount_points
+from agent.vendors.common import host
 
 SONAME = "libefml.so"
 #: What may follow the name, and where the file may lie after the loader's own path: as efml_dl.go looks.
@@ -27,7 +27,7 @@ def searched(settings: Mapping[str, Any]) -> list[str]:
     library = settings.get("library") or ""
     names = [soname(settings) + version for version in VERSIONS]
     if "/" not in library:
-        roots = dict.fromkeys(["", mount_points.driver_root(settings).rstrip("/")])
+        roots = dict.fromkeys(["", host.driver_root(settings).rstrip("/")])
         return names + [f"{folder}/{name}" for root in roots for folder in _folders(root) for name in names]
     if not Path(library).is_dir():
         return [library]

@@ -6,12 +6,12 @@ Standard library only: the child imports it.
 from __future__ import annotations
 
 from agent.vendor_api import backend
-from agent.vendors.common import mount_points
+from agent.vendors.common import host
 
 NATIVE, SHARED, SGPU, VGPU = "native", "shared", "sgpu", "vgpu"
 
 #: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
-DRIVER_ROOT = mount_points.DRIVER_ROOT
+DRIVER_ROOT = host.DRIVER_ROOT
 
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.vendors.common import mount_points
+from agent.vendors.common import host
 
 SONAME = "libmxsml.so"
 #: Where MetaX's packages put it, after the loader's own path.
@@ -17,7 +17,7 @@ def searched(settings: Mapping[str, Any]) -> list[str]:
     """The names of all files that would be loaded, there or not; the bare one is the loader's."""
     library = settings.get("library") or ""
     if not library:
-        root = mount_points.driver_root(settings).rstrip("/")
+        root = host.driver_root(settings).rstrip("/")
         folders = dict.fromkeys(f"{root}{folder}" for root in ("", root) for folder in FOLDERS)
         return [SONAME, *(f"{folder}/{SONAME}" for folder in folders)]
     if not Path(library).is_dir():

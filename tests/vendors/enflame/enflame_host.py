@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import backend_process
 from efml_stub import EfmlStub
 from enflame_tree import Tree
 
@@ -20,23 +17,6 @@ from agent.vendors.enflame.child.backend import EnflameBackend
 #: Allocations as the agent calls them.
 OURS, OTHER, THIRD = "0123456789abcdef", "fedcba9876543210", "00112233aabbccdd"
 DRS = "enflame.com/drs-gcu"
-#: What a crash test runs in a process of its own.
-_RUN = """
-import json, sys
-from pathlib import Path
-from agent.vendor_api.agent import Request
-from agent.vendors.enflame.child.backend import EnflameBackend
-settings, directory, call, arguments = json.loads(sys.argv[1])
-backend = EnflameBackend(settings)
-backend.directory = Path(directory)
-backend.open()
-backend.discover()
-if call == "prepare":
-    request, uuids = arguments
-    backend.prepare(Request(**request), uuids)
-else:
-    getattr(backend, call)(*arguments)
-"""
 
 
 class Clock:
@@ -99,14 +79,10 @@ class Host:
 
 def in_a_process(host: Host, call: str, *arguments: Any, **settings: Any) -> int:
     """Open a backend in a process of its own and make the call; how the process ended."""
-    said = json.dumps([host.settings(**settings), str(host.directory), call, arguments])
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, said],
-        env={**os.environ, **host.stub.environment},
-        capture_output=True,
-        check=False,
+    wanted = host.settings(**settings)
+    return backend_process.ended(
+        EnflameBackend, wanted, host.directory, host.stub.environment, call, arguments
     )
-    return done.returncode
 
 
 def asked(count: int = 1, *, allocation: str = OURS, **parameters: str) -> Request:

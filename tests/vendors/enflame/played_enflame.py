@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
 from efml_stub import EfmlStub
 from enflame_tree import Tree
+from played_node import Choice, PlayedNode
 
 from agent.vendors.enflame.agent.options import DialectName
 
-CONFIG = """\
-version: v1
-agent:
-  kubeletDir: {place}/device-plugins
-  podResourcesSocket: {place}/pod-resources.sock
-  stateDir: {place}/state
-  cdiDir: {place}/cdi
-report: {{deviceInfosDir: {place}/infos}}
-vendors:
-  nvidia: {{enabled: false}}
+VENDORS = """\
   metax: {{enabled: false}}
   enflame:
     enabled: true
@@ -30,35 +22,15 @@ vendors:
 """
 
 
-def play(place: Path, dialect: str = "gcushare-v4") -> list[str]:
-    """Lay out eight cards below the directory, which is new; returns what to run with them."""
-    place.mkdir(parents=True)
+def lay_out(place: Path, dialect: str) -> tuple[Mapping[str, str], str]:
     stub = EfmlStub(place)
     tree = Tree(place, stub)
-    (place / "device-plugins").mkdir()
-    config = place / "config.yaml"
-    tool = stub.settings["efsmi"]
-    files = {"efsmi": tool, "sysfs": tree.sysfs, "root": tree.root}
-    config.write_text(CONFIG.format(place=place, library=stub.library, dialect=dialect, **files))
-    variables = " ".join(f"{name}={value}" for name, value in stub.environment.items())
-    return [
-        f"{variables} .venv/bin/xpu-agent conformance enflame --config {config}",
-        f"{variables} .venv/bin/xpu-agent run --node-name node-1 --config {config}",
-        f".venv/bin/xpu-agent inspect --state-dir {place}/state",
-    ]
+    files = {"efsmi": stub.settings["efsmi"], "sysfs": tree.sysfs, "root": tree.root}
+    return stub.environment, VENDORS.format(library=stub.library, dialect=dialect, **files)
 
 
-def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m played_enflame", description=__doc__)
-    parser.add_argument("directory", type=Path, help="where they are laid out; it is made")
-    parser.add_argument("dialect", nargs="?", choices=get_args(DialectName), default="gcushare-v4")
-    its = parser.parse_args(argv)
-    try:
-        told = play(its.directory.absolute(), its.dialect)
-    except FileExistsError as exc:
-        parser.error(f"{exc.filename} is there already: remove it, or name a directory that is not there")
-    sys.stdout.write("\n".join([*told, ""]))
-
+DIALECT = Choice("dialect", get_args(DialectName), "gcushare-v4")
+NODE = PlayedNode("played_enflame", __doc__, "enflame", DIALECT, lay_out)
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    NODE.main(sys.argv[1:])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import backend_process
 from mxsml_stub import MINORS, MxsmlStub
 
 from agent.vendor_api.agent import Device, Partition, Request
@@ -21,23 +19,6 @@ MIB = 1 << 20
 #: Allocations as the agent calls them.
 OURS, OTHER, THIRD = "0123456789abcdef", "fedcba9876543210", "00112233aabbccdd"
 PLACES = ("bus/pci/devices", "module/metax/drivers/pci:METAX")
-#: What a crash test runs in a process of its own.
-_RUN = """
-import json, sys
-from pathlib import Path
-from agent.vendor_api.agent import Request
-from agent.vendors.metax.child.backend import MetaxBackend
-settings, directory, call, arguments = json.loads(sys.argv[1])
-backend = MetaxBackend(settings)
-backend.directory = Path(directory)
-backend.open()
-backend.discover()
-if call == "prepare":
-    request, uuids = arguments
-    backend.prepare(Request(**request), uuids)
-else:
-    getattr(backend, call)(*arguments)
-"""
 
 
 class Host:
@@ -139,12 +120,8 @@ class Host:
 
 def in_a_process(host: Host, call: str, *arguments: Any, **settings: Any) -> int:
     """Open a backend in a process of its own and make the call; how the process ended."""
-    said = json.dumps([host.settings(mode="sgpu", **settings), str(host.directory), call, arguments])
-    environment = {**os.environ, **host.stub.environment}
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, said], env=environment, capture_output=True, check=False
-    )
-    return done.returncode
+    wanted = host.settings(mode="sgpu", **settings)
+    return backend_process.ended(MetaxBackend, wanted, host.directory, host.stub.environment, call, arguments)
 
 
 #: The parameters of a claim on whole cards.

@@ -20,8 +20,8 @@ def test_no_two_calls_of_the_library_are_made_at_once_but_for_the_waits(
     native: MetaxBackend, stub: MxsmlStub
 ) -> None:
     stub.trace()
-    mxsml = native._session.mxsml  # type: ignore[union-attr]
-    calls = native._calls
+    mxsml = native.session.mxsml  # type: ignore[union-attr]
+    calls = native.calls
     alone: list[tuple[str, bool]] = []
 
     def seen(name: str) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import (
-    LIBRARY_NOT_FOUND,
-    Backend,
-    BackendUnavailable,
     Device,
     Fault,
     HealthEvent,
@@ -24,8 +20,9 @@ from agent.vendor_api.backend import (
     State,
     Usage,
 )
-from agent.vendors.common import mount_points
+from agent.vendors.common import library_cards
 from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
 
 from . import cards, efsmi, faults, library, survey, survey_by_sysfs
@@ -60,72 +57,44 @@ class Session:
     driver: Mapping[str, str]
 
 
-class EnflameBackend(Backend):
-    """One session with EFML; its list of cards is asked for anew where sysfs shows others."""
+class EnflameBackend(LibraryBackend[Session, Card]):
+    """One session with EFML; efsmi is never run while `calls` is held: efsmi may be slow."""
+
+    library_name = "EFML"
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._sysfs = mount_points.sysfs(settings)
-        self._session: Session | None = None
-        self._open = False
-        self._closed = threading.Event()
-        self._cards: dict[str, Card] = {}
-        self._buses: list[str] = []
         self._journal: Journal | None = None
         self._known: Known | None = None
         self._baseline: Baseline | None = None
         self._vitals = Vitals()
         self._disturbances = Disturbances()
-        # Health is asked for in a thread of its own: what is known of the cards changes while this is held.
-        # efsmi is never run then: it may be slow.
-        self._calls = threading.RLock()
         self._sliced_at: float | None = None
         self._pulsed: dict[str, float] = {}
         self.period = PERIOD
         self.clock = time.monotonic
 
-    def open(self) -> None:
-        with self._calls:
-            self._open = True
-            self._closed.clear()
-            try:
-                self._start()
-            except BackendUnavailable as error:
-                if not self._can_fall_back(error):
-                    self._open = False
-                    raise
-
-    def close(self) -> None:
-        self._closed.set()
-        with self._calls:
-            session, self._session, self._open = self._session, None, False
-            if session is not None:
-                session.watch.close()
-                session.efml.close()
-
     def discover(self) -> Sequence[Device]:
-        with self._calls:
+        with self.calls:
             session = self._renewed()
             if session is None:
                 return survey_by_sysfs.devices(self.settings)
-            found = self._surveyed(session)
+            found = self._disturbed(self._surveyed(session))
             self._cards = {card.uuid: card for card in found}
             self._watched(session)
         own = self._sliced(session, found)
-        return survey.devices(survey.labelled(found, self._node(session), own))
+        return library_cards.in_order(library_cards.labelled(found, self._node(session), own))
 
     def links(self, uuid: str) -> Sequence[Link]:
         card = self._cards.get(uuid)
-        if card is None or self._session is None:
+        if card is None or self.session is None:
             return ()
-        return topology.links(self._session.efml, self._sysfs, card, self._cards.values())
+        return topology.links(self.session.efml, self._sysfs, card, self._cards.values())
 
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
-        session = self._session
+        session = self.session
         if session is None:
-            # The call is a wait, in a thread of its own; sysfs alone tells no news, and who came back at once
-            # would be asked again at once.
-            self._closed.wait(timeout)
+            self._wait_for_close(timeout)
             return ()
         return session.watch.news(timeout)
 
@@ -144,69 +113,59 @@ class EnflameBackend(Backend):
         return [slices.make(request, chosen, others).partition()]
 
     def release(self, allocation: str) -> None:
-        if self._open and self._session is None:
-            return  # sysfs stands in for the library, and nobody can see slices
-        slices = self._opened().slices
-        slices.hurry(MAKING)
+        if (session := self._session_if_any()) is None:
+            return
+        session.slices.hurry(MAKING)
         self._sliced_at = None
-        slices.remove(allocation, self._sliceable())
+        session.slices.remove(allocation, self._sliceable())
 
     def partitions(self) -> Sequence[Partition]:
-        if self._open and self._session is None:
+        if (session := self._session_if_any()) is None:
             return ()
-        slices = self._opened().slices
-        slices.hurry(LISTING)
-        return [it.partition() for it in slices.all(self._sliceable())]
+        session.slices.hurry(LISTING)
+        return [it.partition() for it in session.slices.all(self._sliceable())]
 
     def cdi(self) -> Mapping[str, str]:
-        if self._session is None:
+        if self.session is None:
             return cdi.spec(())
         control = device_nodes.control(self.settings)
         named = []
-        for uuid, allocation, instance in self._session.slices.ours():
+        for uuid, allocation, instance in self.session.slices.ours():
             if card := self._cards.get(uuid):
                 paths = (*filter(None, (control,)), *card.device.paths)
                 named.append(cdi.Sliced(allocation, instance, card.device.minor, paths))
         return cdi.spec(named)
 
     def usage(self) -> Sequence[Usage]:
-        if self._session is None:
+        if self.session is None:
             return ()
-        efml = self._session.efml
+        efml = self.session.efml
         return [it for card in self._cards.values() if card.here and (it := cards.usage(efml, card))]
 
     # The library
 
-    def _start(self) -> None:
+    def _start(self) -> Session:
         efml = library.start(self.settings)
         path = efsmi.find(self.settings, _root(device_nodes.root(self.settings)))
         self._journal = self._journal or Journal(self.directory)
         self._known = self._known or Known(self.directory)
         self._baseline = self._baseline or Baseline(self.directory, faults.grown)
         slices = Slices(Efsmi(path) if path else None, self._journal, self._known)
-        watch = Watch(efml, self._look, self._pulse, self._disturbances, self._calls, lambda: self.clock())
-        self._session = Session(efml, slices, watch, _driver(efml, self._sysfs))
-        self._buses = sysfs.cards(self._sysfs)
+        watch = Watch(efml, self._look, self._pulse, self._disturbances, self.calls, lambda: self.clock())
+        session = Session(efml, slices, watch, _driver(efml, self._sysfs))
         self._sliced_at = None
+        return session
 
-    def _can_fall_back(self, error: BackendUnavailable) -> bool:
-        return error.reason == LIBRARY_NOT_FOUND and sysfs.driver_loaded(self._sysfs)
+    def _end(self, session: Session | None) -> None:
+        if session is not None:
+            session.watch.close()
+            session.efml.close()
 
-    def _renewed(self) -> Session | None:
-        """The session, which looks for its cards anew where sysfs shows others; None without a library."""
-        if not self._open:
-            raise BackendUnavailable("not-open", "open() comes first")
-        buses = sysfs.cards(self._sysfs)
-        if self._session is None:
-            try:
-                self._start()
-            except BackendUnavailable as error:
-                if not self._can_fall_back(error):
-                    raise
-        elif buses != self._buses:
-            self._rescan(self._session)
-        self._buses = buses
-        return self._session
+    def _cards_of_sysfs(self) -> list[str]:
+        return sysfs.cards(self._sysfs)
+
+    def _sysfs_is_enough(self) -> bool:
+        return sysfs.driver_loaded(self._sysfs)
 
     def _rescan(self, session: Session) -> None:
         try:
@@ -215,18 +174,6 @@ class EnflameBackend(Backend):
             raise unavailable(error) from error
         session.driver = _driver(session.efml, self._sysfs)
 
-    def _surveyed(self, session: Session) -> list[Card]:
-        """All cards. Where none answers the library looks anew: 0 cards may mean that it is broken."""
-        with suppress(BackendUnavailable):
-            found = self._survey(session)
-            if any(card.here for card in found) or not (found or self._expected()):
-                return self._disturbed(found)
-        self._rescan(session)
-        found = self._survey(session)
-        if not found and self._expected():
-            raise BackendUnavailable("no-devices", "EFML counts no cards, and there are some")
-        return self._disturbed(found)
-
     def _survey(self, session: Session) -> list[Card]:
         try:
             return survey.survey(session.efml, self.settings, self._cards)
@@ -234,12 +181,7 @@ class EnflameBackend(Backend):
             raise unavailable(error, "efml") from error
 
     def _expected(self) -> bool:
-        return bool(sysfs.cards(self._sysfs))
-
-    def _opened(self) -> Session:
-        if self._session is None:
-            raise BackendUnavailable("not-open", "open() comes first, and makes slices only with the library")
-        return self._session
+        return bool(self._cards_of_sysfs())
 
     def _node(self, session: Session) -> dict[str, str]:
         """What all cards have: the driver and its node."""
@@ -267,7 +209,7 @@ class EnflameBackend(Backend):
 
     def _look(self, uuid: str) -> Fault | None:
         """What is wrong with a card now, asked by the watch."""
-        card, session = self._cards.get(uuid), self._session
+        card, session = self._cards.get(uuid), self.session
         if card is None or session is None or self._baseline is None:
             return None
         look = Reading(session.efml, card.index)
@@ -280,7 +222,7 @@ class EnflameBackend(Backend):
 
     def _pulse(self, uuid: str) -> Fault | None:
         """What only time shows of a card, asked by the watch."""
-        card, session, now = self._cards.get(uuid), self._session, self.clock()
+        card, session, now = self._cards.get(uuid), self.session, self.clock()
         if card is None or session is None:
             return None
         if now - self._pulsed.get(uuid, -PULSE) >= PULSE:

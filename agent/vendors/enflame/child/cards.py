@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, mount_points, pci_sysfs
+from agent.vendors.common import device_fields, host, pci_sysfs
+from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.enflame import constants, sysfs
 
 from . import faults
@@ -23,20 +24,13 @@ VIRTUAL_FUNCTIONS = (VirtMode.VGCU, VirtMode.MDEV, VirtMode.SRIOV_VF)
 Settings = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A device and the number that the library knows it by now."""
+class Card(LibraryCard):
+    """A card, and what its fault lets be done with it."""
 
-    index: int
-    device: Device
-
-    @property
-    def uuid(self) -> str:
-        return self.device.uuid
+    __slots__ = ()
 
     @property
     def here(self) -> bool:
-        """Whether it can be asked anything."""
         return self.device.fault not in (faults.LOST, faults.RESET_REQUIRED, faults.NO_DRIVER)
 
     @property
@@ -102,7 +96,7 @@ def read(efml: Efml, settings: Settings, index: int) -> Card:
 
 def _placed(look: Reading, settings: Settings, its: Identity) -> Device:
     """What the card is called, and where it is."""
-    efml, sys = look.efml, mount_points.sysfs(settings)
+    efml, sys = look.efml, host.sysfs(settings)
     minor = sysfs.minor(sys, its.bdf, its.logic_id)
     numa = look.get(efml.numa_node, None)
     return Device(
@@ -149,7 +143,7 @@ def _attributes(look: Reading, sys: Path, pci: str) -> dict[str, str]:
 def health(look: Reading, settings: Settings, pci: str | None) -> Fault | None:
     """What library and bus say of the card now; what could not be read is the look's own fault."""
     efml = look.efml
-    if pci and not sysfs.here(mount_points.sysfs(settings), pci):
+    if pci and not sysfs.here(host.sysfs(settings), pci):
         return faults.LOST
     if wrong := look.stand():
         return wrong
@@ -176,9 +170,11 @@ def counters(look: Reading) -> dict[str, int]:
     return {} if rma is None or rma.double_bit is None else {"rma-dbe": rma.double_bit}
 
 
-def completed(sick: Card, known: Card) -> Card:
-    """Fill what a sick card no longer tells from what it told before."""
-    return replace(sick, device=device_fields.completed(sick.device, known.device))
+def completed(look: Card, before: Card) -> Card:
+    """Fill what a sick card no longer tells from what the card told before."""
+    if look.device.fault is None:
+        return look
+    return replace(look, device=device_fields.completed(look.device, before.device))
 
 
 def usage(efml: Efml, card: Card) -> Usage | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import selectors
-import shutil
 import signal
 import subprocess
 import threading
@@ -243,9 +242,15 @@ def find(settings: Mapping[str, Any], root: str = "") -> str | None:
     """Where the tool is: what `efsmi` names, else on PATH, else in FOLDERS here or below the host's root."""
     named = settings.get("efsmi") or ""
     if named:
-        return shutil.which(named)
-    folders = [folder for above in dict.fromkeys(["", root]) for folder in (above + it for it in FOLDERS)]
-    return shutil.which(NAME) or shutil.which(NAME, path=os.pathsep.join(folders))
+        return named if _is_program(named) else None
+    folders = [above + folder for above in dict.fromkeys(["", root]) for folder in FOLDERS]
+    places = (os.path.join(folder, NAME) for folder in (*os.get_exec_path(), *folders))
+    return next(filter(_is_program, places), None)
+
+
+def _is_program(path: str) -> bool:
+    """As shutil.which decides, which loads three compression libraries into the vendor's process."""
+    return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
 # Reading

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from agent.vendor_api.backend import DRIVER_NOT_LOADED, Fault, Proof, State
-from agent.vendors.enflame import constants
+from agent.vendor_api.backend import DRIVER_NOT_LOADED, Fault, State
+from agent.vendors.common import card_faults
 
 from .abi import Code, HandleCode
 from .library_errors import EfmlError, unavailable
 from .values import Link
-
-#: The reason of a card of which a question failed.
-UNREADABLE = "unreadable"
-#: What shows that an error of the memory is over.
-FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
 
 LOST = Fault("lost", "the card is lost: it left the bus, or the driver reaches it no more")
 NO_DRIVER = Fault(DRIVER_NOT_LOADED, "the library says that the kernel driver is not loaded")
@@ -24,11 +19,7 @@ UNHEALTHY = Fault("unhealthy", "the library takes the card for broken")
 NO_MINOR = Fault("no-minor", "sysfs does not tell the number of the card's node, /dev/gcuN")
 VIRTUAL = Fault("virtual-function", "this is a virtual function (SRIOV), which is not given out as a card")
 UNMONITORED = Fault("unmonitored", "the library does not say whether the card is well", state=State.UNKNOWN)
-NO_LIBRARY = Fault(
-    constants.NO_LIBRARY,
-    "libefml.so is not here: the card is known from sysfs alone, and nothing watches it",
-    state=State.UNKNOWN,
-)
+NO_LIBRARY = card_faults.no_library("libefml.so")
 
 #: Codes that say nothing of the card: it was busy, or the question came too early.
 _SILENT = (Code.TIMEOUT,)
@@ -51,17 +42,16 @@ def reading(error: EfmlError) -> Fault:
         return NO_DRIVER
     silent = error.code in (_SILENT if error.by_index else _SILENT_BY_HANDLE)
     state = State.UNKNOWN if silent else State.UNHEALTHY
-    return Fault(UNREADABLE, f"reading the card failed: {error}", state=state)
+    return card_faults.unreadable(error, state)
 
 
 def unwatched(error: EfmlError) -> Fault:
-    return Fault("unwatched", f"asking for the card's events failed: {error}", state=State.UNKNOWN)
+    return card_faults.unwatched(f"asking for the card's events failed: {error}")
 
 
 def grown(name: str, before: int, now: int) -> Fault:
     """An error counter that is higher than before."""
-    text = f"{COUNTED[name]}: {now}, were {before}; drain the card, then reset it"
-    return Fault("ecc", text, cleared_by=FRESH_START)
+    return card_faults.grown("ecc", COUNTED[name], before, now)
 
 
 def narrow(link: Link) -> Fault | None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from agent.vendors.common import own_files
 
@@ -76,7 +75,7 @@ class Journal:
     def write(self, page: Page) -> None:
         """Raises OSError: it can not be written, and nothing is to be made."""
         if self.directory is not None and page != self.page(page.card):
-            path = _path(self.directory, page.card)
+            path = own_files.of_card(self.directory, PREFIX, page.card)
             if page.empty:
                 own_files.remove(path)
             else:
@@ -86,16 +85,12 @@ class Journal:
             del self._pages[page.card]
 
 
-def _path(directory: Path, card: str) -> Path:
-    return directory / f"{PREFIX}{quote(card, safe='')}.json"
-
-
 def _read(directory: Path) -> Iterator[Page]:
     """Every page that makes sense; what does not is kept for a person to see, and says nothing."""
-    for path in sorted(directory.glob(f"{PREFIX}*.json")):
+    for path in own_files.of_cards(directory, PREFIX):
         with suppress(KeyError, TypeError, ValueError):
             page = _page(own_files.read(path))
-            if _path(directory, page.card) == path:
+            if own_files.of_card(directory, PREFIX, page.card) == path:
                 yield page
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import Device
-from agent.vendors.common import mount_points, pci_sysfs
+from agent.vendors.common import host, pci_sysfs
 from agent.vendors.enflame import constants, device_nodes, sysfs
 
 from . import faults
@@ -16,7 +16,7 @@ from .cards import node
 
 def devices(settings: Mapping[str, Any]) -> list[Device]:
     """What is known of them. Where the driver tells no uuid the card's address stands for it."""
-    sys = mount_points.sysfs(settings)
+    sys = host.sysfs(settings)
     return [_device(settings, sys, index, pci) for index, pci in enumerate(sysfs.cards(sys))]
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from agent.vendor_api.backend import (
-    LIBRARY_NOT_FOUND,
-    Backend,
-    BackendUnavailable,
     Device,
     HealthEvent,
     Link,
@@ -21,8 +16,9 @@ from agent.vendor_api.backend import (
     State,
     Usage,
 )
-from agent.vendors.common import mount_points
+from agent.vendors.common import library_cards
 from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.metax import constants, sysfs
 
 from . import cdi, device_nodes, faults, library, survey, survey_by_sysfs
@@ -41,92 +37,63 @@ NODE_PATIENCE = 2.0
 GLANCE = 0.01
 
 
-@dataclass(slots=True)
 class Session:
     """What lives between open and close."""
 
-    mxsml: Mxsml
-    slices: Slices
-    #: What is the same for all cards.
-    driver: Mapping[str, str]
-    zones: Mapping[str, int] = field(default_factory=dict)
-    #: The cards whose groups these are.
-    grouped: frozenset[str] = frozenset()
+    def __init__(self, mxsml: Mxsml, slices: Slices, driver: Mapping[str, str]) -> None:
+        """`driver` is the same for all cards."""
+        self.mxsml, self.slices, self.driver = mxsml, slices, driver
+        self.zones: Mapping[str, int] = {}
+        #: The cards whose groups these are.
+        self.grouped: frozenset[str] = frozenset()
 
 
-class MetaxBackend(Backend):
-    """One session with MXSML; its list of cards is asked for anew where sysfs shows others."""
+class MetaxBackend(LibraryBackend[Session, Card]):
+    """One session with MXSML; `calls` is held for each call, for MXSML promises nothing of two at once."""
+
+    library_name = "MXSML"
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._sysfs = mount_points.sysfs(settings)
         self._mode = settings.get("mode") or constants.NATIVE
-        self._session: Session | None = None
-        self._open = False
-        #: Ends the wait of who listens without a library.
-        self._closed = threading.Event()
-        self._cards: dict[str, Card] = {}
-        self._buses: list[str] = []
         self._baseline: Baseline | None = None
         self._watch: Watch | None = None
-        # The wait for health runs in a thread of its own, and MXSML promises nothing of two calls at once.
-        self._calls = threading.RLock()
         self.node_patience = NODE_PATIENCE
         #: The cards of the request that was prepared last, until its slices were told.
         self._prepared: frozenset[str] = frozenset()
 
-    def open(self) -> None:
-        with self._calls:
-            self._open = True
-            self._closed.clear()
-            try:
-                self._start()
-            except BackendUnavailable as error:
-                if not self._can_fall_back(error):
-                    self._open = False
-                    raise
-
-    def close(self) -> None:
-        self._closed.set()
-        with self._calls:
-            self._open, self._session = False, None
-            if self._watch is not None:
-                self._watch.put({})
-                self._watch.renew()
-
     def discover(self) -> Sequence[Device]:
-        with self._calls:
+        with self.calls:
             session = self._renewed()
             if session is None:
                 return survey_by_sysfs.devices(self.settings)
-            found = self._surveyed(session.mxsml)
+            found = self._surveyed(session)
             self._group(session, found)
             session.slices.probe(card for card in found if card.sliceable)
-            found = survey.labelled(found, self._node(session), session.zones)
+            zones = {uuid: {constants.LINK_ZONE: str(zone)} for uuid, zone in session.zones.items()}
+            found = library_cards.labelled(found, self._node(session), zones)
             self._cards = {card.uuid: card for card in found}
             session.slices.learn(self._sliced())
             self._watched(session.mxsml)
-            return survey.in_order(found)
+            return library_cards.in_order(found)
 
     def links(self, uuid: str) -> Sequence[Link]:
-        with self._calls:
+        with self.calls:
             card = self._cards.get(uuid)
-            if card is None or self._session is None or card.device.parent:
+            if card is None or self.session is None or card.device.parent:
                 return ()
             whole = [it for it in self._cards.values() if not it.device.parent]
-            return topology.links(self._session.mxsml, card, whole)
+            return topology.links(self.session.mxsml, card, whole)
 
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
         watch = self._watch
-        if watch is None or self._session is None:
-            # The call is a wait, in a thread of its own; sysfs alone tells no news, and who came back at once
-            # would be asked again at once.
-            self._closed.wait(timeout)
+        if watch is None or self.session is None:
+            self._wait_for_close(timeout)
             return ()
         return watch.news(timeout)
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
-        with self._calls:
+        with self.calls:
             session = self._opened()
             self._prepared = frozenset(uuids)
             chosen = [self._card(uuid) for uuid in uuids]
@@ -142,87 +109,60 @@ class MetaxBackend(Backend):
             return [it.partition() for it in made]
 
     def release(self, allocation: str) -> None:
-        with self._calls:
+        with self.calls:
             if (session := self._session_if_any()) is not None:
                 self._prepared = frozenset()
                 session.slices.remove(allocation, self._sliced())
 
     def partitions(self) -> Sequence[Partition]:
-        with self._calls:
+        with self.calls:
             return [it.partition() for it in self._slices()]
 
     def cdi(self) -> Mapping[str, str]:
-        with self._calls:
+        with self.calls:
             ours = [it for it in self._readable() if it.allocation]
             named = [(it.allocation or "", it.sgpu.uuid, self._nodes(it)) for it in ours]
             return cdi.spec(named, self.settings.get("visibleDevices") or "")
 
     def usage(self) -> Sequence[Usage]:
-        with self._calls:
-            if self._session is None:
+        with self.calls:
+            if self.session is None:
                 return ()
-            mxsml = self._session.mxsml
+            mxsml = self.session.mxsml
             return [it for card in self._cards.values() if card.here and (it := usage(mxsml, card))]
 
     # The library
 
-    def _start(self) -> None:
+    def _start(self) -> Session:
         mxsml = library.start(self.settings)
         journal, seen = Journal(self.directory), Seen(self.directory)
         slices = Slices(mxsml, journal, seen, self.settings.get("unclaimed") or "share")
-        self._session = Session(mxsml, slices, driver.attributes(mxsml, self._sysfs))
-        self._buses = sysfs.cards(self._sysfs)
+        return Session(mxsml, slices, driver.attributes(mxsml, self._sysfs))
 
-    def _can_fall_back(self, error: BackendUnavailable) -> bool:
-        alone = error.reason == LIBRARY_NOT_FOUND and self._mode == constants.NATIVE
-        return alone and sysfs.driver_loaded(self._sysfs)
+    def _end(self, session: Session | None) -> None:
+        if self._watch is not None:
+            self._watch.put({})
+            self._watch.renew()
 
-    def _renewed(self) -> Session | None:
-        """The session, which looks for its cards anew where sysfs shows others; None without a library."""
-        if not self._open:
-            raise BackendUnavailable("not-open", "open() comes first")
-        buses = sysfs.cards(self._sysfs)
-        if self._session is None:
-            try:
-                self._start()
-            except BackendUnavailable as error:
-                if not self._can_fall_back(error):
-                    raise
-        elif buses != self._buses:
-            self._rescan(self._session.mxsml)
-        self._buses = buses
-        return self._session
+    def _cards_of_sysfs(self) -> list[str]:
+        return sysfs.cards(self._sysfs)
 
-    def _rescan(self, mxsml: Mxsml) -> None:
+    def _sysfs_is_enough(self) -> bool:
+        return self._mode == constants.NATIVE and sysfs.driver_loaded(self._sysfs)
+
+    def _rescan(self, session: Session) -> None:
         if self._watch is not None:
             self._watch.renew()
         try:
-            mxsml.init()
+            session.mxsml.init()
         except MxsmlError as error:
             raise library.unavailable(error, driver_loaded=sysfs.driver_loaded(self._sysfs)) from error
 
-    def _surveyed(self, mxsml: Mxsml) -> list[Card]:
-        """All cards. Where none answers the library looks anew: 0 cards may mean that it is broken."""
-        found = survey.survey(mxsml, self.settings, self._cards)
-        if any(card.here for card in found) or not (found or self._expected()):
-            return found
-        self._rescan(mxsml)
-        found = survey.survey(mxsml, self.settings, self._cards)
-        if not found and self._expected():
-            raise BackendUnavailable("no-devices", "MXSML counts no cards, and there are some")
-        return found
+    def _survey(self, session: Session) -> list[Card]:
+        return survey.survey(session.mxsml, self.settings, self._cards)
 
     def _expected(self) -> bool:
-        return bool(self._cards or sysfs.cards(self._sysfs))
-
-    def _opened(self) -> Session:
-        if self._session is None:
-            raise BackendUnavailable("not-open", "open() comes first, and makes slices only with the library")
-        return self._session
-
-    def _session_if_any(self) -> Session | None:
-        """The session; None where sysfs stands in for the library, and nobody can make or see slices."""
-        return None if self._open and self._session is None else self._opened()
+        return bool(self._cards or self._cards_of_sysfs())
 
     def _node(self, session: Session) -> dict[str, str]:
         """What all cards have: the driver, its nodes, and whether slices can be made."""
@@ -247,7 +187,7 @@ class MetaxBackend(Backend):
         if self._baseline is None:
             self._baseline = Baseline(self.directory, faults.grown)
         if self._watch is None:
-            self._watch = Watch(mxsml, self._look, self._calls)
+            self._watch = Watch(mxsml, self._look, self.calls)
         self._watch.put(
             {card.index: uuid for uuid, card in self._cards.items() if card.here and not card.limited}
         )
@@ -257,11 +197,11 @@ class MetaxBackend(Backend):
 
     def _look(self, index: int) -> Sequence[HealthEvent]:
         """What is wrong with a card now, asked by the watch."""
-        with self._calls:
+        with self.calls:
             card = next((it for it in self._cards.values() if it.index == index), None)
-            if card is None or self._session is None or self._baseline is None:
+            if card is None or self.session is None or self._baseline is None:
                 return ()
-            look = Reading(self._session.mxsml, index, card.dies)
+            look = Reading(self.session.mxsml, index, card.dies)
             said = health(look) or look.fault
             counted = {} if card.device.parent else counters(look)
             new = self._baseline.new(card.uuid, counted)

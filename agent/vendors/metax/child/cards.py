@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, mount_points, pci_sysfs
+from agent.vendors.common import device_fields, host, pci_sysfs
+from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.metax import constants, sysfs
 
 from . import device_nodes, faults
@@ -23,18 +24,12 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """A device and the number that the library knows it by now."""
+class Card(LibraryCard):
+    """A card or a virtual function, and what its fault lets be done with it."""
 
-    index: int
-    device: Device
     dies: int = 1
     #: What the registers' state was; MetaX has not published what its numbers mean.
     mmio: int | None = None
-
-    @property
-    def uuid(self) -> str:
-        return self.device.uuid
 
     @property
     def limited(self) -> bool:
@@ -52,19 +47,16 @@ class Card:
 
     @property
     def here(self) -> bool:
-        """Whether it can be asked anything."""
         return self.device.fault != faults.GONE
 
 
-@dataclass(slots=True)
 class Reading:
     """One look at a card. The first error that means something is kept; the rest is read all the same."""
 
-    mxsml: Mxsml
-    index: int
-    dies: int = 1
-    fault: Fault | None = None
-    absent: bool = field(default=False, init=False)
+    def __init__(self, mxsml: Mxsml, index: int, dies: int = 1) -> None:
+        self.mxsml, self.index, self.dies = mxsml, index, dies
+        self.fault: Fault | None = None
+        self.absent = False
 
     def get(self, call: Callable[..., T], *arguments: Any, default: T) -> T:
         """The answer of a call about this card; `default` where it has none."""
@@ -119,7 +111,7 @@ def read(mxsml: Mxsml, settings: Settings, index: int, known: Card | None) -> Ca
 
 def placed(settings: Settings, its: Identity) -> Device:
     """What the card is called, and where it is."""
-    root, pci = mount_points.sysfs(settings), sysfs.bdf(its.bdf)
+    root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
     return Device(
         uuid=its.uuid,
         index=its.index,
@@ -132,7 +124,7 @@ def placed(settings: Settings, its: Identity) -> Device:
 
 
 def _attributes(settings: Settings, its: Identity, dies: int) -> dict[str, str]:
-    root, pci = mount_points.sysfs(settings), sysfs.bdf(its.bdf)
+    root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
     found = {
         constants.PCIE_ROOT: pci_sysfs.root_complex(root, pci) if pci else "",
         constants.VIRTUALISATION: MODES.get(VirtMode(its.mode), "") if its.mode in MODES else "",
@@ -175,10 +167,12 @@ def counters(look: Reading) -> dict[str, int]:
     return found
 
 
-def completed(sick: Card, known: Card) -> Card:
-    """Fill what a sick card no longer tells from what it told before."""
-    device = device_fields.completed(sick.device, known.device)
-    return replace(sick, device=device, dies=max(sick.dies, known.dies), mmio=known.mmio)
+def completed(look: Card, before: Card) -> Card:
+    """Fill what a card does not tell now from what the card told before: of a sick card everything."""
+    if look.device.fault is None:
+        return replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
+    device = device_fields.completed(look.device, before.device)
+    return replace(look, device=device, dies=max(look.dies, before.dies), mmio=before.mmio)
 
 
 def usage(mxsml: Mxsml, card: Card) -> Usage | None:

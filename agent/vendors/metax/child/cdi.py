@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.vendors.common import cdi_file
 from agent.vendors.metax import constants
 
-#: The lowest version with device names that begin with a digit.
-VERSION = "0.5.0"
 FILE = f"{constants.CDI_VENDOR}-{constants.CDI_CLASS}.json"
 
 
@@ -26,16 +24,13 @@ def spec(slices: Sequence[tuple[str, str, Sequence[str]]], variable: str = "") -
         uuids[allocation].append(uuid)
     devices = [_device(name, nodes[name], uuids[name], variable) for name in sorted(nodes)]
     devices = [it for it in devices if it["containerEdits"]]
-    if not devices:
-        return {FILE: ""}
-    made = {"cdiVersion": VERSION, "kind": constants.CDI_KIND, "devices": devices}
-    return {FILE: json.dumps(made, indent=2) + "\n"}
+    return {FILE: cdi_file.content(constants.CDI_KIND, devices)}
 
 
 def _device(name: str, paths: Sequence[str], uuids: Sequence[str], variable: str) -> dict[str, Any]:
     edits: dict[str, Any] = {}
     if paths:
-        edits["deviceNodes"] = [{"path": path, "permissions": "rw"} for path in dict.fromkeys(paths)]
+        edits["deviceNodes"] = cdi_file.nodes(dict.fromkeys(paths))
     if variable:
         edits["env"] = [f"{variable}={','.join(uuids)}"]
     return {"name": name, "containerEdits": edits}

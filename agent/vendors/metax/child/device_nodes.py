@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.vendors.common import host, mount_points
+from agent.vendors.common import host
 from agent.vendors.metax import sysfs
 
 #: What every program opens, whatever card it has.
@@ -32,7 +32,7 @@ def control(settings: Mapping[str, Any]) -> list[str]:
 
 
 def of_card(settings: Mapping[str, Any], pci: str) -> tuple[str, ...]:
-    names = sysfs.drm(mount_points.sysfs(settings), pci)
+    names = sysfs.drm(host.sysfs(settings), pci)
     return tuple(f"/dev/dri/{name}" for name in names)
 
 
@@ -67,4 +67,4 @@ def lacking(settings: Mapping[str, Any], slice_name: str, numbers: Numbers) -> s
 
 def exists(settings: Mapping[str, Any], path: str) -> bool:
     """Whether it is a device node, below where the host's /dev is for us."""
-    return host.is_node(mount_points.driver_root(settings), path)
+    return host.is_node(host.driver_root(settings), path)

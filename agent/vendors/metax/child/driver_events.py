@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from agent.vendor_api.backend import Fault, HealthEvent, State
+from agent.vendor_api.backend import HealthEvent
 
-from .faults import UNASKED
+from . import faults
 from .library import Mxsml, MxsmlError
 
 #: What a build of the library has that can wait for events.
@@ -149,7 +149,7 @@ class Watch:
     ) -> Sequence[HealthEvent]:
         """What an event says; MetaX has not published its numbers, so the card itself is asked."""
         uuid = cards.get(index)
-        if error is not None and error.code in UNASKED:
+        if error is not None and error.code in faults.UNASKED:
             self._mute.add(index)
             return ()
         if uuid is None or (error and uuid in self._blind):
@@ -157,7 +157,7 @@ class Watch:
         if error is None:
             return self._look(index)
         self._blind.add(uuid)
-        return (HealthEvent(uuid, unwatched(error)),)
+        return (HealthEvent(uuid, faults.unwatched(error)),)
 
     def _seen_again(self, cards: Mapping[int, str]) -> list[HealthEvent]:
         """Good news of the cards whose watch was broken and stands now."""
@@ -167,7 +167,3 @@ class Watch:
 
     def _stands(self, index: int) -> bool:
         return index in self._mute or self._waits[index].stands
-
-
-def unwatched(error: MxsmlError) -> Fault:
-    return Fault("unwatched", f"waiting for the card's events failed: {error}", state=State.UNKNOWN)

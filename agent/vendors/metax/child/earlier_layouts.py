@@ -65,7 +65,7 @@ class Seen:
                 uuid: None if its is None else [_said(it) for it in its] for uuid, its in self._known.items()
             }
             with suppress(OSError):  # then it holds for as long as this process lives
-                own_files.write(self._path, {"boot": own_files.boot_id(), "cards": cards}, durable=False)
+                own_files.write_since_boot(self._path, {"cards": cards}, durable=False)
 
 
 def _said(it: Found) -> list[Any]:
@@ -74,10 +74,7 @@ def _said(it: Found) -> list[Any]:
 
 
 def _read(path: Path) -> dict[str, Slices | None]:
-    said: Any = own_files.read(path)
-    if not isinstance(said, dict) or said.get("boot") != own_files.boot_id():
-        return {}
-    cards = said.get("cards")
+    cards = own_files.read_since_boot(path).get("cards")
     try:
         return _cards(cards) if isinstance(cards, dict) else {}
     except (TypeError, ValueError):

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from agent.vendor_api.backend import Fault, Proof, State
-from agent.vendors.metax import constants
+from agent.vendor_api.backend import Fault, State
+from agent.vendors.common import card_faults
 
 from .abi import Code
 from .library import MxsmlError
 from .values import Unavailable
-
-#: What shows that an error of the memory or the bus is over.
-FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
 
 GONE = Fault("gone", "MXSML knows the card no more: it left the bus, or its driver let go of it")
 NOT_AVAILABLE = Fault("unavailable", "the driver says that the card is not available")
 MMIO = Fault("mmio", "the state of the card's registers is another than when it was first read")
 LIMITED = Fault("limited", "the driver lets the card be used in part only")
 UNMONITORED = Fault("unmonitored", "the driver does not say whether the card is well", state=State.UNKNOWN)
-NO_LIBRARY = Fault(
-    constants.NO_LIBRARY,
-    "libmxsml.so is not here: the card is known from sysfs alone, and nothing watches it",
-    state=State.UNKNOWN,
-)
+NO_LIBRARY = card_faults.no_library("libmxsml.so")
 
 #: Codes that say nothing of the card: the question was too early, or is none for this card.
 SILENT = (Code.SYSFS_ERROR, Code.OPERATION_NOT_SUPPORT, Code.BUSY_DEVICE, Code.FLR_NOT_READY)
@@ -42,7 +35,7 @@ def reading(error: MxsmlError) -> Fault:
     if error.gone:
         return GONE
     state = State.UNKNOWN if error.code in SILENT else State.UNHEALTHY
-    return Fault("unreadable", f"reading the card failed: {error}", state=state)
+    return card_faults.unreadable(error, state)
 
 
 def unavailable(found: Unavailable, die: int | None) -> Fault | None:
@@ -57,8 +50,11 @@ def unavailable(found: Unavailable, die: int | None) -> Fault | None:
 def grown(name: str, before: int, now: int) -> Fault:
     """An error counter that is higher than before."""
     reason = "pcie" if name == "aer-ue" else "ecc"
-    text = f"{COUNTED[name]}: {now}, were {before}; drain the card, then reset it"
-    return Fault(reason, text, cleared_by=FRESH_START)
+    return card_faults.grown(reason, COUNTED[name], before, now)
+
+
+def unwatched(error: MxsmlError) -> Fault:
+    return card_faults.unwatched(f"waiting for the card's events failed: {error}")
 
 
 def sliced(mode: str, slices: int) -> Fault:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent.vendor_api.backend import DRIVER_NOT_LOADED, BackendUnavailable
-from agent.vendors.common import mount_points, shared_library
+from agent.vendors.common import host, shared_library
 from agent.vendors.common.shared_library import NotLoaded
 from agent.vendors.metax import library_places, sysfs
 
@@ -60,7 +60,7 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
     try:
         mxsml.init()
     except MxsmlError as error:
-        loaded = sysfs.driver_loaded(mount_points.sysfs(settings))
+        loaded = sysfs.driver_loaded(host.sysfs(settings))
         raise unavailable(error, driver_loaded=loaded) from error
     return mxsml
 

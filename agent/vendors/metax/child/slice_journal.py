@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from agent.vendors.common import own_files
 
@@ -37,29 +36,23 @@ class Journal:
     def write(self, entry: Entry) -> None:
         """Raises OSError: it can not be written, and nothing is to be made."""
         if self._directory is not None:
-            own_files.write(self._path(entry.card), _said(entry))
+            own_files.write_since_boot(own_files.of_card(self._directory, PREFIX, entry.card), _said(entry))
 
     def remove(self, card: str) -> None:
         """Cross it out. An entry that can not be removed is only ended once more by whoever finds it."""
         if self._directory is not None:
-            _removed(self._path(card))
+            _removed(own_files.of_card(self._directory, PREFIX, card))
 
     def entries(self) -> Iterator[Entry]:
         """What was about to be made. One of another start of the machine, or that makes no sense, goes."""
         if self._directory is None:
             return
-        boot = own_files.boot_id()
-        for path in sorted(self._directory.glob(f"{PREFIX}*.json")):
-            said = own_files.read(path)
-            entry = _entry(said) if isinstance(said, dict) and said.get("boot") == boot else None
-            if entry is None or self._path(entry.card) != path:
+        for path in own_files.of_cards(self._directory, PREFIX):
+            entry = _entry(own_files.read_since_boot(path))
+            if entry is None or own_files.of_card(self._directory, PREFIX, entry.card) != path:
                 _removed(path)
             else:
                 yield entry
-
-    def _path(self, card: str) -> Path:
-        assert self._directory is not None
-        return self._directory / f"{PREFIX}{quote(card, safe='')}.json"
 
 
 def _removed(path: Path) -> None:
@@ -69,7 +62,6 @@ def _removed(path: Path) -> None:
 
 def _said(entry: Entry) -> dict[str, Any]:
     return {
-        "boot": own_files.boot_id(),
         "card": entry.card,
         "allocation": entry.allocation,
         "memory": entry.memory,

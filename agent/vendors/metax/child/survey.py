@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.vendor_api.backend import Device, Fault
+from agent.vendor_api.backend import Fault
+from agent.vendors.common import library_cards
 from agent.vendors.metax import constants
 
 from . import cards, faults, layouts
@@ -29,7 +30,7 @@ def survey(mxsml: Mxsml, settings: Settings, known: Known) -> list[Card]:
         cards.read(mxsml, settings, index, at.get(index)) for index in mxsml.devices() if index not in limited
     ]
     looks += limited.values()
-    named = _named(looks, known)
+    named = library_cards.named(looks, known, cards.completed, "metax")
     return _parted(mxsml, settings, named, known)
 
 
@@ -43,42 +44,6 @@ def _limited(mxsml: Mxsml, settings: Settings) -> dict[int, Card]:
         return {}  # says nothing of the others
     placed = [cards.placed(settings, it) for it in its]
     return {it.index: Card(it.index, replace(it, fault=faults.LIMITED)) for it in placed}
-
-
-def _named(looks: Iterable[Card], known: Known) -> list[Card]:
-    """Fill what sick cards no longer tell, their names too, from what they told before."""
-    looks = list(looks)
-    taken = {look.uuid for look in looks if look.uuid}
-    found: dict[str, Card] = {}
-    for look in looks:
-        before = known.get(look.uuid) if look.uuid else _before(look, known, taken)
-        if before is not None and look.device.fault:
-            look = cards.completed(look, before)
-        elif not look.uuid:
-            look = _nameless(look)
-        elif before is not None:
-            look = replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
-        if look.uuid not in found:  # a library that tells one uuid twice is not believed the second time
-            found[look.uuid] = look
-    return list(found.values())
-
-
-def _before(look: Card, known: Known, taken: set[str]) -> Card | None:
-    """The card that was there, by its PCI address or else its number."""
-    index, pci = look.index, look.device.pci
-    for card in known.values():
-        same = card.device.pci == pci if pci else card.index == index
-        if same and card.uuid not in taken and not card.device.nameless:
-            taken.add(card.uuid)
-            return card
-    return None
-
-
-def _nameless(look: Card) -> Card:
-    """A card that tells no uuid, and of which nobody here knows any."""
-    fault = look.device.fault or Fault("unreadable", "the card tells no uuid")
-    uuid = f"metax-nameless-{look.index}"
-    return replace(look, device=replace(look.device, uuid=uuid, nameless=True, fault=fault))
 
 
 # What cards are split into
@@ -163,19 +128,3 @@ def _lay(known: Card | None) -> dict[str, str]:
 
 def _functions(count: int) -> dict[str, str]:
     return {constants.VIRTUAL_FUNCTIONS: str(count)} if count else {}
-
-
-def labelled(found: Iterable[Card], node: Mapping[str, str], zones: Mapping[str, int]) -> list[Card]:
-    """The cards with what all of them have, and the numbers of their MetaXLink groups."""
-    made = []
-    for card in found:
-        zone = {constants.LINK_ZONE: str(zones[card.uuid])} if card.uuid in zones else {}
-        attributes = {**node, **card.device.attributes, **zone}
-        made.append(replace(card, device=replace(card.device, attributes=attributes)))
-    return made
-
-
-def in_order(found: Iterable[Card]) -> list[Device]:
-    """The devices in the library's order, each card before its virtual functions."""
-    devices = [card.device for card in found]
-    return sorted(devices, key=lambda it: (it.index, -1 if it.slice is None else it.slice))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import Device
-from agent.vendors.common import mount_points, pci_sysfs
+from agent.vendors.common import host, pci_sysfs
 from agent.vendors.metax import constants, sysfs
 
 from . import device_nodes, faults
@@ -15,7 +15,7 @@ from . import device_nodes, faults
 
 def devices(settings: Mapping[str, Any]) -> list[Device]:
     """What is known of them; a card without its library has no uuid, and its address stands for it."""
-    root = mount_points.sysfs(settings)
+    root = host.sysfs(settings)
     return [_device(settings, root, index, pci) for index, pci in enumerate(sysfs.cards(root))]
 
 
