@@ -84,12 +84,20 @@ def hearing(vendor: Vendor) -> Vendor:
     """The vendor with the dialects that it names, in its order, before those that it brings itself.
 
     Raises:
-        BrokenPlugin: No scheduler here brings such a dialect, or the vendor's terms are none.
+        BrokenPlugin: No scheduler brings such a dialect, or one refuses the vendor's terms; a dialect of the
+            vendor has the name of a scheduler's; or two dialects read a pod's limits.
     """
-    made = [(it, _made(it)) for it in vendor.hears]
-    dialects = tuple(dialect for it, dialect in made if not it.of_limits)
-    limits = next((dialect for it, dialect in made if it.of_limits), vendor.pod_limits)
-    return replace(vendor, schedulers=(*dialects, *vendor.schedulers), pod_limits=limits)
+    made = [(wanted, _made(wanted)) for wanted in vendor.hears]
+    limits = [dialect for wanted, dialect in made if wanted.of_limits]
+    limits += [vendor.pod_limits] if vendor.pod_limits is not None else []
+    if len(limits) > 1:
+        both = " and ".join(repr(dialect.name) for dialect in limits)
+        raise BrokenPlugin(f"the dialects {both} read a pod's limits; one dialect works")
+    owners = {dialect.name: it.name for it in registered() for dialect in it.dialects}
+    if taken := next((it.name for it in vendor.schedulers if it.name in owners), ""):
+        raise BrokenPlugin(f"the scheduler {owners[taken]} already brings a dialect named {taken!r}")
+    dialects = tuple(dialect for wanted, dialect in made if not wanted.of_limits)
+    return replace(vendor, schedulers=(*dialects, *vendor.schedulers), pod_limits=next(iter(limits), None))
 
 
 def _made(wanted: DialectOf) -> Dialect:
@@ -152,6 +160,8 @@ def _trouble(name: str, its: Scheduler) -> str:
         return f"reserved is {shorten(repr(its.reserved))}; a prefix and a reason are needed in each"
     if trouble := _wrong_reads("reads", its.reads) or _wrong_locks("locks", its.locks):
         return trouble
+    if deaf := next((it.name for it in its.dialects if not (it.reads or its.reads)), ""):
+        return f"reads is (); without a prefix of its annotations the dialect {deaf!r} sees none of a pod's"
     return next(
         filter(None, (wrong_dialect(f"dialects[{at}]", it) for at, it in enumerate(its.dialects))), ""
     )

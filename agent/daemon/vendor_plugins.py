@@ -16,7 +16,7 @@ from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
 from agent.daemon.scheduler_plugins import hearing, reserved, wrong_dialect
-from agent.vendor_api.agent import Settings, SettingsError, Vendor
+from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, Hooks
 from agent.vendor_api.text import shorten
 
@@ -180,11 +180,22 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
     if wrong := wrong_name(vendor.resource):
         return f"resource is wrong: {wrong}"
+    if trouble := _trouble_of_facts(vendor.publishes):
+        return trouble
     dialects = {f"schedulers[{index}]": it for index, it in enumerate(vendor.schedulers)}
     if vendor.pod_limits is not None:
         dialects["pod_limits"] = vendor.pod_limits
     trouble = next(filter(None, (wrong_dialect(path, it) for path, it in dialects.items())), "")
     return trouble or _trouble_of_settings(vendor.settings)
+
+
+def _trouble_of_facts(facts: NodeFacts) -> str:
+    """Which facts could never be published: keys without a name stay with their present owner."""
+    if facts.annotations is not None and not facts.annotation_keys:
+        return "publishes.annotation_keys is (); the keys that publishes.annotations writes are needed"
+    if facts.extended_resources is not None and not facts.extended_resource_keys:
+        return "publishes.extended_resource_keys is (); the names of publishes.extended_resources are needed"
+    return ""
 
 
 def _trouble_of_settings(settings: Settings) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
+from agent.core.allocation.node_locks import keys_of
 from agent.daemon.vendor_plugins import Plugin
 from agent.doctor.required_rights import Need
 from agent.doctor.socket_listeners import Listener
@@ -46,8 +47,8 @@ class Configuration:
 
     @property
     def locks(self) -> tuple[str, ...]:
-        """The annotations of the Node in which registered schedulers lock it."""
-        return tuple(dict.fromkeys(key for it in self.schedulers for key in it.locks))
+        """The annotations of the Node in which registered schedulers lock it, or dialects of the vendors."""
+        return keys_of(self.schedulers, [it.vendor for it in self.plugins if it.vendor is not None])
 
 
 @dataclass(frozen=True, slots=True)

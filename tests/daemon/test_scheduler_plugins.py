@@ -120,6 +120,7 @@ def test_a_scheduler_of_another_distribution_is_heard_with_those_in_tree(install
         ),
         (returning("Scheduler('acme', vendor_dialects=object())"), "a Mapping is needed"),
         (returning("Scheduler('acme', dialects=object())"), "a tuple of Dialect is needed"),
+        (returning("Scheduler('acme', dialects=(Dialect('a', lambda *_: ()),))"), "'a' sees none of a pod's"),
         (
             returning("Scheduler('acme', dialects=(Dialect('a', {}),))"),
             "dialects[0].claims is {}; a function of 3",
@@ -141,7 +142,8 @@ def test_a_plugin_that_breaks_the_contract_is_said_and_costs_no_other_anything(
 
 
 def test_a_dialect_s_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:
-    installed.add("acme", returning("Scheduler('acme', dialects=(Dialect('metax', lambda *_: ()),))"))
+    dialect = "Dialect('metax', lambda *_: (), reads=('acme.com/',))"
+    installed.add("acme", returning(f"Scheduler('acme', dialects=({dialect},))"))
 
     assert named("acme").reason == "hami already brings a dialect named 'metax'"
     assert "acme" not in names()
@@ -149,6 +151,18 @@ def test_a_dialect_s_name_that_is_taken_is_said_with_its_owner(installed: Instal
 
 def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
     return Vendor("acme", "acme:B", "acme.com/x", lambda *_: ContainerEdits(), hears=hears, **parts)
+
+
+def test_a_vendor_s_own_dialect_does_not_take_the_name_of_a_scheduler_s() -> None:
+    with pytest.raises(BrokenPlugin, match="the scheduler hami already brings a dialect named 'metax'"):
+        hearing(vendor(schedulers=(Dialect("metax", lambda *_: ()),)))
+
+
+def test_one_dialect_alone_reads_the_limits_of_a_vendor_s_pods() -> None:
+    own = Dialect("own", lambda *_: ())
+
+    with pytest.raises(BrokenPlugin, match="'metax-limits' and 'own' read a pod's limits"):
+        hearing(vendor(DialectOf("hami", "metax-limits", of_limits=True), pod_limits=own))
 
 
 def test_a_vendor_hears_the_dialects_that_it_names_before_its_own_and_limits_apart() -> None:

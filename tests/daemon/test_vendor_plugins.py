@@ -147,6 +147,11 @@ BROKEN = {
 @pytest.mark.parametrize(
     ("part", "why"),
     [
+        ("publishes=NodeFacts(annotations=claims)", "publishes.annotation_keys is (); the keys that"),
+        (
+            "publishes=NodeFacts(extended_resources=edits)",
+            "publishes.extended_resource_keys is (); the names",
+        ),
         ("publishes=NodeFacts(machine_label=5)", "publishes.machine_label is 5; a text is needed"),
         ("offers=Offers(cdi_only='no')", "offers.cdi_only is 'no'; True or False is needed"),
         (

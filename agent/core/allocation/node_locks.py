@@ -63,10 +63,12 @@ def kept(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def keys_of(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> tuple[str, ...]:
-    """The locks that are freed here: those of the registered schedulers, and of the vendors' own dialects."""
-    locks = [it.locks for it in schedulers]
-    locks += [it.locks for vendor in vendors for it in vendor.schedulers]
-    return tuple(dict.fromkeys(key for its in locks for key in its))
+    """The locks that are freed here: of the registered schedulers, of their dialects and of the vendors'."""
+    heard = tuple(schedulers)
+    locks = [scheduler.locks for scheduler in heard]
+    locks += [dialect.locks for scheduler in heard for dialect in scheduler.dialects]
+    locks += [dialect.locks for vendor in vendors for dialect in vendor.schedulers]
+    return tuple(dict.fromkeys(key for keys in locks for key in keys))
 
 
 def ahead(its: Iterable[Lock], known: Mapping[Lock, float], now: float, seen: float) -> dict[Lock, float]:

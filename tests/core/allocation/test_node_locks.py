@@ -24,7 +24,7 @@ from agent.core.allocation.node_locks import (
 )
 from agent.core.model import Owner, Source
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import Candidate, Dialect, PodContainer
+from agent.scheduler_api import Candidate, Dialect, PodContainer, Scheduler
 from agent.vendor_api.agent import ContainerEdits, Vendor
 from core.values import GPU, allocation
 
@@ -170,3 +170,9 @@ def test_a_vendor_adds_its_own_lock() -> None:
     assert [it.key for it in locks(held, keys_of(registered(), []))] == [KEY]
     assert [it.key for it in locks(held, keys_of(registered(), [vendor]))] == [KEY, "acme.com/mutex.lock"]
     assert keys_of([], [vendor]) == ("acme.com/mutex.lock", KEY)
+
+
+def test_a_scheduler_s_dialect_adds_its_lock() -> None:
+    dialect = Dialect("acme", lambda pod, resource, cards: (), locks=("acme.com/mutex.lock",))
+
+    assert keys_of([Scheduler("acme", dialects=(dialect,), locks=(KEY,))], []) == (KEY, "acme.com/mutex.lock")
