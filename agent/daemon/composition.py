@@ -45,7 +45,7 @@ from agent.host.cdi_directory import CdiDirectory
 from agent.isolation import container_memory, descendants
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import VendorProcess
-from agent.kubelet import kubelet_checkpoint as kubelet_checkpoint
+from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.directory import (
     KUBELET_CHECKPOINT,
     KUBELET_SOCKET,

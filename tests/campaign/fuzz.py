@@ -40,7 +40,7 @@ from agent.daemon.pod_waiter import Askers
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendors_in_service import check
 from agent.isolation import answers
-from agent.kubelet import kubelet_checkpoint as kubelet_checkpoint
+from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.container_edit_messages import response
 from agent.kubelet.device_plugin import DevicePlugin
 from agent.kubelet.kubelet_errors import KubeletError

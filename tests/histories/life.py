@@ -18,7 +18,7 @@ from agent.daemon.reconciling.evidence_sources import Sources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 from agent.daemon.reconciling.recovery import Recaller
 from agent.daemon.scheduler_plugins import registered
-from agent.kubelet import kubelet_checkpoint as kubelet_checkpoint
+from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.scheduler_api import Candidate

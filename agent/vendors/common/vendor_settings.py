@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ from agent.vendor_api.agent import SettingsError
 from agent.vendor_api.text import shorten
 
 Path = tuple[str | int, ...]
+Options = TypeVar("Options", bound=msgspec.Struct)
 
 _LARGE = 10**12
 _STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
@@ -42,6 +43,22 @@ def fitting(options: type[msgspec.Struct]) -> dict[str, str]:
 def for_backend(options: type[msgspec.Struct]) -> list[str]:
     """The settings that the vendor's process needs."""
     return [key for key, meta in metas(options).items() if meta.extra == {"backend": True}]
+
+
+def read(options: type[Options], given: Mapping[str, Any], *texts: str) -> Options:
+    """The settings of a vendor, given as plain JSON values; numbers under the keys `texts` stand for texts.
+
+    Raises:
+        SettingsError: With what would fit, and the path to what is wrong.
+    """
+    fits = fitting(options)
+    for key in given:
+        if key not in fits:
+            raise unknown(key, fits)
+    try:
+        return msgspec.convert(as_text(given, *texts), options)
+    except msgspec.ValidationError as error:
+        raise refusal(error, given, fits) from None
 
 
 def as_text(given: Mapping[str, Any], *keys: str) -> dict[str, Any]:

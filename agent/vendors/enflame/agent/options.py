@@ -67,13 +67,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Raises:
             SettingsError: With what would fit, and the path to what is wrong.
         """
-        for key in given:
-            if key not in SETTINGS:
-                raise vendor_settings.unknown(key, SETTINGS)
-        try:
-            read = msgspec.convert(vendor_settings.as_text(given, "memoryUnit"), cls)
-        except msgspec.ValidationError as error:
-            raise vendor_settings.refusal(error, given, SETTINGS) from None
+        read = vendor_settings.read(cls, given, "memoryUnit")
         if wrong := _wrong(read.brand):
             raise SettingsError(wrong, ("registerResource",))
         return read

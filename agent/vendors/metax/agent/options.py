@@ -61,13 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Raises:
             SettingsError: With what would fit, and the path to what is wrong.
         """
-        for key in given:
-            if key not in SETTINGS:
-                raise vendor_settings.unknown(key, SETTINGS)
-        try:
-            options = msgspec.convert(dict(given), cls)
-        except msgspec.ValidationError as error:
-            raise vendor_settings.refusal(error, given, SETTINGS) from None
+        options = vendor_settings.read(cls, given)
         for index, pattern in enumerate(options.slice_nodes):
             if "{" not in pattern:
                 raise SettingsError(_one_for_all(pattern), ("sliceNodes", index))
