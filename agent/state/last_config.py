@@ -74,8 +74,7 @@ class Keeping:
 
     async def write_again(self) -> None:
         """Write what the file held, which is gone with its directory."""
-        if self._kept is not None:
-            self._tell(await self._worker.submit(partial(self._file.write, self._kept)))
+        self._tell(await self._worker.submit(self._restore))
 
     async def _keep(self, state: ConfigState) -> None:
         """Write it, until the disk takes it or something else is in force."""
@@ -84,14 +83,21 @@ class Keeping:
             return
         self._pauses.reset()
         while True:
-            error = await self._worker.submit(partial(self._file.write, last))
+            error = await self._worker.submit(partial(self._write, last))
             self._tell(error)
-            if not error:
-                self._kept = last
             if not error or self._config.value != state:
                 return
             with anyio.move_on_after(self._pauses.next()):
                 await self._config.changed()
+
+    def _write(self, last: LastConfig) -> None:
+        # The worker remembers the value: `_restore` comes after this write, and has to know of this value.
+        self._file.write(last)
+        self._kept = last
+
+    def _restore(self) -> None:
+        if self._kept is not None:
+            self._file.write(self._kept)
 
     def _read(self) -> None:
         try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import anyio
+import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 from support.waiting import eventually
@@ -216,5 +217,35 @@ async def test_what_was_removed_with_its_directory_is_written_again_with_its_tim
     await keeping.write_again()
 
     assert last_config(directory).read() == KEPT
+    task.cancel()
+    await asyncio.wait([task])
+
+
+class HeldDisk(SealedFile[LastConfig]):
+    """Writes the file, and answers once it is let go of."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(last_config(directory).path, LastConfig, LAST_CONFIG, MAX_BYTES)
+        self.written, self.answers = threading.Event(), threading.Event()
+
+    def write(self, value: LastConfig) -> None:
+        super().write(value)
+        self.written.set()
+        assert self.answers.wait(30)
+
+
+async def test_a_directory_that_goes_just_after_the_write_is_written_again_too(directory: Path) -> None:
+    disk = HeldDisk(directory)
+    keeping = Keeping(disk, Cell(STATE), clock=lambda: NOON)
+    task = asyncio.create_task(keeping.run())
+    await eventually(disk.written.is_set, 30)
+    shutil.move(directory, directory.with_name("old"))
+
+    again = asyncio.create_task(keeping.write_again())
+    await anyio.lowlevel.checkpoint()  # the call is made before the write is known to be done
+    disk.answers.set()
+    await again
+
+    assert disk.read() == KEPT
     task.cancel()
     await asyncio.wait([task])
