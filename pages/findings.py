@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.doctor.checks import AILMENTS, CHECKS
-from agent.doctor.findings import Ailment
+from agent.doctor.findings import FindingKind
 from pages.table import code, table
 
 _HEAD = ("finding", "", "what is wrong", "why it matters", "what mends it")
@@ -26,7 +26,7 @@ def findings() -> Iterator[str]:
         yield from (*table(_HEAD, map(_cells, found)), "")
 
 
-def _cells(it: Ailment) -> tuple[str, ...]:
+def _cells(it: FindingKind) -> tuple[str, ...]:
     return (code(it.name), str(it.severity), it.title, it.why, it.remedy.format_map(_Places()))
 
 

@@ -15,11 +15,11 @@ from agent.schedulers.koordinator import (
     device_object,
     gpu_partitions,
 )
-from agent.schedulers.koordinator.report import LABELS, Card, Report
+from agent.schedulers.koordinator.report import LABELS, Report, ReportedCard
 from pages.table import code, table
 
 GIB = 1 << 30
-CARD = Card(
+CARD = ReportedCard(
     uuid="GPU-6fb1a1a8-2ed5-4c22-a0a7-4b5e6f0c8a11",
     minor=0,
     healthy=False,

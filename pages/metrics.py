@@ -19,7 +19,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.publishing.agent_status import ApiServer, View
+from agent.core.publishing.agent_status import AgentStatus, ApiServer
 from agent.http.metric_texts import COUNTED
 from agent.http.metrics import PREFIX, metrics
 from agent.vendor_api.agent import Device, ResourceRule, State
@@ -42,7 +42,7 @@ def _labels(counter: str) -> tuple[str, ...]:
     return (_LABEL[counter],) if counter in _LABEL else ()
 
 
-VIEW = View(
+VIEW = AgentStatus(
     "node",
     "1",
     snapshot=NodeSnapshot(

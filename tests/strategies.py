@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from agent.core.devices.health_rules import Record
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.devices.health_rules import HealthRecord
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Fault, HealthEvent, Proof, State
 
@@ -35,7 +35,7 @@ events = st.builds(
 )
 
 records = st.builds(
-    Record,
+    HealthRecord,
     fault=st.none() | faults,
     since=times,
     told_healthy=st.booleans(),
@@ -70,7 +70,9 @@ allocations = st.builds(
     state=st.sampled_from(list(AllocationState)),
     since=times,
     # As a file says it; what a scheduler alone gave loses its reason.
-    source=st.sampled_from([it for it in Source if it not in (Source.ALLOCATE, Source.ANNOTATION)]),
+    source=st.sampled_from(
+        [it for it in AllocationSource if it not in (AllocationSource.ALLOCATE, AllocationSource.ANNOTATION)]
+    ),
     reason=texts,
     owner=st.none() | owners,
     partitions=st.lists(texts, max_size=2).map(tuple),

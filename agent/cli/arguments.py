@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.cluster.credentials import Access
+    from agent.cluster.credentials import ApiAccess
 
 #: Exit codes. The verb's own answer is a bad one: it refuses, or has found something.
 REFUSED = 1
@@ -110,7 +110,7 @@ def warn(text: str) -> None:
     tell(f"warning: {text}")
 
 
-def api_server(args: argparse.Namespace, say: Callable[[str], None] = warn) -> Access | None:
+def api_server(args: argparse.Namespace, say: Callable[[str], None] = warn) -> ApiAccess | None:
     """The way to the API server, or None: there is none here.
 
     Raises:

@@ -36,11 +36,11 @@ def doctor(args: argparse.Namespace) -> int:
     from agent.config import LogSettings
     from agent.doctor.checks import examined
     from agent.doctor.report import document, show, stops
-    from agent.doctor.survey import Question, survey
+    from agent.doctor.survey import DoctorArguments, survey
 
     logs.configure(LogSettings(level="error"))  # what goes wrong is found, and told once
     kubeconfig = named(args.kubeconfig, os.environ)
-    question = Question(node_name_of(args), given_by(args), os.environ, kubeconfig, args.host_root)
+    question = DoctorArguments(node_name_of(args), given_by(args), os.environ, kubeconfig, args.host_root)
     around = anyio.run(survey, question)
     findings = tuple(examined(around))
     if args.json:

@@ -20,7 +20,7 @@ from agent.vendor_api.text import printable
 _TIMEOUT = 30.0
 
 
-class Refused(AgentError):
+class CommandRefused(AgentError):
     """Raised when the agent does not do what it was told; its own words say why."""
 
 
@@ -39,7 +39,7 @@ def say(path: Path, verb: str, device: str, reason: str = "") -> str:
     status, body = ask(path, "POST", f"/health/{verb}", msgspec.json.encode(said), _TIMEOUT)
     answer = printable(body.decode("utf-8", "replace").strip())
     if status != 200:
-        raise Refused(answer or f"answered {status}")
+        raise CommandRefused(answer or f"answered {status}")
     return answer
 
 

@@ -49,12 +49,12 @@ def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
     if args.await_nodes:
         return _awaited(args)
-    from agent.cli.uninstall_steps import Told, take_back, uninstall
+    from agent.cli.uninstall_steps import ServerObjects, take_back, uninstall
     from agent.config import AgentSettings
 
     kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or AgentSettings().kubelet_dir
 
-    def taken_back(told: Told) -> bool:
+    def taken_back(told: ServerObjects) -> bool:
         if (access := api_server(args)) is not None:
             take_back(access, node_name_of(args), told)
         return access is not None

@@ -14,13 +14,13 @@ import anyio
 
 from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiError, NotFound
-from agent.cluster.credentials import Access
+from agent.cluster.credentials import ApiAccess
 from agent.core.errors import AgentError
 from agent.kubelet.directory_lock import NodeLock
 from agent.kubelet.plugin_sockets import sweep
 from agent.state import state_directory
 from agent.state.agent_lock import AgentLock
-from agent.state.uninstall_record import NAME, Remains, is_out_of_sight
+from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
 if TYPE_CHECKING:  # it is loaded where there is an API server
     from agent.cluster.vendor_key_writer import OwnedWriter
@@ -38,7 +38,7 @@ class NotRemoved(AgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerObjects:
     """Which objects beside the Node the API server may have: NodeFeatures by namespace, Devices by name."""
 
     namespaces: Sequence[str] = ()
@@ -49,7 +49,7 @@ class Told:
 
 
 #: Takes back what the API server was told, these objects among it. Returns whether it could ask one.
-TakeBack = Callable[[Told], bool]
+TakeBack = Callable[[ServerObjects], bool]
 
 
 def uninstall(
@@ -88,8 +88,8 @@ def _remove_all(
 ) -> None:
     kept: list[str] = []
     try:
-        remains = Remains(state_dir / NAME)
-        written, told = remains.all(), Told(remains.namespaces(), remains.devices())
+        remains = UninstallRecord(state_dir / NAME)
+        written, told = remains.all(), ServerObjects(remains.namespaces(), remains.devices())
         anothers = {it for it in written if remains.is_anothers(it)}.difference(more)
     except OSError as exc:
         raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
@@ -129,7 +129,7 @@ def _own(state_dir: Path) -> list[Path]:
     return sorted(there, key=lambda it: (it.name == NAME, it.name))
 
 
-def _refusal(take_back: TakeBack, told: Told) -> list[str]:
+def _refusal(take_back: TakeBack, told: ServerObjects) -> list[str]:
     """Why something stays at the API server, or may; empty where nothing does."""
     try:
         asked = take_back(told)
@@ -138,7 +138,7 @@ def _refusal(take_back: TakeBack, told: Told) -> list[str]:
     return [] if asked else [*_not_looked_for(told)]
 
 
-def _not_looked_for(told: Told) -> Iterator[str]:
+def _not_looked_for(told: ServerObjects) -> Iterator[str]:
     unknown = "not looked for, as no API server is known; give --kubeconfig"
     strike = f"where it is gone, strike it out of {NAME}"
     if told.namespaces:
@@ -169,7 +169,7 @@ def _remove(path: Path) -> Iterator[str]:
     _say(f"{path}: removed")
 
 
-def take_back(access: Access, node_name: str, told: Told) -> None:
+def take_back(access: ApiAccess, node_name: str, told: ServerObjects) -> None:
     """Take back what agents told the API server of the node: labels, annotations, extended resources, and its
     cards in the Device.
 
@@ -185,7 +185,7 @@ def take_back(access: Access, node_name: str, told: Told) -> None:
         raise NotRemoved("; ".join(stays))
 
 
-async def _taken_back(access: Access, node_name: str, told: Told) -> list[str]:
+async def _taken_back(access: ApiAccess, node_name: str, told: ServerObjects) -> list[str]:
     """All of it is tried; returns why something stays."""
     # The client is heavy, and only a node with an API server needs it.
     from agent.cluster.client import open_api
@@ -255,7 +255,7 @@ async def _cards_gone(api: Api, name: str, *, made: bool) -> str:
     return ""
 
 
-def await_nodes(access: Access, daemonsets: Sequence[str], within: float) -> None:
+def await_nodes(access: ApiAccess, daemonsets: Sequence[str], within: float) -> None:
     """Wait until the pods of these DaemonSets, which uninstall the agent, are done on each node.
 
     Raises:
@@ -269,7 +269,7 @@ def await_nodes(access: Access, daemonsets: Sequence[str], within: float) -> Non
     _say(f"{', '.join(daemonsets)}: every node is clean")
 
 
-async def _undone(access: Access, daemonsets: Sequence[str], within: float) -> str:
+async def _undone(access: ApiAccess, daemonsets: Sequence[str], within: float) -> str:
     from agent.cluster.client import open_api
     from agent.cluster.daemonset_pods import unready
 

@@ -13,7 +13,7 @@ Patch = Literal["merge", "strategic", "json"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WatchMessage:
     """One message of a watch. `kind`: ADDED, MODIFIED, DELETED or BOOKMARK; an ERROR is raised instead."""
 
     kind: str
@@ -42,7 +42,9 @@ class Api(Protocol):
     async def delete(self, path: str, body: Object | None = None) -> None:
         """Delete an object; one that is not there is NotFound."""
 
-    def watch(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[Seen]]:
+    def watch(
+        self, path: str, query: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchMessage]]:
         """Follow a list from a resourceVersion on; ends when the server ends it."""
 
     async def close(self) -> None: ...

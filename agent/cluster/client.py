@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from agent.cluster import kubernetes_library
-from agent.cluster.api import Object, Patch, Seen
+from agent.cluster.api import Object, Patch, WatchMessage
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, TooLong
 from agent.cluster.api_statuses import refusal
-from agent.cluster.credentials import Access, of_kubeconfig
+from agent.cluster.credentials import ApiAccess, of_kubeconfig
 from agent.cluster.kubernetes_configuration import configured
-from agent.cluster.renewed_certificates import Connections, Marks, Pool, marks
-from agent.cluster.server_restart import Restart
-from agent.cluster.watch_pace import Flow
+from agent.cluster.renewed_certificates import ClientPool, Connections, Marks, marks
+from agent.cluster.server_restart import ServerRestart
+from agent.cluster.watch_pace import WatchPace
 from agent.core.errors import ConfigError
 from agent.host.version import version
 from agent.vendor_api.text import shorten
@@ -38,7 +38,7 @@ PATCHES: Mapping[Patch, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallTimeouts:
     """Seconds for a call in all, of them for its connection, and of silence in a watch; bytes."""
 
     call: float = 10.0
@@ -69,8 +69,8 @@ class _Event(msgspec.Struct):
 
 
 async def open_api(
-    access: Access,
-    limits: Limits | None = None,
+    access: ApiAccess,
+    limits: CallTimeouts | None = None,
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Client:
@@ -86,10 +86,10 @@ async def open_api(
     except ImportError as error:
         raise ApiAway(f"kubernetes-asyncio can not be loaded: {error}") from None
     connections = Connections(await _pool(access, library), partial(_pool, access, library))
-    return Client(connections, library.errors, limits or Limits(), sleep)
+    return Client(connections, library.errors, limits or CallTimeouts(), sleep)
 
 
-async def _pool(access: Access, library: kubernetes_library.Library) -> Pool:
+async def _pool(access: ApiAccess, library: kubernetes_library.Library) -> ClientPool:
     """Made of the files as they are now, which may be others than when the access was found."""
     access, before = await asyncio.to_thread(_read, access)
     async with configured(access, library) as (configuration, token):
@@ -98,10 +98,10 @@ async def _pool(access: Access, library: kubernetes_library.Library) -> Pool:
         except OSError as error:  # of ssl too
             raise ApiAway(f"{access}: its CA or client certificate can not be used: {error}") from None
     client.user_agent = f"xpu-agent/{version()}"
-    return Pool(access.server, client, token, access.files, before)
+    return ClientPool(access.server, client, token, access.files, before)
 
 
-def _read(access: Access) -> tuple[Access, Marks | None]:
+def _read(access: ApiAccess) -> tuple[ApiAccess, Marks | None]:
     """What it says now. Marked before it is read: what changes meanwhile shows as a change later."""
     if access.kubeconfig is None:
         return access, marks(access.files)
@@ -121,17 +121,17 @@ class Client:
         self,
         connections: Connections,
         errors: tuple[type[Exception], ...],
-        limits: Limits,
+        limits: CallTimeouts,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         """`errors`: what kubernetes-asyncio raises where the wire fails."""
         self._connections = connections
         self._errors: tuple[type[Exception], ...] = (*errors, OSError, ValueError)
         self._limits = limits
-        self._restart = Restart()
+        self._restart = ServerRestart()
         self._sleep = sleep
         #: By path and selectors: a watch that begins anew has no new burst.
-        self._flows = defaultdict[tuple[str, ...], Flow](partial(Flow, limits.rate, limits.burst))
+        self._flows = defaultdict[tuple[str, ...], WatchPace](partial(WatchPace, limits.rate, limits.burst))
 
     @property
     def server(self) -> str:
@@ -153,7 +153,7 @@ class Client:
         await self._call("DELETE", path, body)
 
     @asynccontextmanager
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Seen]]:
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[WatchMessage]]:
         flow = self._flows[path, *(query.get(selector, "") for selector in SELECTORS)]
         async with self._connections.use() as pool:
             with self._failures(pool):
@@ -193,7 +193,7 @@ class Client:
                     finally:
                         _hang_up(response)
 
-    async def _answer(self, pool: Pool, *asked: Any) -> Any:
+    async def _answer(self, pool: ClientPool, *asked: Any) -> Any:
         """A response of which only the head has come."""
         response = await _send(pool.client, *asked)
         self._restart.answered()
@@ -204,7 +204,7 @@ class Client:
             raise ApiAway(f"{pool.server}: {what}")
         return response
 
-    async def _end(self, pool: Pool, response: Any) -> Object:
+    async def _end(self, pool: ClientPool, response: Any) -> Object:
         """The object that came, or the error that it means."""
         body = await self._body(pool, response)
         try:
@@ -220,7 +220,7 @@ class Client:
             raise ApiAway(f"{pool.server}: answered {response.status} with no object; is it an API server?")
         return answer
 
-    async def _decoded(self, pool: Pool, body: bytes) -> Any:
+    async def _decoded(self, pool: ClientPool, body: bytes) -> Any:
         """The decoded answer; a long list is decoded item by item, with a turn of the event loop after each.
 
         Raises:
@@ -243,16 +243,16 @@ class Client:
         others = {name: msgspec.json.decode(part) for name, part in parts.items() if name != "items"}
         return {**others, "items": items}
 
-    def _object(self, pool: Pool, raw: bytes | msgspec.Raw) -> Any:
+    def _object(self, pool: ClientPool, raw: bytes | msgspec.Raw) -> Any:
         self._check_size(pool, len(memoryview(raw)))
         return msgspec.json.decode(raw)
 
-    def _check_size(self, pool: Pool, size: int) -> None:
+    def _check_size(self, pool: ClientPool, size: int) -> None:
         if size > self._limits.line:
             what = f"an object in its answer has {size} bytes; the agent reads {self._limits.line}"
             raise ApiAway(f"{pool.server}: {what}, and etcd takes 1.5 MiB")
 
-    async def _body(self, pool: Pool, response: Any) -> bytes:
+    async def _body(self, pool: ClientPool, response: Any) -> bytes:
         body = bytearray()
         with self._failures(pool):
             async for part in response.content.iter_any():
@@ -261,14 +261,16 @@ class Client:
                     raise TooLong(f"{pool.server}: its answer is longer than {self._limits.body} bytes")
         return bytes(body)
 
-    async def _events(self, pool: Pool, response: Any, flow: Flow) -> AsyncGenerator[Seen, None]:
+    async def _events(
+        self, pool: ClientPool, response: Any, flow: WatchPace
+    ) -> AsyncGenerator[WatchMessage, None]:
         loop = asyncio.get_running_loop()
         while line := await self._line(pool, response):
             yield _seen(pool, line)
             # At least a turn for others: more lines may be here already.
             await self._sleep(flow.rest(len(line), loop.time()))
 
-    async def _line(self, pool: Pool, response: Any) -> bytes:
+    async def _line(self, pool: ClientPool, response: Any) -> bytes:
         """The next line, empty at the end."""
         with self._failures(pool):
             line: bytes = await response.content.readline(max_line_length=self._limits.line)
@@ -277,7 +279,7 @@ class Client:
         return line
 
     @contextmanager
-    def _failures(self, pool: Pool) -> Iterator[None]:
+    def _failures(self, pool: ClientPool) -> Iterator[None]:
         """Everything that the wire can do is ApiAway, with the server's address."""
         try:
             yield
@@ -292,7 +294,7 @@ class Client:
             raise ApiAway(f"{pool.server}: {said}") from None
 
 
-def _seen(pool: Pool, line: bytes) -> Seen:
+def _seen(pool: ClientPool, line: bytes) -> WatchMessage:
     try:
         event = msgspec.json.decode(line, type=_Event)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -300,10 +302,10 @@ def _seen(pool: Pool, line: bytes) -> Seen:
     if event.type == "ERROR":
         code = event.object.get("code")
         raise _refused(pool, code if isinstance(code, int) else 500, event.object)
-    return Seen(event.type, event.object)
+    return WatchMessage(event.type, event.object)
 
 
-def _refused(pool: Pool, code: int, answer: object, retry_after: str | None = None) -> ApiError:
+def _refused(pool: ClientPool, code: int, answer: object, retry_after: str | None = None) -> ApiError:
     error = refusal(code, answer, retry_after)
     if isinstance(error, ApiRefused) and error.status == 401:
         pool.token.refused()

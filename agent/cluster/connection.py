@@ -16,7 +16,7 @@ from agent.cluster import pods
 from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError
 from agent.cluster.client import open_api
-from agent.cluster.credentials import Access
+from agent.cluster.credentials import ApiAccess
 from agent.cluster.event_writer import Events
 from agent.cluster.extended_resource_writer import ExtendedWriter
 from agent.cluster.koordinator import Koordinator
@@ -25,18 +25,18 @@ from agent.cluster.label_writer import LabelWriter
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.node_annotation_patches import AnnotationWriter
 from agent.cluster.own_node import OwnNode, own_node
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.cluster.receipt_writer import ReceiptWriter
-from agent.cluster.reflector import Following, Mirror, Reflector
+from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
-from agent.core.publishing.agent_status import ApiServer, Counters, Followed, Reported, View
+from agent.core.publishing.agent_status import AgentStatus, ApiServer, Counters, FollowedList, SchedulerReport
 from agent.core.publishing.extended_resource_rules import Extended
-from agent.core.publishing.label_rules import Wanted
+from agent.core.publishing.label_rules import WantedFeatures
 from agent.core.publishing.node_annotation_rules import Annotated
-from agent.core.publishing.receipt_rules import Owed
-from agent.scheduler_api import Candidate, Listed, Reads
+from agent.core.publishing.receipt_rules import OwedReceipt
+from agent.scheduler_api import AnnotationFilter, Candidate, PodList
 from agent.scheduler_api.document_parts import part_of
 
 log = structlog.get_logger()
@@ -54,26 +54,26 @@ NAMELESS = "the API server has no Node of this name"
 FOLLOWED = "the API server is followed again"
 
 
-class Door:
+class ApiConnection:
     """Follows this node's Node and pods, and writes labels, events and its Device, for as long as it runs."""
 
     def __init__(
         self,
-        access: Access,
+        access: ApiAccess,
         node_name: str,
         labels: Cell[Mapping[str, str] | None],
         candidates: Cell[tuple[Candidate, ...]] | None,
         *,
-        reads: Cell[Reads],
+        reads: Cell[AnnotationFilter],
         exchange: Exchange | None = None,
-        scheduled: Scheduled | None = None,
+        scheduled: PodState | None = None,
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
         forget: Callable[[str], object] = lambda _: None,
         note_device: Callable[[str], object] = lambda _: None,
         forget_device: Callable[[str], object] = lambda _: None,
-        following: Following | None = None,
-        opening: Callable[[Access], Awaitable[Api]] = open_api,
+        following: FollowTimings | None = None,
+        opening: Callable[[ApiAccess], Awaitable[Api]] = open_api,
     ) -> None:
         """`labels` and `candidates` are kept as the server has them; `instance` is this agent's pod.
 
@@ -89,7 +89,7 @@ class Door:
         self._candidates = candidates
         self._reads = reads
         self._exchange = exchange or Exchange()
-        self._scheduled = scheduled or Scheduled()
+        self._scheduled = scheduled or PodState()
         self._locks: LockWriter | None = None
         self._note = note
         self._forget = forget
@@ -102,7 +102,7 @@ class Door:
         self.node: Cell[OwnNode | None] = Cell(None)
         #: How often the API server was away and came back.
         self._returns = Cell(0)
-        self._mirrors: dict[str, Cell[Mirror[Any]]] = {}
+        self._mirrors: dict[str, Cell[MirroredObjects[Any]]] = {}
         self._writer: LabelWriter | None = None
         self._annotations: AnnotationWriter | None = None
         self._extended: ExtendedWriter | None = None
@@ -111,7 +111,7 @@ class Door:
         self._api: Api | None = None
         self._error = "not opened yet"
 
-    def seen(self, base: View) -> View:
+    def seen(self, base: AgentStatus) -> AgentStatus:
         """The view with what is known here."""
         error = self._writer.error if self._writer else ""
         refused = self._annotations.error if self._annotations else ""
@@ -130,21 +130,21 @@ class Door:
             counters={**base.counters, **self._counters()},
         )
 
-    def _reported(self, base: Reported) -> Reported:
+    def _reported(self, base: SchedulerReport) -> SchedulerReport:
         error = self._koordinator.error if self._koordinator else ""
         return replace(base, error=base.error or error)
 
     @property
     def status(self) -> ApiServer:
         seen = ((what, it.value) for what, it in self._mirrors.items())
-        followed = {what: Followed(it.synced, it.error, it.refused) for what, it in seen}
+        followed = {what: FollowedList(it.synced, it.error, it.refused) for what, it in seen}
         if not followed:
             return ApiServer(str(self._reached), error=self._error)
         error = next((f"{what}: {it.error}" for what, it in followed.items() if it.error), "")
         return ApiServer(str(self._reached), all(it.synced for it in followed.values()), error, followed)
 
     @property
-    def _reached(self) -> Access:
+    def _reached(self) -> ApiAccess:
         """The access with the server of now: a kubeconfig that was rewritten may name another."""
         return replace(self._access, server=self._api.server) if self._api else self._access
 
@@ -162,9 +162,9 @@ class Door:
 
     async def run(
         self,
-        wanted: Cell[Wanted | None],
+        wanted: Cell[WantedFeatures | None],
         annotations: Cell[Annotated | None] | None = None,
-        receipts: Cell[tuple[Owed, ...]] | None = None,
+        receipts: Cell[tuple[OwedReceipt, ...]] | None = None,
         extended: Cell[Extended | None] | None = None,
     ) -> None:
         """Serve for ever. `wanted`: the labels that the Node is to have; `annotations` and `extended`
@@ -233,7 +233,7 @@ class Door:
         async for seen in self.node.watch():
             self._scheduled.locks.set(seen.locks if seen is not None else {})
 
-    async def _list_pods(self, api: Api) -> Listed | None:
+    async def _list_pods(self, api: Api) -> PodList | None:
         """The pods of this node that have not ended, as of now; None while the server is away.
 
         One that ran before this boot is shown as Running until it runs again.
@@ -249,7 +249,7 @@ class Door:
         items = found.get("items")
         its = (pods.candidate(it, self._reads.value) for it in (items if isinstance(items, list) else ()))
         listed = tuple(it for it in its if it is not None)
-        return Listed(listed, pods.version(part_of(found, "metadata")))
+        return PodList(listed, pods.version(part_of(found, "metadata")))
 
     async def _follow_pods(self, api: Api, candidates: Cell[tuple[Candidate, ...]]) -> None:
         """Anew when other annotations are read: those of the pods that are here were not kept."""
@@ -270,7 +270,7 @@ class Door:
         group.start_soon(for_ever, reflector.run)
         group.start_soon(for_ever, self._tell, what, reflector.cell)
 
-    async def _tell(self, what: str, mirror: Cell[Mirror[Any]]) -> None:
+    async def _tell(self, what: str, mirror: Cell[MirroredObjects[Any]]) -> None:
         """Say once when something goes wrong with this list, and when it is well again."""
         told = ""
         async for seen in mirror.watch():
@@ -286,7 +286,7 @@ class Door:
             told = wrong
 
 
-def _wrong(what: str, seen: Mirror[Any]) -> str:
+def _wrong(what: str, seen: MirroredObjects[Any]) -> str:
     if seen.error:
         return REFUSED if seen.refused else AWAY
     return NAMELESS if what == "nodes" and seen.synced and not seen.objects else ""

@@ -24,7 +24,7 @@ _REMEDY = "`kubectl config view --kubeconfig F` shows one that works"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ApiAccess:
     """`server` is a URL, `namespace` ours there. With a `kubeconfig` that says the rest.
 
     `token_file` is read anew whenever it changes; `ca_file` None: what the system trusts.
@@ -48,7 +48,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedKubeconfig:
     """The kubeconfig that was named, and `by` what. `missing`: those of KUBECONFIG, where none is there."""
 
     path: Path | None = None
@@ -62,7 +62,7 @@ class Named:
         return f"KUBECONFIG names {files}: no such file, so it is as if it were not set" if files else ""
 
 
-def named(flag: str | None, environ: Mapping[str, str]) -> Named:
+def named(flag: str | None, environ: Mapping[str, str]) -> NamedKubeconfig:
     """The kubeconfig that the command line names, or our own variable, or the one that all clients know.
 
     What is said to this agent alone has to be there. KUBECONFIG is a list, and set for kubectl: of it what is
@@ -73,13 +73,13 @@ def named(flag: str | None, environ: Mapping[str, str]) -> Named:
     """
     for by, path in (("--kubeconfig", flag), (OWN_VARIABLE, environ.get(OWN_VARIABLE))):
         if path:
-            return Named(Path(path), by)
+            return NamedKubeconfig(Path(path), by)
     listed = tuple(Path(it) for it in environ.get(VARIABLE, "").split(os.pathsep) if it)
     there = [it for it in listed if _is_there(it)]
     if len(there) > 1:
         files, remedy = ", ".join(map(str, there)), "`kubectl config view --flatten` makes one of them"
         raise ConfigError(f"{VARIABLE}: names {files}; give one with --kubeconfig, {remedy}")
-    return Named(there[0], VARIABLE) if there else Named(missing=listed)
+    return NamedKubeconfig(there[0], VARIABLE) if there else NamedKubeconfig(missing=listed)
 
 
 def find(
@@ -88,7 +88,7 @@ def find(
     service_account: Path = SERVICE_ACCOUNT,
     *,
     by: str = "",
-) -> Access | None:
+) -> ApiAccess | None:
     """The kubeconfig that was named, or what a pod is given, or None: there is no API server here.
 
     Raises:
@@ -103,7 +103,7 @@ def find(
         raise ConfigError(f"{by}: {error}" if by else str(error)) from None
 
 
-def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Access | None:
+def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> ApiAccess | None:
     """What every pod is given that has a service account; None outside of one, and where it was refused.
 
     Raises:
@@ -117,10 +117,10 @@ def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) ->
     if not ca.is_file():
         raise ConfigError(f"{ca}: not there, though {token} is; mount the service account's whole volume")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Access(server, _namespace(directory / "namespace"), ca, token)
+    return ApiAccess(server, _namespace(directory / "namespace"), ca, token)
 
 
-def of_kubeconfig(path: Path) -> Access:
+def of_kubeconfig(path: Path) -> ApiAccess:
     """The current context of the file.
 
     Raises:
@@ -139,7 +139,7 @@ def of_kubeconfig(path: Path) -> Access:
         raise ConfigError(f"{path}: the cluster's server holds a password; give it under `users`")
     keys = ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key"))
     named = [_there(path, part, key) for part, key in keys]
-    return Access(
+    return ApiAccess(
         server.rstrip("/"),
         str(context.get("namespace") or "default"),
         token_file=_there(path, user, "tokenFile") if not user.get("token") else None,

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.own_node import PREFIX, OwnNode, own_node, path
-from agent.cluster.upkeep import Words
+from agent.cluster.upkeep import UpkeepTexts
 from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.publishing.extended_resource_rules import Extended, wrong_key
 
@@ -71,7 +71,7 @@ def _patch(counts: Mapping[str, Mapping[str, Any]], notes: Mapping[str, Any]) ->
 class ExtendedWriter(OwnedWriter[int]):
     """Writes the Node's status."""
 
-    words = Words(
+    words = UpkeepTexts(
         "extended resources refused",
         "extended resources wait for the API server",
         "extended resources are as they should be again",

@@ -18,14 +18,14 @@ from agent.cluster.koordinator_exchange import Exchange
 from agent.cluster.koordinator_withdrawal import Withdrawal
 from agent.cluster.object_fields import text
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import Following, Mirror, Reflector
+from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.schedulers.koordinator.device_object import told
 from agent.schedulers.koordinator.report import Report
 from agent.schedulers.koordinator.report_mode import Shown
-from agent.schedulers.koordinator.reporting_koordlet import Look, Standing
+from agent.schedulers.koordinator.reporting_koordlet import KoordletObservation, KoordletStanding
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ class Koordinator:
         node_name: str,
         exchange: Exchange,
         own: Cell[OwnNode | None],
-        following: Following | None = None,
+        following: FollowTimings | None = None,
         *,
         every: float = 300.0,
         look: float = 15.0,
@@ -68,7 +68,7 @@ class Koordinator:
         self._withdrawal = withdrawal(api, node_name, exchange.telling, forget=forget)
         self._pauses = Pauses(1.0, min(60.0, every), jitter)
         #: Whether a koordlet counts as the one that reports here, and whether its pod was seen since it does.
-        self._standing, self._met = Standing(), False
+        self._standing, self._met = KoordletStanding(), False
         self.writer: DeviceWriter | None = None
         self._writes = 0
 
@@ -131,7 +131,7 @@ class Koordinator:
         self.writer = writer = self._made(
             self._api, self._node_name, self._exchange.telling, self._own, devices.cell, note=self._note
         )
-        news, self._standing, self._met = anyio.Event(), Standing(), False
+        news, self._standing, self._met = anyio.Event(), KoordletStanding(), False
 
         async def hear(cell: Cell[Any]) -> None:
             async for _ in cell.watch():
@@ -153,7 +153,7 @@ class Koordinator:
         finally:
             self._writes, self.writer = self._writes + writer.writes, None
 
-    async def _is_gone(self, devices: Mirror[Object]) -> bool:
+    async def _is_gone(self, devices: MirroredObjects[Object]) -> bool:
         """Whether what went wrong with the list is that there are no Devices any more."""
         if not devices.error or devices.refused:
             return False
@@ -162,7 +162,9 @@ class Koordinator:
         except ApiError:
             return False
 
-    def _judge(self, devices: Mirror[Object], koordlets: Mirror[str], writer: DeviceWriter) -> None:
+    def _judge(
+        self, devices: MirroredObjects[Object], koordlets: MirroredObjects[str], writer: DeviceWriter
+    ) -> None:
         """Say what is shown, once enough of it is known."""
         # Who may not list pods knows of a koordlet by its hand alone.
         if not (devices.synced or devices.refused) or not (koordlets.synced or koordlets.refused):
@@ -175,7 +177,9 @@ class Koordinator:
         may_be_here = bool(pod) or (writer.overwritten.value and not self._met)
         shows = None if devices.error else self._shows(its, may_be_here=may_be_here)
         before = self._standing
-        self._standing = before.after(Look(bool(pod), koordlet.written(its), shows), self._clock())
+        self._standing = before.after(
+            KoordletObservation(bool(pod), koordlet.written(its), shows), self._clock()
+        )
         counts = self._standing.counts
         self._met = counts and (bool(pod) or self._met)
         if before.counts and not counts and (writer.overwritten.value or self._standing.stopped is not None):

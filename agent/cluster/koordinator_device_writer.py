@@ -21,8 +21,8 @@ from agent.cluster.koordlet import grouped_by_hand, keeps
 from agent.cluster.managed_fields import OURS, entries
 from agent.cluster.object_fields import text
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import Mirror
-from agent.cluster.upkeep import Upkeep, Words, Writer
+from agent.cluster.reflector import MirroredObjects
+from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
@@ -36,7 +36,7 @@ VERSION = f"/apis/{API_VERSION}"
 DEVICES = f"{VERSION}/devices"
 #: Pauses between tries, seconds: where the server is away or busy, and where it refuses.
 PAUSES, REFUSED = (1.0, 60.0), (5.0, 600.0)
-WORDS = Words(
+WORDS = UpkeepTexts(
     "Device refused",
     "Device waits for the API server",
     "Device is as it should be again",
@@ -49,7 +49,7 @@ def path(node_name: str) -> str:
     return f"{DEVICES}/{quote(node_name, safe='')}"
 
 
-class DeviceWriter(Writer):
+class DeviceWriter(KeptWriter):
     """Keeps the Device as it is told, for as long as that is by a Device. It stays when the agent ends.
 
     It writes only what differs. It yields to a koordlet that writes, too, and says so in `overwritten`.
@@ -61,7 +61,7 @@ class DeviceWriter(Writer):
         node_name: str,
         telling: Cell[Telling | None],
         node: Cell[OwnNode | None],
-        there: Cell[Mirror[Object]],
+        there: Cell[MirroredObjects[Object]],
         *,
         clock: Callable[[], float] = time.time,
         pauses: Pauses | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.cluster.api import Object
-from agent.cluster.managed_fields import OURS, UPDATE, Entry, entries
+from agent.cluster.managed_fields import OURS, UPDATE, ManagedFields, entries
 from agent.cluster.object_fields import text
 from agent.cluster.program_arguments import arguments, gates
 from agent.scheduler_api.document_parts import part_of
@@ -83,5 +83,5 @@ def written(device: Object | None) -> object:
     return [it.since for it in _its(device)], part_of(device, "spec").get("devices")
 
 
-def _its(device: Object | None) -> tuple[Entry, ...]:
+def _its(device: Object | None) -> tuple[ManagedFields, ...]:
     return tuple(it for it in entries(device) if (it.manager, it.operation) == (NAME, UPDATE))

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.cluster import kubernetes_library
 from agent.cluster.api_errors import ApiAway
-from agent.cluster.credentials import Access, parsed
+from agent.cluster.credentials import ApiAccess, parsed
 from agent.cluster.tokens import FileToken, FixedToken, PluginToken, Token
 from agent.vendor_api.text import shorten
 
@@ -21,7 +21,9 @@ PATIENCE = 30.0
 
 
 @asynccontextmanager
-async def configured(access: Access, library: kubernetes_library.Library) -> AsyncIterator[tuple[Any, Token]]:
+async def configured(
+    access: ApiAccess, library: kubernetes_library.Library
+) -> AsyncIterator[tuple[Any, Token]]:
     """The library's Configuration; the certificates that it names are files while the scope is open.
 
     Raises:
@@ -65,7 +67,7 @@ async def _loaded(path: Path, reader: Any, configuration: Any) -> Any:
     return loader
 
 
-def _token(access: Access, loader: Any) -> Token:
+def _token(access: ApiAccess, loader: Any) -> Token:
     if access.token_file is not None:
         return FileToken(access.token_file)
     user = getattr(loader, "_user", None)

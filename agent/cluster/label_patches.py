@@ -14,7 +14,7 @@ from urllib.parse import quote
 from agent.cluster.api import Object
 from agent.cluster.own_node import PREFIX, OwnNode
 from agent.core.kubernetes_names import wrong_label
-from agent.core.publishing.label_rules import Wanted, domain
+from agent.core.publishing.label_rules import WantedFeatures, domain
 from agent.scheduler_api.document_parts import part_of
 
 #: The annotation that names our labels of the Node, with commas.
@@ -28,7 +28,7 @@ NODE_NAME = "nfd.node.kubernetes.io/node-name"
 _FEATURES: Mapping[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
 
 
-def node_patch(node: OwnNode, wanted: Wanted) -> dict[str, Any] | None:
+def node_patch(node: OwnNode, wanted: WantedFeatures) -> dict[str, Any] | None:
     """The merge patch that makes our labels of the Node those that are wanted; None where they are.
 
     What node-feature-discovery keeps is left to it, and what is Kubernetes' own is nobody's to remove.
@@ -51,7 +51,7 @@ def owned(node: OwnNode) -> frozenset[str]:
     return frozenset(key for key in keys if not wrong_label(key, "") and _vendors(key))
 
 
-def _wanted(node: OwnNode, wanted: Wanted, there: Mapping[str, str]) -> Mapping[str, str]:
+def _wanted(node: OwnNode, wanted: WantedFeatures, there: Mapping[str, str]) -> Mapping[str, str]:
     if wanted.told_as is None:
         return {}
     after = wanted.heard.over(there)
@@ -83,7 +83,7 @@ def feature_path(namespace: str, node: str) -> str:
     return f"{features_path(namespace)}/{quote(feature_name(node), safe='')}"
 
 
-def feature(there: Object | None, node: str, wanted: Wanted) -> dict[str, Any] | None:
+def feature(there: Object | None, node: str, wanted: WantedFeatures) -> dict[str, Any] | None:
     """The NodeFeature object as it should be; None where it is, or there is nothing to say yet.
 
     Source of its shape: NVIDIA/k8s-device-plugin v0.20, internal/lm/output.go. Owners and what others added

@@ -12,16 +12,16 @@ from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, ApiRefused, Forbidden, NotFound
 from agent.cluster.label_patches import OWNED, feature, feature_name, feature_path, features_path, node_patch
 from agent.cluster.own_node import OwnNode, own_node, path
-from agent.cluster.upkeep import Upkeep, Words, Writer, twice
+from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts, twice
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.publishing.label_rules import Wanted
+from agent.core.publishing.label_rules import WantedFeatures
 
 MAY_PATCH = "allow patch on nodes, or remove them by hand: kubectl label node NODE KEY-"
 MAY_DELETE = "allow delete on nodefeatures, or remove it by hand: kubectl delete nodefeature"
 
 
-WORDS = Words(
+WORDS = UpkeepTexts(
     "labels refused",
     "labels wait for the API server",
     "labels are as they should be again",
@@ -29,7 +29,7 @@ WORDS = Words(
 )
 
 
-class LabelWriter(Writer):
+class LabelWriter(KeptWriter):
     """Keeps what is told to the API server as it is wanted, from the agent's start until after its end.
 
     It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
@@ -40,7 +40,7 @@ class LabelWriter(Writer):
         api: Api,
         node_name: str,
         namespace: str,
-        wanted: Cell[Wanted | None],
+        wanted: Cell[WantedFeatures | None],
         node: Cell[OwnNode | None],
         *,
         note: Callable[[str], object] = lambda _: None,
@@ -76,7 +76,7 @@ class LabelWriter(Writer):
         #: Where our NodeFeature object may be that is not wanted there any more.
         self._features = {namespace}
         #: What was wanted when the API server refused to show the Node.
-        self._unseen: Wanted | None = None
+        self._unseen: WantedFeatures | None = None
 
     async def run(self, returns: Cell[int]) -> None:
         """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them.
@@ -103,7 +103,7 @@ class LabelWriter(Writer):
             stays += await self._leave_node(wanted)
         return "; ".join([*stays, *await self._leave_features(told_in)])
 
-    async def _node_patch(self, wanted: Wanted) -> dict[str, Any] | None:
+    async def _node_patch(self, wanted: WantedFeatures) -> dict[str, Any] | None:
         """What differs, of the Node as it is now."""
         node = self._node.value
         if node is None or node_patch(node, wanted) is None:
@@ -117,7 +117,7 @@ class LabelWriter(Writer):
             await self._api.patch(path(self._node_name), patch)
             self._upkeep.wrote(_values(patch["metadata"]))
 
-    async def _write_feature(self, namespace: str, wanted: Wanted) -> None:
+    async def _write_feature(self, namespace: str, wanted: WantedFeatures) -> None:
         at = feature_path(namespace, self._node_name)
         try:
             there = await self._api.get(at)
@@ -141,7 +141,7 @@ class LabelWriter(Writer):
             raise ApiError(f"{exc}: the API server has no NodeFeature objects; {why}") from exc
         self._upkeep.wrote({})
 
-    async def _leave_node(self, wanted: Wanted) -> list[str]:
+    async def _leave_node(self, wanted: WantedFeatures) -> list[str]:
         """Hand over, or remove, what an agent wrote to the Node when the labels were told there.
 
         Returns why it stays: an annotation of ours is there, and may not be changed.
@@ -205,7 +205,7 @@ async def remove(api: Api, node_name: str, namespace: str, made: Collection[str]
 
 async def _unlabel(api: Api, node_name: str) -> None:
     node = own_node(await api.get(path(node_name)))
-    patch = node_patch(node, Wanted()) if node is not None else None
+    patch = node_patch(node, WantedFeatures()) if node is not None else None
     if patch is not None:
         await api.patch(path(node_name), patch)
 

@@ -10,7 +10,7 @@ import structlog
 from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
 from agent.cluster.own_node import path
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.node_locks import EXPIRES, Lock, freeing
 from agent.core.backoff import Pauses
 
@@ -26,7 +26,7 @@ WITHOUT_RIGHT = (
 class LockWriter:
     """Frees what is over for as long as it runs; one that can not be freed now is tried again."""
 
-    def __init__(self, api: Api, node_name: str, scheduled: Scheduled, pauses: Pauses | None = None) -> None:
+    def __init__(self, api: Api, node_name: str, scheduled: PodState, pauses: Pauses | None = None) -> None:
         self._api = api
         self._node_name = node_name
         self._scheduled = scheduled

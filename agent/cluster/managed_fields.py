@@ -21,7 +21,7 @@ OURS = "xpu-agent"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManagedFields:
     """What one manager has by one operation. `since`: Unix seconds at which that changed last, if said."""
 
     manager: str
@@ -39,10 +39,10 @@ class Entry:
         return True
 
 
-def entries(it: Object | None) -> tuple[Entry, ...]:
+def entries(it: Object | None) -> tuple[ManagedFields, ...]:
     """All that the object has; nonsense is passed over."""
     return tuple(
-        Entry(text(row, "manager"), text(row, "operation"), _time(row), part_of(row, "fieldsV1"))
+        ManagedFields(text(row, "manager"), text(row, "operation"), _time(row), part_of(row, "fieldsV1"))
         for row in rows_of(part_of(it, "metadata"), "managedFields")
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from agent.cluster.api import Object
 from agent.cluster.node_annotation_writer import all_of, patch
 from agent.cluster.own_node import ANNOTATED, OwnNode
-from agent.cluster.upkeep import Words
+from agent.cluster.upkeep import UpkeepTexts
 from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.publishing.node_annotation_rules import Annotated
 
@@ -16,7 +16,7 @@ from agent.core.publishing.node_annotation_rules import Annotated
 class AnnotationWriter(OwnedWriter[str]):
     """Writes the Node's metadata."""
 
-    words = Words(
+    words = UpkeepTexts(
         "annotations refused",
         "annotations wait for the API server",
         "annotations are as they should be again",

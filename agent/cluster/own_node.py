@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from agent.cluster.api import Object
 from agent.cluster.object_fields import text, texts
-from agent.cluster.reflector import Mirror
+from agent.cluster.reflector import MirroredObjects
 from agent.core.allocation.node_locks import kept
 from agent.core.cell import Cell
 from agent.core.kubernetes_names import wrong_label, wrong_name
@@ -96,7 +96,7 @@ def recorded(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 async def follow(
-    mirror: Cell[Mirror[OwnNode]],
+    mirror: Cell[MirroredObjects[OwnNode]],
     name: str,
     node: Cell[OwnNode | None],
     labels: Cell[Mapping[str, str] | None],

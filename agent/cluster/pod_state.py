@@ -10,7 +10,7 @@ from contextlib import suppress
 from agent.core.allocation.node_locks import Lock
 from agent.core.cell import Cell
 from agent.core.model import FirstList
-from agent.scheduler_api import Candidate, Listed, merged
+from agent.scheduler_api import Candidate, PodList, merged
 
 #: Seconds that an Allocate waits for a list of pods.
 SOON = 0.5
@@ -24,7 +24,7 @@ LISTS_AFTER = 0.9
 SEEN_WITHIN = 0.5
 
 
-class Scheduled:
+class PodState:
     """The pods bound to this node, and the locks that schedulers hold on it."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Scheduled:
         self.wanted: Cell[bool] = Cell(False)
         #: Lists the pods, as the API server has them now, or None where it does not say; None while it is
         #: known to be away.
-        self.ask: Callable[[], Awaitable[Listed | None]] | None = None
+        self.ask: Callable[[], Awaitable[PodList | None]] | None = None
         #: Whether the API server is away: what is known of pods is old then, and a kubelet lists none either.
         self.is_away = False
         #: Why no pod is ever seen, and what would have it so; empty where they are, or will be.
@@ -64,7 +64,7 @@ class Scheduled:
         #: When the socket of the kubelet came that began last, Unix nanoseconds.
         self._began_ns = 0
         #: The last list, and when it came.
-        self._listed: Listed | None = None
+        self._listed: PodList | None = None
         self._at = 0.0
 
     @property

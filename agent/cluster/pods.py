@@ -12,9 +12,9 @@ from typing import Any
 from agent.cluster.api import Object
 from agent.cluster.managed_fields import UPDATE, entries
 from agent.cluster.object_fields import text, texts
-from agent.cluster.reflector import Mirror, number
+from agent.cluster.reflector import MirroredObjects, number
 from agent.core.cell import Cell
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, PodContainer, Reads, one_of_each_uid
+from agent.scheduler_api import DEFAULT_SCHEDULER, AnnotationFilter, Candidate, PodContainer, one_of_each_uid
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.quantities import whole
 
@@ -39,7 +39,7 @@ def query(node_name: str) -> Mapping[str, str]:
     return {"fieldSelector": f"spec.nodeName={node_name}"}
 
 
-def candidate(pod: Object, reads: Reads) -> Candidate | None:
+def candidate(pod: Object, reads: AnnotationFilter) -> Candidate | None:
     """What is kept of a pod; None of one without a uid and a name.
 
     One that is being deleted is over once it has started: till then the kubelet still takes it in, and asks
@@ -76,7 +76,7 @@ def candidate(pod: Object, reads: Reads) -> Candidate | None:
 
 
 async def follow(
-    mirror: Cell[Mirror[Candidate]],
+    mirror: Cell[MirroredObjects[Candidate]],
     pods: Cell[tuple[Candidate, ...]],
     reached: Callable[[int], None] = lambda version: None,
 ) -> None:
@@ -110,7 +110,7 @@ def _static_uid(metadata: Mapping[str, Any], node_name: str) -> str:
     return uid if of_the_node else ""
 
 
-def _scheduler(pod: Object, reads: Reads) -> str:
+def _scheduler(pod: Object, reads: AnnotationFilter) -> str:
     """The scheduler that the pod asks for; where that bears the name of Kubernetes' own, who wrote its cards.
 
     Another program may run under that name; the API server keeps whose the annotation is. Whoever may patch

@@ -18,7 +18,7 @@ from agent.cluster.upkeep import LONGEST, QUIET
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
-from agent.core.publishing.receipt_rules import Owed
+from agent.core.publishing.receipt_rules import OwedReceipt
 
 log = structlog.get_logger()
 
@@ -30,11 +30,11 @@ DENIED = 3
 WITHOUT_RIGHT = "the chart's pods.receipts names the annotations that the agent may write to pods of its node"
 
 
-def path(owed: Owed) -> str:
+def path(owed: OwedReceipt) -> str:
     return f"/api/v1/namespaces/{quote(owed.namespace, safe='')}/pods/{quote(owed.pod, safe='')}"
 
 
-def patch(owed: Owed) -> Mapping[str, Any]:
+def patch(owed: OwedReceipt) -> Mapping[str, Any]:
     """A merge patch of nothing else, which the server takes for the pod of this uid alone."""
     return {"metadata": {"uid": owed.uid, "annotations": dict(owed.texts)}}
 
@@ -52,7 +52,7 @@ def _is_gone(exc: ApiError) -> bool:
 class _Tried:
     """What was last tried of a pod; seconds of the loop's clock."""
 
-    owed: Owed
+    owed: OwedReceipt
     at: float
     #: When it is tried again once the watch shows something else, and when although it does not.
     again: float
@@ -71,7 +71,7 @@ class ReceiptWriter:
     def __init__(
         self,
         api: Api,
-        owed: Cell[tuple[Owed, ...]],
+        owed: Cell[tuple[OwedReceipt, ...]],
         *,
         away: tuple[float, float] = (1.0, 60.0),
         refused: tuple[float, float] = (1.0, 60.0),
@@ -156,18 +156,18 @@ class ReceiptWriter:
                 del self._tried[uid]
         self._refusals = {uid: why for uid, why in self._refusals.items() if uid in owing}
 
-    def _last(self, owed: Owed) -> float:
+    def _last(self, owed: OwedReceipt) -> float:
         """Who was never tried comes first, and of the others who has waited longest."""
         tried = self._tried.get(owed.uid)
         return tried.at if tried is not None else -math.inf
 
-    def _due(self, owed: Owed) -> float:
+    def _due(self, owed: OwedReceipt) -> float:
         tried = self._tried.get(owed.uid)
         if tried is None:
             return -math.inf
         return tried.anyway if tried.owed == owed and not tried.stood else tried.again
 
-    async def _write(self, owed: Owed) -> float:
+    async def _write(self, owed: OwedReceipt) -> float:
         """For how many seconds the server is to be left alone then."""
         tried = self._noted(owed)
         try:
@@ -185,20 +185,20 @@ class ReceiptWriter:
         self._take(owed)
         return 0.0
 
-    def _drop(self, owed: Owed, exc: ApiError) -> float:
+    def _drop(self, owed: OwedReceipt, exc: ApiError) -> float:
         """Nobody waits for it any more; the watch will tell."""
         self._refusals.pop(owed.uid, None)
         log.debug("pod is gone or another one", pod=f"{owed.namespace}/{owed.pod}", error=str(exc))
         return 0.0
 
-    def _noted(self, owed: Owed) -> _Tried:
+    def _noted(self, owed: OwedReceipt) -> _Tried:
         now = anyio.current_time()
         before = self._tried.get(owed.uid)
         pauses = before.pauses if before else Pauses(*self._again, self._jitter)
         self._tried[owed.uid] = tried = _Tried(owed, now, now + pauses.next(), now + self._every, pauses)
         return tried
 
-    def _take(self, owed: Owed) -> None:
+    def _take(self, owed: OwedReceipt) -> None:
         self.writes += 1
         self._denied.reset()
         pod = f"{owed.namespace}/{owed.pod}"

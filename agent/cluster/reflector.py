@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from agent.cluster.api import Api, Object, Seen
+from agent.cluster.api import Api, Object, WatchMessage
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
 from agent.cluster.object_fields import text
 from agent.core.backoff import Pauses
@@ -34,7 +34,7 @@ MISSES = 3
 
 
 @dataclass(frozen=True)  # with slots Python 3.11 can not make a Mirror[T]
-class Mirror(Generic[T]):
+class MirroredObjects(Generic[T]):
     """What was kept, by `namespace/name`, or by `name` of what has no namespace.
 
     `version`: the resourceVersion of its last change, as a number; 0 of one that is none.
@@ -50,7 +50,7 @@ class Mirror(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class FollowTimings:
     """Seconds that a watch lives, items of a page of the list, and the pauses between tries.
 
     `refused` is the longest pause where a right is missing: who may give it does so once, and knows of it.
@@ -76,17 +76,17 @@ class Reflector(Generic[T]):
         path: str,
         query: Mapping[str, str],
         keep: Keep[T],
-        following: Following | None = None,
+        following: FollowTimings | None = None,
         *,
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.cell: Cell[Mirror[T]] = Cell(Mirror())
+        self.cell: Cell[MirroredObjects[T]] = Cell(MirroredObjects())
         self._api = api
         self._path = path
         self._query = query
         self._keep = keep
-        self._following = following or Following()
+        self._following = following or FollowTimings()
         self._pauses = Pauses(self._following.shortest, self._following.longest, jitter)
         self._patience = Pauses(self._following.shortest, self._following.refused, jitter)
         self._jitter = jitter
@@ -147,7 +147,7 @@ class Reflector(Generic[T]):
         self._version = version_of(page)
         self._highest = number(self._version)
         self._misses, self._doubted = 0, False
-        self.cell.set(Mirror(MappingProxyType(objects), synced=True, version=number(self._version)))
+        self.cell.set(MirroredObjects(MappingProxyType(objects), synced=True, version=number(self._version)))
 
     async def _watch(self) -> None:
         clock, brought = asyncio.get_running_loop().time, False
@@ -192,7 +192,7 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(max(1, int(seconds))),
         }
 
-    def _take(self, seen: Seen) -> None:
+    def _take(self, seen: WatchMessage) -> None:
         self._version = version_of(seen.object)
         mirror = self.cell.value
         objects = after(mirror.objects, seen, self._keep)
@@ -200,7 +200,7 @@ class Reflector(Generic[T]):
             self.cell.set(replace(mirror, objects=objects, version=number(self._version)))
 
 
-def after(objects: Mapping[str, T], seen: Seen, keep: Keep[T]) -> Mapping[str, T]:
+def after(objects: Mapping[str, T], seen: WatchMessage, keep: Keep[T]) -> Mapping[str, T]:
     """The objects after this message; the same ones if it says nothing of them."""
     if seen.kind not in {"ADDED", "MODIFIED", "DELETED"}:
         return objects

@@ -27,18 +27,18 @@ SLOW = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FileMark:
     """Of a file: inode, time of change in nanoseconds and size; and a digest of what it held."""
 
     stat: tuple[int, int, int]
     digest: bytes
 
 
-Marks = tuple[Mark, ...]
+Marks = tuple[FileMark, ...]
 
 
 @dataclass(eq=False, slots=True)
-class Pool:
+class ClientPool:
     """kubernetes-asyncio's ApiClient with its connections, where its token is from, what it was made of."""
 
     #: Its URL, for errors.
@@ -58,13 +58,13 @@ class Connections:
     New connections alone would not do: the server judges a client's certificate at each request of one.
     """
 
-    def __init__(self, pool: Pool, make: Callable[[], Awaitable[Pool]]) -> None:
+    def __init__(self, pool: ClientPool, make: Callable[[], Awaitable[ClientPool]]) -> None:
         """`make` raises ApiAway where the files can not be used; the pool of before serves on then."""
         self._pool = pool
         self._make = make
         self._next = 0.0
         self._told = ""
-        self._retired: set[Pool] = set()
+        self._retired: set[ClientPool] = set()
         #: No caller's deadline is theirs: a program that hangs would take one request after another with it,
         #: and a call that is cancelled would leave a pool open.
         self._renewal: asyncio.Task[None] | None = None
@@ -75,7 +75,7 @@ class Connections:
         return self._pool.server
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[Pool]:
+    async def use(self) -> AsyncIterator[ClientPool]:
         """The pool of now, which stays open for as long as the scope does; files are looked at meanwhile."""
         self._begin_renewal()
         pool = self._pool
@@ -122,7 +122,7 @@ class Connections:
         pool.marks, self._told = found, ""
         return False
 
-    def _replace(self, fresh: Pool) -> None:
+    def _replace(self, fresh: ClientPool) -> None:
         old, self._pool, self._told = self._pool, fresh, ""
         log.info("certificates read again", files=[str(it) for it in fresh.files])
         old.retired = True
@@ -134,11 +134,11 @@ class Connections:
             log.warning("new certificates can not be used, the old ones serve on", error=error)
         self._told = error
 
-    def _close_if_done(self, pool: Pool) -> None:
+    def _close_if_done(self, pool: ClientPool) -> None:
         if pool.retired and not pool.users and pool in self._retired:
             self._begin_closing(pool)
 
-    def _begin_closing(self, pool: Pool) -> None:
+    def _begin_closing(self, pool: ClientPool) -> None:
         self._retired.discard(pool)
         task = asyncio.create_task(pool.client.close())
         self._closings.add(task)
@@ -157,9 +157,9 @@ def marks(files: tuple[Path, ...], before: Marks | None = ()) -> Marks | None:
         return None
 
 
-def _mark(path: Path, before: Mark | None) -> Mark:
+def _mark(path: Path, before: FileMark | None) -> FileMark:
     found = os.stat(path)
     stat = (found.st_ino, found.st_mtime_ns, found.st_size)
     if before is not None and before.stat == stat:
         return before
-    return Mark(stat, hashlib.sha256(files.read(path, MAX_BYTES)).digest())
+    return FileMark(stat, hashlib.sha256(files.read(path, MAX_BYTES)).digest())

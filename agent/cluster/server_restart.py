@@ -14,7 +14,7 @@ from agent.core.cell import Cell
 GRACE = 30.0
 
 
-class Restart:
+class ServerRestart:
     """Told what becomes of each call, it says whether the server may not have read its rights yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

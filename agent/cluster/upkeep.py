@@ -31,7 +31,7 @@ QUIET = 600.0
 LASTING = 300.0
 
 
-class Undone:
+class UndoneWrites:
     """Which of the values that we wrote others undo again and again."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Undone:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class UpkeepTexts:
     """How the log names what becomes of it."""
 
     refused: str
@@ -71,7 +71,7 @@ class Upkeep:
     def __init__(
         self,
         write: Callable[[bool], Awaitable[str]],
-        words: Words,
+        words: UpkeepTexts,
         node_name: str,
         *,
         pauses: Pauses,
@@ -97,7 +97,7 @@ class Upkeep:
         self._every = every
         self._jitter = jitter
         self._quarrel = Pauses(2 * between, LONGEST_QUARREL, jitter)
-        self._undone = Undone()
+        self._undone = UndoneWrites()
         self._rest = 0.0
         self._news = anyio.Event()
         #: Why the API server refuses it; empty while it does not.
@@ -171,7 +171,7 @@ class Upkeep:
         self.error, self.waits = error, waits
 
 
-class Writer:
+class KeptWriter:
     """What its `_upkeep` keeps as it is wanted, as whoever runs it and tells of it sees it."""
 
     _upkeep: Upkeep

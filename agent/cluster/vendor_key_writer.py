@@ -10,21 +10,21 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from agent.cluster.api import Api, Object
 from agent.cluster.own_node import OwnNode, path
-from agent.cluster.upkeep import Upkeep, Words, Writer
+from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.publishing.vendor_key_rules import Owned
+from agent.core.publishing.vendor_key_rules import WantedKeys
 
 T = TypeVar("T")
 
 
-class OwnedWriter(Writer, Generic[T]):
+class OwnedWriter(KeptWriter, Generic[T]):
     """Keeps them as they are wanted, from the agent's start until after its end.
 
     It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
     """
 
-    words: ClassVar[Words]
+    words: ClassVar[UpkeepTexts]
     #: The annotation of the Node that names what is the agent's own.
     record: ClassVar[str]
 
@@ -32,7 +32,7 @@ class OwnedWriter(Writer, Generic[T]):
         self,
         api: Api,
         node_name: str,
-        wanted: Cell[Owned[T] | None],
+        wanted: Cell[WantedKeys[T] | None],
         node: Cell[OwnNode | None],
         *,
         pauses: Pauses | None = None,
@@ -48,7 +48,7 @@ class OwnedWriter(Writer, Generic[T]):
         self._wanted = wanted
         self._node = node
         #: What the Node was last seen to have, or given.
-        self._there: Owned[T] | None = None
+        self._there: WantedKeys[T] | None = None
         pauses = pauses or Pauses(1.0, 60.0)
         self._upkeep = Upkeep(
             self._write,
@@ -73,7 +73,7 @@ class OwnedWriter(Writer, Generic[T]):
         cls,
         api: Api,
         node_name: str,
-        wanted: Owned[T],
+        wanted: WantedKeys[T],
         wrote: Callable[[Mapping[str, object]], object] = lambda _: None,
     ) -> bool:
         """Write what differs, of the Node as it is now; whether anything did. `wrote` is told of each patch.
@@ -94,7 +94,7 @@ class OwnedWriter(Writer, Generic[T]):
         Raises:
             ApiError: It refuses, or is away.
         """
-        return await cls.write(api, node_name, Owned())
+        return await cls.write(api, node_name, WantedKeys())
 
     async def _write(self, live: bool) -> str:
         wanted, node = self._wanted.value, self._node.value
@@ -104,10 +104,10 @@ class OwnedWriter(Writer, Generic[T]):
         self._there = wanted
         return ""
 
-    def _wrote(self, wanted: Owned[T], written: Mapping[str, object]) -> None:
+    def _wrote(self, wanted: WantedKeys[T], written: Mapping[str, object]) -> None:
         self._upkeep.wrote({key: written[key] for key in written.keys() & wanted.values.keys()} or written)
 
-    def _concerns(self, node: OwnNode, wanted: Owned[T], *, live: bool) -> bool:
+    def _concerns(self, node: OwnNode, wanted: WantedKeys[T], *, live: bool) -> bool:
         """Whether the Node is looked at: the watch tells of it, late, only what it records as ours."""
         if not wanted.values and self.record not in node.annotations:
             return False
@@ -115,12 +115,12 @@ class OwnedWriter(Writer, Generic[T]):
 
     @classmethod
     @abstractmethod
-    def _differs(cls, node: OwnNode, wanted: Owned[T]) -> bool:
+    def _differs(cls, node: OwnNode, wanted: WantedKeys[T]) -> bool:
         """Whether something is to be written, as far as the watch tells."""
 
     @classmethod
     @abstractmethod
-    def _changes(cls, node: Object, wanted: Owned[T]) -> Sequence[dict[str, Any]]:
+    def _changes(cls, node: Object, wanted: WantedKeys[T]) -> Sequence[dict[str, Any]]:
         """The merge patches of the Node that make it so, one after the other; none where it is."""
 
     @classmethod

@@ -8,7 +8,7 @@ from agent.core.token_bucket import TokenBucket
 LEAST = 2 * 1024
 
 
-class Flow:
+class WatchPace:
     """A burst at once, as after an outage, and beyond it a steady pace. A node's own pods stay far below."""
 
     def __init__(self, rate: float, burst: int) -> None:

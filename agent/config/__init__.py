@@ -7,8 +7,8 @@ from agent.config.config_state import ConfigState
 from agent.config.effective import effective, elsewhere, to_yaml
 from agent.config.flag_overlay import with_flags
 from agent.config.flags import FLAGS, given_flags
-from agent.config.given_values import Given
-from agent.config.http_address import Address, parse_address
+from agent.config.given_values import GivenValue
+from agent.config.http_address import HttpAddress, parse_address
 from agent.config.known_labels import (
     CONFIG_LABEL,
     Labels,
@@ -18,8 +18,8 @@ from agent.config.known_labels import (
     seen_labels,
 )
 from agent.config.load import configured, load, parse
-from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, Kind
-from agent.config.remembered_config import LastConfig, Remembered
+from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, FlagKind
+from agent.config.remembered_config import LastConfig, RememberedConfig
 from agent.config.settings import (
     AgentSettings,
     Config,
@@ -30,21 +30,21 @@ from agent.config.settings import (
     ReportSettings,
     VendorSettings,
 )
-from agent.config.source import Source, given_source
+from agent.config.source import ConfigSource, given_source
 from agent.config.watch import ConfigWatch
 
 __all__ = [
     "CONFIG_LABEL",
     "FLAGS",
     "NVIDIA_FLAGS",
-    "Address",
+    "HttpAddress",
     "AgentSettings",
     "Config",
     "ConfigState",
     "ConfigWatch",
     "Flag",
-    "Given",
-    "Kind",
+    "GivenValue",
+    "FlagKind",
     "Labels",
     "LabelsUnknown",
     "LastConfig",
@@ -53,9 +53,9 @@ __all__ = [
     "LogSettings",
     "NodeLabels",
     "ReconcileSettings",
-    "Remembered",
+    "RememberedConfig",
     "ReportSettings",
-    "Source",
+    "ConfigSource",
     "VendorSettings",
     "configured",
     "effective",

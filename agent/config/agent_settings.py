@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from agent.config import validation
 from agent.config.location import camel
 from agent.config.settings import AgentSettings, Config
-from agent.config.source import Seen
+from agent.config.source import SourceContent
 from agent.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agent.config.yaml_document import Node
+    from agent.config.yaml_document import YamlNode
 
 #: The lines of the key at the top of the file, as people indent them.
 _LINES = re.compile(rb"^agent:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*", re.MULTILINE)
@@ -23,7 +23,7 @@ _LINES = re.compile(rb"^agent:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*", re.MULTILINE)
 _MOST = 60
 
 
-def stated(seen: Seen, node_name: str) -> AgentSettings:
+def stated(seen: SourceContent, node_name: str) -> AgentSettings:
     """Each key of `agent` that can be used by itself; the others have their defaults.
 
     Of a file that is no YAML its lines are read, up to the slip where that is among them.
@@ -34,12 +34,12 @@ def stated(seen: Seen, node_name: str) -> AgentSettings:
     return settings
 
 
-def _with(settings: AgentSettings, key: str, child: Node, source: str) -> AgentSettings:
+def _with(settings: AgentSettings, key: str, child: YamlNode, source: str) -> AgentSettings:
     from agent.config.schema import build
-    from agent.config.yaml_document import Node
+    from agent.config.yaml_document import YamlNode
 
     with suppress(ConfigError):
-        alone = build(AgentSettings, Node({key: child}, child.line), source, ("agent",))
+        alone = build(AgentSettings, YamlNode({key: child}, child.line), source, ("agent",))
         said = {name: getattr(alone, name) for name in AgentSettings.__slots__ if camel(name) == key}
         more: AgentSettings = replace(settings, **said)
         validation.check(Config(agent=more))
@@ -47,7 +47,7 @@ def _with(settings: AgentSettings, key: str, child: Node, source: str) -> AgentS
     return settings
 
 
-def _keys(seen: Seen, node_name: str) -> Mapping[str, Node]:
+def _keys(seen: SourceContent, node_name: str) -> Mapping[str, YamlNode]:
     root = _root(seen)
     part = root.value.get("agent") if root is not None and isinstance(root.value, Mapping) else None
     with suppress(ConfigError):
@@ -55,7 +55,7 @@ def _keys(seen: Seen, node_name: str) -> Mapping[str, Node]:
     return part.value if part is not None and isinstance(part.value, Mapping) else {}
 
 
-def _of_node(root: Node | None, source: str, node_name: str) -> Node | None:
+def _of_node(root: YamlNode | None, source: str, node_name: str) -> YamlNode | None:
     """The part with what is said of this node laid over it, as far as no label decides."""
     from agent.config import node_overrides
     from agent.config.known_labels import NOWHERE
@@ -64,7 +64,7 @@ def _of_node(root: Node | None, source: str, node_name: str) -> Node | None:
     return tree.value.get("agent") if tree is not None and isinstance(tree.value, Mapping) else None
 
 
-def _root(seen: Seen) -> Node | None:
+def _root(seen: SourceContent) -> YamlNode | None:
     from agent.config import yaml_document
 
     with suppress(ConfigError):

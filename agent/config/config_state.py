@@ -9,7 +9,7 @@ from datetime import datetime
 
 from agent.config.agent_settings import stated
 from agent.config.flag_overlay import with_flags
-from agent.config.given_values import Given
+from agent.config.given_values import GivenValue
 from agent.config.known_labels import (
     CONFIG_LABEL,
     Answers,
@@ -21,8 +21,8 @@ from agent.config.known_labels import (
 from agent.config.load import taken
 from agent.config.remembered_config import LastConfig
 from agent.config.settings import Config
-from agent.config.side_files import Beside
-from agent.config.source import Seen, Source
+from agent.config.side_files import SideFiles
+from agent.config.source import ConfigSource, SourceContent
 from agent.core.errors import ConfigError
 
 
@@ -44,30 +44,30 @@ class ConfigState:
     #: What the file held; it makes no configuration another.
     content: bytes = field(default=b"", compare=False, repr=False)
     #: What the directories held that the file names.
-    beside: tuple[Beside, ...] = field(default=(), compare=False, repr=False)
+    beside: tuple[SideFiles, ...] = field(default=(), compare=False, repr=False)
     #: When it was taken in, where that was before the last start.
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ConfigInput:
     """What a look found, and what was known of the Node then."""
 
-    seen: Seen
+    seen: SourceContent
     labels: NodeLabels
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ConfigReader:
     """Reads what was found in the source, always in the same way."""
 
-    source: Source
+    source: ConfigSource
     node_name: str
-    flags: Sequence[Given]
+    flags: Sequence[GivenValue]
     vendors: Collection[str] | None
     check: Callable[[Config], Config]
 
-    def good(self, found: Found) -> ConfigState:
+    def good(self, found: ConfigInput) -> ConfigState:
         """The configuration that was found.
 
         Raises:
@@ -92,9 +92,9 @@ class Reading:
         Raises:
             ConfigError: It can not be used any more.
         """
-        return replace(self.good(Found(last.seen, remembered_labels(last.labels))), since=last.since)
+        return replace(self.good(ConfigInput(last.seen, remembered_labels(last.labels))), since=last.since)
 
-    def waiting(self, seen: Seen, error: ConfigError, words: str) -> ConfigState:
+    def waiting(self, seen: SourceContent, error: ConfigError, words: str) -> ConfigState:
         """Nothing is served; where the agent keeps and shows what it knows is said all the same."""
         awaited = isinstance(error, LabelsUnknown)
         config = self._said(seen)
@@ -103,7 +103,7 @@ class Reading:
                 config = taken(seen, self.node_name, flags=self.flags, labels=seen_labels({}))
         return ConfigState(config, seen.source, words, waiting=True, labels_awaited=awaited)
 
-    def _said(self, seen: Seen) -> Config:
+    def _said(self, seen: SourceContent) -> Config:
         """What flags tell of the agent itself, and what a file does that can not be used as a whole.
 
         Without the file's word an agent that waits would keep its lock in a directory that nobody named.

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from agent.config import side_files
-from agent.config.location import Path, Place, found, nearest
+from agent.config.location import KeyLocation, Path, found, nearest
 from agent.config.settings import Config, VendorSettings
-from agent.config.side_files import Beside
+from agent.config.side_files import SideFiles
 from agent.config.validation import not_absolute
 from agent.core.errors import ConfigError
 from agent.vendor_api.text import shorten
@@ -33,7 +33,7 @@ INSTEAD = "write the resources here, or give NVIDIA's file as the whole configur
 _NAME: Path = ("vendors", VENDOR, "settings", SETTING)
 
 
-def applied(config: Config, seen: Sequence[Beside] = ()) -> Config:
+def applied(config: Config, seen: Sequence[SideFiles] = ()) -> Config:
     """The configuration with what the file says, where one is named; then it names none.
 
     `seen`: the files as they were looked at. One that was not is looked at now.
@@ -55,7 +55,7 @@ def applied(config: Config, seen: Sequence[Beside] = ()) -> Config:
     return config
 
 
-def _with_name(config: Config, vendor: VendorSettings, there: Beside) -> Config:
+def _with_name(config: Config, vendor: VendorSettings, there: SideFiles) -> Config:
     if there.error:
         raise ConfigError(there.error)
     said = _read(there)
@@ -64,7 +64,7 @@ def _with_name(config: Config, vendor: VendorSettings, there: Beside) -> Config:
         config,
         vendors={**config.vendors, VENDOR: replace(vendor, settings=settings, config_file="")},
         warnings=(*config.warnings, *_doubts(there.path, [it for it in said if it not in KEYS])),
-        places={**config.places, _NAME: Place(f"{there.path}: {SETTING}[0]")},
+        places={**config.places, _NAME: KeyLocation(f"{there.path}: {SETTING}[0]")},
     )
 
 
@@ -75,7 +75,7 @@ def _doubts(path: str, strange: Sequence[str]) -> Iterator[str]:
         yield f"{path}: and {len(strange) - MAX_DOUBTS} more unknown keys"
 
 
-def _read(there: Beside) -> dict[str, Any]:
+def _read(there: SideFiles) -> dict[str, Any]:
     content = next((content for _, content in there.files), b"")
     try:
         said: Any = json.loads(content.decode(), object_pairs_hook=partial(_once, there.path))

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from agent.config import validation
 from agent.config.flags import FLAGS
-from agent.config.given_values import Given
+from agent.config.given_values import GivenValue
 from agent.config.location import Path
 from agent.config.nvidia_flags import BY_NAME, VENDOR
 from agent.config.settings import Config, LogFormat, LogLevel
@@ -19,13 +19,13 @@ _DISCOVERY = ("auto", "nvml")
 _DISCOVERY_ELSEWHERE = ("tegra", "vfio")
 
 
-def with_flags(config: Config, given: Iterable[Given]) -> Config:
+def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
     """Lay these over the configuration, in rising precedence, and judge what holds then.
 
     Raises:
         ConfigError: A value can not be used; the text names where it was given.
     """
-    last: dict[str, Given] = {}
+    last: dict[str, GivenValue] = {}
     for it in given:
         last.pop(it.flag, None)
         last[it.flag] = it
@@ -43,7 +43,7 @@ def _key(flag: str) -> Path:
     return tuple(dotted.split(".")) if dotted else ()
 
 
-def _ours(config: Config, given: Given) -> Config:
+def _ours(config: Config, given: GivenValue) -> Config:
     agent, report, text = config.agent, config.report, str(given.value)
     match given.flag:
         case "http":
@@ -68,7 +68,7 @@ def _ours(config: Config, given: Given) -> Config:
     return replace(config, agent=agent, report=report)
 
 
-def _theirs(config: Config, given: Given) -> Config:
+def _theirs(config: Config, given: GivenValue) -> Config:
     match BY_NAME[given.flag].sets.split("."):
         case ["vendors", _, "settings", key]:
             return _vendor(config, settings={**config.vendor(VENDOR).settings, key: _plain(given)})
@@ -96,24 +96,24 @@ def _vendor(config: Config, **changed: Any) -> Config:
     return replace(config, vendors={**config.vendors, VENDOR: vendor})
 
 
-def _plain(given: Given) -> Any:
+def _plain(given: GivenValue) -> Any:
     return list(given.value) if isinstance(given.value, tuple) else given.value
 
 
-def _kubelet_dir(given: Given) -> FilePath:
+def _kubelet_dir(given: GivenValue) -> FilePath:
     if not given.value:
         why = "must name the kubelet's socket: an agent without a kubelet is not served; try `xpu-agent demo`"
         raise given.refused(why)
     return _absolute(given).parent
 
 
-def _absolute(given: Given) -> FilePath:
+def _absolute(given: GivenValue) -> FilePath:
     if why := validation.not_absolute(str(given.value)):
         raise given.refused(why)
     return FilePath(str(given.value))
 
 
-def _check_discovery(given: Given) -> None:
+def _check_discovery(given: GivenValue) -> None:
     strategy = str(given.value)
     if strategy in _DISCOVERY_ELSEWHERE:
         raise given.refused(f"'{strategy}' is not served by this release; it serves 'auto' or 'nvml'")
@@ -122,11 +122,11 @@ def _check_discovery(given: Given) -> None:
         raise given.refused(f"unable to validate flags: invalid --device-discovery-strategy option {shown}")
 
 
-def _switch(given: Given, text: str) -> bool:
+def _switch(given: GivenValue, text: str) -> bool:
     return bool(_one_of(given, text, ("true", "false")) == "true")
 
 
-def _one_of(given: Given, text: str, choices: tuple[str, ...]) -> Any:
+def _one_of(given: GivenValue, text: str, choices: tuple[str, ...]) -> Any:
     if text not in choices:
         raise given.refused(f"must be one of {', '.join(choices)}, found '{shorten(text, 60)}'")
     return text

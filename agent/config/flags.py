@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.config.given_values import Given
-from agent.config.location import Place
+from agent.config.given_values import GivenValue
+from agent.config.location import KeyLocation
 from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, read
 from agent.core.errors import ConfigError
 from agent.vendor_api.text import shorten
@@ -35,7 +35,7 @@ def variable(flag: str) -> str:
     return PREFIX + flag.upper().replace("-", "_")
 
 
-def given_flags(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Given, ...]:
+def given_flags(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[GivenValue, ...]:
     """What both set, in rising precedence: the environment, the command line; of each NVIDIA's, then ours.
 
     `arguments` are named as flags; None is not set, a list is a flag that was repeated.
@@ -46,7 +46,7 @@ def given_flags(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> tup
     return (*_from_environ(environ), *_from_arguments(arguments))
 
 
-def _from_environ(environ: Mapping[str, str]) -> Iterator[Given]:
+def _from_environ(environ: Mapping[str, str]) -> Iterator[GivenValue]:
     for flag in NVIDIA_FLAGS:
         name = next((name for name in flag.variables if name in environ), None)
         if name is not None:
@@ -54,10 +54,10 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[Given]:
     for ours in FLAGS:
         name = variable(ours)
         if name in environ:
-            yield Given(ours, _text(environ[name], name), Place(name))
+            yield GivenValue(ours, _text(environ[name], name), KeyLocation(name))
 
 
-def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[Given]:
+def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[GivenValue]:
     for flag in NVIDIA_FLAGS:
         value = arguments.get(flag.name)
         if value is not None:
@@ -66,16 +66,16 @@ def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[Given]:
     for ours in FLAGS:
         value = arguments.get(ours)
         if value is not None:
-            yield Given(ours, _text(value, f"--{ours}"), Place(f"--{ours}"))
+            yield GivenValue(ours, _text(value, f"--{ours}"), KeyLocation(f"--{ours}"))
 
 
-def _theirs(flag: Flag, text: str, where: str) -> Iterator[Given]:
+def _theirs(flag: Flag, text: str, where: str) -> Iterator[GivenValue]:
     try:
         value = read(flag.kind, _text(text, where))
     except ValueError as error:
         raise ConfigError(f"{where}: {error}, found '{shorten(text, 60)}'") from None
     if value is not None:
-        yield Given(flag.name, value, Place(where))
+        yield GivenValue(flag.name, value, KeyLocation(where))
 
 
 def _text(text: str, where: str) -> str:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.config.location import Place
+from agent.config.location import KeyLocation
 from agent.core.errors import ConfigError
 
 Value = str | bool | tuple[str, ...] | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenValue:
     """The value of a flag, and who says it."""
 
     flag: str
     value: Value
-    place: Place
+    place: KeyLocation
 
     def refused(self, why: str) -> ConfigError:
         """An error that names the place."""

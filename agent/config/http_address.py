@@ -11,7 +11,7 @@ _REMEDY = 'write ADDR:PORT, such as 127.0.0.1:9808 or [::1]:9808, or "" for none
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HttpAddress:
     """An IP address (or `localhost`) and a port; port 0 takes any that is free."""
 
     host: str
@@ -28,7 +28,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> HttpAddress:
     """Read ADDR:PORT; an IPv6 address stands in brackets.
 
     Raises:
@@ -39,7 +39,7 @@ def parse_address(text: str) -> Address:
         raise _wrong(text, "has no port")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise _wrong(text, f"port '{shorten(port, 20)}' is not a number from 0 to 65535")
-    return Address(_host(text, host), int(port))
+    return HttpAddress(_host(text, host), int(port))
 
 
 def _host(text: str, host: str) -> str:

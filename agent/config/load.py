@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config.flag_overlay import with_flags
 from agent.config.flags import given_flags
-from agent.config.given_values import Given
+from agent.config.given_values import GivenValue
 from agent.config.known_labels import NOWHERE, LabelsUnknown, NodeLabels
 from agent.config.settings import Config
-from agent.config.side_files import Beside
-from agent.config.source import Seen, Source, given_source
+from agent.config.side_files import SideFiles
+from agent.config.source import ConfigSource, SourceContent, given_source
 from agent.core.errors import ConfigError
 from agent.vendor_api.text import shorten
 
 if TYPE_CHECKING:
-    from agent.config.yaml_document import Node
+    from agent.config.yaml_document import YamlNode
 
 
 def load(
-    source: Source | Path | None,
+    source: ConfigSource | Path | None,
     node_name: str,
     *,
     vendors: Collection[str] | None = None,
-    flags: Sequence[Given] = (),
+    flags: Sequence[GivenValue] = (),
     labels: NodeLabels = NOWHERE,
 ) -> Config:
     """Read what the source has now; without one everything has its default. `vendors`: those that exist.
@@ -33,7 +33,7 @@ def load(
     Raises:
         ConfigError: It can not be used; the text says where and what would work.
     """
-    where = source if isinstance(source, Source) else Source(source)
+    where = source if isinstance(source, ConfigSource) else ConfigSource(source)
     return taken(where.look(labels), node_name, vendors=vendors, flags=flags, labels=labels)
 
 
@@ -54,11 +54,11 @@ def configured(
 
 
 def taken(
-    seen: Seen,
+    seen: SourceContent,
     node_name: str,
     *,
     vendors: Collection[str] | None = None,
-    flags: Sequence[Given] = (),
+    flags: Sequence[GivenValue] = (),
     labels: NodeLabels = NOWHERE,
 ) -> Config:
     """The configuration of what was seen, with the flags laid over.
@@ -96,9 +96,9 @@ def parse(
     node_name: str,
     *,
     vendors: Collection[str] | None = None,
-    flags: Sequence[Given] = (),
+    flags: Sequence[GivenValue] = (),
     labels: NodeLabels = NOWHERE,
-    beside: Sequence[Beside] = (),
+    beside: Sequence[SideFiles] = (),
 ) -> Config:
     """Read the text of a file called `source`, and lay the flags over it.
 
@@ -118,7 +118,7 @@ def parse(
     return with_flags(own_document.read(root, source, node_name, vendors, labels, beside), flags)
 
 
-def _is_theirs(root: Node, source: str) -> bool:
+def _is_theirs(root: YamlNode, source: str) -> bool:
     """Whether the file is NVIDIA's.
 
     Raises:
@@ -137,7 +137,7 @@ def _is_theirs(root: Node, source: str) -> bool:
     return bool(theirs)
 
 
-def _check_version(root: Node, source: str) -> None:
+def _check_version(root: YamlNode, source: str) -> None:
     """Both styles have the one version v1.
 
     Raises:

@@ -10,18 +10,18 @@ from agent.core.errors import ConfigError
 from agent.vendor_api.text import shorten
 
 if TYPE_CHECKING:
-    from agent.config.yaml_document import Node
+    from agent.config.yaml_document import YamlNode
 
 Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyLocation:
     """Who says a key and all below it: a flag, a variable, or a part of a file."""
 
     source: str
     #: Of a file: what stands there, and its path in it.
-    node: Node | None = None
+    node: YamlNode | None = None
     path: Path = ()
 
     def told(self, below: Path, message: str) -> str:
@@ -39,7 +39,7 @@ class Place:
 
 
 #: Paths of the effective configuration to who says them; the longest that leads to a value counts.
-Places = Mapping[Path, Place]
+Places = Mapping[Path, KeyLocation]
 
 
 def told(places: Places, path: Path, message: str) -> str:

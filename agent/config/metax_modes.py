@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.config import side_files, yaml_document
-from agent.config.location import Path, Place, found, nearest, refused
+from agent.config.location import KeyLocation, Path, found, nearest, refused
 from agent.config.schema import mapping, sequence
 from agent.config.settings import Config, VendorSettings
-from agent.config.side_files import CLUSTER, NODES, VERSION, Beside
+from agent.config.side_files import CLUSTER, NODES, VERSION, SideFiles
 from agent.config.validation import not_absolute
-from agent.config.yaml_document import Node
+from agent.config.yaml_document import YamlNode
 from agent.core.errors import ConfigError
 from agent.vendor_api.text import shorten
 
@@ -26,7 +26,7 @@ DEFAULT = "native"
 _MODE: Path = ("vendors", VENDOR, "settings", "mode")
 
 
-def applied(config: Config, node_name: str, seen: Sequence[Beside] = ()) -> Config:
+def applied(config: Config, node_name: str, seen: Sequence[SideFiles] = ()) -> Config:
     """The configuration with the mode that the directory says, where one is named; then it names none.
 
     `seen`: the directories as they were looked at. One that was not is looked at now.
@@ -48,7 +48,7 @@ def applied(config: Config, node_name: str, seen: Sequence[Beside] = ()) -> Conf
     return config
 
 
-def _with_mode(config: Config, vendor: VendorSettings, there: Beside, node_name: str) -> Config:
+def _with_mode(config: Config, vendor: VendorSettings, there: SideFiles, node_name: str) -> Config:
     mode, place = _mode(there, node_name)
     settings = {**vendor.settings, "mode": mode}
     warned = tuple(
@@ -63,7 +63,7 @@ def _with_mode(config: Config, vendor: VendorSettings, there: Beside, node_name:
     )
 
 
-def _mode(there: Beside, node_name: str) -> tuple[str, Place]:
+def _mode(there: SideFiles, node_name: str) -> tuple[str, KeyLocation]:
     """The mode of this node, and who says it.
 
     Raises:
@@ -79,10 +79,10 @@ def _mode(there: Beside, node_name: str) -> tuple[str, Place]:
     _check_version(there, roots.get(VERSION))
     cluster = _cluster(there, roots.get(CLUSTER))
     own = _entries(there, roots.get(NODES), node_name).get(node_name)
-    return own or cluster or (DEFAULT, Place(f"{there.path} (names no mode)"))
+    return own or cluster or (DEFAULT, KeyLocation(f"{there.path} (names no mode)"))
 
 
-def _read(there: Beside, name: str, content: bytes) -> Node:
+def _read(there: SideFiles, name: str, content: bytes) -> YamlNode:
     source = f"{there.path}/{name}"
     try:
         return yaml_document.value(content.decode(), source)
@@ -90,22 +90,26 @@ def _read(there: Beside, name: str, content: bytes) -> Node:
         raise ConfigError(f"{source}: is not UTF-8 text") from None
 
 
-def _check_version(there: Beside, root: Node | None) -> None:
+def _check_version(there: SideFiles, root: YamlNode | None) -> None:
     if root is not None and root.value != "v1":
         raise refused(f"{there.path}/{VERSION}", root.line, (), f"expected v1, found {found(root.value)}")
 
 
-def _cluster(there: Beside, root: Node | None) -> tuple[str, Place] | None:
+def _cluster(there: SideFiles, root: YamlNode | None) -> tuple[str, KeyLocation] | None:
     source = f"{there.path}/{CLUSTER}"
     given = _keys(root, source, (), ("mode",)) if root is not None else {}
     return (
-        (_named(given["mode"], source, ("mode",)), Place(source, given["mode"], ("mode",))) if given else None
+        (_named(given["mode"], source, ("mode",)), KeyLocation(source, given["mode"], ("mode",)))
+        if given
+        else None
     )
 
 
-def _entries(there: Beside, root: Node | None, node_name: str) -> Mapping[str, tuple[str, Place]]:
+def _entries(
+    there: SideFiles, root: YamlNode | None, node_name: str
+) -> Mapping[str, tuple[str, KeyLocation]]:
     source = f"{there.path}/{NODES}"
-    entries: dict[str, tuple[str, Place]] = {}
+    entries: dict[str, tuple[str, KeyLocation]] = {}
     for index, child in enumerate(sequence(root, source, ()) if root is not None else ()):
         given = _keys(child, source, (index,), ("nodeName", "mode"))
         for key in ("nodeName", "mode"):
@@ -117,13 +121,16 @@ def _entries(there: Beside, root: Node | None, node_name: str) -> Mapping[str, t
         if node.value in entries:
             raise refused(source, node.line, at, f"the node '{shorten(node.value)}' stands here twice")
         mode = given["mode"]
-        entries[node.value] = (_named(mode, source, (index, "mode")), Place(source, mode, (index, "mode")))
+        entries[node.value] = (
+            _named(mode, source, (index, "mode")),
+            KeyLocation(source, mode, (index, "mode")),
+        )
     if entries and not node_name:
         raise ConfigError(f"{source}: needs the name of this node; give --node-name or NODE_NAME")
     return entries
 
 
-def _keys(node: Node, source: str, path: Path, known: Sequence[str]) -> Mapping[str, Node]:
+def _keys(node: YamlNode, source: str, path: Path, known: Sequence[str]) -> Mapping[str, YamlNode]:
     """Those that hold something."""
     given = mapping(node, source, path)
     for key, child in given.items():
@@ -132,7 +139,7 @@ def _keys(node: Node, source: str, path: Path, known: Sequence[str]) -> Mapping[
     return {key: child for key, child in given.items() if child.value is not None}
 
 
-def _named(node: Node, source: str, path: Path) -> str:
+def _named(node: YamlNode, source: str, path: Path) -> str:
     if node.value not in MODES:
         message = f"expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {found(node.value)}"
         raise refused(source, node.line, path, message)

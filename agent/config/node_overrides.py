@@ -9,7 +9,7 @@ from agent.config.location import Path, refused
 from agent.config.schema import build, convert, known, mapping, sequence
 from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
-from agent.config.yaml_document import Node, merge
+from agent.config.yaml_document import YamlNode, merge
 from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
@@ -26,7 +26,7 @@ _AWAITED = "is not known of this Node yet: the API server has not told its label
 class Applied:
     """The file without `nodes`, and the keys of all labels that it asks about."""
 
-    tree: Node
+    tree: YamlNode
     asks: frozenset[str] = frozenset()
 
 
@@ -36,8 +36,8 @@ class _Entry:
 
     names: tuple[str, ...]
     labels: Labels
-    sets: Node
-    match: Node
+    sets: YamlNode
+    match: YamlNode
     path: Path
 
     def fits(self, node_name: str, labels: NodeLabels) -> bool:
@@ -51,7 +51,7 @@ class _Entry:
         return next((key for key in self.labels if not labels.knows(key)), None)
 
 
-def applied(root: Node, source: str, node_name: str, labels: NodeLabels) -> Applied:
+def applied(root: YamlNode, source: str, node_name: str, labels: NodeLabels) -> Applied:
     """Lay what matches this node over the rest, in order.
 
     Raises:
@@ -60,7 +60,7 @@ def applied(root: Node, source: str, node_name: str, labels: NodeLabels) -> Appl
     """
     top = dict(mapping(root, source, ()))
     nodes = top.pop("nodes", None)
-    tree = Node({key: child for key, child in top.items() if child.value is not None}, root.line)
+    tree = YamlNode({key: child for key, child in top.items() if child.value is not None}, root.line)
     if nodes is None:
         return Applied(tree)
     places = enumerate(sequence(nodes, source, ("nodes",)))
@@ -84,14 +84,14 @@ def _unknown(entry: _Entry, key: str, source: str, labels: NodeLabels) -> Config
     return LabelsUnknown(str(refused(source, line, path, f"the label '{shorten(key)}' {_AWAITED}")))
 
 
-def _entry(node: Node, source: str, path: Path) -> _Entry:
+def _entry(node: YamlNode, source: str, path: Path) -> _Entry:
     given = mapping(node, source, path)
     known(Config, given, {"match": "", "set": ""}, source, path)
     match, sets = given.get("match"), given.get("set")
     if match is None or sets is None:
         raise refused(source, node.line, path, "needs both 'match' and 'set'")
     _check(sets, source, (*path, "set"))
-    sets = sets if sets.value is not None else Node({}, sets.line)
+    sets = sets if sets.value is not None else YamlNode({}, sets.line)
     at = (*path, "match")
     names, labels = _names(match, source, at), _labels(match, source, at)
     if not names and not labels:
@@ -100,7 +100,7 @@ def _entry(node: Node, source: str, path: Path) -> _Entry:
     return _Entry(names, labels, sets, match, path)
 
 
-def _names(match: Node, source: str, path: Path) -> tuple[str, ...]:
+def _names(match: YamlNode, source: str, path: Path) -> tuple[str, ...]:
     given = mapping(match, source, path)
     known(Config, given, {"names": "", "labels": ""}, source, path)
     node = given.get("names")
@@ -112,7 +112,7 @@ def _names(match: Node, source: str, path: Path) -> tuple[str, ...]:
     return names
 
 
-def _labels(match: Node, source: str, path: Path) -> Labels:
+def _labels(match: YamlNode, source: str, path: Path) -> Labels:
     node = mapping(match, source, path).get("labels")
     at = (*path, "labels")
     given = mapping(node, source, at) if node is not None else {}
@@ -124,7 +124,7 @@ def _labels(match: Node, source: str, path: Path) -> Labels:
     return labels
 
 
-def _check(sets: Node, source: str, path: Path) -> None:
+def _check(sets: YamlNode, source: str, path: Path) -> None:
     """Keys and types, also of entries for other nodes; what they mean together is seen on the node."""
     given = mapping(sets, source, path)
     known(Config, given, dict.fromkeys(_SETS, ""), source, path)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from agent.config.location import Path, Place, nearest, refused
+from agent.config.location import KeyLocation, Path, nearest, refused
 from agent.config.nvidia_flags import VENDOR
 from agent.config.schema import mapping
-from agent.config.yaml_document import Node
+from agent.config.yaml_document import YamlNode
 from agent.core.errors import ConfigError
 from agent.vendor_api.text import shorten
 
@@ -22,18 +22,20 @@ class NvidiaFile:
     def __init__(self, source: str) -> None:
         self.source = source
         self.warnings: list[str] = []
-        self.places: dict[Path, Place] = {}
+        self.places: dict[Path, KeyLocation] = {}
 
-    def refused(self, node: Node, path: Path, message: str) -> ConfigError:
+    def refused(self, node: YamlNode, path: Path, message: str) -> ConfigError:
         return refused(self.source, node.line, path, message)
 
-    def keys(self, node: Node, path: Path, known: Collection[str], *, exact: bool = False) -> dict[str, Node]:
+    def keys(
+        self, node: YamlNode, path: Path, known: Collection[str], *, exact: bool = False
+    ) -> dict[str, YamlNode]:
         """The known keys that hold something. Others are told of, as NVIDIA's programs ignore them.
 
         Where those decode into structs they match keys without case; where `exact`, into maps, they do not.
         """
         given = mapping(node, self.source, path)
-        found: dict[str, Node] = {}
+        found: dict[str, YamlNode] = {}
         for key, child in given.items():
             name = key if exact else _without_case(key, known)
             if name not in known:
@@ -42,15 +44,15 @@ class NvidiaFile:
                 found[name] = child
         return found
 
-    def says(self, setting: Path, node: Node, path: Path) -> None:
+    def says(self, setting: Path, node: YamlNode, path: Path) -> None:
         """The node at this path of the file is this setting of the vendor."""
-        self.places["vendors", VENDOR, "settings", *setting] = Place(self.source, node, path)
+        self.places["vendors", VENDOR, "settings", *setting] = KeyLocation(self.source, node, path)
 
-    def warn(self, node: Node, path: Path, message: str) -> None:
+    def warn(self, node: YamlNode, path: Path, message: str) -> None:
         if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append(Place(self.source, node, path).told((), message))
+            self.warnings.append(KeyLocation(self.source, node, path).told((), message))
 
-    def _unknown(self, node: Node, path: Path, known: Collection[str]) -> None:
+    def _unknown(self, node: YamlNode, path: Path, known: Collection[str]) -> None:
         if len(self.warnings) < MAX_WARNINGS:  # the search for the nearest is slow
             hint = nearest(str(path[-1]), known)
             self.warn(node, path, f"unknown key, ignored as NVIDIA's programs do; {hint}")
@@ -62,6 +64,6 @@ def _without_case(key: str, known: Collection[str]) -> str:
     return next((name for name in known if name.lower() == key.lower()), key)
 
 
-def raw(node: Node) -> str:
+def raw(node: YamlNode) -> str:
     """The value as NVIDIA's messages show it: compact JSON."""
     return shorten(json.dumps(node.plain(), separators=(",", ":"), sort_keys=True), 200)

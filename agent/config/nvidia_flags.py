@@ -17,7 +17,7 @@ from agent.config.given_values import Value
 VENDOR = "nvidia"
 
 
-class Kind(StrEnum):
+class FlagKind(StrEnum):
     """How a value is written."""
 
     TEXT = "a text"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 class Flag:
     """One of theirs. Some are a variable without a flag, some have no key in the v1 file."""
 
-    kind: Kind
+    kind: FlagKind
     #: The flag and its aliases, without dashes.
     names: tuple[str, ...]
     #: The environment variables; the first that is set counts.
@@ -46,15 +46,15 @@ class Flag:
         return self.names[0] if self.names else self.variables[0]
 
 
-def _flag(kind: Kind, names: str, variables: str, tree: str = "", sets: str = "") -> Flag:
+def _flag(kind: FlagKind, names: str, variables: str, tree: str = "", sets: str = "") -> Flag:
     return Flag(kind, tuple(names.split()), tuple(variables.split()), tree, sets)
 
 
-_text = partial(_flag, Kind.TEXT)
-_bool = partial(_flag, Kind.BOOL)
-_texts = partial(_flag, Kind.TEXTS)
-_numbers = partial(_flag, Kind.NUMBERS)
-_duration = partial(_flag, Kind.DURATION)
+_text = partial(_flag, FlagKind.TEXT)
+_bool = partial(_flag, FlagKind.BOOL)
+_texts = partial(_flag, FlagKind.TEXTS)
+_numbers = partial(_flag, FlagKind.NUMBERS)
+_duration = partial(_flag, FlagKind.DURATION)
 
 #: Where both programs have a flag, the plugin's variable goes before that of gpu-feature-discovery.
 NVIDIA_FLAGS = (
@@ -173,7 +173,7 @@ _NUMBER = re.compile(r" *[-+]?(?:0[xX][0-9a-fA-F]{1,15}|0|[1-9][0-9]{0,17}) *")
 _DURATION = re.compile(r"infinite|[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 
 
-def read(kind: Kind, text: str) -> Value | None:
+def read(kind: FlagKind, text: str) -> Value | None:
     """The value that a command line or a variable holds; None where it says nothing.
 
     An empty text counts as text and as false, as in NVIDIA's programs.
@@ -182,17 +182,17 @@ def read(kind: Kind, text: str) -> Value | None:
         ValueError: It is no such value; the text says what was expected.
     """
     match kind:
-        case Kind.TEXT:
+        case FlagKind.TEXT:
             return text
-        case Kind.BOOL if text in _TRUE or text in _FALSE:
+        case FlagKind.BOOL if text in _TRUE or text in _FALSE:
             return text in _TRUE
         case _ if not text:
             return None
-        case Kind.TEXTS:
+        case FlagKind.TEXTS:
             return tuple(item.strip() for item in text.split(","))
-        case Kind.NUMBERS if all(map(_NUMBER.fullmatch, text.split(","))):
+        case FlagKind.NUMBERS if all(map(_NUMBER.fullmatch, text.split(","))):
             return tuple(int(item, 0) for item in text.split(","))
-        case Kind.DURATION if is_duration(text):
+        case FlagKind.DURATION if is_duration(text):
             return text
     raise ValueError(f"expected {kind}")
 

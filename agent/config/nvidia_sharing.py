@@ -8,13 +8,13 @@ from typing import Any
 from agent.config.location import Path
 from agent.config.nvidia_file import NvidiaFile
 from agent.config.schema import convert, sequence
-from agent.config.yaml_document import Node
+from agent.config.yaml_document import YamlNode
 
 _KEYS = ("renameByDefault", "failRequestsGreaterThanOne", "resources")
 _ENTRY = ("name", "rename", "devices", "replicas")
 
 
-def time_slicing(file: NvidiaFile, node: Node, path: Path) -> dict[str, Any]:
+def time_slicing(file: NvidiaFile, node: YamlNode, path: Path) -> dict[str, Any]:
     """`sharing.timeSlicing` (api/config/v1/replicas.go of NVIDIA/k8s-device-plugin v0.20)."""
     read: dict[str, Any] = {}
     for key, child in file.keys(node, path, _KEYS, exact=True).items():
@@ -23,7 +23,7 @@ def time_slicing(file: NvidiaFile, node: Node, path: Path) -> dict[str, Any]:
     return read
 
 
-def entries(file: NvidiaFile, node: Node, path: Path, known: Collection[str]) -> list[dict[str, Any]]:
+def entries(file: NvidiaFile, node: YamlNode, path: Path, known: Collection[str]) -> list[dict[str, Any]]:
     """A list of mappings, with the known keys of each."""
     return [
         {key: child.plain() for key, child in file.keys(item, (*path, index), known, exact=True).items()}
@@ -31,7 +31,7 @@ def entries(file: NvidiaFile, node: Node, path: Path, known: Collection[str]) ->
     ]
 
 
-def switch(file: NvidiaFile, node: Node, path: Path) -> bool:
+def switch(file: NvidiaFile, node: YamlNode, path: Path) -> bool:
     """A boolean, also in the words of YAML 1.1 that NVIDIA's programs read."""
     word = node.value.lower() if isinstance(node.value, str) else None
     if word in ("yes", "on", "y", "no", "off", "n"):

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.config.flag_overlay import with_flags
-from agent.config.given_values import Given, Value
-from agent.config.location import Path, Place, found
+from agent.config.given_values import GivenValue, Value
+from agent.config.location import KeyLocation, Path, found
 from agent.config.nvidia_file import NvidiaFile, raw
-from agent.config.nvidia_flags import NVIDIA_FLAGS, VENDOR, Flag, Kind, is_duration
+from agent.config.nvidia_flags import NVIDIA_FLAGS, VENDOR, Flag, FlagKind, is_duration
 from agent.config.nvidia_sharing import entries, switch, time_slicing
 from agent.config.schema import convert
 from agent.config.settings import Config, VendorSettings
-from agent.config.yaml_document import Node
+from agent.config.yaml_document import YamlNode
 from agent.core.errors import ConfigError
 
 KEYS = ("flags", "resources", "sharing", "imex")
@@ -21,7 +21,7 @@ KEYS = ("flags", "resources", "sharing", "imex")
 _TREE: dict[Path, Flag] = {tuple(flag.tree.split(".")): flag for flag in NVIDIA_FLAGS if flag.tree}
 
 
-def read(root: Node, source: str, flags: Sequence[Given] = ()) -> Config:
+def read(root: YamlNode, source: str, flags: Sequence[GivenValue] = ()) -> Config:
     """Read the whole file, and lay the flags over it.
 
     Which values are good is for the vendor to judge. failOnInitError, true unless said, is our `enabled`: the
@@ -42,7 +42,7 @@ def read(root: Node, source: str, flags: Sequence[Given] = ()) -> Config:
     return with_flags(config, given)
 
 
-def _given(file: NvidiaFile, node: Node, path: Path) -> Iterator[Given]:
+def _given(file: NvidiaFile, node: YamlNode, path: Path) -> Iterator[GivenValue]:
     """The flags under a key of the file."""
     depth = len(path)
     below = {str(tree[depth]) for tree in _TREE if tree[:depth] == path and len(tree) > depth}
@@ -52,26 +52,28 @@ def _given(file: NvidiaFile, node: Node, path: Path) -> Iterator[Given]:
         if flag is None:
             yield from _given(file, child, at)
         else:
-            yield Given(flag.name, _value(file, flag.kind, child, at), Place(file.source, child, at))
+            yield GivenValue(
+                flag.name, _value(file, flag.kind, child, at), KeyLocation(file.source, child, at)
+            )
 
 
-def _value(file: NvidiaFile, kind: Kind, node: Node, path: Path) -> Value:
+def _value(file: NvidiaFile, kind: FlagKind, node: YamlNode, path: Path) -> Value:
     match kind:
-        case Kind.TEXT:
+        case FlagKind.TEXT:
             text: str = convert(str, node, file.source, path)
             return text
-        case Kind.BOOL:
+        case FlagKind.BOOL:
             return switch(file, node, path)
-        case Kind.TEXTS:
+        case FlagKind.TEXTS:
             return _texts(file, node, path)
-        case Kind.NUMBERS:
+        case FlagKind.NUMBERS:
             numbers: tuple[int, ...] = convert(tuple[int, ...], node, file.source, path)
             return numbers
-        case Kind.DURATION:
+        case FlagKind.DURATION:
             return _duration(file, node, path)
 
 
-def _texts(file: NvidiaFile, node: Node, path: Path) -> str | tuple[str, ...]:
+def _texts(file: NvidiaFile, node: YamlNode, path: Path) -> str | tuple[str, ...]:
     """A list, or one text alone."""
     match node.plain():
         case str(one):
@@ -81,7 +83,7 @@ def _texts(file: NvidiaFile, node: Node, path: Path) -> str | tuple[str, ...]:
     raise file.refused(node, path, f"invalid {path[-1]}: {raw(node)}")
 
 
-def _duration(file: NvidiaFile, node: Node, path: Path) -> str:
+def _duration(file: NvidiaFile, node: YamlNode, path: Path) -> str:
     """A number counts nanoseconds."""
     match node.value:
         case str(text) if is_duration(text):
@@ -92,7 +94,7 @@ def _duration(file: NvidiaFile, node: Node, path: Path) -> str:
     return f"{node.value}ns"
 
 
-def _patterns(file: NvidiaFile, node: Node | None) -> dict[str, Any]:
+def _patterns(file: NvidiaFile, node: YamlNode | None) -> dict[str, Any]:
     """`resources`: what devices of a product or profile are called (api/config/v1/resources.go)."""
     if node is None:
         return {}
@@ -105,7 +107,7 @@ def _patterns(file: NvidiaFile, node: Node | None) -> dict[str, Any]:
     return {"patterns": patterns} if patterns else {}
 
 
-def _sharing(file: NvidiaFile, node: Node | None, given: Sequence[Given]) -> dict[str, Any]:
+def _sharing(file: NvidiaFile, node: YamlNode | None, given: Sequence[GivenValue]) -> dict[str, Any]:
     if node is None:
         return {}
     kinds = file.keys(node, ("sharing",), ("timeSlicing", "mps"))
@@ -118,7 +120,7 @@ def _sharing(file: NvidiaFile, node: Node | None, given: Sequence[Given]) -> dic
     return {"timeSlicing": time_slicing(file, kinds["timeSlicing"], at)}
 
 
-def _mps_refused(file: NvidiaFile, node: Node, given: Sequence[Given]) -> ConfigError:
+def _mps_refused(file: NvidiaFile, node: YamlNode, given: Sequence[GivenValue]) -> ConfigError:
     """MPS goes before time-slicing, so it is never passed over; NVIDIA's own objections come with it."""
     values = {it.flag: it.value for it in given}
     message = "is not served by this release; use timeSlicing"

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from agent.config import enflame_file, metax_modes, node_overrides, nvidia_v1
 from agent.config.known_labels import NodeLabels
-from agent.config.location import Place, nearest
+from agent.config.location import KeyLocation, nearest
 from agent.config.schema import build, known, mapping
 from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
-from agent.config.side_files import Beside
-from agent.config.yaml_document import Node
+from agent.config.side_files import SideFiles
+from agent.config.yaml_document import YamlNode
 
 KEYS = ("agent", "vendors", "report", "nodes")
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 def read(
-    root: Node,
+    root: YamlNode,
     source: str,
     node_name: str,
     vendors: Collection[str] | None,
     labels: NodeLabels,
-    beside: Sequence[Beside] = (),
+    beside: Sequence[SideFiles] = (),
 ) -> Config:
     """Read the whole file; what its values mean together is judged once the flags lie over it.
 
@@ -44,7 +44,7 @@ def read(
         agent=_part(AgentSettings, "agent", given, source),
         vendors=vendor_settings(given["vendors"], source, VendorSettings) if "vendors" in given else {},
         report=_part(ReportSettings, "report", given, source),
-        places={(): Place(source, tree)},
+        places={(): KeyLocation(source, tree)},
         asks=applied.asks,
     )
     for name in config.vendors:
@@ -53,5 +53,5 @@ def read(
     return enflame_file.applied(metax_modes.applied(config, node_name, beside), beside)
 
 
-def _part(shape: type[T], key: str, given: Mapping[str, Node], source: str) -> T:
+def _part(shape: type[T], key: str, given: Mapping[str, YamlNode], source: str) -> T:
     return build(shape, given[key], source, (key,)) if key in given else shape()

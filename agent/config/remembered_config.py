@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from agent.config.known_labels import Answers
-from agent.config.side_files import Beside
-from agent.config.source import Seen
+from agent.config.side_files import SideFiles
+from agent.config.source import SourceContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,17 @@ class LastConfig:
     beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> SourceContent:
         """It as a look would find it."""
         beside = (
-            Beside(path, tuple((name, text.encode()) for name, text in its.items()))
+            SideFiles(path, tuple((name, text.encode()) for name, text in its.items()))
             for path, its in self.beside.items()
         )
-        return Seen(self.source, self.text.encode(), name=self.name, beside=tuple(beside))
+        return SourceContent(self.source, self.text.encode(), name=self.name, beside=tuple(beside))
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RememberedConfig:
     """Of the checkpoint, and of the file beside it."""
 
     labels: Answers = field(default_factory=dict)

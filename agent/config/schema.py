@@ -14,8 +14,8 @@ import msgspec
 from agent.config import later_keys
 from agent.config.location import Path, camel, found, nearest, refused
 from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
-from agent.config.yaml_document import Node
-from agent.core.devices.health_rules import Timing
+from agent.config.yaml_document import YamlNode
+from agent.core.devices.health_rules import HealthTiming
 from agent.vendor_api.agent import Sharing
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"([0-9]{1,15}) ?([A-Za-z]{0,3})")
 
 
-def build(shape: type[T], node: Node, source: str, path: Path = ()) -> T:
+def build(shape: type[T], node: YamlNode, source: str, path: Path = ()) -> T:
     """Make the value of this shape. A key without a value counts as absent.
 
     Raises:
@@ -51,13 +51,15 @@ def build(shape: type[T], node: Node, source: str, path: Path = ()) -> T:
     return shape(**values)
 
 
-def vendors(node: Node, source: str, shape: type[T], path: Path = ("vendors",)) -> Mapping[str, T]:
+def vendors(node: YamlNode, source: str, shape: type[T], path: Path = ("vendors",)) -> Mapping[str, T]:
     """The value of the key `vendors`: one shape per vendor name."""
     given = mapping(node, source, path)
     return {name: build(shape, child, source, (*path, name)) for name, child in given.items()}
 
 
-def known(shape: type, given: Mapping[str, Node], names: Mapping[str, str], source: str, path: Path) -> None:
+def known(
+    shape: type, given: Mapping[str, YamlNode], names: Mapping[str, str], source: str, path: Path
+) -> None:
     """Refuse keys that are unknown, or known and not served yet."""
     for key, child in given.items():
         if key in names:
@@ -68,7 +70,7 @@ def known(shape: type, given: Mapping[str, Node], names: Mapping[str, str], sour
         raise refused(source, child.line, (*path, key), f"unknown key; {nearest(key, names)}")
 
 
-def mapping(node: Node, source: str, path: Path) -> Mapping[str, Node]:
+def mapping(node: YamlNode, source: str, path: Path) -> Mapping[str, YamlNode]:
     """The node's keys; none where it holds nothing."""
     if node.value is None:
         return {}
@@ -77,7 +79,7 @@ def mapping(node: Node, source: str, path: Path) -> Mapping[str, Node]:
     return node.value
 
 
-def sequence(node: Node, source: str, path: Path) -> tuple[Node, ...]:
+def sequence(node: YamlNode, source: str, path: Path) -> tuple[YamlNode, ...]:
     """The node's items; none where it holds nothing."""
     if node.value is None:
         return ()
@@ -86,7 +88,7 @@ def sequence(node: Node, source: str, path: Path) -> tuple[Node, ...]:
     return node.value
 
 
-def _field(shape: type, name: str, hint: Any, node: Node, source: str, path: Path) -> Any:
+def _field(shape: type, name: str, hint: Any, node: YamlNode, source: str, path: Path) -> Any:
     if is_dataclass(hint):
         return build(hint, node, source, path)  # type: ignore[arg-type]
     item = _item_shape(hint)
@@ -101,7 +103,7 @@ def _field(shape: type, name: str, hint: Any, node: Node, source: str, path: Pat
     return convert(hint, node, source, path, _READ.get((shape, name)))
 
 
-def convert(hint: Any, node: Node, source: str, path: Path, read: Any = None) -> Any:
+def convert(hint: Any, node: YamlNode, source: str, path: Path, read: Any = None) -> Any:
     """A value without further keys, of exactly this type."""
     try:
         value = node.plain()
@@ -174,9 +176,9 @@ _READ = {
     (VendorSettings, "memory_limit"): _size,
     (AgentSettings, "http"): _off,
     (Sharing, "unit"): _unit,
-    (Timing, "good_for"): _seconds,
-    (Timing, "patience"): _seconds,
-    (Timing, "forget_after"): _seconds,
+    (HealthTiming, "good_for"): _seconds,
+    (HealthTiming, "patience"): _seconds,
+    (HealthTiming, "forget_after"): _seconds,
     (ReconcileSettings, "interval"): _seconds,
     (ReconcileSettings, "grace"): _seconds,
 }
@@ -226,7 +228,7 @@ def _one_of(hint: Any) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _hint(hint: Any, node: Node) -> str:
+def _hint(hint: Any, node: YamlNode) -> str:
     if hint is str and isinstance(node.value, bool | int | float):
         return "; put it in quotes"
     return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.config import location
-from agent.core.devices.health_rules import Timing
+from agent.core.devices.health_rules import HealthTiming
 from agent.core.errors import ConfigError
 from agent.vendor_api.agent import Modes, ResourceRule
 
@@ -58,7 +58,7 @@ class AgentSettings:
     watch_pods: bool = True
     log: LogSettings = LogSettings()
     #: How patient the rules of health are.
-    health: Timing = field(default_factory=Timing)
+    health: HealthTiming = field(default_factory=HealthTiming)
     reconcile: ReconcileSettings = ReconcileSettings()
 
 

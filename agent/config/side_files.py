@@ -30,7 +30,7 @@ _DATA = "..data"
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SideFiles:
     """What a look at a directory, or a file, found; or why it could not."""
 
     path: str
@@ -41,12 +41,12 @@ class Beside:
     error: str = ""
 
 
-def looked_at(content: bytes) -> tuple[Beside, ...]:
+def looked_at(content: bytes) -> tuple[SideFiles, ...]:
     """Every directory and file that a configuration with this content names for any node."""
     return tuple(look(path) if key == DIRECTORY else look_at_file(path) for key, path in _named(content))
 
 
-def look(path: str) -> Beside:
+def look(path: str) -> SideFiles:
     """Read the directory, of which all is of one time."""
     try:
         try:
@@ -55,26 +55,26 @@ def look(path: str) -> Beside:
             return _found(path)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        return Beside(
+        return SideFiles(
             path, error=f"{path}: can not be read: {why}; mount the ConfigMap metax-device-config there"
         )
 
 
-def look_at_file(path: str) -> Beside:
+def look_at_file(path: str) -> SideFiles:
     """Read the file."""
     try:
-        return Beside(path, ((os.path.basename(path), files.read(Path(path), MAX_BYTES)),))
+        return SideFiles(path, ((os.path.basename(path), files.read(Path(path), MAX_BYTES)),))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        return Beside(path, error=f"{path}: can not be read: {why}; mount the file, or name none")
+        return SideFiles(path, error=f"{path}: can not be read: {why}; mount the file, or name none")
 
 
-def _found(path: str) -> Beside:
+def _found(path: str) -> SideFiles:
     data = os.path.join(path, _DATA)
     real = os.path.realpath(data) if os.path.isdir(data) else path
     names = sorted(islice((it for it in os.listdir(real) if not it.startswith(".")), 1000))
     found = [(it, files.read(Path(real, it), MAX_BYTES)) for it in KEYS if it in names]
-    return Beside(path, tuple(found), tuple(it for it in names if it not in KEYS)[:MAX_OTHERS])
+    return SideFiles(path, tuple(found), tuple(it for it in names if it not in KEYS)[:MAX_OTHERS])
 
 
 @lru_cache(maxsize=4)

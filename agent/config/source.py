@@ -11,7 +11,7 @@ from typing import Any
 from agent.config.flags import variable
 from agent.config.known_labels import CONFIG_LABEL, NOWHERE, LabelsUnknown, NodeLabels
 from agent.config.named_configs import DEFAULT_FALLBACKS, FALLBACKS, Fallback, chosen
-from agent.config.side_files import Beside, looked_at
+from agent.config.side_files import SideFiles, looked_at
 from agent.core.errors import ConfigError
 from agent.host import files
 from agent.vendor_api.text import shorten
@@ -33,7 +33,7 @@ _VARIABLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SourceContent:
     """What a look found: the content, and where it stands; or why there is none."""
 
     source: str
@@ -44,11 +44,11 @@ class Seen:
     #: Whether there is none because a label of the Node that chooses is not known yet.
     labels_awaited: bool = False
     #: The directories that the content names, as they were at the same time.
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[SideFiles, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """A file, or a directory of named configurations; None is neither."""
 
     path: Path | None = None
@@ -62,7 +62,7 @@ class Source:
     def is_directory(self) -> bool:
         return self.path is not None and os.path.isdir(self.path)
 
-    def look(self, labels: NodeLabels = NOWHERE) -> Seen:
+    def look(self, labels: NodeLabels = NOWHERE) -> SourceContent:
         """Choose and read, as it is now. Of a directory the Node's label may choose."""
         try:
             named = self.node_config or _name_in(self.node_config_file)
@@ -72,17 +72,17 @@ class Source:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"
                 raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
-            return _seen(self.path) if self.path is not None else Seen(DEFAULTS)
+            return _seen(self.path) if self.path is not None else SourceContent(DEFAULTS)
         except ConfigError as error:
             awaited = isinstance(error, LabelsUnknown)
-            return Seen(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
+            return SourceContent(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
 
-    def look_at(self, name: str) -> Seen:
+    def look_at(self, name: str) -> SourceContent:
         """Read the one of the directory that is called so."""
         try:
             return self._read(self._chosen(name))
         except ConfigError as error:
-            return Seen(str(self.path), error=str(error))
+            return SourceContent(str(self.path), error=str(error))
 
     def _asked_for(self, labels: NodeLabels) -> str:
         """The name that the Node's label asks for; empty where it asks for none, or none can be told."""
@@ -104,18 +104,18 @@ class Source:
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {error}") from None
 
-    def _read(self, name: str) -> Seen:
+    def _read(self, name: str) -> SourceContent:
         if self.path is None or not name:
-            return Seen(DEFAULTS)
+            return SourceContent(DEFAULTS)
         return _seen(self.path / name, name)
 
 
-def _seen(path: Path, name: str = "") -> Seen:
+def _seen(path: Path, name: str = "") -> SourceContent:
     content = read_bytes(path)
-    return Seen(str(path), content, name=name, beside=looked_at(content))
+    return SourceContent(str(path), content, name=name, beside=looked_at(content))
 
 
-def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Source:
+def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> ConfigSource:
     """The source that the command line names, or else the environment.
 
     Raises:
@@ -128,7 +128,7 @@ def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> So
         for name in (variable(flag), *variables):
             if not texts[flag] and environ.get(name):
                 texts[flag], places[flag] = environ[name], name
-    return Source(
+    return ConfigSource(
         Path(texts["config"]) if texts["config"] else None,
         texts["node-config"],
         Path(texts["node-config-file"]) if texts["node-config-file"] else None,

@@ -20,7 +20,7 @@ from agent.config.settings import (
     VendorSettings,
 )
 from agent.core.devices.dynamic_modes import twins
-from agent.core.devices.health_rules import Timing
+from agent.core.devices.health_rules import HealthTiming
 from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import LABEL, wrong_name
 from agent.schedulers.common.resource_names import WHOLE_CARDS
@@ -114,7 +114,7 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
     yield from _reconcile(agent.reconcile)
 
 
-def _health(health: Timing) -> Iterator[Problem]:
+def _health(health: HealthTiming) -> Iterator[Problem]:
     for key, polls in (("badPolls", health.bad_polls), ("goodPolls", health.good_polls)):
         if not 1 <= polls <= MAX_POLLS:
             yield Problem(("agent", "health", key), f"must be from 1 to {MAX_POLLS} polls, found {polls}")

@@ -9,17 +9,17 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from agent.config.config_state import ConfigState, Found, Reading
-from agent.config.given_values import Given
+from agent.config.config_state import ConfigInput, ConfigReader, ConfigState
+from agent.config.given_values import GivenValue
 from agent.config.known_labels import NOWHERE, Labels, LabelsUnknown, remembered_labels, seen_labels
-from agent.config.remembered_config import LastConfig, Remembered
+from agent.config.remembered_config import LastConfig, RememberedConfig
 from agent.config.settings import Config
-from agent.config.source import DEFAULTS, Seen, Source
+from agent.config.source import DEFAULTS, ConfigSource, SourceContent
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import ConfigError
 
-_NOTHING = Remembered()
+_NOTHING = RememberedConfig()
 #: What was in force before the start, as long as nobody looked: something.
 _NOT_ASKED = LastConfig("", "unknown", datetime.min)
 _STAYS = "the configuration of before the restart stays in force"
@@ -42,19 +42,19 @@ class ConfigWatch:
 
     def __init__(
         self,
-        source: Source | Path | None,
+        source: ConfigSource | Path | None,
         node_name: str,
         every: float = 2.0,
         *,
-        flags: Sequence[Given] = (),
+        flags: Sequence[GivenValue] = (),
         vendors: Collection[str] | None = None,
         check: Callable[[Config], Config] = lambda config: config,
         settle: float = 0.1,
         labels: Cell[Labels | None] | None = None,
-        recall: Callable[[Path], Remembered] = lambda state_dir: Remembered(),
+        recall: Callable[[Path], RememberedConfig] = lambda state_dir: RememberedConfig(),
     ) -> None:
-        self._source = source if isinstance(source, Source) else Source(source)
-        self._reading = Reading(self._source, node_name, flags, vendors, check)
+        self._source = source if isinstance(source, ConfigSource) else ConfigSource(source)
+        self._reading = ConfigReader(self._source, node_name, flags, vendors, check)
         self._every = every
         self._settle = settle
         self._labels = labels
@@ -99,7 +99,7 @@ class ConfigWatch:
         async with self._turn:
             await self._look_again(self._before if self.cell.value.waiting else _NOTHING)
 
-    async def _look_again(self, before: Remembered) -> None:
+    async def _look_again(self, before: RememberedConfig) -> None:
         found = await asyncio.to_thread(self._look)
         while found != self._taken:
             # A file edited in place is seen half-written; half a file may be a valid one.
@@ -123,10 +123,10 @@ class ConfigWatch:
             pass
         self._asked.clear()
 
-    def _look(self) -> Found:
+    def _look(self) -> ConfigInput:
         if self._labels is not None and self._labels.value is not None:
             self._known = seen_labels(self._labels.value)
-        return Found(self._source.look(self._known), self._known)
+        return ConfigInput(self._source.look(self._known), self._known)
 
     def _first(self) -> ConfigState:
         try:
@@ -156,7 +156,7 @@ class ConfigWatch:
     def _waiting(self, error: ConfigError, why: str = "") -> ConfigState:
         return self._reading.waiting(self._taken.seen, error, _waits(error, why))
 
-    def _as_before(self, before: Remembered, error: ConfigError) -> tuple[ConfigState | None, str]:
+    def _as_before(self, before: RememberedConfig, error: ConfigError) -> tuple[ConfigState | None, str]:
         """What held when the agent last ran: a restart is no reason to lose it. Or why that does not."""
         why = before.trouble
         if isinstance(error, LabelsUnknown):  # nothing is wrong with what is there now
@@ -169,11 +169,11 @@ class ConfigWatch:
                 why = f"the last good one, of {_time(before.last.since)}, is refused, too: {refusal}"
         if before.config and self._source.is_directory:
             with suppress(ConfigError):
-                good = self._reading.good(Found(self._source.look_at(before.config), self._known))
+                good = self._reading.good(ConfigInput(self._source.look_at(before.config), self._known))
                 return replace(good, error=_joined(error, _STAYS)), ""
         return None, why
 
-    def _next(self, found: Found, before: Remembered) -> ConfigState:
+    def _next(self, found: ConfigInput, before: RememberedConfig) -> ConfigState:
         """What holds now. `before`: what the agent before this one knew."""
         look = found.seen
         try:
@@ -187,7 +187,7 @@ class ConfigWatch:
             now = self.cell.value
             return replace(now, error=_waits(error, why) if now.waiting else _joined(error, _stays(now)))
 
-    def _is_emptied(self, look: Seen) -> bool:
+    def _is_emptied(self, look: SourceContent) -> bool:
         """Whether nothing stands there now, which is not what is in force.
 
         At the first start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
@@ -198,12 +198,12 @@ class ConfigWatch:
         return bool(self.cell.value.error) or look != self._taken.seen
 
 
-def _is_blank(look: Seen) -> bool:
+def _is_blank(look: SourceContent) -> bool:
     """Whether there is a file, and nothing stands in it."""
     return not (look.source == DEFAULTS or look.error or look.content.strip())
 
 
-def _emptied(look: Seen) -> ConfigError:
+def _emptied(look: SourceContent) -> ConfigError:
     return ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
 
 

@@ -39,10 +39,10 @@ SCALARS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class YamlNode:
     """A value and the line where it, or its key, stands."""
 
-    value: bool | int | float | str | Mapping[str, Node] | tuple[Node, ...] | None
+    value: bool | int | float | str | Mapping[str, YamlNode] | tuple[YamlNode, ...] | None
     line: int
 
     def plain(self) -> Any:
@@ -66,12 +66,12 @@ class Node:
 
     def has(self, path: Path) -> bool:
         """Whether the whole path exists."""
-        node: Node | None = self
+        node: YamlNode | None = self
         for step in path:
             node = node._child(step) if node is not None else None
         return node is not None
 
-    def _child(self, step: str | int) -> Node | None:
+    def _child(self, step: str | int) -> YamlNode | None:
         if isinstance(self.value, Mapping):
             return self.value.get(str(step))
         if isinstance(self.value, tuple) and isinstance(step, int) and step < len(self.value):
@@ -111,7 +111,7 @@ for _tag, _pattern, _first in SCALARS:
     _Loader.add_implicit_resolver(_tag, _pattern, _first)
 
 
-def read(text: str, source: str) -> Node:
+def read(text: str, source: str) -> YamlNode:
     """Read one document; an empty one is an empty mapping.
 
     Raises:
@@ -119,13 +119,13 @@ def read(text: str, source: str) -> Node:
     """
     root = value(text, source)
     if root.value is None:
-        return Node({}, 1)
+        return YamlNode({}, 1)
     if not isinstance(root.value, Mapping):
         raise refused(source, root.line, (), "expected a mapping of keys such as 'agent' and 'vendors'")
     return root
 
 
-def value(text: str, source: str) -> Node:
+def value(text: str, source: str) -> YamlNode:
     """Read one document of any kind; an empty one holds nothing.
 
     Raises:
@@ -143,7 +143,7 @@ def value(text: str, source: str) -> Node:
         raise refused(source, line, (), _told(error)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise refused(source, None, (), f"not YAML: {shorten(str(error), 200)}") from None
-    return Node(None, 1) if root is None else _node(root, _line(root), source, ())
+    return YamlNode(None, 1) if root is None else _node(root, _line(root), source, ())
 
 
 def _spaced(text: str) -> str:
@@ -170,22 +170,22 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _node(node: yaml.Node, line: int, source: str, path: Path) -> Node:
+def _node(node: yaml.Node, line: int, source: str, path: Path) -> YamlNode:
     if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-        return Node(_mapping(node, source, path), line)
+        return YamlNode(_mapping(node, source, path), line)
     if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
         items = (_node(child, _line(child), source, (*path, index)) for index, child in enumerate(node.value))
-        return Node(tuple(items), line)
+        return YamlNode(tuple(items), line)
     if isinstance(node, yaml.ScalarNode):
         try:
-            return Node(_scalar(node.tag, node.value), line)
+            return YamlNode(_scalar(node.tag, node.value), line)
         except ValueError as error:
             raise refused(source, line, path, str(error)) from None
     raise refused(source, line, path, f"the tag {shorten(node.tag, 60)} is not read here; remove it")
 
 
-def _mapping(node: yaml.MappingNode, source: str, path: Path) -> Mapping[str, Node]:
-    children: dict[str, Node] = {}
+def _mapping(node: yaml.MappingNode, source: str, path: Path) -> Mapping[str, YamlNode]:
+    children: dict[str, YamlNode] = {}
     for key, child in node.value:
         line = _line(key)
         if not isinstance(key, yaml.ScalarNode):
@@ -251,11 +251,11 @@ def _real(text: str) -> float:
     return number
 
 
-def merge(under: Node, over: Node) -> Node:
+def merge(under: YamlNode, over: YamlNode) -> YamlNode:
     """Lay `over` on `under`: mappings merge, everything else is replaced."""
     if not isinstance(under.value, Mapping) or not isinstance(over.value, Mapping):
         return over
     merged = dict(under.value)
     for key, child in over.value.items():
         merged[key] = merge(merged[key], child) if key in merged else child
-    return Node(merged, over.line)
+    return YamlNode(merged, over.line)

@@ -353,7 +353,7 @@ class AllocationState(StrEnum):
     RELEASED = "released"
 
 
-class Source(StrEnum):
+class AllocationSource(StrEnum):
     """Where an allocation is known from."""
 
     ALLOCATE = "allocate"  # answered by this process
@@ -375,7 +375,7 @@ class Allocation:
     state: AllocationState
     #: When it was asked for, was answered, or ended, as its state says; Unix time in seconds.
     since: float
-    source: Source = Source.ALLOCATE
+    source: AllocationSource = AllocationSource.ALLOCATE
     #: Why it is in its state, where that needs saying.
     reason: str = ""
     owner: Owner | None = None

@@ -93,7 +93,7 @@ class StartRefusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Unheeded:
+class PlacementMismatch:
     """A pod whose scheduler's choice of cards is not what it has or gets here, and why."""
 
     pod: PodRef
@@ -103,7 +103,7 @@ class Unheeded:
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class ClaimSwap:
     """An allocation whose claim followed what the kubelet did. `number` counts from 1."""
 
     number: int

@@ -46,7 +46,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class KubeletObservation:
     """What the kubelet and its directory show at one moment.
 
     `listed`: whether the kubelet lists a healthy device of the resource; None where it can not be asked, or
@@ -58,7 +58,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RegistrationStanding:
     """What is known of a registration, from one look to the next."""
 
     #: As it was when all was well for the last time, and who else was there then or came since.
@@ -74,7 +74,7 @@ class Standing:
     #: Those of the others that no look has seen since, and when one first did not.
     missing: Mapping[object, float] = field(default_factory=dict)
 
-    def beside(self, others: frozenset[object]) -> Standing:
+    def beside(self, others: frozenset[object]) -> RegistrationStanding:
         """The same with plugins that came."""
         return replace(self, others=self.others | others)
 
@@ -83,19 +83,21 @@ class Standing:
         return self.missed or any(now - since < sure for since in self.missing.values())
 
 
-def standing(known: Standing | None, it: Registration, others: frozenset[object] = frozenset()) -> Standing:
+def standing(
+    known: RegistrationStanding | None, it: Registration, others: frozenset[object] = frozenset()
+) -> RegistrationStanding:
     """What is known of this registration, beside these others if it is new.
 
     Of an earlier one nothing counts but that it was made in vain.
     """
     if known is None:
-        return Standing(it, others)
+        return RegistrationStanding(it, others)
     if known.registration.number == it.number:
         return known
-    return Standing(it, others, renewed=known.renewed, pause=known.pause)
+    return RegistrationStanding(it, others, renewed=known.renewed, pause=known.pause)
 
 
-def on_list(known: Standing, *, ours: bool) -> tuple[Standing, Why | None]:
+def on_list(known: RegistrationStanding, *, ours: bool) -> tuple[RegistrationStanding, Why | None]:
     """What follows from whose list is in force."""
     if not ours:
         return replace(known, overtaken=True), None
@@ -103,8 +105,8 @@ def on_list(known: Standing, *, ours: bool) -> tuple[Standing, Why | None]:
 
 
 def on_look(
-    known: Standing, it: Registration, look: Look, now: float, sure: float
-) -> tuple[Standing, Why | None]:
+    known: RegistrationStanding, it: Registration, look: KubeletObservation, now: float, sure: float
+) -> tuple[RegistrationStanding, Why | None]:
     """What follows from a look; two that find nothing listed count, another's end `sure` seconds after."""
     gone = known.others - look.others
     known = replace(known, missing={it: known.missing.get(it, now) for it in gone})

@@ -16,9 +16,9 @@ from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AgentError, AllocationError, LimitsUnread, StartRefused
-from agent.core.notices import PodRef, StartRefusal, Swap
+from agent.core.notices import ClaimSwap, PodRef, StartRefusal
 from agent.core.publishing.agent_status import BUCKETS
-from agent.daemon.pod_waiter import Askers
+from agent.daemon.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
 
 log = structlog.get_logger()
@@ -47,7 +47,7 @@ class TimedAllocator:
         ledger: Ledger,
         refused: Refused = lambda *_: None,
         answered: Callable[[], None] = lambda: None,
-        askers: Askers | None = None,
+        askers: PodWaiter | None = None,
     ) -> None:
         """`refused` is told of each Allocate that was, `answered` that one was not.
 
@@ -70,7 +70,7 @@ class TimedAllocator:
         return tuple(self._starts)
 
     @property
-    def swaps(self) -> tuple[Swap, ...]:
+    def swaps(self) -> tuple[ClaimSwap, ...]:
         """The last claims that changed hands, oldest first."""
         return self._allocator.swaps.last
 

@@ -12,35 +12,35 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocation.allocator import Allocator
-from agent.core.allocation.placement_mismatch import Lookout
+from agent.core.allocation.placement_mismatch import MismatchNotices
 from agent.core.allocation.pod_attribution import places
 from agent.core.allocation.reconcile_evidence import FOREIGN
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command
-from agent.core.publishing.agent_status import Counters, View
+from agent.core.publishing.agent_status import AgentStatus, Counters
 from agent.daemon import scheduler_plugins
 from agent.daemon.allocate_calls import TimedAllocator
-from agent.daemon.external_use import Schedulers
-from agent.daemon.intervals import Pace
-from agent.daemon.node_state import Node
-from agent.daemon.notice_source import Refusals
-from agent.daemon.pod_waiter import Askers
-from agent.daemon.publisher import Told
-from agent.daemon.reconciling.evidence_sources import Sources, running_pods
+from agent.daemon.external_use import ExternalUseKeeper
+from agent.daemon.intervals import Intervals
+from agent.daemon.node_state import NodeState
+from agent.daemon.notice_source import RecentRefusals
+from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.publisher import Publisher
+from agent.daemon.reconciling.evidence_sources import EvidenceSources, running_pods
 from agent.daemon.reconciling.reconcile_loop import Reconciler
-from agent.daemon.reconciling.recovery import Recaller
+from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.registration.other_plugin_resources import Beside
 from agent.daemon.registration.other_plugins import Rivals
 from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
 from agent.daemon.registration.takeovers import Strangers
 from agent.daemon.registration.wait_for_pods import PodSync
-from agent.daemon.vendors_in_service import Fleet
+from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
 from agent.isolation import container_memory, descendants
 from agent.isolation.process_memory import MemoryLimit
@@ -54,13 +54,13 @@ from agent.kubelet.directory import (
 )
 from agent.kubelet.plugin_sockets import is_served
 from agent.kubelet.pod_resources import PodResources
-from agent.kubelet.registration import Door, sweep
-from agent.scheduler_api import Reads
+from agent.kubelet.registration import RegistrationGate, sweep
+from agent.scheduler_api import AnnotationFilter
 from agent.state import vendor_directories
-from agent.state.last_config import Keeping, last_config
+from agent.state.last_config import LastConfigKeeper, last_config
 from agent.state.recalled_state import recalled
 from agent.state.uninstall_record import NAME as REMAINS
-from agent.state.uninstall_record import Remains
+from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Partition, Request, Vendor
 
 log = structlog.get_logger()
@@ -77,16 +77,16 @@ def required_vendors(config: Config) -> frozenset[str]:
     return frozenset(name for name, it in config.vendors.items() if it.enabled is True)
 
 
-class Line:
+class Composition:
     """The line itself: hardware, rules, kubelet. Built once the lock is held: the checkpoint is ours then."""
 
     def __init__(
         self,
         config: Cell[ConfigState],
         settings: AgentSettings,
-        pace: Pace,
+        pace: Intervals,
         registered: Cell[bool],
-        scheduled: Scheduled,
+        scheduled: PodState,
         *,
         in_process: bool,
         api: bool = True,
@@ -109,15 +109,15 @@ class Line:
         scheduled.first.set(memory.first)
         scheduler_plugins.log_left_out()
         schedulers = scheduler_plugins.registered()
-        self._node = Node(memory.inventory, self._ledger, clock, scheduled, schedulers)
+        self._node = NodeState(memory.inventory, self._ledger, clock, scheduled, schedulers)
         self._pods = PodSync(self._node.plan, scheduled, pace.pods_known)
-        self._fleet = Fleet(self._node, self._start, container_memory.memory_limit())
+        self._fleet = VendorsInService(self._node, self._start, container_memory.memory_limit())
 
         # What the kubelet says, by its files and its socket.
         self._directory = KubeletDirectory(settings.kubelet_dir, poll=pace.directory, is_ours=is_ours)
         read = partial(kubelet_checkpoint.read, settings.kubelet_dir / KUBELET_CHECKPOINT)
         lister = PodResources(settings.pod_resources_socket, min_interval=pace.pod_resources)
-        sources = Sources(
+        sources = EvidenceSources(
             lambda prove: read(prove=prove),
             lister.in_use,
             self._partitions,
@@ -128,7 +128,7 @@ class Line:
         )
 
         # What the kubelet is answered, and over which sessions.
-        self._refusals = Refusals(
+        self._refusals = RecentRefusals(
             lambda: scheduled.candidates,
             lambda resource: places(self._ledger.in_use(), resource, scheduled.candidates),
             pace.whose,
@@ -143,8 +143,8 @@ class Line:
             sources,
             lambda: self._reconciler.make_room(),
         )
-        self._unheeded = Lookout(lambda: allocator.promises, lambda: allocator.started)
-        self._schedulers = Schedulers(
+        self._unheeded = MismatchNotices(lambda: allocator.promises, lambda: allocator.started)
+        self._schedulers = ExternalUseKeeper(
             scheduled,
             self._ledger,
             self._node.plan,
@@ -160,7 +160,7 @@ class Line:
             self._ledger,
             self._refused,
             self._schedulers.look_again,
-            Askers(lambda: allocator.promises, scheduled),
+            PodWaiter(lambda: allocator.promises, scheduled),
         )
         self._beside = Beside(
             lambda name: self._node.ties.former(name),
@@ -186,7 +186,7 @@ class Line:
             pace.session,
             clock,
             registered,
-            Door(
+            RegistrationGate(
                 self._rivals.closed,
                 self._rivals.changes,
                 self._before_registration,
@@ -211,7 +211,7 @@ class Line:
         )
 
         # What follows from what the kubelet and the hardware say of allocations.
-        self._recaller = Recaller(self._ledger, sources, self._node.plan, clock, lambda: self._node.ties)
+        self._recaller = Recovery(self._ledger, sources, self._node.plan, clock, lambda: self._node.ties)
         self._reconciler = Reconciler(
             self._ledger,
             sources,
@@ -228,11 +228,11 @@ class Line:
         )
 
         # What lies on disk for the next start, and for others.
-        self._keeping = Keeping(last_config(settings.state_dir), config)
+        self._keeping = LastConfigKeeper(last_config(settings.state_dir), config)
         #: For the whole process: two lists in one file would lose each other's entries.
-        self.remains = Remains(settings.state_dir / REMAINS)
+        self.remains = UninstallRecord(settings.state_dir / REMAINS)
         self._cdi = CdiDirectory(settings.cdi_dir, self._node.specs, pace.specs, note=self.remains.note)
-        self.told = Told(
+        self.told = Publisher(
             config,
             self._node,
             self._ledger,
@@ -244,7 +244,9 @@ class Line:
             api=api,
         )
 
-    def _start(self, vendor: Vendor, node: Node, memory_limit: Callable[[], MemoryLimit]) -> VendorProcess:
+    def _start(
+        self, vendor: Vendor, node: NodeState, memory_limit: Callable[[], MemoryLimit]
+    ) -> VendorProcess:
         return VendorProcess(
             vendor,
             node,
@@ -303,7 +305,7 @@ class Line:
         await self._save()
 
     @property
-    def reads(self) -> Cell[Reads]:
+    def reads(self) -> Cell[AnnotationFilter]:
         """How the keys begin of the pods' annotations that are read here."""
         return self._fleet.reads
 
@@ -314,7 +316,7 @@ class Line:
             raise NotOnDisk(done, self._store.error)
         return done
 
-    def seen(self, view: View) -> View:
+    def seen(self, view: AgentStatus) -> AgentStatus:
         """The view with everything the line knows."""
         return replace(
             self.told.seen(view),

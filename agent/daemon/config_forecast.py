@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.config import Config
 from agent.config.schema import size_of
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.ids_in_use import Usage
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.memory_units import counted_in
-from agent.core.devices.offers import OfferedResources, Wish
+from agent.core.devices.offers import OfferedResources, VendorRules
 from agent.core.devices.plan import plan
-from agent.core.devices.unit_changes import Counting, counting
+from agent.core.devices.unit_changes import UnitPlan, counting
 from agent.core.errors import UsageError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
 from agent.kubelet.device_list import KUBELET_RECEIVE_LIMIT, list_size, too_long
@@ -41,7 +41,9 @@ def cards_of(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def foreseen(config: Config, wishes: Mapping[str, Wish], sizes: Sequence[int]) -> Iterator[tuple[str, bool]]:
+def foreseen(
+    config: Config, wishes: Mapping[str, VendorRules], sizes: Sequence[int]
+) -> Iterator[tuple[str, bool]]:
     """A sentence for each resource that config or vendor name, and whether the kubelet would take its list.
 
     `wishes` are of the vendors that say themselves what the config means; of others it is what it says.
@@ -59,7 +61,7 @@ def foreseen(config: Config, wishes: Mapping[str, Wish], sizes: Sequence[int]) -
             yield (str(refusal), False) if refusal else (_told(it), True)
 
 
-def lacking(wishes: Sequence[Wish], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:
+def lacking(wishes: Sequence[VendorRules], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:
     """A sentence for each thing that the agent is not ready with on a node with these devices, by vendor."""
     snapshot, offers = _snapshot(found), OfferedResources(wishes)
     planned = _planned(offers.of(snapshot), snapshot)
@@ -69,7 +71,7 @@ def lacking(wishes: Sequence[Wish], found: Mapping[str, Sequence[Device]]) -> It
 
 
 def _planned(offers: Sequence[Offer], snapshot: NodeSnapshot) -> Sequence[Resource]:
-    made = counting(offers, snapshot, Usage(), {}, Counting(), lambda it: str(too_long(it) or ""))
+    made = counting(offers, snapshot, ResourceUsage(), {}, UnitPlan(), lambda it: str(too_long(it) or ""))
     return tuple(plan(made.offers, snapshot).values())
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import anyio
 import structlog
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.double_booking import overlaps
 from agent.core.allocation.external_pods import changes, external
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_locks import ahead, locks, over, stale
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
-from agent.core.model import NodeSnapshot, Plan, Source
+from agent.core.model import AllocationSource, NodeSnapshot, Plan
 from agent.scheduler_api import Cards, Scheduler
 
 log = structlog.get_logger(__name__)
@@ -25,12 +25,12 @@ log = structlog.get_logger(__name__)
 STALE = 16
 
 
-class Schedulers:
+class ExternalUseKeeper:
     """Keeps the ledger as the pods' annotations say, and says which locks are over."""
 
     def __init__(
         self,
-        scheduled: Scheduled,
+        scheduled: PodState,
         ledger: Ledger,
         plan: Cell[Plan],
         snapshot: Cell[NodeSnapshot],
@@ -116,7 +116,7 @@ class Schedulers:
 
     def _follow_overlaps(self) -> bool:
         """Whether it is news of a card by a scheduler's word that another pod has it, or has it no more."""
-        known = [it for it in self._ledger.in_use() if it.source is Source.ANNOTATION]
+        known = [it for it in self._ledger.in_use() if it.source is AllocationSource.ANNOTATION]
         if not (known and self._heard):
             return False
         pods, plan, snapshot = self._scheduled.pods.value, self._plan.value, self._snapshot.value

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.cluster.pod_state import LISTS_AFTER
-from agent.core.devices.health_rules import Timing
+from agent.core.devices.health_rules import HealthTiming
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.registration import Intervals
+from agent.kubelet.registration import SessionIntervals
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Intervals:
     """Every interval of the process, seconds; doubles run with small ones."""
 
     discover: float = 10.0
@@ -49,8 +49,8 @@ class Pace:
     whose: float = 3.0
     backoff: tuple[float, float] = (0.1, 30.0)
     #: Instead of what the config says: `agent.health`, and `agent.reconcile` with its interval and grace.
-    health: Timing | None = None
+    health: HealthTiming | None = None
     reconcile: float | None = None
     grace: float | None = None
-    session: Intervals = field(default_factory=Intervals)
+    session: SessionIntervals = field(default_factory=SessionIntervals)
     deadlines: Deadlines = field(default_factory=Deadlines)

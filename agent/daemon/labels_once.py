@@ -15,9 +15,9 @@ from agent import logs
 from agent.config import Config, LogSettings
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
-from agent.core.publishing.label_rules import Stamp, as_lines, made
+from agent.core.publishing.label_rules import NodeStamp, as_lines, made
 from agent.daemon.publishing.wanted_labels import machine
-from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.daemon.vendors_in_service import check, wanted
 from agent.host.nfd_features import write
 from agent.isolation.supervisor import VendorProcess
@@ -37,7 +37,7 @@ def show(config: Config, output: Path | None, *, as_json: bool) -> int:
     """
     check(config)
     logs.configure(LogSettings(level="error"))  # what goes wrong with a vendor is told here, and once
-    stamp = Stamp(machine(config.report.machine_file), time.time() if config.report.timestamp else None)
+    stamp = NodeStamp(machine(config.report.machine_file), time.time() if config.report.timestamp else None)
     said = anyio.run(ask, config, wanted(config), stamp)
     for name, reason in said.reasons.items():
         sys.stderr.write(f"xpu-agent: {name}: {reason}\n")
@@ -53,7 +53,7 @@ def show(config: Config, output: Path | None, *, as_json: bool) -> int:
 
 
 @dataclass(slots=True)
-class Said:
+class VendorAnswers:
     """What the vendors answered together: labels, how many had an answer, and why the others had none."""
 
     labels: dict[str, str] = field(default_factory=dict)
@@ -61,11 +61,13 @@ class Said:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-async def ask(config: Config, plugins: Sequence[Plugin], stamp: Stamp, patience: float = PATIENCE) -> Said:
+async def ask(
+    config: Config, plugins: Sequence[VendorPlugin], stamp: NodeStamp, patience: float = PATIENCE
+) -> VendorAnswers:
     """Ask all vendors at once. One that has no labels is not started for them."""
-    said = Said()
+    said = VendorAnswers()
 
-    async def one(plugin: Plugin) -> None:
+    async def one(plugin: VendorPlugin) -> None:
         try:
             rules = config.vendor(plugin.name).resources
             devices = await devices_of(plugin, patience)
@@ -81,7 +83,7 @@ async def ask(config: Config, plugins: Sequence[Plugin], stamp: Stamp, patience:
     return said
 
 
-async def devices_of(plugin: Plugin, patience: float) -> Sequence[Device]:
+async def devices_of(plugin: VendorPlugin, patience: float) -> Sequence[Device]:
     """The devices that the vendor's labels follow from, as they are now.
 
     Raises:
@@ -98,7 +100,7 @@ async def first_list(vendor: Vendor, patience: float) -> Sequence[Device]:
     Raises:
         VendorError: Its first word was another, or there was none in `patience` seconds.
     """
-    word = _FirstWord()
+    word = _FirstReport()
     async with anyio.create_task_group() as group:
         group.start_soon(VendorProcess(vendor, word).run)
         with anyio.move_on_after(patience):
@@ -109,7 +111,7 @@ async def first_list(vendor: Vendor, patience: float) -> Sequence[Device]:
     return word.devices
 
 
-class _FirstWord:
+class _FirstReport:
     """Hears of a vendor's process until it has listed its devices, or was lost."""
 
     def __init__(self) -> None:

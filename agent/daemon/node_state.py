@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.cards_of_answers import Ties, theirs
+from agent.core.allocation.cards_of_answers import AnswerTies, theirs
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_locks import keys_of, locks, named
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import absent
-from agent.core.devices.health_rules import Record
-from agent.core.devices.inventory import Cleared, Inventory
-from agent.core.devices.offers import OfferedResources, Wish
+from agent.core.devices.health_rules import HealthRecord
+from agent.core.devices.inventory import ClearedFaults, Inventory
+from agent.core.devices.offers import OfferedResources, VendorRules
 from agent.core.devices.plan import plan
-from agent.core.devices.resource_waits import Wait, awaited, waits
+from agent.core.devices.resource_waits import ResourceWait, awaited, waits
 from agent.core.devices.topology import Topology, topology
-from agent.core.devices.unit_changes import Counting, Kept, counting
+from agent.core.devices.unit_changes import KeptUnit, UnitPlan, counting
 from agent.core.model import (
     Command,
     Cordon,
@@ -38,15 +38,15 @@ from agent.vendor_api.agent import Device, HealthEvent, State, Vendor
 log = structlog.get_logger(__name__)
 
 _CLEARED = {
-    Cleared.CLEARED: "cleared; good looks end what is left of the fault",
-    Cleared.FORGOTTEN: "forgotten: it is not there, and nobody uses it",
-    Cleared.NOTHING: "has no fault that waits for a proof",
+    ClearedFaults.CLEARED: "cleared; good looks end what is left of the fault",
+    ClearedFaults.FORGOTTEN: "forgotten: it is not there, and nobody uses it",
+    ClearedFaults.NOTHING: "has no fault that waits for a proof",
 }
 
-Memory = tuple[Mapping[str, Record], Mapping[str, tuple[Device, ...]]]
+Memory = tuple[Mapping[str, HealthRecord], Mapping[str, tuple[Device, ...]]]
 
 
-class Node:
+class NodeState:
     """Takes in reports and publishes what follows. Everything here runs on the loop and never waits."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Node:
         inventory: Inventory,
         ledger: Ledger,
         clock: Callable[[], float],
-        scheduled: Scheduled | None = None,
+        scheduled: PodState | None = None,
         schedulers: tuple[Scheduler, ...] = (),
     ) -> None:
         """`scheduled`: the pods bound to this node and its locks, as far as an API server tells.
@@ -68,14 +68,14 @@ class Node:
         self._offers = OfferedResources(reserved=[name for it in schedulers for name in it.reserved])
         self._topology = Topology()
         self._told: tuple[str, ...] = ()
-        self._waits: tuple[Wait, ...] = ()
-        self._counting = Counting()
+        self._waits: tuple[ResourceWait, ...] = ()
+        self._counting = UnitPlan()
         self.vendors: Mapping[str, Vendor] = {}
         #: What ties answers of others to the cards that are here; another value when these are others.
-        self.ties = Ties()
+        self.ties = AnswerTies()
         #: What schedulers go by.
         self._wall: Callable[[], float] = time.time
-        self._scheduled = scheduled or Scheduled()
+        self._scheduled = scheduled or PodState()
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
         #: What must outlive the process: faults and what was proven of them, and the names of devices.
@@ -88,7 +88,7 @@ class Node:
         self.resources: dict[str, Cell[Resource]] = {}
 
     def configure(
-        self, vendors: Mapping[str, Vendor], wishes: Sequence[Wish], statuses: Sequence[VendorStatus]
+        self, vendors: Mapping[str, Vendor], wishes: Sequence[VendorRules], statuses: Sequence[VendorStatus]
     ) -> None:
         """Serve these vendors with these rules from now on."""
         # A vendor that is gone may still have allocations: its edits are needed no more, its name is.
@@ -175,7 +175,7 @@ class Node:
             self._topology = topology(after)
             self.snapshot.set(after)
         if before != after or self.ties.vendors is not self.vendors:
-            self.ties = Ties(after.devices, self.vendors)
+            self.ties = AnswerTies(after.devices, self.vendors)
         usage, planned_before = self._ledger.usage(), self.plan.value
         self._counting = counting(
             self._offers.of(after), after, usage, planned_before, self._counting, _too_long
@@ -245,7 +245,7 @@ class Node:
         return found
 
     @property
-    def kept_units(self) -> Mapping[str, tuple[Kept, str]]:
+    def kept_units(self) -> Mapping[str, tuple[KeptUnit, str]]:
         """Resources that count memory in another unit than the config wants, with a sentence on each."""
         return {
             it.resource: (it, it.told(self._ledger.owners_in(it.resource, it.unit)))

@@ -10,7 +10,7 @@ import anyio
 
 from agent.core.allocation.pod_attribution import Place, waiting
 from agent.core.notices import Notice, PodRef, Refusal
-from agent.core.publishing.agent_status import UNKNOWN, View
+from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import news
 from agent.scheduler_api import Candidate
 
@@ -20,7 +20,7 @@ SHOWN = 64
 IDS = 16
 
 
-class Refusals:
+class RecentRefusals:
     """The last Allocates that were refused, with who may have asked: the kubelet does not say.
 
     A moment later the pod's status has our words; so long a refusal is not shown.
@@ -68,7 +68,7 @@ class Refusals:
 
 
 async def follow(
-    view: Callable[[], View | None],
+    view: Callable[[], AgentStatus | None],
     pods: Callable[[], Sequence[Candidate]],
     tell: Callable[[Notice], None],
     every: float = 1.0,

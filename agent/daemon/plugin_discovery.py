@@ -17,7 +17,7 @@ class BrokenPlugin(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlugin:
     """A plugin by its name. `clash`: why it is left out, where another distribution has brought its name."""
 
     name: str
@@ -27,10 +27,10 @@ class Found:
     clash: str = ""
 
 
-def found(package: ModuleType, group: str, kind: str) -> tuple[Found, ...]:
+def found(package: ModuleType, group: str, kind: str) -> tuple[FoundPlugin, ...]:
     """Every plugin of the kind: a folder of `package` with a `plugin.py`, then entry points of the group."""
     in_tree = [
-        Found(
+        FoundPlugin(
             it.name, DISTRIBUTION, _version(DISTRIBUTION), _importer(f"{package.__name__}.{it.name}.plugin")
         )
         for it in pkgutil.iter_modules(package.__path__)
@@ -46,12 +46,12 @@ def _is_whole(package: ModuleType, folder: str) -> bool:
     return any(it.name == "plugin" for it in pkgutil.iter_modules(paths))
 
 
-def _pointed(point: metadata.EntryPoint, first: dict[str, str], kind: str) -> Found:
+def _pointed(point: metadata.EntryPoint, first: dict[str, str], kind: str) -> FoundPlugin:
     origin = point.dist.name if point.dist else "unknown"
     version = point.dist.version if point.dist else ""
     clash = f"{first[point.name]} already brings a {kind} named {point.name!r}" if point.name in first else ""
     first.setdefault(point.name, origin)
-    return Found(point.name, origin, version, point.load, clash)
+    return FoundPlugin(point.name, origin, version, point.load, clash)
 
 
 def _importer(module: str) -> Callable[[], ModuleType]:

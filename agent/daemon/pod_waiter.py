@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import admit
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AllocationError
@@ -17,11 +17,11 @@ CLAIMED_WITHIN = 2.0
 ASK_AGAIN = 0.25
 
 
-class Askers:
+class PodWaiter:
     """Waits until the candidates have who may ask for so many IDs; nothing is held meanwhile."""
 
     def __init__(
-        self, promises: Callable[[], Promises], scheduled: Scheduled, *, within: float = CLAIMED_WITHIN
+        self, promises: Callable[[], Promises], scheduled: PodState, *, within: float = CLAIMED_WITHIN
     ) -> None:
         self._promises = promises
         self._scheduled = scheduled

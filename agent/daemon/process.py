@@ -14,15 +14,15 @@ import anyio.to_thread
 import structlog
 
 from agent import logs
-from agent.cluster.credentials import Access
+from agent.cluster.credentials import ApiAccess
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.notices import Notice
-from agent.daemon.intervals import Pace
+from agent.daemon.intervals import Intervals
 from agent.daemon.notice_source import follow
-from agent.daemon.standby import Agent
+from agent.daemon.standby import StandbyAgent
 from agent.host.version import version
 from agent.kubelet.registration import differs, first
 
@@ -39,15 +39,15 @@ RETRY_BIND = (0.1, 5.0)
 async def serve(
     watch: ConfigWatch,
     node_name: str,
-    pace: Pace | None = None,
-    access: Access | None = None,
+    pace: Intervals | None = None,
+    access: ApiAccess | None = None,
     labels: Cell[Labels | None] | None = None,
 ) -> None:
     """Run the agent until SIGTERM or SIGINT; SIGHUP reads the config again.
 
     `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
     """
-    agent = Agent(watch.cell, node_name, pace, api=access is not None, recall=watch.recall)
+    agent = StandbyAgent(watch.cell, node_name, pace, api=access is not None, recall=watch.recall)
     settings = agent.settings
     log.info(
         "starting",
@@ -119,7 +119,7 @@ def _but_level(config: Config) -> AgentSettings:
     return replace(config.agent, log=replace(config.agent.log, level="info"))
 
 
-async def _views(agent: Agent) -> None:
+async def _views(agent: StandbyAgent) -> None:
     """Serve the views once the first resource is registered, or soon: they tell why none is."""
     with anyio.move_on_after(VIEWS_AFTER):
         await agent.registered.until(True)
@@ -137,7 +137,11 @@ async def _views(agent: Agent) -> None:
 
 
 async def _cluster(
-    agent: Agent, access: Access, node_name: str, labels: Cell[Labels | None], config: Cell[ConfigState]
+    agent: StandbyAgent,
+    access: ApiAccess,
+    node_name: str,
+    labels: Cell[Labels | None],
+    config: Cell[ConfigState],
 ) -> None:
     """Open the door to the API server after the first registration; at once where the config waits for it,
     or where schedulers choose cards.
@@ -149,7 +153,7 @@ async def _cluster(
     settings = agent.settings
     instance = os.environ.get("POD_NAME") or socket.gethostname()
     pods = agent.pods if settings.watch_pods else None
-    agent.door = opened = door.Door(
+    agent.door = opened = door.ApiConnection(
         access,
         node_name,
         labels,
@@ -174,7 +178,7 @@ async def _cluster(
         group.start_soon(for_ever, follow, agent.serving_view, lambda: agent.pods.value, tell)
 
 
-async def _keep_serving(address: str, agent: Agent) -> None:
+async def _keep_serving(address: str, agent: StandbyAgent) -> None:
     """A port that is taken must not take the agent down; who served until a takeover lets go of it then."""
     await anyio.to_thread.run_sync(import_module, "agent.http")  # some 20 ms of work, beside the loop
     from agent import http

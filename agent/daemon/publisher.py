@@ -7,35 +7,35 @@ from dataclasses import replace
 
 import anyio
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.config import ConfigState
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
-from agent.core.publishing.agent_status import Reported, View
-from agent.daemon.node_state import Node
+from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
+from agent.daemon.node_state import NodeState
 from agent.daemon.publishing.koordinator_report import Reporting
-from agent.daemon.publishing.wanted_extended_resources import Extending
-from agent.daemon.publishing.wanted_labels import Labelling
-from agent.daemon.publishing.wanted_node_annotations import Annotating
-from agent.daemon.publishing.wanted_receipts import Receipting
+from agent.daemon.publishing.wanted_extended_resources import WantedExtendedResources
+from agent.daemon.publishing.wanted_labels import WantedLabels
+from agent.daemon.publishing.wanted_node_annotations import WantedNodeAnnotations
+from agent.daemon.publishing.wanted_receipts import WantedReceipts
 from agent.host.device_infos_directory import DeviceInfosFile
 from agent.host.nfd_features import FeaturesFile
-from agent.scheduler_api import Reads
-from agent.state.uninstall_record import Remains
+from agent.scheduler_api import AnnotationFilter
+from agent.state.uninstall_record import UninstallRecord
 
 
-class Told:
+class Publisher:
     """What the API server is told lies in cells, for those who write there; files are written here."""
 
     def __init__(
         self,
         config: Cell[ConfigState],
-        node: Node,
+        node: NodeState,
         ledger: Ledger,
-        scheduled: Scheduled,
-        reads: Cell[Reads],
-        remains: Remains,
+        scheduled: PodState,
+        reads: Cell[AnnotationFilter],
+        remains: UninstallRecord,
         *,
         specs: float,
         infos: float,
@@ -44,10 +44,12 @@ class Told:
         """`reads` changes with the dialects. `specs`, `infos`: seconds after which a file of labels, and one
         of Koordinator's, is looked at again. `api`: whether there is an API server to tell things to.
         """
-        self._labelling = Labelling(config, node.snapshot, lambda: node.vendors, time.time, api=api)
-        self._annotating = Annotating(config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors)
-        self._extending = Extending(config, node.snapshot, lambda: node.vendors)
-        self._receipting = Receipting(
+        self._labelling = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
+        self._annotating = WantedNodeAnnotations(
+            config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors
+        )
+        self._extending = WantedExtendedResources(config, node.snapshot, lambda: node.vendors)
+        self._receipting = WantedReceipts(
             scheduled.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
         )
         self._reporting = Reporting(
@@ -86,7 +88,7 @@ class Told:
                 group.start_soon(for_ever, file.run)
 
     @property
-    def reported(self) -> Reported:
+    def reported(self) -> SchedulerReport:
         """What Koordinator is told, and which way."""
         return self._reporting.seen(self._infos.error, self._infos.left_out)
 
@@ -94,7 +96,7 @@ class Told:
     def infos_writes(self) -> int:
         return self._infos.writes
 
-    def seen(self, view: View) -> View:
+    def seen(self, view: AgentStatus) -> AgentStatus:
         """The view with what is wrong."""
         return replace(
             view,

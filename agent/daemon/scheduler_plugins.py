@@ -12,9 +12,9 @@ import structlog
 import agent.schedulers
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
-from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
+from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
 from agent.scheduler_api import Dialect, DialectOf, Reserved, Scheduler
-from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, Hooks
+from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, SchedulerHooks
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
@@ -118,7 +118,7 @@ def _made(wanted: DialectOf) -> Dialect:
     return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
 
 
-def _loaded(it: Found) -> SchedulerPlugin:
+def _loaded(it: FoundPlugin) -> SchedulerPlugin:
     if it.clash:
         return SchedulerPlugin(it.name, it.origin, it.version, None, it.clash)
     try:
@@ -130,9 +130,9 @@ def _loaded(it: Found) -> SchedulerPlugin:
     return SchedulerPlugin(it.name, it.origin, it.version, scheduler, SITS_OUT if scheduler is None else "")
 
 
-def _offered(it: Found) -> Scheduler | None:
+def _offered(it: FoundPlugin) -> Scheduler | None:
     manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(Hooks)
+    manager.add_hookspecs(SchedulerHooks)
     module = it.load()
     manager.register(module, name=it.name)
     manager.check_pending()

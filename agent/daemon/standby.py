@@ -9,25 +9,25 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.config import ConfigState
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotServing
 from agent.core.model import Command
-from agent.core.publishing.agent_status import View
-from agent.daemon.composition import Line, required_vendors
-from agent.daemon.intervals import Pace
-from agent.daemon.publisher import Told
+from agent.core.publishing.agent_status import AgentStatus
+from agent.daemon.composition import Composition, required_vendors
+from agent.daemon.intervals import Intervals
+from agent.daemon.publisher import Publisher
 from agent.host.version import version
 from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved, NodeLock
 from agent.logs import file_error
-from agent.scheduler_api import Candidate, Reads
+from agent.scheduler_api import AnnotationFilter, Candidate
 from agent.state.agent_lock import AgentLock, LockLost
-from agent.state.uninstall_record import Remains
+from agent.state.uninstall_record import UninstallRecord
 
 if TYPE_CHECKING:  # it is loaded once the kubelet is served
-    from agent.cluster.connection import Door
+    from agent.cluster.connection import ApiConnection
 
 log = structlog.get_logger()
 
@@ -38,14 +38,14 @@ NO_SERVER = (
 NOT_WATCHED = "agent.watchPods is false (in the chart pods.enabled); it is read at the start"
 
 
-class Agent:
+class StandbyAgent:
     """One node's agent, from the lock to the last goodbye."""
 
     def __init__(
         self,
         config: Cell[ConfigState],
         node_name: str,
-        pace: Pace | None = None,
+        pace: Intervals | None = None,
         *,
         in_process: bool = False,
         api: bool = True,
@@ -59,7 +59,7 @@ class Agent:
         self._recall = recall
         self._config = config
         self._node_name = node_name
-        self._pace = pace or Pace()
+        self._pace = pace or Intervals()
         self._in_process = in_process
         #: The agent's own settings, which hold until it ends: the lock is in this state directory.
         self.settings = config.value.config.agent
@@ -74,21 +74,21 @@ class Agent:
         #: The pods bound to this node; whoever hears of them sets it.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         #: What schedulers and we have to tell each other of them.
-        self.scheduled = Scheduled(self.pods, lists_after=self._pace.lists_after)
+        self.scheduled = PodState(self.pods, lists_after=self._pace.lists_after)
         if not api:
             self.scheduled.unseen = NO_SERVER
         elif not self.settings.watch_pods:
             self.scheduled.unseen = NOT_WATCHED
-        self._line: Line | None = None
+        self._line: Composition | None = None
         #: The way to the API server, where there is one and it is open.
-        self.door: Door | None = None
+        self.door: ApiConnection | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
         with self._lock:
             if await self._take_lock() and self._recall is not None:
                 await self._recall()
-            self._line = Line(
+            self._line = Composition(
                 self._config,
                 self.settings,
                 self._pace,
@@ -122,7 +122,7 @@ class Agent:
             log.info("taking over, the agent before has ended", holder=self._standby, stood_by_seconds=waited)
         return stood_by
 
-    async def _keep_lock(self, line: Line) -> None:
+    async def _keep_lock(self, line: Composition) -> None:
         """See now and then that what is locked lies at its path; write anew what is gone from there."""
         while True:
             await anyio.sleep(self._pace.directory)
@@ -152,19 +152,19 @@ class Agent:
             await anyio.sleep(self._pace.standby)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> Publisher:
         """What others are told of this node; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.told
 
     @property
-    def remains(self) -> Remains:
+    def remains(self) -> UninstallRecord:
         """The list of what stays on the node; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.remains
 
     @property
-    def reads(self) -> Cell[Reads]:
+    def reads(self) -> Cell[AnnotationFilter]:
         """How the keys begin of the pods' annotations that are read; of an agent that serves."""
         assert self._line is not None, "it does not serve yet"
         return self._line.reads
@@ -181,10 +181,10 @@ class Agent:
             raise NotServing(self._standby)
         return await self._line.apply(command)
 
-    def view(self) -> View:
+    def view(self) -> AgentStatus:
         """Everything that is known now."""
         state = self._config.value
-        view = View(
+        view = AgentStatus(
             node=self._node_name,
             version=version(),
             required_vendors=required_vendors(state.config),
@@ -198,6 +198,6 @@ class Agent:
             view = self._line.seen(view)
         return self.door.seen(view) if self.door else view
 
-    def serving_view(self) -> View | None:
+    def serving_view(self) -> AgentStatus | None:
         """The same; None while another agent serves the node."""
         return self.view() if self._line is not None else None

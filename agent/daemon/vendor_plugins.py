@@ -14,10 +14,10 @@ import pluggy
 import agent.vendors
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
-from agent.daemon.plugin_discovery import BrokenPlugin, Found, found
+from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
 from agent.daemon.scheduler_plugins import hearing, reserved, wrong_dialect
 from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
-from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, Hooks
+from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, VendorHooks
 from agent.vendor_api.text import shorten
 
 NOT_ENABLED = "not enabled"
@@ -25,7 +25,7 @@ SITS_OUT = "not in use: it offers nothing with these settings, and its README sa
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class VendorPlugin:
     """A vendor that was found; without a `vendor`, the reason says why it is left out.
 
     `broken` tells a plugin at fault from one that is not wanted, or sits out by its own decision.
@@ -43,7 +43,7 @@ class Plugin:
 
 def load(
     settings: Mapping[str, Mapping[str, Any]], wanted: Container[str] | None = None
-) -> tuple[Plugin, ...]:
+) -> tuple[VendorPlugin, ...]:
     """Load the wanted vendors (None: all there are); others are listed, not imported.
 
     One that is broken, or that the settings name and nobody brings, is left out and harms no other.
@@ -55,14 +55,14 @@ def load(
         *(
             _plugin(it, registry, settings.get(it.name, {}))
             if _wants(wanted, it.name)
-            else Plugin(it.name, it.origin, it.version, None, NOT_ENABLED)
+            else VendorPlugin(it.name, it.origin, it.version, None, NOT_ENABLED)
             for it in _found()
         ),
         *(_unknown(name, known) for name in unknown),
     )
 
 
-def _plugin(it: Found, registry: _Registry, settings: Mapping[str, Any]) -> Plugin:
+def _plugin(it: FoundPlugin, registry: _Registry, settings: Mapping[str, Any]) -> VendorPlugin:
     if it.clash:
         return _left_out(it, it.clash)
     try:
@@ -73,7 +73,7 @@ def _plugin(it: Found, registry: _Registry, settings: Mapping[str, Any]) -> Plug
         return _left_out(it, str(exc))
     except (Exception, SystemExit) as exc:
         return _left_out(it, f"{type(exc).__name__}: {exc}")
-    return Plugin(it.name, it.origin, it.version, vendor, SITS_OUT if vendor is None else "")
+    return VendorPlugin(it.name, it.origin, it.version, vendor, SITS_OUT if vendor is None else "")
 
 
 def names() -> tuple[str, ...]:
@@ -85,19 +85,19 @@ def _wants(wanted: Container[str] | None, name: str) -> bool:
     return wanted is None or name in wanted
 
 
-def _unknown(name: str, known: list[str]) -> Plugin:
+def _unknown(name: str, known: list[str]) -> VendorPlugin:
     reason = f"no vendor of this name is installed; there are: {', '.join(known)}"
-    return Plugin(name, "", "", None, reason, broken=True)
+    return VendorPlugin(name, "", "", None, reason, broken=True)
 
 
 @cache
-def _found() -> tuple[Found, ...]:
+def _found() -> tuple[FoundPlugin, ...]:
     """Every vendor there is, by name; nothing is imported."""
     return found(agent.vendors, ENTRY_POINTS, "vendor")
 
 
-def _left_out(it: Found, reason: str) -> Plugin:
-    return Plugin(it.name, it.origin, it.version, None, reason, broken=True)
+def _left_out(it: FoundPlugin, reason: str) -> VendorPlugin:
+    return VendorPlugin(it.name, it.origin, it.version, None, reason, broken=True)
 
 
 class _Registry:
@@ -105,9 +105,9 @@ class _Registry:
 
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
-        self._manager.add_hookspecs(Hooks)
+        self._manager.add_hookspecs(VendorHooks)
 
-    def offer(self, it: Found, settings: Mapping[str, Any]) -> Vendor | None:
+    def offer(self, it: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
         """What the plugin offers; it stays registered only when it keeps the contract."""
         module = it.load()
         self._manager.register(module, name=it.name)

@@ -17,17 +17,17 @@ from agent.config.location import Path, nearest
 from agent.config.validation import doubts, overlaps
 from agent.core.cell import Cell
 from agent.core.devices.inventory import left_out
-from agent.core.devices.offers import Wish
+from agent.core.devices.offers import VendorRules
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import VendorError
 from agent.core.kubernetes_names import reserved_name
 from agent.core.model import VendorState, VendorStatus
-from agent.daemon.node_state import Node
+from agent.daemon.node_state import NodeState
 from agent.daemon.scheduler_plugins import reserved
-from agent.daemon.vendor_plugins import Plugin, load, names
+from agent.daemon.vendor_plugins import VendorPlugin, load, names
 from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
-from agent.scheduler_api import Reads, Scheduler, reads
+from agent.scheduler_api import AnnotationFilter, Scheduler, reads
 from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
 from agent.vendor_api.text import shorten
 
@@ -37,15 +37,15 @@ log = structlog.get_logger(__name__)
 MAX_WARNINGS = 20
 
 #: The last one says how much memory it may have; called before each start.
-StartProcess = Callable[[Vendor, Node, Callable[[], MemoryLimit]], VendorProcess]
+StartProcess = Callable[[Vendor, NodeState, Callable[[], MemoryLimit]], VendorProcess]
 
 Hardware = tuple[str, Mapping[str, Any], int]
 
 
-class Fleet:
+class VendorsInService:
     """Follows the config: loads the vendors it wants, runs their processes, tells the node of them."""
 
-    def __init__(self, node: Node, start: StartProcess, memory: int = 0) -> None:
+    def __init__(self, node: NodeState, start: StartProcess, memory: int = 0) -> None:
         """`memory`: the bytes that the agent and all vendors' processes may have; 0 for any number."""
         self._node = node
         self._start = start
@@ -62,7 +62,7 @@ class Fleet:
         self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
         #: How the keys begin of the pods' annotations that dialects read; of vendors that served before, too.
-        self.reads: Cell[Reads] = Cell(reads(node.schedulers))
+        self.reads: Cell[AnnotationFilter] = Cell(reads(node.schedulers))
 
     async def run(self, config: Cell[ConfigState]) -> None:
         """Apply each config that differs from the last one; runs for ever."""
@@ -154,7 +154,7 @@ class Fleet:
         return await self.processes[vendor].call(method, *args)
 
 
-class AllBut:
+class AllExcept:
     """Every name that the config has not switched off."""
 
     def __init__(self, off: frozenset[str]) -> None:
@@ -164,14 +164,14 @@ class AllBut:
         return name not in self._off
 
 
-def wanted(config: Config) -> tuple[Plugin, ...]:
+def wanted(config: Config) -> tuple[VendorPlugin, ...]:
     """The plugins that count: those the config wants, less those that have nothing to offer here."""
     off = frozenset(name for name, it in config.vendors.items() if it.enabled is False)
-    found = load(_settings(config), AllBut(off))
+    found = load(_settings(config), AllExcept(off))
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
-def in_service(config: Config) -> tuple[Plugin, ...]:
+def in_service(config: Config) -> tuple[VendorPlugin, ...]:
     """These, with one vendor for each resource: who comes second is left out, and says so."""
     return tuple(_without_clashes(wanted(config), config))
 
@@ -205,13 +205,13 @@ def _judged(config: Config, vendor: Vendor) -> Iterator[SettingsWarning]:
             yield replace(warning, path=(index, *warning.path[1:]) if warning.path else ())
 
 
-def wish(vendor: Vendor, config: Config) -> Wish:
+def wish(vendor: Vendor, config: Config) -> VendorRules:
     """What the config asks of the vendor."""
     its = config.vendor(vendor.name)
-    return Wish(vendor, its.resources, dynamic=_modes(config, vendor) == "dynamic")
+    return VendorRules(vendor, its.resources, dynamic=_modes(config, vendor) == "dynamic")
 
 
-def wishes(config: Config) -> Mapping[str, Wish]:
+def wishes(config: Config) -> Mapping[str, VendorRules]:
     """What the config asks of each vendor."""
     return {it.name: wish(it.vendor, config) for it in wanted(config) if it.vendor is not None}
 
@@ -227,7 +227,7 @@ def _configure(process: VendorProcess, its: VendorSettings) -> None:
     process.configure(required=required, sought=required or bool(its.library or its.settings))
 
 
-def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> Reads:
+def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> AnnotationFilter:
     its = (it for vendor in vendors for it in (*vendor.schedulers, vendor.pod_limits) if it is not None)
     return reads(schedulers, its)
 
@@ -338,7 +338,7 @@ def _check_overlap(config: Config, vendor: Vendor) -> None:
             raise config.refused(("vendors", vendor.name, "resources", index, "devices"), message)
 
 
-def _without_clashes(plugins: Iterable[Plugin], config: Config) -> Iterator[Plugin]:
+def _without_clashes(plugins: Iterable[VendorPlugin], config: Config) -> Iterator[VendorPlugin]:
     names: set[str] = set()
     takers: dict[str, str] = {}
     for plugin in sorted(plugins, key=lambda it: it.vendor is None):
@@ -363,7 +363,7 @@ def _names(config: Config, vendor: Vendor) -> list[str]:
     return [rule.name for rule in config.vendor(vendor.name).resources] or [vendor.resource]
 
 
-def _status(plugin: Plugin) -> VendorStatus:
+def _status(plugin: VendorPlugin) -> VendorStatus:
     if plugin.vendor is None:
         return left_out(plugin.name, plugin.reason)
     return VendorStatus(plugin.name, VendorState.STARTING)

@@ -14,15 +14,15 @@ from agent import logs
 from agent.cluster.credentials import find
 from agent.config import ConfigWatch, Labels
 from agent.core.cell import Cell
-from agent.core.devices.health_rules import Timing
-from agent.daemon.intervals import Pace
+from agent.core.devices.health_rules import HealthTiming
+from agent.daemon.intervals import Intervals
 from agent.daemon.process import serve
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.registration import Intervals
+from agent.kubelet.registration import SessionIntervals
 from agent.state.last_config import remembered_from
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-PACE = Pace(
+PACE = Intervals(
     discover=0.2,
     reconcile=0.2,
     grace=0.2,
@@ -32,8 +32,8 @@ PACE = Pace(
     pod_resources=0.1,
     lists_after=0.0,
     backoff=(0.1, 1.0),
-    health=Timing(good_for=0.4),
-    session=Intervals(shortest_pause=0.05, longest_pause=0.5),
+    health=HealthTiming(good_for=0.4),
+    session=SessionIntervals(shortest_pause=0.05, longest_pause=0.5),
     deadlines=Deadlines(open=5.0, discover=2.0),
 )
 

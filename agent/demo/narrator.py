@@ -17,7 +17,7 @@ from agent.demo.story import Evidence, Step
 READING = 1.0
 
 
-class Teller(Protocol):
+class Narrator(Protocol):
     async def step(self, step: Step, stage: Stage) -> bool:
         """Play the step and tell it; whether it held."""
 
@@ -25,8 +25,8 @@ class Teller(Protocol):
         """Tell how the day ended."""
 
 
-def teller(*, as_json: bool, fast: bool, out: TextIO) -> Teller:
-    return JsonTeller(out) if as_json else ProseTeller(out, 0.0 if fast else READING)
+def teller(*, as_json: bool, fast: bool, out: TextIO) -> Narrator:
+    return JsonNarrator(out) if as_json else ProseNarrator(out, 0.0 if fast else READING)
 
 
 async def played(step: Step, stage: Stage) -> tuple[Evidence, str, float]:
@@ -46,7 +46,7 @@ def title(number: int, step: Step) -> str:
     return f"{number}. {step.name[:1].upper()}{step.name[1:]}. {step.says}"
 
 
-class ProseTeller:
+class ProseNarrator:
     """In colour where `out` is a terminal that has it."""
 
     def __init__(self, out: TextIO, pause: float) -> None:
@@ -77,7 +77,7 @@ class ProseTeller:
         self._out.print(text, style=style, soft_wrap=True)
 
 
-class JsonTeller:
+class JsonNarrator:
     def __init__(self, out: TextIO) -> None:
         self._out = out
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.host.file_locks import holders, program
 from agent.scheduler_api.document_parts import part_of
@@ -14,7 +14,7 @@ from agent.scheduler_api.document_parts import part_of
 AGENT = "agent"
 SECOND = "second-agent"
 
-NONE = Ailment(
+NONE = FindingKind(
     AGENT,
     "agent-not-running",
     Severity.WARNS,
@@ -23,7 +23,7 @@ NONE = Ailment(
     "start it: xpu-agent run, or kubectl -n NAMESPACE get pods -l app.kubernetes.io/name=xpu-agent -o wide; "
     "one that runs with another state directory is asked with --state-dir",
 )
-UNREADY = Ailment(
+UNREADY = FindingKind(
     AGENT,
     "agent-not-ready",
     Severity.STOPS,
@@ -31,7 +31,7 @@ UNREADY = Ailment(
     "Something that the config asks for is not served.",
     "mend what is named there, in this order: vendors, resources, files; xpu-agent inspect shows the rest",
 )
-DOUBTFUL = Ailment(
+DOUBTFUL = FindingKind(
     AGENT,
     "cards-doubtful",
     Severity.WARNS,
@@ -39,7 +39,7 @@ DOUBTFUL = Ailment(
     "The agent serves, and new pods do not get all that the cards could give; the finding says what.",
     "do what the finding says; the agent takes it in by itself",
 )
-UNTOLD = Ailment(
+UNTOLD = FindingKind(
     AGENT,
     "receipts-unwritten",
     Severity.WARNS,
@@ -47,7 +47,7 @@ UNTOLD = Ailment(
     "A scheduler that waits to read it takes them for pods that were not served.",
     "where the right is missing name the annotations in the chart's pods.receipts",
 )
-UNCOUNTED = Ailment(
+UNCOUNTED = FindingKind(
     AGENT,
     "extended-resources-unwritten",
     Severity.WARNS,
@@ -55,7 +55,7 @@ UNCOUNTED = Ailment(
     "Schedulers that go by them pass this node by, or reckon wrong. All that is given out is well.",
     "where the right is missing name the extended resources in the chart's nodeStatus.resources",
 )
-SKEW = Ailment(
+SKEW = FindingKind(
     AGENT,
     "version-skew",
     Severity.WARNS,
@@ -64,7 +64,7 @@ SKEW = Ailment(
     "run the doctor of the agent's own image: kubectl -n NAMESPACE exec POD -- xpu-agent doctor; or restart "
     "the agent with the version that is installed",
 )
-SILENT = Ailment(
+SILENT = FindingKind(
     SECOND,
     "lock-without-service",
     Severity.STOPS,
@@ -73,7 +73,7 @@ SILENT = Ailment(
     "where it has just started look again; else look at its log, and where it hangs kill {pid}: the kernel "
     "frees the lock at once",
 )
-RIVAL = Ailment(
+RIVAL = FindingKind(
     SECOND,
     "second-agent",
     Severity.STOPS,
@@ -82,7 +82,7 @@ RIVAL = Ailment(
     "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A "
     "-l xpu-agent.io/pool",
 )
-ELSEWHERE = Ailment(
+ELSEWHERE = FindingKind(
     SECOND,
     "agent-elsewhere",
     Severity.WARNS,
@@ -91,7 +91,7 @@ ELSEWHERE = Ailment(
     "state directory that this command does not look at, or no admin socket.",
     "name its state directory with --state-dir; where it is not the one that is meant end it: {end}",
 )
-STANDBY = Ailment(
+STANDBY = FindingKind(
     SECOND,
     "agent-stands-by",
     Severity.WARNS,

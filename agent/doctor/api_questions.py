@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, NotFound
-from agent.doctor.required_rights import Need
-from agent.doctor.surroundings import Cluster, Koordinator, Look
+from agent.doctor.required_rights import RequiredRight
+from agent.doctor.surroundings import Cluster, KoordinatorObjects, Observed
 from agent.scheduler_api.document_parts import part_of, rows_of
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -21,25 +21,29 @@ MOST_CONFIG_MAPS = 50
 T = TypeVar("T")
 
 
-async def node_of(api: Api, name: str) -> tuple[Look[Object], str]:
+async def node_of(api: Api, name: str) -> tuple[Observed[Object], str]:
     """The Node, or why not; and what is wrong with the way to the API server."""
     try:
-        return Look(await api.get(f"/api/v1/nodes/{quote(name, safe='')}")), ""
+        return Observed(await api.get(f"/api/v1/nodes/{quote(name, safe='')}")), ""
     except ApiAway as exc:
-        return Look(why=str(exc)), str(exc)
+        return Observed(why=str(exc)), str(exc)
     except ApiRefused as exc:
-        return Look(why=str(exc)), str(exc) if exc.status == 401 else ""
+        return Observed(why=str(exc)), str(exc) if exc.status == 401 else ""
 
 
 async def asked(
-    api: Api, node: Look[Object], name: str, needs: Sequence[Need], koordinator: Koordinator | None = None
+    api: Api,
+    node: Observed[Object],
+    name: str,
+    needs: Sequence[RequiredRight],
+    koordinator: KoordinatorObjects | None = None,
 ) -> Cluster:
     """What is to be known besides the Node, and what was asked of Koordinator."""
-    shown = koordinator or Koordinator()
+    shown = koordinator or KoordinatorObjects()
     return Cluster(node, await _pods(api, name), await _denied(api, needs), koordinator=shown)
 
 
-async def _pods(api: Api, node: str) -> Look[tuple[Object, ...]]:
+async def _pods(api: Api, node: str) -> Observed[tuple[Object, ...]]:
     query: Mapping[str, str] = {"fieldSelector": f"spec.nodeName={node}", "limit": str(PAGE)}
     found: list[Object] = []
     try:
@@ -51,8 +55,8 @@ async def _pods(api: Api, node: str) -> Look[tuple[Object, ...]]:
                 break
             query = {**query, "continue": str(more)}
     except ApiError as exc:
-        return Look(why=f"the pods of {node} could not be listed: {exc}")
-    return Look(tuple(found))
+        return Observed(why=f"the pods of {node} could not be listed: {exc}")
+    return Observed(tuple(found))
 
 
 async def config_maps(
@@ -72,14 +76,14 @@ async def config_maps(
     return found
 
 
-async def _denied(api: Api, needs: Sequence[Need]) -> Look[tuple[Need, ...]]:
+async def _denied(api: Api, needs: Sequence[RequiredRight]) -> Observed[tuple[RequiredRight, ...]]:
     try:
-        return Look(tuple([need for need in needs if not await _allowed(api, need)]))
+        return Observed(tuple([need for need in needs if not await _allowed(api, need)]))
     except ApiError as exc:
-        return Look(why=f"the API server does not say what this identity may do: {exc}")
+        return Observed(why=f"the API server does not say what this identity may do: {exc}")
 
 
-async def _allowed(api: Api, need: Need) -> bool:
+async def _allowed(api: Api, need: RequiredRight) -> bool:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

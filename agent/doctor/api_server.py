@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 
 SERVER = "api-server"
 RIGHTS = "rbac"
 
-AWAY = Ailment(
+AWAY = FindingKind(
     SERVER,
     "api-server-away",
     Severity.WARNS,
@@ -19,7 +19,7 @@ AWAY = Ailment(
     "kubectl --kubeconfig F get --raw /readyz with the same file shows it too; in a pod see that it has a "
     "service account (automountServiceAccountToken) and that no NetworkPolicy keeps it from the API server",
 )
-UNSEEN = Ailment(
+UNSEEN = FindingKind(
     SERVER,
     "claims-unseen",
     Severity.STOPS,
@@ -28,7 +28,7 @@ UNSEEN = Ailment(
     "give the agent the API server and its pods (in the chart api.enabled, pods.enabled and rbac.create), or "
     "set placement of {resource} to auto",
 )
-DENIED = Ailment(
+DENIED = FindingKind(
     RIGHTS,
     "right-missing",
     Severity.WARNS,

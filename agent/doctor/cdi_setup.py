@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.doctor.container_runtime import Runtime, Unreadable, runtimes
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
 
 CHECK = "cdi"
 
-ELSEWHERE = Ailment(
+ELSEWHERE = FindingKind(
     CHECK,
     "cdi-directory-unread",
     Severity.STOPS,
@@ -23,7 +23,7 @@ ELSEWHERE = Ailment(
     "set agent.cdiDir (--cdi-dir, with the chart cdi.dir) to one of {directories}, or add {directory} to "
     "cdi_spec_dirs in {source} and restart the runtime",
 )
-OFF = Ailment(
+OFF = FindingKind(
     CHECK,
     "cdi-off",
     Severity.STOPS,
@@ -33,7 +33,7 @@ OFF = Ailment(
     'set enable_cdi = true under [plugins."io.containerd.grpc.v1.cri"] in {source}, then systemctl restart '
     "containerd",
 )
-UNWRITABLE = Ailment(
+UNWRITABLE = FindingKind(
     CHECK,
     "cdi-directory-closed",
     Severity.STOPS,

@@ -22,7 +22,7 @@ from agent.doctor import (
     state_directory,
     vendor_libraries,
 )
-from agent.doctor.findings import Ailment, Finding, not_made
+from agent.doctor.findings import Finding, FindingKind, not_made
 from agent.doctor.koordinator import (
     device_check,
     device_infos_files,
@@ -122,7 +122,7 @@ _ROOMS = (
 )
 
 #: Every kind of finding there is, check by check.
-AILMENTS = tuple(it for room in _ROOMS for it in vars(room).values() if isinstance(it, Ailment))
+AILMENTS = tuple(it for room in _ROOMS for it in vars(room).values() if isinstance(it, FindingKind))
 
 
 def examined(around: Surroundings) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.doctor.findings import Ailment, Finding, Severity, well
+from agent.doctor.findings import Finding, FindingKind, Severity, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
 
@@ -12,7 +12,7 @@ CHECK = "config"
 #: Warnings that are shown.
 MOST = 20
 
-REFUSED = Ailment(
+REFUSED = FindingKind(
     CHECK,
     "config-refused",
     Severity.STOPS,
@@ -22,7 +22,7 @@ REFUSED = Ailment(
     "file's `agent`, and defaults say.",
     "mend the place that is named, then: xpu-agent config check {arguments}",
 )
-AWAITED = Ailment(
+AWAITED = FindingKind(
     CHECK,
     "config-awaits-labels",
     Severity.STOPS,
@@ -32,7 +32,7 @@ AWAITED = Ailment(
     "variables, what can be used of the file's `agent`, and defaults say.",
     "mend the way to the API server (check api-server), or match by names",
 )
-ODD = Ailment(
+ODD = FindingKind(
     CHECK,
     "config-odd",
     Severity.WARNS,
@@ -40,7 +40,7 @@ ODD = Ailment(
     "It is read as it stands, and may do nothing.",
     "mend the place that is named; xpu-agent config check {arguments} prints what holds",
 )
-STALE = Ailment(
+STALE = FindingKind(
     CHECK,
     "config-not-taken",
     Severity.STOPS,
@@ -48,7 +48,7 @@ STALE = Ailment(
     "It goes on with the last good one, or waits for one.",
     "mend the place that is named; it is taken in at once, or with kill -HUP",
 )
-OTHER = Ailment(
+OTHER = FindingKind(
     CHECK,
     "config-other",
     Severity.WARNS,

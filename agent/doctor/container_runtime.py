@@ -43,7 +43,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Default:
+class DefaultRuntime:
     """Who starts the containers of pods that name no runtimeClass: a name, and the program where one is said.
 
     `key`: where its configuration `source` says so; `restart` makes it hold.
@@ -57,7 +57,7 @@ class Default:
     restart: str
 
 
-def defaults(root: Path) -> tuple[Default, ...]:
+def defaults(root: Path) -> tuple[DefaultRuntime, ...]:
     """What each runtime whose configuration is seen below this root has as its default.
 
     Raises:
@@ -66,17 +66,19 @@ def defaults(root: Path) -> tuple[Default, ...]:
     return (*_docker_default(root), *_containerd_default(root), *_crio_default(root))
 
 
-def _docker_default(root: Path) -> Iterator[Default]:
+def _docker_default(root: Path) -> Iterator[DefaultRuntime]:
     """Source: docker docs, dockerd, daemon configuration file (default-runtime, runtimes)."""
     path = root / DOCKER
     document = _document(path, json.loads)
     if document is not None:
         name = _text(document, "default-runtime") or RUNC
         program = _text(part_of(part_of(document, "runtimes"), name), "path")
-        yield Default("docker", str(path), name, program, '"default-runtime"', "systemctl restart docker")
+        yield DefaultRuntime(
+            "docker", str(path), name, program, '"default-runtime"', "systemctl restart docker"
+        )
 
 
-def _containerd_default(root: Path) -> Iterator[Default]:
+def _containerd_default(root: Path) -> Iterator[DefaultRuntime]:
     """Source: containerd docs/cri/config.md (default_runtime_name, runtimes)."""
     for place in CONTAINERD:
         path = root / place
@@ -93,17 +95,17 @@ def _containerd_default(root: Path) -> Iterator[Default]:
         program = _text(part_of(its, "options"), "BinaryName")
         plugin = _PLUGINS[1 if document.get("version", 1) in (1, 2) else 0]
         key = f'default_runtime_name under [plugins."{plugin}".containerd]'
-        yield Default("containerd", str(path), name, program, key, "systemctl restart containerd")
+        yield DefaultRuntime("containerd", str(path), name, program, key, "systemctl restart containerd")
 
 
-def _crio_default(root: Path) -> Iterator[Default]:
+def _crio_default(root: Path) -> Iterator[DefaultRuntime]:
     """Source: cri-o docs/crio.conf.5.md (default_runtime, runtimes)."""
     if read := _crio_files(root):
         parts = [part_of(part_of(it, "crio"), "runtime") for _, it in read]
         name = _text(_merged(iter(parts)), "default_runtime") or "crun"
         its = _merged(part_of(part_of(it, "runtimes"), name) for it in parts)
         key, source = "default_runtime under [crio.runtime]", str(read[-1][0])
-        yield Default("cri-o", source, name, _text(its, "runtime_path"), key, "systemctl restart crio")
+        yield DefaultRuntime("cri-o", source, name, _text(its, "runtime_path"), key, "systemctl restart crio")
 
 
 def runtimes(root: Path) -> tuple[Runtime, ...]:

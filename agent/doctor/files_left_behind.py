@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.host import device_infos_directory
-from agent.state.uninstall_record import NAME, Remains, is_out_of_sight
+from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
 CHECK = "remains"
 
-LEFT = Ailment(
+LEFT = FindingKind(
     CHECK,
     "file-left-behind",
     Severity.WARNS,
@@ -29,7 +29,7 @@ def remains(around: Surroundings) -> Iterator[Finding]:
     """What is written down as ours, and neither kept nor seen to be gone."""
     noted = around.config.agent.state_dir / NAME
     try:
-        files = Remains(noted).all()
+        files = UninstallRecord(noted).all()
     except OSError as exc:
         yield not_made(CHECK, f"{noted}: {exc.strerror}; ask as root, or as who runs the agent")
         return

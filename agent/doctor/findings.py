@@ -33,7 +33,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Ailment:
+class FindingKind:
     """A kind of finding. `remedy` holds {places} for what only the node can tell. docs/doctor.md has all."""
 
     check: str

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.doctor.vendor_libraries import weighed
 from agent.isolation.presence import on_the_bus
@@ -17,7 +17,7 @@ from agent.vendor_api.agent import HostPart, Vendor
 
 CHECK = "vendor-parts"
 
-MISSING = Ailment(
+MISSING = FindingKind(
     CHECK,
     "part-missing",
     Severity.STOPS,
@@ -25,7 +25,7 @@ MISSING = Ailment(
     "Nothing of the vendor works without it, or not what the configuration asks for.",
     "{remedy}",
 )
-LACKING = Ailment(
+LACKING = FindingKind(
     CHECK,
     "part-lacking",
     Severity.WARNS,

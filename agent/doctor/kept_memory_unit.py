@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 
 CHECK = "memory-units"
 
-KEPT = Ailment(
+KEPT = FindingKind(
     CHECK,
     "unit-kept",
     Severity.WARNS,

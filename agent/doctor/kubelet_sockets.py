@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet.directory import KUBELET_SOCKET
 
 KUBELET = "kubelet"
 POD_RESOURCES = "pod-resources"
 
-NO_DIRECTORY = Ailment(
+NO_DIRECTORY = FindingKind(
     KUBELET,
     "kubelet-directory-missing",
     Severity.STOPS,
@@ -22,7 +22,7 @@ NO_DIRECTORY = Ailment(
     "start the kubelet: systemctl start kubelet; in a container mount the host's directory {directory} at "
     "the same path (the directory, not the socket); elsewhere name it with --kubelet-dir",
 )
-CLOSED_DIRECTORY = Ailment(
+CLOSED_DIRECTORY = FindingKind(
     KUBELET,
     "kubelet-directory-closed",
     Severity.STOPS,
@@ -30,7 +30,7 @@ CLOSED_DIRECTORY = Ailment(
     "The agent serves each resource on a socket of its own there; without one the kubelet can not be told.",
     "run the agent as root, and mount {directory} without readOnly",
 )
-NO_SOCKET = Ailment(
+NO_SOCKET = FindingKind(
     KUBELET,
     "kubelet-socket-missing",
     Severity.STOPS,
@@ -39,7 +39,7 @@ NO_SOCKET = Ailment(
     "systemctl status kubelet; journalctl -u kubelet -n 50; in a container mount the host's directory "
     "{directory}, not another one",
 )
-NO_SUCH_SOCKET = Ailment(
+NO_SUCH_SOCKET = FindingKind(
     KUBELET,
     "kubelet-socket-wrong",
     Severity.STOPS,
@@ -48,7 +48,7 @@ NO_SUCH_SOCKET = Ailment(
     "remove it (rmdir {socket}, or rm where it is a file), then systemctl restart kubelet; mount the "
     "directory, never the socket",
 )
-DEAF_SOCKET = Ailment(
+DEAF_SOCKET = FindingKind(
     KUBELET,
     "kubelet-socket-deaf",
     Severity.STOPS,
@@ -58,7 +58,7 @@ DEAF_SOCKET = Ailment(
     "systemctl start kubelet; in a container mount the directory {directory}, never the socket",
 )
 
-NO_POD_RESOURCES = Ailment(
+NO_POD_RESOURCES = FindingKind(
     POD_RESOURCES,
     "pod-resources-missing",
     Severity.WARNS,
@@ -68,7 +68,7 @@ NO_POD_RESOURCES = Ailment(
     "mount the host's directory {directory} at the same path; where the kubelet has another --root-dir, name "
     "the socket with --pod-resources-socket",
 )
-DEAF_POD_RESOURCES = Ailment(
+DEAF_POD_RESOURCES = FindingKind(
     POD_RESOURCES,
     "pod-resources-deaf",
     Severity.WARNS,
@@ -76,7 +76,7 @@ DEAF_POD_RESOURCES = Ailment(
     "The agent releases nothing before it can see which pods hold devices.",
     "systemctl restart kubelet; in a container mount the directory {directory}, never the socket",
 )
-OFF_POD_RESOURCES = Ailment(
+OFF_POD_RESOURCES = FindingKind(
     POD_RESOURCES,
     "pod-resources-off",
     Severity.WARNS,

@@ -17,7 +17,7 @@ NO_PROGRAM = "no ELF file"
 _HEADER = 20
 
 
-class Defect(NamedTuple):
+class LibraryDefect(NamedTuple):
     """What is wrong with one file."""
 
     path: str
@@ -26,13 +26,13 @@ class Defect(NamedTuple):
     detail: str
 
 
-def defects(names: Iterable[str]) -> Iterator[Defect]:
+def defects(names: Iterable[str]) -> Iterator[LibraryDefect]:
     """What is wrong with the files of these names; one that is not there at all is no defect."""
     for path in dict.fromkeys(path for name in names for path in _paths(name)):
         if os.path.islink(path) and not os.path.exists(path):
-            yield Defect(path, "dangling", os.path.realpath(path))
+            yield LibraryDefect(path, "dangling", os.path.realpath(path))
         elif (machine := machine_of(Path(path))) and machine != platform.machine():
-            yield Defect(path, "broken" if machine == NO_PROGRAM else "foreign", machine)
+            yield LibraryDefect(path, "broken" if machine == NO_PROGRAM else "foreign", machine)
 
 
 def there(names: Iterable[str]) -> tuple[str, ...]:

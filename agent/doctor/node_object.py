@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.quantities import whole
@@ -14,7 +14,7 @@ from agent.vendor_api.text import shorten
 ALLOCATABLE = "node-allocatable"
 LABELS = "node-labels"
 
-NOTHING = Ailment(
+NOTHING = FindingKind(
     ALLOCATABLE,
     "allocatable-missing",
     Severity.STOPS,
@@ -24,7 +24,7 @@ NOTHING = Ailment(
     "look again in 10 s; if it stays so: systemctl restart kubelet (the agent registers anew by itself), and "
     "journalctl -u kubelet | grep -i 'device plugin'",
 )
-OTHER = Ailment(
+OTHER = FindingKind(
     ALLOCATABLE,
     "allocatable-differs",
     Severity.WARNS,
@@ -34,7 +34,7 @@ OTHER = Ailment(
     "look again in 10 s; if it stays so see the check device-plugins, and journalctl -u kubelet | grep -i "
     "'node status'",
 )
-NO_NODE = Ailment(
+NO_NODE = FindingKind(
     ALLOCATABLE,
     "node-unknown",
     Severity.STOPS,
@@ -43,7 +43,7 @@ NO_NODE = Ailment(
     "set NODE_NAME from spec.nodeName (fieldRef) in the pod, or give --node-name one of: kubectl get nodes "
     "-o name",
 )
-NO_LABEL = Ailment(
+NO_LABEL = FindingKind(
     LABELS,
     "node-label-missing",
     Severity.WARNS,

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from agent.core.devices.device_ids import short_forms
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
-from agent.doctor.socket_listeners import Listener
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
+from agent.doctor.socket_listeners import SocketListener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT
@@ -22,7 +22,7 @@ CHECK = "device-plugins"
 #: Letters of a vendor's name by which its plugin's socket is known; fewer stand in any name.
 SHORTEST_MARK = 3
 
-SOCKET = Ailment(
+SOCKET = FindingKind(
     CHECK,
     "foreign-plugin",
     Severity.STOPS,
@@ -32,7 +32,7 @@ SOCKET = Ailment(
     "remove it from this node: kubectl -n kube-system get daemonsets | grep device-plugin, then kubectl "
     "delete daemonset NAME or give it a nodeSelector that leaves this node out; it served {socket}",
 )
-YIELDED = Ailment(
+YIELDED = FindingKind(
     CHECK,
     "yielded-plugin",
     Severity.WARNS,
@@ -41,7 +41,7 @@ YIELDED = Ailment(
     "runs: pods are served by that one, with what it gives and without what the agent would.",
     "nothing while it is to have the cards; remove it from this node and the agent takes over: {socket}",
 )
-UNSEEN = Ailment(
+UNSEEN = FindingKind(
     CHECK,
     "plugin-of-unseen-cards",
     Severity.WARNS,
@@ -51,7 +51,7 @@ UNSEEN = Ailment(
     "to leave that plugin the cards set vendors.{vendor}.enabled to false; to have the agent serve them mend "
     "what the check vendor-library says, and remove that plugin from this node: it served {socket}",
 )
-AGENT = Ailment(
+AGENT = FindingKind(
     CHECK,
     "foreign-agent",
     Severity.STOPS,
@@ -61,7 +61,7 @@ AGENT = Ailment(
     "end the one of the earlier release: {end}; or give both the same state directory (--state-dir, the "
     "chart's stateDir): then the second one stands by",
 )
-REGISTERED = Ailment(
+REGISTERED = FindingKind(
     CHECK,
     "foreign-devices",
     Severity.STOPS,
@@ -70,7 +70,7 @@ REGISTERED = Ailment(
     "our Allocate refuses them as unknown.",
     "find the other plugin by its socket in {directory} and remove it, then systemctl restart kubelet",
 )
-UNKNOWN = Ailment(
+UNKNOWN = FindingKind(
     CHECK,
     "unknown-cards",
     Severity.WARNS,
@@ -81,7 +81,7 @@ UNKNOWN = Ailment(
     "--field-selector spec.nodeName={node} -o custom-columns=UID:.metadata.uid,NS:.metadata.namespace,"
     "NAME:.metadata.name | grep {uid}",
 )
-ON_NODE = Ailment(
+ON_NODE = FindingKind(
     CHECK,
     "foreign-capacity",
     Severity.STOPS,
@@ -125,7 +125,9 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
             yield from _foreign(around, path, there, marks)
 
 
-def _foreign(around: Surroundings, path: Path, there: Listener, marks: frozenset[str]) -> Iterator[Finding]:
+def _foreign(
+    around: Surroundings, path: Path, there: SocketListener, marks: frozenset[str]
+) -> Iterator[Finding]:
     """A plugin of a vendor's cards, whether the agent sees these cards now or not."""
     its = _known(around, path.name)
     if _is_marked(path.name, marks) or any(map(around.has_cards, its)):
@@ -139,7 +141,7 @@ def _is_marked(name: str, marks: frozenset[str]) -> bool:
     return any(mark in name.lower() for mark in marks)
 
 
-def _agent(path: Path, there: Listener, serving: int) -> Iterator[Finding]:
+def _agent(path: Path, there: SocketListener, serving: int) -> Iterator[Finding]:
     # Where the agent of this state directory is in another pid namespace there is nothing to compare.
     if not serving or there.is_busy or there.pid == serving:
         return

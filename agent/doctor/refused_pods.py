@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.daemon.vendor_plugins import Plugin
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.daemon.vendor_plugins import VendorPlugin
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.vendor_api.text import shorten
@@ -26,7 +26,7 @@ CONFIG_MAP = "ConfigMap"
 #: Agents, exporters and plugins see all cards on purpose.
 OF_THE_NODE = ("system-node-critical", "system-cluster-critical")
 
-STUCK = Ailment(
+STUCK = FindingKind(
     REFUSED,
     "pod-refused",
     Severity.WARNS,
@@ -35,7 +35,7 @@ STUCK = Ailment(
     "kubelet said of it says what to mend first.",
     "{advice}; then kubectl -n {namespace} delete pod {pod}",
 )
-CHOOSES = Ailment(
+CHOOSES = FindingKind(
     AROUND,
     "pod-chooses-devices",
     Severity.WARNS,
@@ -45,7 +45,7 @@ CHOOSES = Ailment(
     "remove {variable} from the container's env, or from the ConfigMap that is named, and ask for cards with "
     "resources.limits",
 )
-PRIVILEGED = Ailment(
+PRIVILEGED = FindingKind(
     AROUND,
     "pod-privileged",
     Severity.WARNS,
@@ -112,7 +112,7 @@ def around(around: Surroundings) -> Iterator[Finding]:
         yield well(AROUND, f"none of {len(pods)} pods chooses its cards by itself")
 
 
-def variables_of(plugins: Iterable[Plugin]) -> frozenset[str]:
+def variables_of(plugins: Iterable[VendorPlugin]) -> frozenset[str]:
     """The variables by which containers are told their devices."""
     variables = (it.vendor.host.devices_variable for it in plugins if it.vendor is not None)
     return frozenset(filter(None, variables))

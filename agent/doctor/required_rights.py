@@ -8,7 +8,7 @@ from agent.config.settings import ToldAs
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RequiredRight:
     """One right. `name` empty: on all objects of the kind. `feature` says what goes without it."""
 
     verb: str
@@ -50,7 +50,7 @@ def required(
     annotates: bool = False,
     extends: bool = False,
     receipts: bool = False,
-) -> tuple[Need, ...]:
+) -> tuple[RequiredRight, ...]:
     """Everything that the agent asks of the API server.
 
     `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
@@ -62,31 +62,35 @@ def required(
     own = "the Node's labels, by which the config may be chosen"
     of = "the pods of this node, for schedulers' claims and what the doctor says of them"
     told = "Events of cards and pods (kubectl describe)"
-    needs = [Need(verb, "nodes", own, name=node) for verb in ("get", "list", "watch")]
+    needs = [RequiredRight(verb, "nodes", own, name=node) for verb in ("get", "list", "watch")]
     if pods:
-        needs += [Need(verb, "pods", of) for verb in ("list", "watch")]
+        needs += [RequiredRight(verb, "pods", of) for verb in ("list", "watch")]
     if pods and receipts:
         by = "what schedulers read on pods that have their devices (pods.receipts of the chart)"
-        needs.append(Need("patch", "pods", by))
+        needs.append(RequiredRight("patch", "pods", by))
     if events:
         writes = ("create", "patch")
-        needs += [Need(verb, "events", told, "events.k8s.io", namespace="default") for verb in writes]
+        needs += [
+            RequiredRight(verb, "events", told, "events.k8s.io", namespace="default") for verb in writes
+        ]
     patches = [
         *(["the labels that the cards give the Node"] if told_as == "node" else []),
         *(["schedulers' locks on the Node, which it frees (any labels.output but none)"] if locks else []),
         *(["the annotations that vendors give the Node (nodeAnnotations of the chart)"] if annotates else []),
     ]
     if patches:
-        needs.append(Need("patch", "nodes", "; ".join(patches), name=node))
+        needs.append(RequiredRight("patch", "nodes", "; ".join(patches), name=node))
     if extends:
         by = "the extended resources that vendors count for the Node (nodeStatus.resources of the chart)"
-        needs.append(Need("patch", "nodes/status", by, name=node))
+        needs.append(RequiredRight("patch", "nodes/status", by, name=node))
     if told_as == "nodeFeature":
         by = "the labels that the cards give the Node, as a NodeFeature object"
         verbs = ("get", "create", "update", "delete")
-        needs += [Need(verb, "nodefeatures", by, "nfd.k8s-sigs.io", namespace=namespace) for verb in verbs]
+        needs += [
+            RequiredRight(verb, "nodefeatures", by, "nfd.k8s-sigs.io", namespace=namespace) for verb in verbs
+        ]
     if device or withdraws:
         by = "the cards as Koordinator's scheduler knows them (report.mode; koordinator.enabled of the chart)"
         asked = "get list watch create update delete" if device else "get update delete"
-        needs += [Need(verb, "devices", by, "scheduling.koordinator.sh") for verb in asked.split()]
+        needs += [RequiredRight(verb, "devices", by, "scheduling.koordinator.sh") for verb in asked.split()]
     return tuple(needs)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.doctor.container_runtime import RUNC, Default, Unreadable, defaults
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.container_runtime import RUNC, DefaultRuntime, Unreadable, defaults
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.host_parts import is_hidden, present
 from agent.doctor.surroundings import Surroundings
 from agent.vendor_api.agent import HostRuntime
 
 CHECK = "container-runtime"
 
-OTHER = Ailment(
+OTHER = FindingKind(
     CHECK,
     "runtime-not-default",
     Severity.WARNS,
@@ -42,13 +42,13 @@ def containers(around: Surroundings) -> Iterator[Finding]:
         yield from (_judged(vendor, runtime, it) for it in found)
 
 
-def _spoken_with(around: Surroundings) -> list[Default]:
+def _spoken_with(around: Surroundings) -> list[DefaultRuntime]:
     """The defaults of the one that the Node names; of all that are seen where it names none."""
     seen, engine = defaults(around.root), around.engine
     return [it for it in seen if engine in ("", it.engine)]
 
 
-def _judged(vendor: str, runtime: HostRuntime, its: Default) -> Finding:
+def _judged(vendor: str, runtime: HostRuntime, its: DefaultRuntime) -> Finding:
     program = Path(its.program).name
     told = f"{its.engine} starts containers by {its.name}{f' ({its.program})' if its.program else ''}"
     if program in runtime.programs or (not program and its.name == runtime.called):

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from agent.daemon.config_forecast import lacking
 from agent.daemon.vendors_in_service import wish
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.vendor_api.agent import NO_LIBRARY, Device
 
 CHECK = "resources"
 
-UNSERVED = Ailment(
+UNSERVED = FindingKind(
     CHECK,
     "resource-unserved",
     Severity.STOPS,

@@ -21,7 +21,7 @@ State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class SocketListener:
     """`pid` 0: in another pid namespace, or nobody. `found` words what is not a listener.
 
     `is_busy`: it listens and took no call, so that its pid is not known.
@@ -48,36 +48,36 @@ def beside(kubelet_dir: Path) -> tuple[Path, ...]:
     return tuple(sorted(it for it in entries if it.is_socket()))
 
 
-def listener(path: Path) -> Listener:
+def listener(path: Path) -> SocketListener:
     """What is at the path. Nothing is sent."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         dangling = f": it is a link to {os.readlink(path)}, which is not there" if path.is_symlink() else ""
-        return Listener("missing", f"there is no {path}{dangling}")
+        return SocketListener("missing", f"there is no {path}{dangling}")
     except OSError as exc:
-        return Listener("denied", f"{path}: {exc.strerror}")
+        return SocketListener("denied", f"{path}: {exc.strerror}")
     if not stat.S_ISSOCK(mode):
-        return Listener("not-a-socket", f"{path} is no socket but {stat.filemode(mode)}")
+        return SocketListener("not-a-socket", f"{path} is no socket but {stat.filemode(mode)}")
     directory = None
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         return _connected(path, directory)
     except OSError as exc:
-        return Listener("denied", f"{path}: {exc.strerror or exc}")
+        return SocketListener("denied", f"{path}: {exc.strerror or exc}")
     finally:
         if directory is not None:
             os.close(directory)
 
 
-def _connected(path: Path, directory: int) -> Listener:
+def _connected(path: Path, directory: int) -> SocketListener:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)  # one whose queue is full is a listener, and is not waited for
             # However long the path is, a socket's address has room for 107 bytes.
             probe.connect(f"/proc/self/fd/{directory}/{path.name}")
-            return Listener("listens", pid=credentials(probe).pid)
+            return SocketListener("listens", pid=credentials(probe).pid)
     except ConnectionRefusedError:
-        return Listener("deaf", f"{path} is there, and nobody listens")
+        return SocketListener("deaf", f"{path} is there, and nobody listens")
     except BlockingIOError:
-        return Listener("listens", is_busy=True)
+        return SocketListener("listens", is_busy=True)

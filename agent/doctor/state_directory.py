@@ -7,10 +7,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.host import files
-from agent.state.checkpoint import MAX_BYTES, Saved
+from agent.state.checkpoint import MAX_BYTES, SavedState
 from agent.state.file_envelope import Unusable
 from agent.state.sealed_file import read
 from agent.state.state_directory import OURS
@@ -24,7 +24,7 @@ ENOUGH = 2 << 20
 #: Set-aside files that are named.
 SHOWN = 3
 
-NO_STATE = Ailment(
+NO_STATE = FindingKind(
     STATE,
     "state-directory-wrong",
     Severity.STOPS,
@@ -32,7 +32,7 @@ NO_STATE = Ailment(
     "Checkpoint, lock and admin socket live there; the agent does not start without it.",
     "remove {directory}, or name a directory of the agent's own with --state-dir",
 )
-OPEN = Ailment(
+OPEN = FindingKind(
     STATE,
     "state-open",
     Severity.WARNS,
@@ -41,7 +41,7 @@ OPEN = Ailment(
     "socket cordons cards.",
     "chmod -R u=rwX,go= {directory}; chown -hR root {directory}",
 )
-READ_ONLY = Ailment(
+READ_ONLY = FindingKind(
     DISK,
     "state-read-only",
     Severity.STOPS,
@@ -51,7 +51,7 @@ READ_ONLY = Ailment(
     "mount a writable hostPath at {directory}, not the container's own file system; where the disk went "
     "read-only by itself, dmesg says why: repair it and mount -o remount,rw",
 )
-FULL = Ailment(
+FULL = FindingKind(
     DISK,
     "state-full",
     Severity.STOPS,
@@ -60,7 +60,7 @@ FULL = Ailment(
     "make room: df -h {directory}; df -i {directory}; du -xh --max-depth=1 the file system; the agent then "
     "writes by itself",
 )
-UNREADABLE = Ailment(
+UNREADABLE = FindingKind(
     CHECKPOINT,
     "checkpoint-unreadable",
     Severity.STOPS,
@@ -68,7 +68,7 @@ UNREADABLE = Ailment(
     "The agent does not start then: without its checkpoint it would call faulty cards healthy.",
     "chown root {path}; chmod 0600 {path}",
 )
-DAMAGED = Ailment(
+DAMAGED = FindingKind(
     CHECKPOINT,
     "checkpoint-damaged",
     Severity.WARNS,
@@ -78,7 +78,7 @@ DAMAGED = Ailment(
     "where it is of a newer release, run that one; else note what xpu-agent health list shows, and cordon "
     "faulty cards again after the restart; look for the disk's errors with dmesg",
 )
-ASIDE = Ailment(
+ASIDE = FindingKind(
     CHECKPOINT,
     "checkpoint-set-aside",
     Severity.WARNS,
@@ -153,7 +153,7 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
     path = around.config.agent.state_dir / "checkpoint.json"
     yield from _aside(path)
     try:
-        saved = read(path, Saved, MAX_BYTES)
+        saved = read(path, SavedState, MAX_BYTES)
     except FileNotFoundError:
         yield well(CHECKPOINT, f"there is no {path} yet")
     except Unusable as exc:

@@ -10,20 +10,20 @@ from typing import Any, Generic, TypeVar
 from agent.cluster.api import Object
 from agent.config import Config
 from agent.core.allocation.node_locks import keys_of
-from agent.daemon.vendor_plugins import Plugin
-from agent.doctor.required_rights import Need
-from agent.doctor.socket_listeners import Listener
+from agent.daemon.vendor_plugins import VendorPlugin
+from agent.doctor.required_rights import RequiredRight
+from agent.doctor.socket_listeners import SocketListener
 from agent.kubelet.plugin_sockets import OURS
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.vendor_api.agent import Device
 
 T = TypeVar("T")
-NOT_ASKED = Listener("missing", "nobody looked")
+NOT_ASKED = SocketListener("missing", "nobody looked")
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Generic[T]):
+class Observed(Generic[T]):
     """A value, or why there is none."""
 
     value: T | None = None
@@ -37,7 +37,7 @@ class Configuration:
     config: Config = field(default_factory=Config)
     source: str = "defaults"
     error: str = ""
-    plugins: tuple[Plugin, ...] = ()
+    plugins: tuple[VendorPlugin, ...] = ()
     #: The registered ones, in the order in which they are heard.
     schedulers: tuple[Scheduler, ...] = ()
     #: Label keys that decide which part, or which file, of the configuration holds on this node.
@@ -52,7 +52,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PodResourcesAnswer:
     """How the kubelet's PodResources answered. `status` is gRPC's where it refused."""
 
     pods: int | None = None
@@ -70,20 +70,20 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class Koordinator:
+class KoordinatorObjects:
     """What the API server shows of it. Without Device objects nothing else is looked at."""
 
     #: Whether there are Device objects.
-    kind: Look[bool] = Look()
+    kind: Observed[bool] = Observed()
     #: This node's Device; empty where there is none.
-    device: Look[tuple[Object, ...]] = Look()
-    stale: Look[tuple[Stale, ...]] = Look()
+    device: Observed[tuple[Object, ...]] = Observed()
+    stale: Observed[tuple[Stale, ...]] = Observed()
     #: The pods of its scheduler and its manager, wherever they are.
-    programs: Look[tuple[Object, ...]] = Look()
+    programs: Observed[tuple[Object, ...]] = Observed()
     #: Pods that wait for a scheduler, and ask for something of Koordinator's.
-    waiting: Look[tuple[Object, ...]] = Look()
+    waiting: Observed[tuple[Object, ...]] = Observed()
     #: Why its manager does not work for the nodes; empty where it does.
-    colocation: Look[str] = Look()
+    colocation: Observed[str] = Observed()
     #: Where its manager has its settings.
     namespace: str = ""
 
@@ -95,13 +95,13 @@ class Cluster:
     `broken`: there is a way to it that leads nowhere, where else none is known.
     """
 
-    node: Look[Object] = Look()
-    pods: Look[tuple[Object, ...]] = Look()
+    node: Observed[Object] = Observed()
+    pods: Observed[tuple[Object, ...]] = Observed()
     #: What this identity may not do.
-    denied: Look[tuple[Need, ...]] = Look()
+    denied: Observed[tuple[RequiredRight, ...]] = Observed()
     away: str = ""
     broken: bool = False
-    koordinator: Koordinator = Koordinator()
+    koordinator: KoordinatorObjects = KoordinatorObjects()
     #: By namespace and name the ConfigMaps that were read, from which containers here have variables.
     config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
@@ -110,14 +110,14 @@ class Cluster:
 class Sockets:
     """Who listens at the sockets of this node."""
 
-    kubelet: Listener = NOT_ASKED
+    kubelet: SocketListener = NOT_ASKED
     #: The agent's admin socket.
-    admin: Listener = NOT_ASKED
+    admin: SocketListener = NOT_ASKED
     #: Those beside the kubelet's, or why its directory can not be listed.
-    others: Look[Mapping[Path, Listener]] = Look()
+    others: Observed[Mapping[Path, SocketListener]] = Observed()
 
     @property
-    def agent(self) -> tuple[Path, Listener] | None:
+    def agent(self) -> tuple[Path, SocketListener] | None:
         """Where an agent serves the kubelet; None where one answers at the admin socket, or none does."""
         if self.admin.state == "listens":
             return None
@@ -134,12 +134,12 @@ class Surroundings:
     root: Path = Path("/")
     configuration: Configuration = Configuration()
     #: Vendor to its devices, or to why it has none.
-    vendors: Mapping[str, Look[tuple[Device, ...]]] = field(default_factory=dict)
+    vendors: Mapping[str, Observed[tuple[Device, ...]]] = field(default_factory=dict)
     #: The document of /inspect, of the agent that serves this node.
-    told: Look[Mapping[str, Any]] = Look()
+    told: Observed[Mapping[str, Any]] = Observed()
     #: The same on the port: of an agent that stands by, perhaps.
-    told_on_port: Look[Mapping[str, Any]] = Look()
-    pod_resources: Answer = Answer()
+    told_on_port: Observed[Mapping[str, Any]] = Observed()
+    pod_resources: PodResourcesAnswer = PodResourcesAnswer()
     sockets: Sockets = Sockets()
     cluster: Cluster = Cluster()
 
@@ -183,7 +183,7 @@ class Surroundings:
 
     def lists(self, vendor: str) -> bool:
         """Whether the vendor's process lists devices."""
-        return bool(self.vendors.get(vendor, Look()).value)
+        return bool(self.vendors.get(vendor, Observed()).value)
 
     def has_cards(self, vendor: str) -> bool:
         """Whether the vendor is meant to serve here: it has devices, or the config insists on it."""

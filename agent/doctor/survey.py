@@ -16,14 +16,14 @@ import msgspec
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import open_api
-from agent.cluster.credentials import Access, Named, find
+from agent.cluster.credentials import ApiAccess, NamedKubeconfig, find
 from agent.config import (
     CONFIG_LABEL,
     AgentSettings,
     Config,
+    ConfigSource,
     LabelsUnknown,
     NodeLabels,
-    Source,
     configured,
     given_flags,
     given_source,
@@ -35,17 +35,17 @@ from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
 from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.daemon.labels_once import first_list
 from agent.daemon.scheduler_plugins import registered
-from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.daemon.vendors_in_service import check, in_service
 from agent.doctor import api_questions, refused_pods, required_rights
 from agent.doctor.koordinator import koordinator_objects as koordinator
-from agent.doctor.socket_listeners import Listener, beside, listener
+from agent.doctor.socket_listeners import SocketListener, beside, listener
 from agent.doctor.surroundings import (
-    Answer,
     Cluster,
     Configuration,
-    Koordinator,
-    Look,
+    KoordinatorObjects,
+    Observed,
+    PodResourcesAnswer,
     Sockets,
     Surroundings,
 )
@@ -56,7 +56,7 @@ from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
 from agent.scheduler_api.document_parts import part_of
 from agent.state.uninstall_record import NAME as REMAINS
-from agent.state.uninstall_record import Remains
+from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
@@ -69,18 +69,18 @@ VENDOR_PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DoctorArguments:
     """What the command line says. `given`: its arguments, called as flags."""
 
     node: str
     given: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
-    kubeconfig: Named = field(default_factory=Named)
+    kubeconfig: NamedKubeconfig = field(default_factory=NamedKubeconfig)
     root: Path = Path("/")
     vendor_patience: float = VENDOR_PATIENCE
 
 
-_UNSEEN: Look[Any] = Look(why=NOT_ASKED)
+_UNSEEN: Observed[Any] = Observed(why=NOT_ASKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,15 @@ class _Door:
     """The way to the API server, and the Node at its end; `away` and `broken` as Cluster has them."""
 
     api: Api | None = None
-    node: Look[Object] = _UNSEEN
+    node: Observed[Object] = _UNSEEN
     away: str = ""
     broken: bool = False
     namespace: str = "default"
 
 
-async def survey(question: Question, open: Callable[[Access], Awaitable[Api]] = open_api) -> Surroundings:
+async def survey(
+    question: DoctorArguments, open: Callable[[ApiAccess], Awaitable[Api]] = open_api
+) -> Surroundings:
     """Ask everybody once, the slow ones at the same time."""
     door = await _door(question, open)
     try:
@@ -105,15 +107,15 @@ async def survey(question: Question, open: Callable[[Access], Awaitable[Api]] = 
             await door.api.close()
 
 
-async def _gathered(question: Question, door: _Door, configuration: Configuration) -> Surroundings:
+async def _gathered(question: DoctorArguments, door: _Door, configuration: Configuration) -> Surroundings:
     agent = configuration.config.agent
     found: dict[str, Any] = {}
-    vendors: dict[str, Look[tuple[Device, ...]]] = {}
+    vendors: dict[str, Observed[tuple[Device, ...]]] = {}
 
     async def take(name: str, asking: Awaitable[Any]) -> None:
         found[name] = await asking
 
-    async def ask(plugin: Plugin) -> None:
+    async def ask(plugin: VendorPlugin) -> None:
         vendors[plugin.name] = await _devices(plugin, question.vendor_patience)
 
     async with anyio.create_task_group() as group:
@@ -136,7 +138,7 @@ async def _gathered(question: Question, door: _Door, configuration: Configuratio
     )
 
 
-async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) -> _Door:
+async def _door(question: DoctorArguments, open: Callable[[ApiAccess], Awaitable[Api]]) -> _Door:
     try:
         access = find(question.kubeconfig.path, question.environ, by=question.kubeconfig.by)
         if access is None:
@@ -148,13 +150,13 @@ async def _door(question: Question, open: Callable[[Access], Awaitable[Api]]) ->
     return _Door(api, node, away, bool(away), access.namespace)
 
 
-def _configuration(question: Question, door: _Door) -> Configuration:
+def _configuration(question: DoctorArguments, door: _Door) -> Configuration:
     """As `run` would read it, which goes on without a vendor that nobody brings.
 
     Where it can not be used, flags and what is good of its `agent` still say where things are. Of the
     vendors, though, they say nothing: none is asked then.
     """
-    known, source = _labels(door), Source()
+    known, source = _labels(door), ConfigSource()
     try:
         source = given_source(question.given, question.environ)
         config = check(configured(question.given, question.environ, question.node, labels=known))
@@ -180,7 +182,7 @@ def _labels(door: _Door) -> NodeLabels:
     return seen_labels({str(key): str(value) for key, value in given.items()})
 
 
-def _flags_over(said: AgentSettings, question: Question) -> Config:
+def _flags_over(said: AgentSettings, question: DoctorArguments) -> Config:
     """Each flag that can be used, over what the file says of where things are."""
     config = Config(agent=said)
     alone: list[tuple[Mapping[str, Any], Mapping[str, str]]] = [
@@ -193,30 +195,30 @@ def _flags_over(said: AgentSettings, question: Question) -> Config:
     return config
 
 
-async def _devices(plugin: Plugin, patience: float) -> Look[tuple[Device, ...]]:
+async def _devices(plugin: VendorPlugin, patience: float) -> Observed[tuple[Device, ...]]:
     assert plugin.vendor is not None
     try:
-        return Look(tuple(await first_list(plugin.vendor, patience)))
+        return Observed(tuple(await first_list(plugin.vendor, patience)))
     except VendorError as exc:
-        return Look(why=str(exc).removeprefix(f"{plugin.name}: "))
+        return Observed(why=str(exc).removeprefix(f"{plugin.name}: "))
 
 
-async def _told(path: Path) -> Look[Mapping[str, Any]]:
+async def _told(path: Path) -> Observed[Mapping[str, Any]]:
     try:
         body = await anyio.to_thread.run_sync(fetch, path, "/inspect", AGENT_PATIENCE)
         return _document(body)
     except AgentError as exc:
-        return Look(why=str(exc))
+        return Observed(why=str(exc))
 
 
-async def _told_on_port(address: str) -> Look[Mapping[str, Any]]:
+async def _told_on_port(address: str) -> Observed[Mapping[str, Any]]:
     """Only loopback tells more than whether an agent is ready."""
     if not address:
-        return Look(why="the views are switched off")
+        return Observed(why="the views are switched off")
     try:
         return _document(await anyio.to_thread.run_sync(_get, address))
     except (OSError, ValueError, http.client.HTTPException, AgentError) as exc:
-        return Look(why=f"{address}: {exc}")
+        return Observed(why=f"{address}: {exc}")
 
 
 def _get(address: str) -> bytes:
@@ -225,34 +227,34 @@ def _get(address: str) -> bytes:
     return answer(connection, "GET", "/inspect")[1]
 
 
-def _document(body: bytes) -> Look[Mapping[str, Any]]:
+def _document(body: bytes) -> Observed[Mapping[str, Any]]:
     try:
-        return Look(msgspec.json.decode(body, type=dict[str, Any]))
+        return Observed(msgspec.json.decode(body, type=dict[str, Any]))
     except msgspec.MsgspecError as exc:
-        return Look(why=f"what answers is no agent: {exc}")
+        return Observed(why=f"what answers is no agent: {exc}")
 
 
-async def _pod_resources(socket: Path) -> Answer:
+async def _pod_resources(socket: Path) -> PodResourcesAnswer:
     try:
-        return Answer(len(await PodResources(socket, timeout=KUBELET_PATIENCE).in_use()))
+        return PodResourcesAnswer(len(await PodResources(socket, timeout=KUBELET_PATIENCE).in_use()))
     except KubeletRefused as exc:
-        return Answer(status=exc.status, error=str(exc))
+        return PodResourcesAnswer(status=exc.status, error=str(exc))
     except KubeletError as exc:
-        return Answer(error=str(exc))
+        return PodResourcesAnswer(error=str(exc))
 
 
 def _sockets(agent: AgentSettings) -> Sockets:
     kubelet, admin = listener(agent.kubelet_dir / KUBELET_SOCKET), listener(agent.state_dir / "agent.sock")
     try:
-        others: Mapping[Path, Listener] = {path: listener(path) for path in beside(agent.kubelet_dir)}
+        others: Mapping[Path, SocketListener] = {path: listener(path) for path in beside(agent.kubelet_dir)}
     except OSError as exc:
-        return Sockets(kubelet, admin, Look(why=f"{agent.kubelet_dir}: {exc.strerror}"))
-    return Sockets(kubelet, admin, Look(others))
+        return Sockets(kubelet, admin, Observed(why=f"{agent.kubelet_dir}: {exc.strerror}"))
+    return Sockets(kubelet, admin, Observed(others))
 
 
-async def _cluster(question: Question, door: _Door, configuration: Configuration) -> Cluster:
+async def _cluster(question: DoctorArguments, door: _Door, configuration: Configuration) -> Cluster:
     if door.api is None or door.away:
-        unseen = Koordinator(_UNSEEN)
+        unseen = KoordinatorObjects(_UNSEEN)
         return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, door.away, door.broken, unseen)
     config = configuration.config
     report, namespace = config.report, config.report.namespace or door.namespace
@@ -278,11 +280,11 @@ async def _cluster(question: Question, door: _Door, configuration: Configuration
 
 
 async def _with_stale(
-    question: Question,
+    question: DoctorArguments,
     door: _Door,
     configuration: Configuration,
     found: Cluster,
-    vendors: Mapping[str, Look[tuple[Device, ...]]],
+    vendors: Mapping[str, Observed[tuple[Device, ...]]],
 ) -> Cluster:
     """With the Devices of other names that list cards of this node, which are known by now."""
     cards = {it.uuid for look in vendors.values() for it in look.value or ()}
@@ -295,7 +297,7 @@ async def _with_stale(
 def _noted(config: Config) -> tuple[str, ...]:
     """The Devices that agents here have written. What keeps that from being read its own check says."""
     try:
-        return Remains(config.agent.state_dir / REMAINS).devices()
+        return UninstallRecord(config.agent.state_dir / REMAINS).devices()
     except OSError:
         return ()
 
@@ -304,17 +306,17 @@ def _is_locked(node: Object | None, keys: Collection[str]) -> bool:
     return not part_of(part_of(node, "metadata"), "annotations").keys().isdisjoint(keys)
 
 
-def _annotates(plugins: Iterable[Plugin]) -> bool:
+def _annotates(plugins: Iterable[VendorPlugin]) -> bool:
     """Whether a vendor makes annotations of the Node."""
     return any(it.vendor is not None and it.vendor.publishes.annotations is not None for it in plugins)
 
 
-def _extends(plugins: Iterable[Plugin]) -> bool:
+def _extends(plugins: Iterable[VendorPlugin]) -> bool:
     """Whether a vendor counts extended resources for the Node."""
     return any(it.vendor is not None and it.vendor.publishes.extended_resources is not None for it in plugins)
 
 
-def _gives_receipts(plugins: Iterable[Plugin]) -> bool:
+def _gives_receipts(plugins: Iterable[VendorPlugin]) -> bool:
     """Whether a scheduler is to read on pods that they have their devices."""
     dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.schedulers)
     return any(it.receipt is not None for it in dialects)

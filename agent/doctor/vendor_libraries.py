@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor import library_files
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
-from agent.doctor.surroundings import Look, Surroundings
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
+from agent.doctor.surroundings import Observed, Surroundings
 from agent.host import files
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, NO_LIBRARY, Device, State
 
 LIBRARY = "vendor-library"
 DRIVER = "driver"
 
-MISSING = Ailment(
+MISSING = FindingKind(
     LIBRARY,
     "library-missing",
     Severity.STOPS,
@@ -26,7 +26,7 @@ MISSING = Ailment(
     "the driver's root; in a container mount the host's library directory read-only (with the chart "
     "vendors.{vendor}.libraries)",
 )
-NO_VENDOR = Ailment(
+NO_VENDOR = FindingKind(
     LIBRARY,
     "no-vendor",
     Severity.STOPS,
@@ -34,7 +34,7 @@ NO_VENDOR = Ailment(
     "An agent without an open vendor serves nothing and is not ready.",
     "install the driver of the cards that this node has, or keep the agent from it with a nodeSelector",
 )
-DANGLING = Ailment(
+DANGLING = FindingKind(
     LIBRARY,
     "library-dangling",
     Severity.STOPS,
@@ -44,7 +44,7 @@ DANGLING = Ailment(
     "install the driver anew, or run ldconfig; in a container mount the directory of {target} read-only at "
     "the same path; the chart does it for vendors.{vendor}.libraries, there named without /driver-root",
 )
-FOREIGN = Ailment(
+FOREIGN = FindingKind(
     LIBRARY,
     "library-foreign",
     Severity.STOPS,
@@ -52,7 +52,7 @@ FOREIGN = Ailment(
     "The loader leaves out a library of another architecture, and says only that there is none.",
     "install the driver for this machine, and remove {path}",
 )
-UNUSABLE = Ailment(
+UNUSABLE = FindingKind(
     LIBRARY,
     "library-unusable",
     Severity.STOPS,
@@ -61,7 +61,7 @@ UNUSABLE = Ailment(
     "that it needs and that is not there; or it is another one, which has none of the vendor's functions.",
     "install the driver anew; in a container mount what it needs as well, on a file system without noexec",
 )
-BYPASSED = Ailment(
+BYPASSED = FindingKind(
     LIBRARY,
     "library-bypassed",
     Severity.STOPS,
@@ -71,7 +71,7 @@ BYPASSED = Ailment(
     "before pods have such cards: let vendors.{vendor}.library name the library or the driver's root; in a "
     "container mount the host's library directory read-only (with the chart vendors.{vendor}.libraries)",
 )
-BROKEN = Ailment(
+BROKEN = FindingKind(
     LIBRARY,
     "vendor-left-out",
     Severity.STOPS,
@@ -80,7 +80,7 @@ BROKEN = Ailment(
     "xpu-agent plugins lists the vendors there are, and why one is left out; install the vendor's package in "
     "the version that fits this agent and restart the agent, or mend the name in the configuration",
 )
-NOT_LOADED = Ailment(
+NOT_LOADED = FindingKind(
     DRIVER,
     "driver-not-loaded",
     Severity.STOPS,
@@ -90,7 +90,7 @@ NOT_LOADED = Ailment(
     "modprobe {vendor}; dmesg | grep -i {vendor}; where that says no such module, install the driver for "
     "this kernel (uname -r)",
 )
-MISMATCH = Ailment(
+MISMATCH = FindingKind(
     DRIVER,
     "driver-mismatch",
     Severity.STOPS,
@@ -100,7 +100,7 @@ MISMATCH = Ailment(
     "drain the node and reboot it, or unload the driver and load it again (rmmod, modprobe {vendor}); in a "
     "container mount the host's library, do not install one",
 )
-DENIED = Ailment(
+DENIED = FindingKind(
     DRIVER,
     "driver-denied",
     Severity.STOPS,
@@ -109,7 +109,7 @@ DENIED = Ailment(
     "run the agent as root; in a container mount the nodes below /dev and allow them: the vendor's container "
     "runtime does it, or privileged: true",
 )
-FAILING = Ailment(
+FAILING = FindingKind(
     DRIVER,
     "driver-failing",
     Severity.STOPS,
@@ -118,7 +118,7 @@ FAILING = Ailment(
     "look at dmesg for the card's errors; try the vendor's own tool (such as nvidia-smi); xpu-agent "
     "conformance {vendor} shows which call it is",
 )
-SICK = Ailment(
+SICK = FindingKind(
     DRIVER,
     "device-sick",
     Severity.WARNS,
@@ -126,7 +126,7 @@ SICK = Ailment(
     "It is listed as unhealthy and given to nobody.",
     "xpu-agent health list says what ends it; reset or replace the card",
 )
-UNWATCHED = Ailment(
+UNWATCHED = FindingKind(
     DRIVER,
     "device-unwatched",
     Severity.WARNS,
@@ -159,7 +159,7 @@ def libraries(around: Surroundings) -> Iterator[Finding]:
         yield NO_VENDOR.found(tried or "no vendor is enabled")
 
 
-def _library(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
+def _library(around: Surroundings, plugin: VendorPlugin) -> Iterator[Finding]:
     if plugin.vendor is None:
         if plugin.broken:
             yield BROKEN.found(f"{plugin.name}: {plugin.reason}")
@@ -181,13 +181,13 @@ def _is_bypassed(device: Device) -> bool:
     return device.fault is not None and device.fault.reason == NO_LIBRARY
 
 
-def _names(plugin: Plugin | None) -> Sequence[str]:
+def _names(plugin: VendorPlugin | None) -> Sequence[str]:
     """The files that the vendor would take for its library, there or not."""
     libraries = plugin.vendor.host.libraries if plugin and plugin.vendor else None
     return libraries() if libraries else ()
 
 
-def _defective(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
+def _defective(around: Surroundings, plugin: VendorPlugin) -> Iterator[Finding]:
     for it in library_files.defects(_names(plugin)):
         if it.kind == "dangling":
             what = f"{plugin.name}: {it.path} leads to {it.detail}"
@@ -199,7 +199,9 @@ def _defective(around: Surroundings, plugin: Plugin) -> Iterator[Finding]:
         yield weighed(around, plugin.name, finding)
 
 
-def _absent(around: Surroundings, plugin: Plugin, look: Look[tuple[Device, ...]]) -> Iterator[Finding]:
+def _absent(
+    around: Surroundings, plugin: VendorPlugin, look: Observed[tuple[Device, ...]]
+) -> Iterator[Finding]:
     if defective := list(_defective(around, plugin)):
         yield from defective
     elif look.why.startswith(LIBRARY_UNUSABLE):

@@ -46,7 +46,7 @@ LINGER = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ListedCards:
     """What came of a look: what is wrong, of each card that others list the sentence that says so, and the
     uuids of all for which others answer.
     """
@@ -133,18 +133,18 @@ class DeviceInfosFile:
     async def once(self) -> None:
         """Bring the file up to date."""
         telling = self._telling.value
-        kept = Kept()
+        kept = ListedCards()
         if telling is not None:
             try:
                 kept = await self._bring(telling)
             except (AgentError, OSError) as exc:
-                kept = Kept(str(exc), self.left_out, self._elsewhere.value)
+                kept = ListedCards(str(exc), self.left_out, self._elsewhere.value)
         self._tell(kept.error)
         self._elsewhere.set(kept.elsewhere)
         self.left_out = kept.left_out
 
-    async def _bring(self, telling: Telling) -> Kept:
-        kept, ours = Kept(), Path(telling.directory) / NAME
+    async def _bring(self, telling: Telling) -> ListedCards:
+        kept, ours = ListedCards(), Path(telling.directory) / NAME
         if telling.no_file:
             if self._withdrawn != telling.directory:
                 await _in_thread(partial(_remove, ours))
@@ -160,7 +160,7 @@ class DeviceInfosFile:
             self._alone = telling.directory
         return kept
 
-    async def _kept(self, ours: Path, report: Report) -> Kept:
+    async def _kept(self, ours: Path, report: Report) -> ListedCards:
         await _in_thread(partial(self._note, ours))
         changed, kept = await _in_thread(partial(keep, ours.parent, report, self._neighbours))
         self.writes += changed
@@ -197,7 +197,7 @@ def said(directory: Path) -> Report | None:
         return None
 
 
-def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) -> tuple[bool, Kept]:
+def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) -> tuple[bool, ListedCards]:
     """Write the file where it is not as it should be; returns whether it was changed.
 
     Where others list every card there is none: koordlet would count each twice. `neighbours` know what they
@@ -221,8 +221,8 @@ def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) 
     elsewhere = frozenset(more).union(*others.values())
     if broken:
         error = f"koordlet reads no file of {directory} while {broken}"
-        return changed, Kept(f"{error}; have its writer mend it, or take it away", more, elsewhere)
-    return changed, Kept("", more, elsewhere)
+        return changed, ListedCards(f"{error}; have its writer mend it, or take it away", more, elsewhere)
+    return changed, ListedCards("", more, elsewhere)
 
 
 def listed(path: Path) -> Mapping[str, int] | None:

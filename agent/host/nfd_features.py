@@ -16,7 +16,7 @@ import structlog
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import AgentError, ConfigError
-from agent.core.publishing.label_rules import Heard, Wanted, as_lines, domain, from_lines
+from agent.core.publishing.label_rules import VendorLabels, WantedFeatures, as_lines, domain, from_lines
 from agent.host import files
 
 log = structlog.get_logger()
@@ -54,7 +54,7 @@ class FeaturesFile:
 
     def __init__(
         self,
-        wanted: Cell[Wanted | None],
+        wanted: Cell[WantedFeatures | None],
         every: float = 60.0,
         note: Callable[[Path], object] = lambda path: None,
         noted: Callable[[], Iterable[Path]] = tuple,
@@ -105,7 +105,7 @@ class FeaturesFile:
             return str(exc)
         return ""
 
-    def _leave(self, path: Path | None, heard: Heard) -> None:
+    def _leave(self, path: Path | None, heard: VendorLabels) -> None:
         """Remove the files that labels went to before, of this agent and of those before it.
 
         One whose directory is not here may be on a host that is not seen: it stays written down. Today's file
@@ -132,7 +132,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
-def keep(path: Path, known: Heard) -> None:
+def keep(path: Path, known: VendorLabels) -> None:
     """Write the file where it is not as it should be. None is made while there is nothing to say.
 
     Raises:
@@ -153,7 +153,7 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _awaited(path: Path, heard: Heard) -> bool:
+def _awaited(path: Path, heard: VendorLabels) -> bool:
     """Whether there are labels of a vendor that has not spoken yet: nobody else tells them now."""
     return any(domain(key) in heard.awaited for key in from_lines(_content(path)))
 

@@ -12,8 +12,8 @@ import structlog
 
 from agent.host.peer_credentials import credentials
 from agent.http.answer import Answer, text
-from agent.http.client_limits import Limits
-from agent.http.loop_turns import Turns
+from agent.http.client_limits import ClientLimits
+from agent.http.loop_turns import LoopTurns
 
 log = structlog.get_logger()
 
@@ -34,8 +34,8 @@ class Conversation:
         self,
         client: socket.socket,
         peer: str,
-        limits: Limits,
-        turns: Turns,
+        limits: ClientLimits,
+        turns: LoopTurns,
         show: Show,
         hear: Hear | None,
         moved: Callable[[], None],

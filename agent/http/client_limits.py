@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """What one client can cost, and all of them together."""
 
     #: A head of many short lines takes h11 a millisecond for 4 KiB.

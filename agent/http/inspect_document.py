@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.memory_units import counted_in
 from agent.core.model import (
     AbsentDevice,
@@ -19,13 +19,13 @@ from agent.core.model import (
     Resource,
     VendorStatus,
 )
-from agent.core.notices import Unheeded
-from agent.core.publishing.agent_status import ApiServer, Reported, View
+from agent.core.notices import PlacementMismatch
+from agent.core.publishing.agent_status import AgentStatus, ApiServer, SchedulerReport
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Link
 
 
-def inspect(view: View) -> dict[str, Any]:
+def inspect(view: AgentStatus) -> dict[str, Any]:
     """Everything the view holds. Times are Unix seconds."""
     used, busy = allocated(view), _busy(view)
     return {
@@ -67,7 +67,7 @@ def _api_server(it: ApiServer | None) -> dict[str, Any] | None:
     return {"address": it.address, "synced": it.synced, "error": it.error, "followed": followed}
 
 
-def _report(it: Reported) -> dict[str, Any]:
+def _report(it: SchedulerReport) -> dict[str, Any]:
     return {
         "mode": it.mode,
         "why": it.why,
@@ -80,7 +80,7 @@ def _report(it: Reported) -> dict[str, Any]:
     }
 
 
-def allocated(view: View) -> Mapping[str, int]:
+def allocated(view: AgentStatus) -> Mapping[str, int]:
     """How many device IDs of each resource are in use; an ID that several hold counts once."""
     used: dict[str, set[str]] = {}
     for allocation in view.allocations:
@@ -89,7 +89,7 @@ def allocated(view: View) -> Mapping[str, int]:
     return {resource: len(ids) for resource, ids in used.items()}
 
 
-def _vendor(view: View, status: VendorStatus) -> dict[str, Any]:
+def _vendor(view: AgentStatus, status: VendorStatus) -> dict[str, Any]:
     process = view.processes.get(status.name, ProcessStatus())
     return {
         "name": status.name,
@@ -105,13 +105,13 @@ def _vendor(view: View, status: VendorStatus) -> dict[str, Any]:
     }
 
 
-def _busy(view: View) -> frozenset[str]:
+def _busy(view: AgentStatus) -> frozenset[str]:
     """The devices in use."""
     held = (it for it in view.allocations if it.state is not AllocationState.RELEASED)
     return frozenset(uuid for it in held for uuid in it.cards)
 
 
-def _device(view: View, status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
+def _device(view: AgentStatus, status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
     device = status.device
     return {
         "vendor": status.vendor,
@@ -161,7 +161,7 @@ def _link(link: Link) -> dict[str, Any]:
     return {"peer": link.peer, "lanes": link.lanes, "distance": str(link.distance)}
 
 
-def _resource(view: View, resource: Resource, used: int) -> dict[str, Any]:
+def _resource(view: AgentStatus, resource: Resource, used: int) -> dict[str, Any]:
     session = view.sessions.get(resource.name)
     sharing = resource.rule.sharing
     return {
@@ -209,7 +209,7 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
     }
 
 
-def _unknown(vendor: str, it: Granted) -> dict[str, Any]:
+def _unknown(vendor: str, it: CheckpointAnswer) -> dict[str, Any]:
     return {
         "vendor": vendor,
         "resource": it.resource,
@@ -219,7 +219,7 @@ def _unknown(vendor: str, it: Granted) -> dict[str, Any]:
     }
 
 
-def _unheeded(it: Unheeded) -> dict[str, Any]:
+def _unheeded(it: PlacementMismatch) -> dict[str, Any]:
     return {"namespace": it.pod.namespace, "pod": it.pod.name, "reason": it.why}
 
 

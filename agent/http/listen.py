@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config import Address
+from agent.config import HttpAddress
 from agent.http.http_errors import CannotServe
 
 #: sockaddr_un holds 108 bytes, the last one zero.
@@ -23,7 +23,7 @@ REMOVED_WITHIN = 0.5
 
 
 @contextmanager
-def on_address(address: Address) -> Iterator[tuple[socket.socket, Address]]:
+def on_address(address: HttpAddress) -> Iterator[tuple[socket.socket, HttpAddress]]:
     """Listen on TCP; yields the address with the port that was free."""
     host = "127.0.0.1" if address.host == "localhost" else address.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -11,7 +11,7 @@ import anyio
 LATENESS = 0.02
 
 
-class Turns:
+class LoopTurns:
     """Gives turns in the order in which they are asked for, and all of them a share of the loop's time.
 
     Who has a turn ends it before each wait, so that a slow client holds up no other.

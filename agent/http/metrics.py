@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from agent.core.devices.memory_units import counted_in
 from agent.core.model import AllocationState, VendorState
-from agent.core.publishing.agent_status import BUCKETS, View
+from agent.core.publishing.agent_status import BUCKETS, AgentStatus
 from agent.http.answer import Answer
 from agent.http.inspect_document import allocated
 from agent.http.metric_texts import COUNTED, UNNAMED
@@ -24,7 +24,7 @@ PREFIX = "xpu_agent_"
 LONGEST_LABEL = 128
 
 
-def metrics(view: View) -> Answer:
+def metrics(view: AgentStatus) -> Answer:
     """Every metric of the view, and of the process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Of(view))
@@ -35,7 +35,7 @@ def metrics(view: View) -> Answer:
 class _Of(Collector):
     """One view as metrics."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: AgentStatus) -> None:
         self._view = view
 
     def describe(self) -> list[Metric]:
@@ -51,7 +51,7 @@ class _Of(Collector):
         yield from _counters(self._view)
 
 
-def _agent(view: View) -> Iterator[Metric]:
+def _agent(view: AgentStatus) -> Iterator[Metric]:
     yield _gauge("build_info", "The version that runs.", ("version",), [((view.version,), 1)])
     for name, help_, holds in (
         ("ready", "Whether the agent is ready.", not view.troubles),
@@ -74,7 +74,7 @@ def _agent(view: View) -> Iterator[Metric]:
         yield _gauge("api_server_up", help_, (), [((), view.api_server.up)])
 
 
-def _hardware(view: View) -> Iterator[Metric]:
+def _hardware(view: AgentStatus) -> Iterator[Metric]:
     vendors = [((it.name, str(it.state)), it.state is VendorState.OPEN) for it in view.snapshot.vendors]
     yield _gauge("vendor_up", "Whether the vendor's library is open.", ("vendor", "state"), vendors)
     opened = [((name,), it.breaker != "closed") for name, it in view.processes.items()]
@@ -95,7 +95,7 @@ def _hardware(view: View) -> Iterator[Metric]:
     yield _gauge("device_cordoned", help_, ("vendor", "uuid"), cordoned)
 
 
-def _resources(view: View) -> Iterator[Metric]:
+def _resources(view: AgentStatus) -> Iterator[Metric]:
     used = allocated(view)
     counts = [
         ((name, state), count)
@@ -125,21 +125,21 @@ def _resources(view: View) -> Iterator[Metric]:
     yield _gauge("allocations_unowned", help_, ("resource",), _unowned(view))
 
 
-def _allocations(view: View) -> Iterator[tuple[tuple[str, str], float]]:
+def _allocations(view: AgentStatus) -> Iterator[tuple[tuple[str, str], float]]:
     held = Counter((it.resource, it.state) for it in view.allocations)
     for name in _names(view):
         for state in AllocationState:
             yield (name, str(state)), held[name, state]
 
 
-def _unowned(view: View) -> Iterator[tuple[tuple[str], float]]:
+def _unowned(view: AgentStatus) -> Iterator[tuple[tuple[str], float]]:
     in_use = (it for it in view.allocations if it.state is not AllocationState.RELEASED)
     unowned = Counter(it.resource for it in in_use if it.owner is None)
     for name in _names(view):
         yield (name,), unowned[name]
 
 
-def _names(view: View) -> list[str]:
+def _names(view: AgentStatus) -> list[str]:
     """Every resource that is served or was given out."""
     return sorted({*view.resources, *(it.resource for it in view.allocations)})
 
@@ -155,7 +155,7 @@ def _seconds(call: str, help_: str, seconds: Mapping[tuple[str, str], tuple[floa
     return family
 
 
-def _counters(view: View) -> Iterator[Metric]:
+def _counters(view: AgentStatus) -> Iterator[Metric]:
     named: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     for (name, labels), value in view.counters.items():
         told = {_word(label): text for label, text in labels}

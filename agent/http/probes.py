@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.http.answer import Answer, text
 
 
@@ -11,7 +11,7 @@ def healthz() -> Answer:
     return text(200, "ok")
 
 
-def readyz(view: View) -> Answer:
+def readyz(view: AgentStatus) -> Answer:
     """Ready, or every reason why not, one per line. A standby is ready: it waits to take over."""
     if view.standby:
         return text(200, f"standby: {view.standby}")

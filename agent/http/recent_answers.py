@@ -13,7 +13,7 @@ GOOD_FOR = 1.0
 MOST = 16
 
 
-class Recent:
+class RecentAnswers:
     """Makes each answer once a second at most, however many ask for it."""
 
     def __init__(self, make: Callable[[str], Answer], clock: Callable[[], float] = time.monotonic) -> None:

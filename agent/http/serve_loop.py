@@ -13,11 +13,11 @@ from socket import socket
 from agent.config import parse_address
 from agent.http import host_header
 from agent.http.client_connection import Show
-from agent.http.client_limits import Limits
+from agent.http.client_limits import ClientLimits
 from agent.http.listen import on_address, on_path
 from agent.http.operator_commands import Apply, hear
-from agent.http.recent_answers import Recent
-from agent.http.routes import Reach, Source, answer, canonical
+from agent.http.recent_answers import RecentAnswers
+from agent.http.routes import Audience, Source, answer, canonical
 from agent.http.server import Conversations
 
 
@@ -32,16 +32,16 @@ async def serve(view: Source, at: str | Path, apply: Apply | None = None) -> Non
         ConfigError: It is no address.
     """
     with _listening(str(at)) as (listener, reach, _):
-        await _conversations(view, reach, Limits(), apply).run(listener)
+        await _conversations(view, reach, ClientLimits(), apply).run(listener)
 
 
 @asynccontextmanager
 async def serving(
-    view: Source, at: str | Path, limits: Limits | None = None, apply: Apply | None = None
+    view: Source, at: str | Path, limits: ClientLimits | None = None, apply: Apply | None = None
 ) -> AsyncIterator[str]:
     """Show the view while the scope is open; yields where, with the port that was free."""
     with _listening(str(at)) as (listener, reach, where):
-        talking = _conversations(view, reach, limits or Limits(), apply).run(listener)
+        talking = _conversations(view, reach, limits or ClientLimits(), apply).run(listener)
         task = asyncio.create_task(talking)
         try:
             yield where
@@ -51,28 +51,28 @@ async def serving(
                 await task
 
 
-def _conversations(view: Source, reach: Reach, limits: Limits, apply: Apply | None) -> Conversations:
-    hears = partial(hear, apply) if apply is not None and reach is Reach.ADMIN else None
+def _conversations(view: Source, reach: Audience, limits: ClientLimits, apply: Apply | None) -> Conversations:
+    hears = partial(hear, apply) if apply is not None and reach is Audience.ADMIN else None
     return Conversations(_show(view, reach), limits, hears)
 
 
-def _show(view: Source, reach: Reach) -> Show:
+def _show(view: Source, reach: Audience) -> Show:
     """Over the admin socket what is so now, for a command shows at once; else what was so a second ago."""
-    if reach is Reach.ADMIN:
+    if reach is Audience.ADMIN:
         return lambda target, _: answer(view, reach, target)
-    recent = Recent(lambda target: answer(view, reach, target))
-    if reach is Reach.NETWORK:
+    recent = RecentAnswers(lambda target: answer(view, reach, target))
+    if reach is Audience.NETWORK:
         return lambda target, _: recent(canonical(target))
     return lambda target, host: host_header.refusal(host) or recent(canonical(target))
 
 
 @contextmanager
-def _listening(at: str) -> Iterator[tuple[socket, Reach, str]]:
+def _listening(at: str) -> Iterator[tuple[socket, Audience, str]]:
     """A listening socket, who reaches it, and where it is."""
     if at.startswith("/"):
         with on_path(at) as listener:
-            yield listener, Reach.ADMIN, at
+            yield listener, Audience.ADMIN, at
         return
     address = parse_address(at)
     with on_address(address) as (listener, bound):
-        yield listener, Reach.LOCAL if address.loopback else Reach.NETWORK, str(bound)
+        yield listener, Audience.LOCAL if address.loopback else Audience.NETWORK, str(bound)

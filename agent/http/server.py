@@ -10,8 +10,8 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.http.client_connection import Conversation, Hear, Show
-from agent.http.client_limits import Limits
-from agent.http.loop_turns import Turns
+from agent.http.client_limits import ClientLimits
+from agent.http.loop_turns import LoopTurns
 
 log = structlog.get_logger()
 
@@ -25,14 +25,14 @@ class Conversations:
     taken the slowest loses its own, and nobody does whose first request is here.
     """
 
-    def __init__(self, show: Show, limits: Limits, hear: Hear | None = None) -> None:
+    def __init__(self, show: Show, limits: ClientLimits, hear: Hear | None = None) -> None:
         """`hear` takes in what is sent by POST, on a unix socket; without it nothing is."""
         self._show = show
         self._hear = hear
         self._limits = limits
-        self._turns = Turns(limits.share)
+        self._turns = LoopTurns(limits.share)
         #: A turn of their own, so that who comes does not wait behind all who ask.
-        self._comings = Turns(limits.share)
+        self._comings = LoopTurns(limits.share)
         self._open: Cell[frozenset[Conversation]] = Cell(frozenset())
 
     async def run(self, listener: socket.socket) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.status_for_tools import formats, picture
 from agent.http.answer import Answer, document, text
 from agent.vendor_api.agent import Format, NotShown, Vendor
@@ -16,7 +16,7 @@ INSPECT = "/inspect/"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FormatRequest:
     """Whose format is asked for, and of which node; empty where none is named."""
 
     vendor: Vendor
@@ -24,17 +24,17 @@ class Asked:
     node: str = ""
 
 
-def asked(view: View, path: str) -> Asked | None:
+def asked(view: AgentStatus, path: str) -> FormatRequest | None:
     """The format that is at the path; None where none is."""
     for name, (vendor, it) in formats(view).items():
         if path in (f"{INSPECT}{name}", it.path):
-            return Asked(vendor, it)
+            return FormatRequest(vendor, it)
         if it.path and path.startswith(f"{it.path}/"):
-            return Asked(vendor, it, path.removeprefix(f"{it.path}/"))
+            return FormatRequest(vendor, it, path.removeprefix(f"{it.path}/"))
     return None
 
 
-def shown(view: View, it: Asked, query: Mapping[str, str]) -> Answer:
+def shown(view: AgentStatus, it: FormatRequest, query: Mapping[str, str]) -> Answer:
     """What the format makes of the view, or that it has nothing."""
     try:
         return document(it.format.document(picture(view, it.vendor), it.node, query))
@@ -42,7 +42,7 @@ def shown(view: View, it: Asked, query: Mapping[str, str]) -> Answer:
         return document(none.document, 404)
 
 
-def missing(view: View, path: str) -> Answer:
+def missing(view: AgentStatus, path: str) -> Answer:
     """Which there are; an agent that stands by has no vendor."""
     name, known = unquote(path.removeprefix(INSPECT)), sorted(formats(view))
     if view.standby:
@@ -51,6 +51,6 @@ def missing(view: View, path: str) -> Answer:
     return text(404, f"no vendor in service here has the format '{shorten(name, 60)}'; {there}")
 
 
-def paths(view: View) -> list[str]:
+def paths(view: AgentStatus) -> list[str]:
     """Where there is one."""
     return [path for name, (_, it) in formats(view).items() for path in (f"{INSPECT}{name}", it.path) if path]

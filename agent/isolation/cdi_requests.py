@@ -15,7 +15,7 @@ _SICK = Fault("sick")
 PAUSES = (4.0, 600.0)
 
 
-class Asked:
+class CdiRequests:
     """Holds over the processes of one vendor: what cost one is asked of a later one, more and more seldom.
 
     A library may hang each time, and a node may be slow for a moment only.

@@ -56,7 +56,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for event
 QUICK = 0.01  # a wait that returns sooner did not wait
 FREE_QUICK_WAITS = 32  # a burst of events is fine, a busy loop is not
 QUICK_PAUSE = 0.05
-FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast; `Watch` counts them
+FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast; `EventWatch` counts them
 
 F_SETSIG = 10  # linux/fcntl.h; the module fcntl has no name for it
 #: RLIMIT_LOCKS, for which the module resource has no name: since 2.4.25 no kernel heeds it (getrlimit(2)).
@@ -127,12 +127,12 @@ def limit_memory(size: int) -> None:
 def serve(sock: socket.socket) -> None:
     """Answer calls until the other end closes; the first line says which backend."""
     with sock:
-        line = Line(sock)
+        line = AgentSocket(sock)
         lines = iter(line)
         start = next(lines, None)
         if start is None:
             return
-        desk = Desk(line, **start)
+        desk = CallDesk(line, **start)
         try:
             for message in lines:
                 line.send(desk.answer(message["id"], message["call"], message["args"]))
@@ -141,7 +141,7 @@ def serve(sock: socket.socket) -> None:
             desk.leave()
 
 
-class Line:
+class AgentSocket:
     """The socket to the agent: messages in, and out from two threads."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -192,7 +192,7 @@ def error(exc: Exception) -> dict[str, str]:
     return {"type": kind, "reason": reason[:TEXT_LIMIT], "message": message[:TEXT_LIMIT]}
 
 
-class Desk:
+class CallDesk:
     """The backend and what it is asked.
 
     `watch`: seconds of one wait for events, None for no watch; `directory`: the backend's own, if it has one.
@@ -200,7 +200,7 @@ class Desk:
 
     def __init__(
         self,
-        line: Line,
+        line: AgentSocket,
         backend: str,
         settings: Mapping[str, Any],
         path: Sequence[str],
@@ -253,7 +253,7 @@ class Desk:
             return
         self._wait = None
         if overrides(type(backend), "health_events"):
-            watch = Watch(backend.health_events, self._line.send, wait, lambda: self._devices)
+            watch = EventWatch(backend.health_events, self._line.send, wait, lambda: self._devices)
             threading.Thread(target=watch.run, args=(self._left,), name="events", daemon=True).start()
 
     def leave(self) -> None:
@@ -277,7 +277,7 @@ def _request(raw: Mapping[str, Any]) -> Request:
     return Request(**{**raw, "ids": tuple(raw["ids"]), "partitions": tuple(raw.get("partitions", ()))})
 
 
-class Watch:
+class EventWatch:
     """Waits for events and sends them; the one who waits too little or fails is made to pause.
 
     `devices`: how many there are; an event that concerns several counts once for each.

@@ -25,7 +25,7 @@ def weight(event: HealthEvent, devices: int) -> int:
     return max(devices, 1) if is_wide(event) else 1
 
 
-class News:
+class EventQueue:
     """Events that wait for their turn. An event equal to the device's last queued event is dropped."""
 
     def __init__(self) -> None:

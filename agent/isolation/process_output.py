@@ -41,7 +41,7 @@ class Output:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._open = True
-        self._speech = Speech(say)
+        self._speech = OutputLines(say)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def follow(self) -> None:
@@ -84,7 +84,7 @@ class Output:
         os.close(self._descriptor)
 
 
-class Speech:
+class OutputLines:
     """Bytes made lines, as many as may be said."""
 
     def __init__(self, say: Say) -> None:

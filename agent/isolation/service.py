@@ -15,10 +15,10 @@ from agent.core.endless_tasks import for_ever
 from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import answers, vendor_process
-from agent.isolation.cdi_requests import Asked
-from agent.isolation.event_turns import BURST, RATE, TURN, News
+from agent.isolation.cdi_requests import CdiRequests
+from agent.isolation.event_turns import BURST, RATE, TURN, EventQueue
 from agent.isolation.process_memory import LOOK
-from agent.isolation.vendor_process import Contact, Failure, Lost, Refused
+from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, RunningVendor
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 
 log = structlog.get_logger()
@@ -32,7 +32,7 @@ MAKING = frozenset({"prepare", "release"})
 REFUSALS = {"refused": NotServable, "no-room": InsufficientRoom}
 
 
-class Sink(Protocol):
+class ReportSink(Protocol):
     """Who wants to know. Called on the event loop; must not block."""
 
     def discovered(self, vendor: str, devices: Sequence[Device]) -> None: ...
@@ -133,7 +133,7 @@ class _Call:
 class _Costly(Exception):
     """Raised when a call fails in a way that costs the process."""
 
-    def __init__(self, error: VendorError, lost: Lost) -> None:
+    def __init__(self, error: VendorError, lost: ContactLost) -> None:
         super().__init__(str(error))
         self.error = error
         self.lost = lost
@@ -144,13 +144,13 @@ class Service:
 
     def __init__(
         self,
-        started: Contact,
+        started: RunningVendor,
         vendor: str,
-        sink: Sink,
+        sink: ReportSink,
         deadlines: Deadlines,
         every: float,
         links: LinkCache,
-        specs: Asked,
+        specs: CdiRequests,
     ) -> None:
         self.contact = started
         self._vendor = vendor
@@ -167,7 +167,7 @@ class Service:
         self._opened_at: float | None = None
         self._blind: HealthEvent | None = None
         #: Events wait for the first list, which says whose they are, and for their turn.
-        self._news = News()
+        self._news = EventQueue()
         self._heard = anyio.Event()
         self._reading_links = False
         #: Bytes that the process had of its own at the last look.
@@ -183,7 +183,7 @@ class Service:
         """For how many seconds the process was of use."""
         return 0.0 if self._opened_at is None else anyio.current_time() - self._opened_at
 
-    async def run(self) -> Lost:
+    async def run(self) -> ContactLost:
         """Serve until contact is lost, and return how that came."""
         try:
             await self._open_and_serve()
@@ -230,7 +230,7 @@ class Service:
         try:
             raw = await self.contact.opened(self._deadlines.open)
             self._overrides = frozenset(answers.decode("open", raw))
-        except Refused as exc:
+        except CallRefused as exc:
             raise self._refusal("open", exc) from exc
         except TimeoutError:
             raise vendor_process.failed(f"open did not return within {self._deadlines.open:g} s") from None
@@ -298,7 +298,7 @@ class Service:
         """
         try:
             return answers.decode(method, await self.contact.ask(method, args, seconds))
-        except Refused as exc:
+        except CallRefused as exc:
             if method == "discover":
                 raise _Costly(exc, self._refusal("discover", exc)) from exc
             if method == "prepare" and (refusal := REFUSALS.get(exc.failure.type)):
@@ -340,10 +340,10 @@ class Service:
             self._specs.forget()
         self._sink.unspecified(self._vendor, str(error))
 
-    def _refusal(self, call: str, exc: Refused) -> Lost:
+    def _refusal(self, call: str, exc: CallRefused) -> ContactLost:
         """What an exception of `open` or `discover` means: the vendor is away, or broken."""
         if exc.failure.type == "unavailable":
-            return Lost(VendorState.UNAVAILABLE, str(exc.failure))
+            return ContactLost(VendorState.UNAVAILABLE, str(exc.failure))
         limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.bound
         limit = f", {self.contact.limit}" if limited else ""
         return vendor_process.failed(f"{call} failed: {exc.failure}{limit}")
@@ -403,7 +403,7 @@ class Service:
             events = (HealthEvent(None, None), *events)  # something watches the devices again
         self._hear(events)
 
-    def blind(self, failure: Failure) -> None:
+    def blind(self, failure: BackendFailure) -> None:
         """Hear that nothing watches the devices now."""
         self._admit(())
         fault = Fault(EVENTS_LOST, answers.clean(str(failure), answers.MESSAGE_LIMIT), State.UNKNOWN)
@@ -449,14 +449,14 @@ def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:
     return tuple(HealthEvent(uuid, None) for uuid in known)
 
 
-def _lost(exc: Exception) -> Lost:
+def _lost(exc: Exception) -> ContactLost:
     """The reason in what the tasks raised; anything but lost contact is a bug and travels up."""
-    if isinstance(exc, Lost):
+    if isinstance(exc, ContactLost):
         return exc
     if isinstance(exc, ExceptionGroup):
-        found, other = exc.split((Lost, VendorError))
+        found, other = exc.split((ContactLost, VendorError))
         leaves = [] if found is None else _leaves(found)
-        lost = next((leaf for leaf in leaves if isinstance(leaf, Lost)), None)
+        lost = next((leaf for leaf in leaves if isinstance(leaf, ContactLost)), None)
         if lost is not None and other is None:
             return lost
     raise exc

@@ -16,21 +16,21 @@ from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import ProcessStatus, VendorState
 from agent.isolation import vendor_process
 from agent.isolation.breaker import Breaker
-from agent.isolation.cdi_requests import PAUSES, Asked
+from agent.isolation.cdi_requests import PAUSES, CdiRequests
 from agent.isolation.presence import absence
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import Deadlines, LinkCache, Service, Sink
-from agent.isolation.vendor_process import Contact, Lost
+from agent.isolation.service import Deadlines, LinkCache, ReportSink, Service
+from agent.isolation.vendor_process import ContactLost, RunningVendor
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
-__all__ = ["Backoff", "Deadlines", "Sink", "VendorProcess"]
+__all__ = ["RestartBackoff", "Deadlines", "ReportSink", "VendorProcess"]
 
 log = structlog.get_logger()
 
 CALLS = ("prepare", "release", "partitions", "usage")
 
 
-class Backoff:
+class RestartBackoff:
     """Growing pauses, small again after a time of good service."""
 
     def __init__(self, first: float, longest: float) -> None:
@@ -54,7 +54,7 @@ class VendorProcess:
     def __init__(
         self,
         vendor: Vendor,
-        sink: Sink,
+        sink: ReportSink,
         *,
         deadlines: Deadlines | None = None,
         discover_every: float = 10.0,
@@ -69,7 +69,7 @@ class VendorProcess:
         self._sink = sink
         self._deadlines = deadlines or Deadlines()
         self._every = discover_every
-        self._backoff = Backoff(*backoff)
+        self._backoff = RestartBackoff(*backoff)
         self._breaker = Breaker(good=self._backoff.longest)
         self._ask_limit = memory_limit
         self._limit = MemoryLimit()
@@ -77,8 +77,8 @@ class VendorProcess:
         self._python_path = tuple(python_path)
         self._directory = directory
         self._links = LinkCache()
-        self._specs = Asked(specs_again)
-        self._early: Contact | None = None
+        self._specs = CdiRequests(specs_again)
+        self._early: RunningVendor | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"
         self._was_open = False
@@ -88,7 +88,7 @@ class VendorProcess:
         self._told = anyio.Event()
         self._next_try: float | None = None
         #: What was killed and does not end, ours or of the process before.
-        self._stuck: Contact | None = None
+        self._stuck: RunningVendor | None = None
         self._over = anyio.Event()
         #: Whom this one still waits for; who comes after a process that was cancelled meanwhile waits on.
         self._before: VendorProcess | None = None
@@ -139,9 +139,9 @@ class VendorProcess:
         """Whether there is no process, and none starts before there is a sign of the vendor."""
         return self.pid is None and self._stuck is None and bool(self._absence())
 
-    def _start(self) -> Contact:
+    def _start(self) -> RunningVendor:
         self._limit = self._ask_limit()
-        return Contact(
+        return RunningVendor(
             self.vendor,
             watch=self._deadlines.events,
             in_process=self._in_process,
@@ -167,7 +167,7 @@ class VendorProcess:
     async def _appear(self) -> None:
         """Wait for a sign of the vendor."""
         while self._early is None and (why := self._absence()):
-            self._tell(Lost(VendorState.UNAVAILABLE, why))
+            self._tell(ContactLost(VendorState.UNAVAILABLE, why))
             await self._pause(self._every)
 
     def _absence(self) -> str:
@@ -241,7 +241,7 @@ class VendorProcess:
             started.drop()
         return service.served
 
-    def _judged(self, lost: Lost, served: float) -> Lost:
+    def _judged(self, lost: ContactLost, served: float) -> ContactLost:
         """Count the loss; what happens again and again is told as that."""
         if lost.state is VendorState.UNAVAILABLE:
             self._links.forget()
@@ -253,13 +253,13 @@ class VendorProcess:
             return lost
         return vendor_process.failed(self._breaker.told(lost.reason, self._backoff.longest))
 
-    def _tell(self, lost: Lost) -> None:
+    def _tell(self, lost: ContactLost) -> None:
         if lost.reason != self._trouble:
             self._log(lost)
         self._trouble = lost.reason
         self._sink.lost(self.vendor.name, lost.state, lost.reason)
 
-    def _log(self, lost: Lost) -> None:
+    def _log(self, lost: ContactLost) -> None:
         """What never was here is not lost, and where nobody asked for it nothing is amiss."""
         if self._was_open or lost.state is not VendorState.UNAVAILABLE:
             log.warning("vendor lost", vendor=self.vendor.name, state=str(lost.state), reason=lost.reason)
@@ -268,7 +268,7 @@ class VendorProcess:
         say = log.error if self._required else log.info if nothing else log.warning
         say("vendor not found here", vendor=self.vendor.name, reason=lost.reason)
 
-    async def _bury(self, old: Contact, lost: Lost) -> None:
+    async def _bury(self, old: RunningVendor, lost: ContactLost) -> None:
         """Wait for the end of the process: one stuck in the kernel is not joined by a second."""
         grace = self._deadlines.close if lost.state is VendorState.UNAVAILABLE else 0.0
         with anyio.move_on_after(grace + self._deadlines.kill):
@@ -276,13 +276,15 @@ class VendorProcess:
             return
         await self._await_stuck(old, lost)
 
-    async def _await_stuck(self, stuck: Contact, lost: Lost) -> None:
+    async def _await_stuck(self, stuck: RunningVendor, lost: ContactLost) -> None:
         self._stuck = stuck
-        self._tell(Lost(lost.state, f"{lost.reason}; process {stuck.body.pid} is killed but does not end"))
+        self._tell(
+            ContactLost(lost.state, f"{lost.reason}; process {stuck.body.pid} is killed but does not end")
+        )
         await stuck.gone()
         self._stuck = None
 
-    def _leave_behind(self, old: Contact) -> None:
+    def _leave_behind(self, old: RunningVendor) -> None:
         if old.body.ended() is None:
             self._stuck = old
             log.error("process is killed but does not end", vendor=self.vendor.name, pid=old.body.pid)

@@ -42,7 +42,7 @@ UNAVAILABLE = "unavailable"  # in place of a reason that is no such word
 BOOT = "import sys; sys.path.append(sys.argv[2]); from agent.isolation.child import main; main()"
 
 
-class Lost(Exception):
+class ContactLost(Exception):
     """Raised when contact with a vendor's process ended, with what to tell of it."""
 
     def __init__(self, state: VendorState, reason: str) -> None:
@@ -51,14 +51,14 @@ class Lost(Exception):
         self.reason = reason
 
 
-def failed(reason: str) -> Lost:
+def failed(reason: str) -> ContactLost:
     # The core reads from how a reason begins that the driver was away; only the backend may say that.
     if reason.startswith(DRIVER_NOT_LOADED):
         reason = f"failed: {reason}"
-    return Lost(VendorState.FAILED, reason)
+    return ContactLost(VendorState.FAILED, reason)
 
 
-class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BackendFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An exception of the backend, as its process tells it."""
 
     type: Literal["unavailable", "refused", "no-room", "failed"]
@@ -68,18 +68,18 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}" if self.message else self.reason
 
-    def bounded(self) -> Failure:
+    def bounded(self) -> BackendFailure:
         """The same, fit to go on; why a vendor is unavailable begins with one lower-case word."""
         reason, message = self.reason, self.message
         if self.type == "unavailable" and not REASON.fullmatch(reason):
             reason, message = UNAVAILABLE, ": ".join(filter(None, (reason[:MESSAGE_LIMIT], message)))
-        return Failure(self.type, clean(reason, REASON_LIMIT), clean(message, MESSAGE_LIMIT))
+        return BackendFailure(self.type, clean(reason, REASON_LIMIT), clean(message, MESSAGE_LIMIT))
 
 
-class Refused(VendorError):
+class CallRefused(VendorError):
     """Raised when the backend answered a call with an exception."""
 
-    def __init__(self, vendor: str, call: str, failure: Failure) -> None:
+    def __init__(self, vendor: str, call: str, failure: BackendFailure) -> None:
         super().__init__(f"{vendor}: {call}: {failure}")
         self.failure = failure
 
@@ -87,19 +87,19 @@ class Refused(VendorError):
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
     id: int | None = None
     answer: msgspec.Raw = msgspec.Raw()
-    error: Failure | None = None
+    error: BackendFailure | None = None
     events: msgspec.Raw = msgspec.Raw()
-    blind: Failure | None = None
+    blind: BackendFailure | None = None
 
 
-class Listener(Protocol):
+class ProcessListener(Protocol):
     """Who hears what the process says unasked."""
 
     def events(self, raw: bytes) -> None: ...
-    def blind(self, failure: Failure) -> None: ...
+    def blind(self, failure: BackendFailure) -> None: ...
 
 
-class Body(Protocol):
+class Runner(Protocol):
     """What runs the backend."""
 
     @property
@@ -121,7 +121,7 @@ class Body(Protocol):
         """Have its end collected though nobody waits for it."""
 
 
-class Process:
+class ProcessRunner:
     """A process of its own, in a session of its own, which shares one socket with the agent.
 
     It has one end of a pipe too, whose other the agent holds while it lives, and no other file of the agent.
@@ -216,7 +216,7 @@ def environment() -> dict[str, str]:
     }
 
 
-class Thread:
+class ThreadRunner:
     """The same code in a thread of the agent, for tests and debuggers; a hung one is left behind."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -246,7 +246,7 @@ class Thread:
         """It is a thread of the agent, and ends with it."""
 
 
-class Contact:
+class RunningVendor:
     """A started process and the conversation with it. One call at a time; `open` is asked at the start."""
 
     def __init__(
@@ -265,7 +265,7 @@ class Contact:
         self._vendor = vendor.name
         self._sock, theirs = socket.socketpair()
         try:
-            self.body: Body = Thread(theirs) if in_process else Process(theirs, self.limit)
+            self.body: Runner = ThreadRunner(theirs) if in_process else ProcessRunner(theirs, self.limit)
         except OSError:
             self._sock.close()
             raise
@@ -320,10 +320,10 @@ class Contact:
         with anyio.fail_after(seconds):
             message = await self._reply
         if message.error is not None:
-            raise Refused(self._vendor, call, message.error)
+            raise CallRefused(self._vendor, call, message.error)
         return bytes(message.answer)
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: ProcessListener) -> None:
         """Hear the process for ever.
 
         Raises:
@@ -356,7 +356,7 @@ class Contact:
             await self.gone()
         return self.body.ended() or "closed its end of the conversation"
 
-    def _take(self, line: bytes, listener: Listener) -> None:
+    def _take(self, line: bytes, listener: ProcessListener) -> None:
         message = _read(line)
         if message.blind is not None:
             listener.blind(message.blind)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 
-class Corked:
+class CorkedTransport:
     """As much of a transport as grpclib uses.
 
     An answer is three frames, and each on its own would be a system call and would wake the kubelet.

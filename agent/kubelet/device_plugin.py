@@ -27,8 +27,8 @@ from .pb.deviceplugin.v1beta1 import (
     DevicePluginOptions,
     PreferredAllocationResponse,
 )
-from .peer_process import Peer, gives_way
-from .pending_calls import Calls
+from .peer_process import PeerProcess, gives_way
+from .pending_calls import PendingCalls
 from .protobuf import decoded, delimited
 from .rpc import ByteStream, caller, send, streaming, unary
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _MANY_IDS = 10_000
 
 
-class Answers(Protocol):
+class RequestHandler(Protocol):
     """Who decides; the plugin only asks, and words the answer for the kubelet."""
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerEdits]:
@@ -82,7 +82,7 @@ class _Feed:
     """One open ListAndWatch."""
 
     task: asyncio.Task[object] | None
-    peer: Peer
+    peer: PeerProcess
     superseded: bool = False
     #: Whether it was said that another one was refused.
     contested: bool = False
@@ -94,8 +94,8 @@ class DevicePlugin:
     def __init__(
         self,
         resource: Cell[Resource],
-        answers: Answers,
-        calls: Calls,
+        answers: RequestHandler,
+        calls: PendingCalls,
         *,
         pre_start_required: bool = False,
         min_interval: float = 0.1,
@@ -125,7 +125,7 @@ class DevicePlugin:
         #: What the kubelet was last told on the stream that is open.
         self.delivered: Cell[Resource | None] = Cell(None)
         #: Who was asked for the registration that holds; None where that could not be seen.
-        self.kubelet: Peer | None = None
+        self.kubelet: PeerProcess | None = None
         #: Set when the agent ends: calls that come now are refused.
         self.closing = False
         self.stats = stats or PluginStats()
@@ -171,7 +171,7 @@ class DevicePlugin:
         finally:
             self._close(feed)
 
-    def _open(self, peer: Peer) -> _Feed:
+    def _open(self, peer: PeerProcess) -> _Feed:
         if self._feed is not None:
             self._contest(self._feed, peer)
         self._feed = _Feed(asyncio.current_task(), peer)
@@ -180,7 +180,7 @@ class DevicePlugin:
         self.live.set(True)
         return self._feed
 
-    def _contest(self, feed: _Feed, newcomer: Peer) -> None:
+    def _contest(self, feed: _Feed, newcomer: PeerProcess) -> None:
         self.stats.streams_refused += 1
         yields = gives_way(feed.peer, newcomer, self.kubelet)
         if not feed.contested:

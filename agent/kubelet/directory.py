@@ -29,7 +29,7 @@ class FileIdentity(NamedTuple):
     changed_ns: int
 
 
-class Neighbour(NamedTuple):
+class OtherSocket(NamedTuple):
     """The socket of another plugin, in one life of its server."""
 
     name: str
@@ -48,14 +48,14 @@ def identify_socket(path: Path) -> FileIdentity | None:
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
 
 
-def neighbours(directory: Path, ours: Collection[str] = ()) -> frozenset[Neighbour]:
+def neighbours(directory: Path, ours: Collection[str] = ()) -> frozenset[OtherSocket]:
     """The sockets in the directory that are neither the kubelet's nor of these names."""
     try:
         names = set(os.listdir(directory)).difference(ours, [KUBELET_SOCKET])
     except OSError:
         return frozenset()
     found = ((name, identify_socket(directory / name)) for name in names)
-    return frozenset(Neighbour(name, file) for name, file in found if file is not None)
+    return frozenset(OtherSocket(name, file) for name, file in found if file is not None)
 
 
 def _identity(found: os.stat_result) -> FileIdentity:
@@ -91,7 +91,7 @@ class KubeletDirectory:
         self._is_ours = is_ours
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
-        self.neighbours: Cell[frozenset[Neighbour]] = Cell(frozenset())
+        self.neighbours: Cell[frozenset[OtherSocket]] = Cell(frozenset())
         #: Names of this process's sockets. They do not tell it: agents of other pods may have the same pid.
         self._ours: set[str] = set()
         self._looks: Cell[int] = Cell(0)

@@ -29,7 +29,7 @@ MAX_SIZE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CheckpointEntry:
     """What one container holds of one resource, and what Allocate answered for it."""
 
     pod_uid: str
@@ -43,7 +43,7 @@ class Entry:
 class KubeletCheckpoint:
     """Stale where it says what is registered: pods that are gone stay in until the next write."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CheckpointEntry, ...] = ()
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -123,8 +123,8 @@ def _registered(content: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({name: _strings(ids) for name, ids in lists.items()})
 
 
-def _entry(entry: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(entry: Mapping[str, Any]) -> CheckpointEntry:
+    return CheckpointEntry(
         pod_uid=_string(entry, "PodUID"),
         container=_string(entry, "ContainerName"),
         resource=_string(entry, "ResourceName"),

@@ -12,7 +12,7 @@ from agent.host.peer_credentials import Connected, credentials
 _SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, Linux 6.5
 
 
-class Peer(NamedTuple):
+class PeerProcess(NamedTuple):
     """A process. Equal peers are one process, or several that can not be told apart.
 
     `pid` is 0 for a process of another pid namespace, as the kubelet is for an agent in a container. `pidfd`,
@@ -23,9 +23,9 @@ class Peer(NamedTuple):
     pidfd: int = 0
 
 
-def peer_of(connected: Connected) -> Peer:
+def peer_of(connected: Connected) -> PeerProcess:
     """Who connected, or listened, when this connection was made."""
-    return Peer(credentials(connected).pid, _pidfd_of(connected))
+    return PeerProcess(credentials(connected).pid, _pidfd_of(connected))
 
 
 def _pidfd_of(connected: Connected) -> int:
@@ -39,7 +39,7 @@ def _pidfd_of(connected: Connected) -> int:
         os.close(descriptor)
 
 
-def peer_at(path: Path) -> Peer | None:
+def peer_at(path: Path) -> PeerProcess | None:
     """Who listens at the path; None where that can not be seen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
@@ -50,6 +50,6 @@ def peer_at(path: Path) -> Peer | None:
             return None
 
 
-def gives_way(holder: Peer, newcomer: Peer, kubelet: Peer | None) -> bool:
+def gives_way(holder: PeerProcess, newcomer: PeerProcess, kubelet: PeerProcess | None) -> bool:
     """Whether the list stream goes from its holder to a newcomer: to the kubelet, from another process."""
     return newcomer == kubelet != holder

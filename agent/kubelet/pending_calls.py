@@ -14,7 +14,7 @@ T = TypeVar("T")
 LINGER = 0.01  # seconds
 
 
-class Calls:
+class PendingCalls:
     """Runs each piece of work in a task of the group, shielded, with a deadline.
 
     grpclib cancels its own tasks natively, which no anyio shield survives; the group's are out of its reach.

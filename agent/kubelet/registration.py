@@ -25,16 +25,16 @@ from agent.core.cell import Cell
 from agent.core.model import Resource, SessionStatus
 
 from .device_list import too_long
-from .device_plugin import Answers, DevicePlugin, PluginStats
+from .device_plugin import DevicePlugin, PluginStats, RequestHandler
 from .directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
 from .kubelet_errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .peer_process import peer_at
-from .pending_calls import Calls
+from .pending_calls import PendingCalls
 from .plugin_sockets import remove, socket_name, sweep
 from .rpc import SocketServer, call
 
-__all__ = ["Door", "Ended", "Intervals", "KubeletSession", "sweep"]
+__all__ = ["RegistrationGate", "RegistrationEnd", "SessionIntervals", "KubeletSession", "sweep"]
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals:
+class SessionIntervals:
     """Seconds of patience; tests pass small ones."""
 
     #: The kubelet dials back for up to 10 s before it answers Register.
@@ -74,7 +74,7 @@ async def _nothing(resource: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class RegistrationGate:
     """What stands before a registration."""
 
     #: Why the resources of a vendor are not to be registered now; None where they may be.
@@ -85,7 +85,7 @@ class Door:
     before: Callable[[str], Awaitable[None]] = _nothing
 
 
-class Ended(StrEnum):
+class RegistrationEnd(StrEnum):
     """Why a registration is over; the first of several counts."""
 
     RETIRED = "the resource is retired"
@@ -102,18 +102,18 @@ class KubeletSession:
         self,
         resource_name: str,
         cell: Cell[Resource],
-        answers: Answers,
+        answers: RequestHandler,
         directory: KubeletDirectory,
         *,
         status: Cell[SessionStatus] | None = None,
         pre_start_required: bool = False,
-        intervals: Intervals | None = None,
+        intervals: SessionIntervals | None = None,
         jitter: Callable[[], float] = random.random,
         numbers: Iterator[int] | None = None,
-        door: Door | None = None,
+        door: RegistrationGate | None = None,
     ) -> None:
         """`numbers` are those of registrations, none of which comes twice in this process."""
-        self._door = door or Door()
+        self._door = door or RegistrationGate()
         #: Whether it is known what others gave out of the resource.
         self._prepared = False
         self.name = resource_name
@@ -123,7 +123,7 @@ class KubeletSession:
         self._answers = answers
         self._directory = directory
         self._pre_start_required = pre_start_required
-        self._intervals = intervals or Intervals()
+        self._intervals = intervals or SessionIntervals()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
         self._numbers = itertools.count() if numbers is None else numbers
         #: The number of the last registration that was begun, and the life of the kubelet that it is with.
@@ -138,13 +138,13 @@ class KubeletSession:
     async def run(self) -> None:
         """Register and hold, again and again; return when the resource is retired and the kubelet knows."""
         async with anyio.create_task_group() as group:
-            self._plugin = self._made(calls := Calls(group))
+            self._plugin = self._made(calls := PendingCalls(group))
             life = _Life(self._plugin, calls, group)
             try:
                 await self._keep_registered(life)
             finally:
                 await self._drain(life)
-        self._report(SessionStatus("ended", Ended.RETIRED.value))
+        self._report(SessionStatus("ended", RegistrationEnd.RETIRED.value))
 
     def repeat(self) -> None:
         """Have the kubelet write its checkpoint; without a stream it does so at the next registration."""
@@ -161,7 +161,7 @@ class KubeletSession:
         """End the registration that holds, if one does, and make another one."""
         self._renewals.set(self._renewals.value + 1)
 
-    def _made(self, calls: Calls) -> DevicePlugin:
+    def _made(self, calls: PendingCalls) -> DevicePlugin:
         return DevicePlugin(
             self._cell,
             self._answers,
@@ -186,7 +186,7 @@ class KubeletSession:
             except KubeletError as exc:
                 self._failed(exc)
             else:
-                if ended is Ended.RETIRED:
+                if ended is RegistrationEnd.RETIRED:
                     return
                 self._over(ended, anyio.current_time() - started)
             await self._pause(self.kubelet)
@@ -231,7 +231,7 @@ class KubeletSession:
             lambda: differs(self._door.changes, changes),
         )
 
-    async def _registration(self, life: _Life, kubelet: FileIdentity) -> Ended:
+    async def _registration(self, life: _Life, kubelet: FileIdentity) -> RegistrationEnd:
         """One registration from its socket to its end."""
         self.number, self.kubelet = next(self._numbers), kubelet
         path = self._directory.path / socket_name(self.name, self.number)
@@ -285,7 +285,7 @@ class KubeletSession:
             return
         raise KubeletError(f"no ListAndWatch within {self._intervals.stream:g} s after Register")
 
-    async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> Ended:
+    async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> RegistrationEnd:
         renewals = self._renewals.value
         over = await first(  # in the order of Ended
             lambda: self._retired(plugin),
@@ -295,7 +295,7 @@ class KubeletSession:
             lambda: plugin.live.until(False),
             lambda: differs(self._renewals, renewals),
         )
-        return tuple(Ended)[over]
+        return tuple(RegistrationEnd)[over]
 
     async def _retired(self, plugin: DevicePlugin) -> None:
         """Wait until the resource is retired and its empty list is sent, or can not be."""
@@ -326,7 +326,7 @@ class KubeletSession:
         self._complaint = str(error)
         self._report(SessionStatus("refused" if isinstance(error, KubeletRefused) else "waiting", str(error)))
 
-    def _over(self, ended: Ended, held: float) -> None:
+    def _over(self, ended: RegistrationEnd, held: float) -> None:
         self._log.warning("registration over", reason=str(ended))
         self._report(SessionStatus("waiting", ended.value))
         if held >= self._intervals.settled:
@@ -341,7 +341,7 @@ class _Life:
     """What serves the calls of one run."""
 
     plugin: DevicePlugin
-    calls: Calls
+    calls: PendingCalls
     tasks: TaskGroup
 
 

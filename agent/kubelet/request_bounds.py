@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 
-class Arriving:
+class ArrivingRequests:
     """Counts what has come of each. Where that is too much the one that began first gives way.
 
     The kubelet's are whole within milliseconds, so that is one of a client that writes slowly, or never ends.

@@ -3,7 +3,7 @@
 Mended: connections are told goodbye and closed on shutdown (grpclib leaves them open, and from Python 3.12
 on then waits for ever); exceptions keep their text; messages stay bytes and have a limit; closed streams are
 forgotten; a frame of an unknown kind is ignored; the frames of an answer leave together; what clients may
-cost is bounded (`Bounds`), and what they take back is no news.
+cost is bounded (`SocketBounds`), and what they take back is no news.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from hyperframe.frame import Frame
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
 
-from .corked_transport import Corked
+from .corked_transport import CorkedTransport
 from .kubelet_errors import KubeletError, KubeletRefused, Undecodable
-from .peer_process import Peer, peer_of
-from .request_bounds import Arriving
+from .peer_process import PeerProcess, peer_of
+from .request_bounds import ArrivingRequests
 from .socket_listener import accepted, listen
 
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ Frame.__repr__ = object.__repr__  # type: ignore[method-assign]
 ByteStream = Stream[bytes, bytes]
 
 
-class Bytes(CodecBase):
+class RawMessages(CodecBase):
     """Passes messages through: what is sent and received is encoded and decoded elsewhere."""
 
     __content_subtype__ = "proto"
@@ -183,7 +183,7 @@ _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Status], .
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SocketBounds:
     """What all clients of one socket may cost. The kubelet needs one connection."""
 
     connections: int = 32
@@ -201,7 +201,7 @@ class _Protocol(H2Protocol):
 
     transport: asyncio.Transport | None = None
 
-    def __init__(self, *args: Any, bounds: Bounds, arriving: Arriving) -> None:
+    def __init__(self, *args: Any, bounds: SocketBounds, arriving: ArrivingRequests) -> None:
         super().__init__(*args)
         self._bounds = bounds
         self.arriving = arriving
@@ -211,7 +211,7 @@ class _Protocol(H2Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        super().connection_made(cast("asyncio.Transport", Corked(transport)))
+        super().connection_made(cast("asyncio.Transport", CorkedTransport(transport)))
         self.transport = transport
         self.processor.processors[UnknownFrameReceived] = lambda event: None
         self.processor.processors[StreamReset] = self._taken_back
@@ -230,7 +230,7 @@ class _Protocol(H2Protocol):
         self.over.set()
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> PeerProcess:
         assert self.transport is not None
         return peer_of(self.transport.get_extra_info("socket"))
 
@@ -263,7 +263,7 @@ def _connection(stream: ByteStream) -> _Protocol:
     return cast("_Protocol", stream._stream._transport.get_protocol())
 
 
-def caller(stream: ByteStream) -> Peer:
+def caller(stream: ByteStream) -> PeerProcess:
     """Whose call it is."""
     return _connection(stream).peer
 
@@ -271,11 +271,11 @@ def caller(stream: ByteStream) -> Peer:
 class SocketServer(Server):
     """A gRPC server on a unix socket of its own."""
 
-    def __init__(self, methods: dict[str, Handler], bounds: Bounds | None = None) -> None:
+    def __init__(self, methods: dict[str, Handler], bounds: SocketBounds | None = None) -> None:
         window = Configuration(http2_connection_window_size=WINDOW, http2_stream_window_size=WINDOW)
-        super().__init__([_Methods(methods)], codec=Bytes(), config=window)
-        self._bounds = bounds or Bounds()
-        self._arriving = Arriving(self._bounds.requests, self._bounds.request_bytes)
+        super().__init__([_Methods(methods)], codec=RawMessages(), config=window)
+        self._bounds = bounds or SocketBounds()
+        self._arriving = ArrivingRequests(self._bounds.requests, self._bounds.request_bytes)
         self._protocols: list[_Protocol] = []
         # Shielded: while all else is cancelled, who is served may still be answered.
         self._accepting = anyio.CancelScope(shield=True)
@@ -395,7 +395,7 @@ def _cancellations() -> int:
 
 async def _called(path: Path, method: str, request: bytes, timeout: float) -> bytes:
     name = method.rpartition("/")[2]
-    channel = Channel(path=str(path), codec=Bytes())
+    channel = Channel(path=str(path), codec=RawMessages())
     try:
         async with UnaryUnaryMethod(channel, method, bytes, bytes).open(timeout=timeout) as stream:
             await stream.send_message(request, end=True)

@@ -24,7 +24,7 @@ finally:
         del sys.modules[_name]
 
 from agent.logs.log_file import LogFile  # noqa: E402
-from agent.logs.log_writer import Writer, to_descriptor  # noqa: E402
+from agent.logs.log_writer import LogWriter, to_descriptor  # noqa: E402
 from agent.vendor_api.text import printable  # noqa: E402
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ class _Way:
     def __init__(self, render: Callable[[Event], str], write: Callable[[str], object]) -> None:
         self._render = render
         self._put = write
-        self.writer: Writer | None = None
+        self.writer: LogWriter | None = None
 
     def by_thread(self, close: Callable[[], object] = lambda: None) -> _Way:
-        self.writer = Writer(self._put, self._dropped, close)
+        self.writer = LogWriter(self._put, self._dropped, close)
         self._put = self.writer.put
         return self
 
@@ -123,7 +123,7 @@ class _Sink:
 
     debug = info = warning = error = critical = _take
 
-    def writers(self) -> list[Writer]:
+    def writers(self) -> list[LogWriter]:
         return [way.writer for way in self.ways if way.writer]
 
 

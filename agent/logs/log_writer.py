@@ -15,7 +15,7 @@ MAX_LINES = 10_000
 MAX_WAITING = 8 << 20
 
 
-class Writer:
+class LogWriter:
     """One thread for one place. A daemon, so that a place that hangs does not stop the end.
 
     `dropped` words the line that tells how many lines are missing, once lines flow again.

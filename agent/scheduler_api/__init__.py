@@ -79,14 +79,14 @@ def one_of_each_uid(pods: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class PodList:
     """The pods of this node that had not ended, as the API server had them at this resourceVersion."""
 
     pods: tuple[Candidate, ...]
     version: int = 0
 
 
-def merged(known: Iterable[Candidate], reached: int, listed: Listed) -> tuple[Candidate, ...]:
+def merged(known: Iterable[Candidate], reached: int, listed: PodList) -> tuple[Candidate, ...]:
     """The known pods and a list that was asked for beside them: of each pod what is newer.
 
     `reached`: the resourceVersion up to which the known ones are followed; 0: nobody knows. A pod that was
@@ -150,7 +150,7 @@ Pure, and total: parameters may come from a file. None: as large as its device I
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ServedClaim:
     """What one container of a pod has of a resource under its claim, as the kubelet confirms it."""
 
     container: str
@@ -163,7 +163,7 @@ class Given:
     partitions: tuple[str, ...] = ()
 
 
-Receipt = Callable[[Candidate, Sequence[Given]], Mapping[str, str]]
+Receipt = Callable[[Candidate, Sequence[ServedClaim]], Mapping[str, str]]
 """The annotations by which a pod tells its scheduler that it has its devices, given what each container has.
 
 Pure. What stands on the pod already may go into it; of a pod that bears its receipt it must ask nothing more.
@@ -210,7 +210,7 @@ class DialectOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ContainerRequest:
     """What a container asks of a scheduler by the scheduler's own resource names."""
 
     cards: int
@@ -218,7 +218,7 @@ class Asked:
     each: str
 
 
-Asks = Callable[[Mapping[str, int]], Asked | None]
+Asks = Callable[[Mapping[str, int]], ContainerRequest | None]
 """What a container with these limits asks of the scheduler; None where it asks for no card. Pure."""
 
 
@@ -288,7 +288,7 @@ def common_dialects(schedulers: Iterable[Scheduler]) -> tuple[Dialect, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class AnnotationFilter:
     """What is kept of the annotations of pods, as the API server shows them."""
 
     #: How their keys begin.
@@ -298,11 +298,11 @@ class Reads:
     writers: tuple[tuple[str, str], ...] = ()
 
 
-def reads(schedulers: Iterable[Scheduler], dialects: Iterable[Dialect] = ()) -> Reads:
+def reads(schedulers: Iterable[Scheduler], dialects: Iterable[Dialect] = ()) -> AnnotationFilter:
     """What these schedulers and these dialects of vendors read, and the receipts that pods bear."""
     heard = tuple(schedulers)
     # What a pod bears of its receipt is read, too: else it would be written again and again.
     prefixes = [OWN, *(prefix for it in heard for prefix in it.reads)]
     prefixes += [key for it in (*common_dialects(heard), *dialects) for key in (*it.reads, *it.receipt_keys)]
     writers = tuple((it.program, it.writes) for it in heard if it.program and it.writes)
-    return Reads(tuple(dict.fromkeys(prefixes)), writers)
+    return AnnotationFilter(tuple(dict.fromkeys(prefixes)), writers)

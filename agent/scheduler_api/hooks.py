@@ -11,7 +11,7 @@ from agent.vendor_api.hooks import hookspec
 ENTRY_POINTS = "xpu_agent.schedulers"
 
 
-class Hooks:
+class SchedulerHooks:
     @hookspec(firstresult=True)
     def register_scheduler(self) -> Scheduler | None:
         """Offer the scheduler, or None to sit out. A scheduler that is registered is heard on every node."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import structlog
 
-from agent.core.devices.health_rules import Record
+from agent.core.devices.health_rules import HealthRecord
 from agent.core.errors import StateError
-from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Source
+from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon, FirstList
 from agent.state import damaged_files, private_files, state_directory
 from agent.state.checkpoint_encoder import Encoder
 from agent.state.damaged_files import SetAside
@@ -31,12 +31,12 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedState:
     """What outlives the process."""
 
     boot_id: str = ""
     allocations: tuple[Allocation, ...] = ()
-    health: Mapping[str, Record] = field(default_factory=dict)
+    health: Mapping[str, HealthRecord] = field(default_factory=dict)
     #: Vendor to its devices as they last told their names.
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     #: Device uuid to the operator's word.
@@ -58,7 +58,7 @@ class CheckpointFile:
         #: A file that could not be moved aside: nothing is written in its place before it is.
         self._in_the_way = False
 
-    def load(self) -> tuple[Saved, SetAside | None]:
+    def load(self) -> tuple[SavedState, SetAside | None]:
         """The saved state, or an empty one and why the file was set aside.
 
         Raises:
@@ -70,18 +70,18 @@ class CheckpointFile:
         try:
             return self._read(), None
         except FileNotFoundError:
-            return Saved(), None
+            return SavedState(), None
         except Unusable as exc:
-            return Saved(), self._set_aside(exc)
+            return SavedState(), self._set_aside(exc)
 
-    def peek(self) -> Saved:
+    def peek(self) -> SavedState:
         """The saved state, for who may not hold the lock; an empty one where it can not be read."""
         try:
             return self._read()
         except (FileNotFoundError, Unusable, StateError):
-            return Saved()
+            return SavedState()
 
-    def save(self, state: Saved, *, durable: bool) -> None:
+    def save(self, state: SavedState, *, durable: bool) -> None:
         """Replace the file. `durable` also survives a power cut.
 
         Raises:
@@ -94,9 +94,9 @@ class CheckpointFile:
             self._make_way()
         private_files.replace(self.path, text, durable=durable)
 
-    def _read(self) -> Saved:
+    def _read(self) -> SavedState:
         try:
-            saved = read(self.path, Saved, MAX_BYTES)
+            saved = read(self.path, SavedState, MAX_BYTES)
         except FileNotFoundError:
             raise
         except OSError as exc:
@@ -137,6 +137,6 @@ def boot_id(path: Path = BOOT_ID) -> str:
 
 
 def _loaded(it: Allocation) -> Allocation:
-    if it.source is Source.ANNOTATION and it.state is not AllocationState.RELEASED:
+    if it.source is AllocationSource.ANNOTATION and it.state is not AllocationState.RELEASED:
         return replace(it, reason="")  # who else has its card is found anew, once the pods are known
-    return replace(it, source=Source.CHECKPOINT) if it.source is Source.ALLOCATE else it
+    return replace(it, source=AllocationSource.CHECKPOINT) if it.source is AllocationSource.ALLOCATE else it

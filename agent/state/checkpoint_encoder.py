@@ -10,7 +10,7 @@ import msgspec
 from agent.core.model import Allocation
 
 if TYPE_CHECKING:
-    from agent.state.checkpoint import Saved
+    from agent.state.checkpoint import SavedState
 
 
 class Encoder:
@@ -19,7 +19,7 @@ class Encoder:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Allocation, msgspec.Raw]] = {}
 
-    def content(self, state: Saved) -> object:
+    def content(self, state: SavedState) -> object:
         """What msgspec encodes to the same bytes as the state.
 
         Raises:

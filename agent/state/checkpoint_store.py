@@ -13,7 +13,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.backoff import Pauses
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
-from agent.state.checkpoint import CheckpointFile, Saved
+from agent.state.checkpoint import CheckpointFile, SavedState
 from agent.state.write_thread import Worker
 
 log = structlog.get_logger()
@@ -35,7 +35,7 @@ class LedgerStore:
         file: CheckpointFile,
         ledger: Ledger,
         inventory: Inventory,
-        rest: Saved,
+        rest: SavedState,
         patience: float = PATIENCE,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
@@ -85,7 +85,7 @@ class LedgerStore:
         """Save from now on whom the kubelet found as it began."""
         await self._remember(replace(self._rest, first=first))
 
-    async def _remember(self, rest: Saved) -> None:
+    async def _remember(self, rest: SavedState) -> None:
         if rest != self._rest:
             self._rest = rest
             await self.save(durable=False)
@@ -123,7 +123,7 @@ class LedgerStore:
         self._writing = self._worker.submit(partial(self._file.save, self._state(), durable=durable))
         return await asyncio.shield(self._writing)
 
-    def _state(self) -> Saved:
+    def _state(self) -> SavedState:
         return replace(
             self._rest,
             allocations=self._ledger.all(),

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import structlog
 
-from agent.config import ConfigState, LastConfig, Remembered
+from agent.config import ConfigState, LastConfig, RememberedConfig
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.state import file_formats
@@ -38,16 +38,18 @@ def last_config(state_dir: Path) -> SealedFile[LastConfig]:
     return SealedFile(state_dir / NAME, LastConfig, file_formats.LAST_CONFIG, MAX_BYTES)
 
 
-def remembered_from(state_dir: Path) -> Remembered:
+def remembered_from(state_dir: Path) -> RememberedConfig:
     """What chose the config when the agent with this state directory last ran, and the last that was good."""
     saved = CheckpointFile(state_dir / CHECKPOINT).peek()
     try:
-        return Remembered(saved.labels, saved.config, last_config(state_dir).read())
+        return RememberedConfig(saved.labels, saved.config, last_config(state_dir).read())
     except Unusable as exc:
-        return Remembered(saved.labels, saved.config, trouble=f"the last good one can not be used: {exc}")
+        return RememberedConfig(
+            saved.labels, saved.config, trouble=f"the last good one can not be used: {exc}"
+        )
 
 
-class Keeping:
+class LastConfigKeeper:
     """Writes what is in force, where it is not what the file holds. A disk that fails or hangs is said."""
 
     def __init__(

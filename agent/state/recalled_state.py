@@ -9,7 +9,7 @@ import structlog
 
 from agent.config import AgentSettings
 from agent.core.allocation.ledger import Ledger
-from agent.core.devices.health_rules import Timing
+from agent.core.devices.health_rules import HealthTiming
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile, boot_id
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class RecalledState:
     """`set_aside` is why the agent began without its checkpoint; None where it did not. `first`: whom the
     kubelet found as it began, as the agent before saw it.
     """
@@ -32,7 +32,7 @@ class Memory:
     first: FirstList | None = None
 
 
-def recalled(settings: AgentSettings, timing: Timing, clock: Callable[[], float]) -> Memory:
+def recalled(settings: AgentSettings, timing: HealthTiming, clock: Callable[[], float]) -> RecalledState:
     """Read the checkpoint, which is ours once the lock is held. Another boot of the node is taken in.
 
     Raises:
@@ -49,7 +49,7 @@ def recalled(settings: AgentSettings, timing: Timing, clock: Callable[[], float]
         ledger.rebooted()
         inventory.rebooted(now)
     store = LedgerStore(file, ledger, inventory, replace(saved, boot_id=boot))
-    return Memory(ledger, inventory, store, set_aside, saved.first)
+    return RecalledState(ledger, inventory, store, set_aside, saved.first)
 
 
 def _tell(it: SetAside) -> None:

@@ -33,7 +33,7 @@ _WRITTEN = "written:"
 _NAME, LONGEST = rf"{LABEL}(?:\.{LABEL})*", 253
 
 
-class Remains:
+class UninstallRecord:
     """One entry per line, each once, in the order in which they came. Several threads may note at once.
 
     All of a process use the same one, and only who holds the node's lock writes: two would lose entries.

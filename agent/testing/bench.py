@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent.isolation import answers
-from agent.isolation.vendor_process import Contact, Failure, Lost
+from agent.isolation.vendor_process import BackendFailure, ContactLost, RunningVendor
 from agent.vendor_api.agent import Device, HealthEvent, Settings, Vendor
 
 PATIENCE = 30.0  # seconds for anything that has no tighter rule
@@ -83,7 +83,7 @@ class Bench:
     ) -> AsyncIterator[Talk]:
         """A process of the vendor, not yet known to be open."""
         vendor = self.vendor if settings is None else replace(self.vendor, settings=Settings(settings))
-        contact = Contact(
+        contact = RunningVendor(
             vendor, watch=watch, python_path=self.python_path, say=_to_stderr, directory=directory
         )
         talk = Talk(contact)
@@ -134,11 +134,11 @@ def _to_stderr(line: str, dropped: int) -> None:
 class Talk:
     """A conversation with one process; its end in the middle of a call is an error of that call."""
 
-    def __init__(self, contact: Contact) -> None:
+    def __init__(self, contact: RunningVendor) -> None:
         self._contact = contact
         self._listening: asyncio.Task[None] | None = None
         self._blind = False
-        self.heard: asyncio.Queue[HealthEvent | Failure] = asyncio.Queue()
+        self.heard: asyncio.Queue[HealthEvent | BackendFailure] = asyncio.Queue()
         self.overrides: tuple[str, ...] = ()
 
     def begin(self) -> None:
@@ -151,7 +151,7 @@ class Talk:
         for event in answers.events(raw):
             self.heard.put_nowait(event)
 
-    def blind(self, failure: Failure) -> None:
+    def blind(self, failure: BackendFailure) -> None:
         self._blind = True
         self.heard.put_nowait(failure)
 
@@ -184,6 +184,6 @@ class Talk:
     async def end(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
-            with suppress(asyncio.CancelledError, Lost, answers.WrongAnswer):
+            with suppress(asyncio.CancelledError, ContactLost, answers.WrongAnswer):
                 await self._listening
         await self._contact.end(grace=1.0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from agent.isolation import answers
-from agent.isolation.vendor_process import Lost, Refused
+from agent.isolation.vendor_process import CallRefused, ContactLost
 from agent.testing.agent_half import (
     edits_are_pure,
     formats_are_pure,
@@ -84,7 +84,7 @@ async def judged(check: Check, bench: Bench) -> Finding:
         await check(bench)
     except NotMade as exc:
         return Finding(name, None, str(exc))
-    except (AssertionError, Refused, Lost, answers.WrongAnswer) as exc:
+    except (AssertionError, CallRefused, ContactLost, answers.WrongAnswer) as exc:
         return Finding(name, False, str(exc))
     except TimeoutError:
         return Finding(name, False, "a call did not return in time")
@@ -161,7 +161,7 @@ async def absence_is_unavailable(bench: Bench) -> None:
         try:
             await talk.opened()
             await talk.discover()
-        except Refused as exc:
+        except CallRefused as exc:
             raised = exc.failure
         else:
             raise AssertionError("it opened and listed without a library")
@@ -270,7 +270,7 @@ async def _die_at(step: str, bench: Bench, faults: CrashInjector, directory: Pat
         faults.crash_at(step)
         try:
             await talk.ask("prepare", request, (uuid,))
-        except Lost:
+        except ContactLost:
             pass
         else:
             raise AssertionError(f"it did not die at {step}")

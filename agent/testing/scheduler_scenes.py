@@ -3,7 +3,8 @@
 A scene is a JSON object. `pod` is a pod as the API server shows it, as the scheduler wrote it; `cards` maps
 the uuids of a node's cards to their minors. `claims` is what follows: a list of objects with `container`,
 `devices` and `parameters`. Or `refused` is part of the reason why nothing does. `given` is what containers
-got then, a list of objects with the fields of `Given`; `receipt` is what the pod is told for its scheduler.
+got then, a list of objects with the fields of `ServedClaim`; `receipt` is what the pod is told for its
+scheduler.
 `terms` are the vendor's, for a dialect that vendors name.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 from agent.cluster.pods import candidate
 from agent.core.publishing.receipt_rules import wrong_key
-from agent.scheduler_api import Candidate, Claim, Dialect, Given, Part, Scheduler, reads
+from agent.scheduler_api import Candidate, Claim, Dialect, Part, Scheduler, ServedClaim, reads
 from agent.testing.conformance import Finding
 
 #: What an annotation may be turned into by anybody who may write to the pod.
@@ -49,7 +50,7 @@ class Scene:
     cards: Mapping[str, int | None]
     claims: tuple[Claim, ...] = ()
     refused: str = ""
-    given: tuple[Given, ...] = ()
+    given: tuple[ServedClaim, ...] = ()
     receipt: Mapping[str, str] | None = None
     terms: Mapping[str, str] = field(default_factory=dict)
 
@@ -200,7 +201,7 @@ def _scene(said: Mapping[str, Any]) -> Scene:
         for it in said.get("claims", ())
     )
     given = (
-        Given(
+        ServedClaim(
             it["container"],
             it["resource"],
             it["count"],

@@ -17,7 +17,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
-class Hooks:
+class VendorHooks:
     @hookspec(firstresult=True)
     def register_backend(self, settings: Mapping[str, Any]) -> Vendor | None:
         """Offer the vendor, or None to sit out; loads no vendor library.

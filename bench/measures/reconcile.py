@@ -20,9 +20,9 @@ from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.cell import Cell
 from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, AllocationState, NodeSnapshot
-from agent.daemon.reconciling.evidence_sources import Sources
+from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
-from agent.daemon.reconciling.recovery import Recaller
+from agent.daemon.reconciling.recovery import Recovery
 from agent.kubelet import kubelet_checkpoint as checkpoint
 from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
 from agent.kubelet.pb.podresources import v1 as podresources
@@ -90,7 +90,7 @@ def _reconciler(file: Path, answer: bytes) -> Reconciler:
     ]
     ledger = Ledger(allocations)
     scene = Scene({}, NodeSnapshot(), Topology(), {})
-    sources = Sources(
+    sources = EvidenceSources(
         lambda prove: checkpoint.read(file, prove=prove), in_use, _partitions, life=lambda: "k1"
     )
     allocator = Allocator(lambda: scene, ledger, _NoDisk(), time.time, _prepare, _release, sources)
@@ -98,7 +98,7 @@ def _reconciler(file: Path, answer: bytes) -> Reconciler:
         ledger,
         sources,
         allocator,
-        Recaller(ledger, sources, Cell({}), time.time),
+        Recovery(ledger, sources, Cell({}), time.time),
         tuple,
         _release,
         lambda resource: None,

@@ -18,7 +18,7 @@ from agent.core.allocation import allocator
 from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.model import Allocation
-from agent.daemon.vendors_in_service import Fleet
+from agent.daemon.vendors_in_service import VendorsInService
 from agent.state.checkpoint_store import LedgerStore
 
 from .switches import Switches
@@ -91,7 +91,7 @@ def _entered(call: F, name: str, reach: Reach) -> F:
 def _install_steps(reach: Reach) -> None:
     for function, step in (("admit", "admitted"), ("usable", "edits-made")):
         setattr(allocator, function, _followed(getattr(allocator, function), step, reach))
-    record, save, call = Ledger.record, LedgerStore.save, Fleet.call
+    record, save, call = Ledger.record, LedgerStore.save, VendorsInService.call
 
     def recorded(self: Ledger, allocation: Allocation) -> None:
         record(self, allocation)
@@ -106,7 +106,7 @@ def _install_steps(reach: Reach) -> None:
         await save(self, durable=durable, last=last)
         reach(f"{name}/{state}-saved")
 
-    async def called(self: Fleet, vendor: str, method: str, *args: Any) -> Any:
+    async def called(self: VendorsInService, vendor: str, method: str, *args: Any) -> Any:
         name, _ = _stage.get()
         if method != "prepare":
             return await call(self, vendor, method, *args)
@@ -117,7 +117,7 @@ def _install_steps(reach: Reach) -> None:
 
     Ledger.record = recorded  # type: ignore[method-assign]
     LedgerStore.save = saved  # type: ignore[method-assign]
-    Fleet.call = called  # type: ignore[method-assign]
+    VendorsInService.call = called  # type: ignore[method-assign]
 
 
 def _followed(function: F, step: str, reach: Reach) -> F:

@@ -19,13 +19,13 @@ from typing import Any
 from heard import READS
 from structlog.testing import capture_logs
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.external_pods import external
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Evidence, Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.allocation.reconcile_rules import reconcile
 from agent.core.allocation.recovered_allocations import recall
 from agent.core.cell import Cell
@@ -36,7 +36,7 @@ from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.model import Plan, VendorState, VendorStatus
 from agent.daemon.allocate_calls import TimedAllocator
-from agent.daemon.pod_waiter import Askers
+from agent.daemon.pod_waiter import PodWaiter
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendors_in_service import check
 from agent.isolation import answers
@@ -56,7 +56,7 @@ from agent.kubelet.rpc import as_status
 from agent.scheduler_api import Candidate
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from agent.state.checkpoint import CheckpointFile, Saved
+from agent.state.checkpoint import CheckpointFile, SavedState
 from agent.state.file_envelope import sealed
 from agent.vendor_api.agent import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 
@@ -174,7 +174,7 @@ class Node:
         return {}
 
     def plugin(self, resource: str) -> DevicePlugin:
-        askers = Askers(lambda: self.allocator.promises, Scheduled(), within=0.0)
+        askers = PodWaiter(lambda: self.allocator.promises, PodState(), within=0.0)
         timed = TimedAllocator(self.allocator, self.ledger, askers=askers)
         return DevicePlugin(Cell(self.plan[resource]), timed, _Calls())  # type: ignore[arg-type]
 
@@ -186,8 +186,8 @@ class _Calls:
         return await work()
 
 
-def seeing(devices: Sequence[Device], saved: Saved | None = None) -> Inventory:
-    saved = saved or Saved()
+def seeing(devices: Sequence[Device], saved: SavedState | None = None) -> Inventory:
+    saved = saved or SavedState()
     inventory = Inventory(saved.health, now=1000.0, devices=saved.devices, cordons=saved.cordons)
     inventory.enable([VendorStatus("acme", VendorState.STARTING)])
     inventory.discovered("acme", devices, 1000.0)
@@ -303,7 +303,7 @@ def _promised(pod: Any) -> bool:
     [it] = node.ledger.all()
     if it.claim is not None and set(it.claim.devices) != set(it.devices):
         raise Unclear(f"a claim on {it.claim.devices} was given {it.devices}")
-    sealed(Saved("boot", node.ledger.all(), {}, {}))
+    sealed(SavedState("boot", node.ledger.all(), {}, {}))
     return it.claim is not None
 
 
@@ -354,7 +354,7 @@ def _loaded(content: bytes) -> bool:
     return True
 
 
-def _go_on(saved: Saved) -> None:
+def _go_on(saved: SavedState) -> None:
     """Start with what was loaded, as the agent does."""
     ledger = Ledger(saved.allocations, now=1000.0)
     inventory = seeing(CARDS, saved)
@@ -362,7 +362,7 @@ def _go_on(saved: Saved) -> None:
     snapshot = inventory.snapshot()
     plan([Offer("acme", (ResourceRule(WHOLE),))], snapshot, usage=ledger.usage())
     reconcile(ledger.in_use(), Evidence(granted=(), pods={}, settled=True), 2000.0, 60.0)
-    sealed(Saved("boot", ledger.all(), inventory.records(), inventory.named(), inventory.cordons()))
+    sealed(SavedState("boot", ledger.all(), inventory.records(), inventory.named(), inventory.cordons()))
 
 
 _KUBELET = {
@@ -403,7 +403,8 @@ def _granted(content: bytes) -> bool:
             return clearly(exc)
     assert found is not None, "the file was there"
     granted = tuple(
-        Granted(str(n), it.pod_uid, it.container, it.resource, it.ids) for n, it in enumerate(found.entries)
+        CheckpointAnswer(str(n), it.pod_uid, it.container, it.resource, it.ids)
+        for n, it in enumerate(found.entries)
     )
     node = Node()
     for it in recall(granted, node.plan, 900.0).found:
@@ -489,7 +490,7 @@ def _heard(answer: tuple[str, bytes]) -> bool:
         inventory.observed("acme", decoded, 1001.0)
     inventory.tick(1002.0, ())
     plan([Offer("acme", (ResourceRule(WHOLE),))], inventory.snapshot())
-    sealed(Saved("boot", (), inventory.records(), inventory.named()))
+    sealed(SavedState("boot", (), inventory.records(), inventory.named()))
     return True
 
 

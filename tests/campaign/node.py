@@ -49,13 +49,13 @@ def _live_faster(speed: float) -> None:
     from agent.cluster.koordinator import Koordinator
     from agent.cluster.koordinator_device_writer import PAUSES, REFUSED, DeviceWriter
     from agent.cluster.label_writer import LabelWriter
-    from agent.cluster.reflector import Following
+    from agent.cluster.reflector import FollowTimings
     from agent.core.backoff import Pauses
 
     def pauses(of: tuple[float, float]) -> Pauses:
         return Pauses(of[0] / speed, of[1] / speed)
 
-    its = Following()
+    its = FollowTimings()
     following = replace(its, shortest=its.shortest / speed, longest=its.longest / speed)
     writer = partial(
         DeviceWriter,
@@ -73,7 +73,7 @@ def _live_faster(speed: float) -> None:
     )
     labels = partial(LabelWriter, between=5.0 / speed, every=300.0 / speed)
     vars(connection).update(
-        Koordinator=quick, LabelWriter=labels, Door=partial(connection.Door, following=following)
+        Koordinator=quick, LabelWriter=labels, Door=partial(connection.ApiConnection, following=following)
     )
 
 

@@ -20,7 +20,7 @@ from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.external_pods import external
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.plan import plan
@@ -169,9 +169,9 @@ class Kubelet:
 
     async def save(self, *, durable: bool) -> None: ...
 
-    async def granted(self) -> tuple[Granted, ...]:
+    async def granted(self) -> tuple[CheckpointAnswer, ...]:
         return tuple(
-            Granted(allocation, uid, "main", resource, ids)
+            CheckpointAnswer(allocation, uid, "main", resource, ids)
             for uid, (resource, ids, allocation) in self.has.items()
         )
 

@@ -20,13 +20,13 @@ from agent.cli import main, operator_requests
 from agent.core.devices.inventory import Inventory
 from agent.core.errors import NoSuchDevice, UsageError
 from agent.core.model import Allocation, AllocationState, Command, Cordon, VendorState, VendorStatus
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.http import serving
 from agent.http.admin_client import CannotAsk
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof
 
 
-def node() -> View:
+def node() -> AgentStatus:
     """A card in use and cordoned, a sick one, and one that is remembered."""
     inventory = Inventory(cordons={"gone-1": Cordon("bob", "", 900.0)})
     inventory.enable([VendorStatus("acme", VendorState.STARTING)])
@@ -34,7 +34,7 @@ def node() -> View:
     inventory.observed("acme", [HealthEvent("a-1", Fault("xid-79", "off", cleared_by=(Proof.RESET,)))], 880)
     inventory.cordon("a-0", Cordon("root (alice)", "maintenance", 940.0))
     held = Allocation("x", "acme.com/xpu", "acme", ("a-0",), ("a-0",), AllocationState.DONE, 1.0)
-    return View("node", "1", snapshot=inventory.snapshot(), allocations=(held,))
+    return AgentStatus("node", "1", snapshot=inventory.snapshot(), allocations=(held,))
 
 
 @contextmanager

@@ -18,13 +18,13 @@ from agent.cluster.label_patches import feature_name, features_path
 from agent.cluster.label_writer import LabelWriter
 from agent.cluster.own_node import own_node, path
 from agent.core.cell import Cell
-from agent.core.publishing.label_rules import Heard, Wanted
+from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
 from agent.host.cdi_directory import keep
 from agent.kubelet.directory_lock import NodeLock
 from agent.logs.log_file import LogFile
 from agent.state import vendor_directories
 from agent.state.agent_lock import AgentLock
-from agent.state.uninstall_record import NAME, Remains
+from agent.state.uninstall_record import NAME, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 
@@ -36,7 +36,7 @@ class Machine:
         for it in (self.state, self.kubelet, self.cdi):
             it.mkdir()
         self.spec, self.features = self.cdi / "acme.com-card.json", root / "features"
-        remains = Remains(self.state / NAME)
+        remains = UninstallRecord(self.state / NAME)
         for it in (self.spec, self.features):
             it.write_text("ours")
             remains.note(it)
@@ -245,14 +245,14 @@ def test_what_can_not_be_seen_from_a_pod_is_not_taken_for_gone(
 ) -> None:
     """The directory is one of the node's that is not mounted in this container."""
     elsewhere = machine.state.parent / "not-mounted" / "xpu-agent"
-    Remains(machine.state / NAME).note_features(elsewhere)
+    UninstallRecord(machine.state / NAME).note_features(elsewhere)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
     assert machine.uninstall() == 1
 
     assert f"on the node: rm -f {elsewhere}" in capsys.readouterr().err
     assert not machine.spec.exists()
-    assert elsewhere in Remains(machine.state / NAME).all()
+    assert elsewhere in UninstallRecord(machine.state / NAME).all()
 
     elsewhere.parent.mkdir()
     elsewhere.touch()
@@ -262,7 +262,7 @@ def test_what_can_not_be_seen_from_a_pod_is_not_taken_for_gone(
 
 
 def test_on_the_node_itself_what_lies_in_no_directory_is_gone(machine: Machine) -> None:
-    Remains(machine.state / NAME).note_features(machine.state.parent / "removed" / "xpu-agent")
+    UninstallRecord(machine.state / NAME).note_features(machine.state.parent / "removed" / "xpu-agent")
 
     assert machine.uninstall() == 0
 
@@ -291,7 +291,7 @@ def test_a_spec_that_another_program_has_written_since_stays_and_is_told(
 ) -> None:
     ours, nvidias = tmp_path / "ours.json", tmp_path / "k8s.device-plugin.nvidia.com-gpu.json"
     for it in (ours, nvidias):
-        keep(tmp_path, {"nvidia": {it.name: "ours"}}, Remains(machine.state / "agent.remains").note)
+        keep(tmp_path, {"nvidia": {it.name: "ours"}}, UninstallRecord(machine.state / "agent.remains").note)
     nvidias.write_text("NVIDIA's plugin is back")
 
     assert machine.uninstall() == 0
@@ -306,7 +306,7 @@ def test_a_spec_that_another_program_has_written_goes_where_it_is_named(
     machine: Machine, tmp_path: Path
 ) -> None:
     spec = tmp_path / "spec.json"
-    keep(tmp_path, {"nvidia": {spec.name: "ours"}}, Remains(machine.state / "agent.remains").note)
+    keep(tmp_path, {"nvidia": {spec.name: "ours"}}, UninstallRecord(machine.state / "agent.remains").note)
     spec.write_text("another's")
 
     assert machine.uninstall("--also", str(spec)) == 0
@@ -324,7 +324,9 @@ async def labelled(server: SimApiServer, kubeconfig: Path) -> None:
     api = await open_api(access)
     try:
         node = Cell(own_node(await api.get(path("n"))))
-        wanted: Cell[Wanted | None] = Cell(Wanted("node", Heard({"acme.com/count": "2"})))
+        wanted: Cell[WantedFeatures | None] = Cell(
+            WantedFeatures("node", VendorLabels({"acme.com/count": "2"}))
+        )
         await LabelWriter(api, "n", "ours", wanted, node).once()
     finally:
         await api.close()
@@ -432,7 +434,7 @@ def feature_in(server: SimApiServer, namespace: str) -> None:
 async def test_a_node_feature_goes_from_the_namespace_where_it_was_made(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Remains(machine.state / NAME).note_namespace("gpu")
+    UninstallRecord(machine.state / NAME).note_namespace("gpu")
     async with SimApiServer() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
         await labelled(server, kubeconfig)
@@ -497,7 +499,7 @@ async def test_cards_that_agents_told_in_the_device_go_and_those_of_others_stay(
 async def test_the_device_of_a_node_that_was_renamed_goes_by_the_name_that_is_written_down(
     machine: Machine, tmp_path: Path
 ) -> None:
-    Remains(machine.state / NAME).note_device("before")
+    UninstallRecord(machine.state / NAME).note_device("before")
     named = {**DEVICE, "metadata": {"name": "before"}, "spec": {"devices": [CARD]}}
     async with SimApiServer() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
@@ -512,7 +514,7 @@ async def test_the_device_of_a_node_that_was_renamed_goes_by_the_name_that_is_wr
 async def test_a_device_that_can_not_be_taken_back_is_told_and_stays_on_the_list(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    Remains(machine.state / NAME).note_device("n")
+    UninstallRecord(machine.state / NAME).note_device("n")
     at = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
     async with SimApiServer() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
@@ -543,25 +545,25 @@ async def test_who_may_not_see_devices_and_never_wrote_one_is_clean(machine: Mac
 def test_without_an_api_server_a_device_that_may_be_there_counts_as_not_removed(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Remains(machine.state / NAME).note_device("n")
+    UninstallRecord(machine.state / NAME).note_device("n")
 
     assert machine.uninstall() == 1
 
     assert "Device n: not looked for" in capsys.readouterr().err
-    assert Remains(machine.state / NAME).devices() == ("n",)
+    assert UninstallRecord(machine.state / NAME).devices() == ("n",)
 
 
 def test_without_an_api_server_a_node_feature_that_may_be_there_counts_as_not_removed(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Remains(machine.state / NAME).note_namespace("gpu")
+    UninstallRecord(machine.state / NAME).note_namespace("gpu")
 
     assert machine.uninstall() == 1
 
     assert "NodeFeature in gpu: not looked for" in capsys.readouterr().err
     assert not machine.spec.exists()
     assert NAME in machine.left(), "it may be there, and the list is what knows of it"
-    assert Remains(machine.state / NAME).namespaces() == ("gpu",)
+    assert UninstallRecord(machine.state / NAME).namespaces() == ("gpu",)
 
 
 async def awaited(kubeconfig: Path, within: str) -> int:

@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.cluster.api import Object, Patch, Seen
+from agent.cluster.api import Object, Patch, WatchMessage
 from agent.cluster.api_errors import ApiRefused, Conflict, Forbidden, Gone, NotFound
 from agent.cluster.client import Client, open_api
-from agent.cluster.credentials import Access
-from agent.cluster.reflector import Following, Mirror, Reflector
+from agent.cluster.credentials import ApiAccess
+from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
 
 __all__ = [
     "test_a_conflict_is_told_from_other_refusals",
@@ -35,15 +35,15 @@ __all__ = [
 ]
 
 PATIENCE = 30.0
-QUICK = Following(watch=20, page=2, shortest=0.05, longest=0.5)
+QUICK = FollowTimings(watch=20, page=2, shortest=0.05, longest=0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
     """An API server for a test: a way in with all rights and one with none, and a namespace of its own."""
 
-    access: Access
-    stranger: Access
+    access: ApiAccess
+    stranger: ApiAccess
     namespace: str
     #: Go away, with every connection, and come back.
     stop: Callable[[], Awaitable[None]]
@@ -57,7 +57,7 @@ class Served:
 
 
 @asynccontextmanager
-async def talking(access: Access) -> AsyncIterator[Client]:
+async def talking(access: ApiAccess) -> AsyncIterator[Client]:
     client = await open_api(access)
     try:
         yield client
@@ -74,7 +74,9 @@ async def mirroring(client: Client, path: str) -> AsyncIterator[Reflector[str]]:
         group.cancel_scope.cancel()
 
 
-async def shown(reflector: Reflector[str], holds: Callable[[Mirror[str]], Any]) -> Mirror[str]:
+async def shown(
+    reflector: Reflector[str], holds: Callable[[MirroredObjects[str]], Any]
+) -> MirroredObjects[str]:
     with anyio.fail_after(PATIENCE):
         async for mirror in reflector.cell.watch():
             if holds(mirror):
@@ -105,7 +107,7 @@ def names(it: Object) -> list[str]:
     return [each["metadata"]["name"] for each in it["items"]]
 
 
-async def followed(client: Client, path: str, query: Mapping[str, str], count: int = 1) -> list[Seen]:
+async def followed(client: Client, path: str, query: Mapping[str, str], count: int = 1) -> list[WatchMessage]:
     """The first messages of a watch."""
     with anyio.fail_after(PATIENCE):
         async with client.watch(path, query) as events:

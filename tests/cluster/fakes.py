@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from agent.cluster.api import Api, Object, Patch, Seen
+from agent.cluster.api import Api, Object, Patch, WatchMessage
 from agent.cluster.api_errors import ApiError, Conflict, NotFound
 
 
@@ -31,7 +31,9 @@ class Unasked(Api):
     async def delete(self, path: str, body: Object | None = None) -> None:
         raise AssertionError(f"DELETE {path} was not expected")
 
-    def watch(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[Seen]]:
+    def watch(
+        self, path: str, query: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchMessage]]:
         raise AssertionError(f"a watch of {path} was not expected")
 
     async def close(self) -> None: ...

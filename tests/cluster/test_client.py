@@ -17,17 +17,17 @@ import msgspec
 import pytest
 
 from agent.cluster import server_restart
-from agent.cluster.api import Patch, Seen
+from agent.cluster.api import Patch, WatchMessage
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
-from agent.cluster.client import TURN, Client, Limits, open_api
-from agent.cluster.credentials import Access
-from agent.cluster.renewed_certificates import Connections, Pool
+from agent.cluster.client import TURN, CallTimeouts, Client, open_api
+from agent.cluster.credentials import ApiAccess
+from agent.cluster.renewed_certificates import ClientPool, Connections
 from agent.cluster.tokens import FixedToken
 from agent.cluster.watch_pace import LEAST
 
 from .wire import Answer, Asked, Wire, head, line, nothing, says, sends, wire
 
-SMALL = Limits(call=30, connect=30, silence=30, body=2000, line=1000)
+SMALL = CallTimeouts(call=30, connect=30, silence=30, body=2000, line=1000)
 #: For what never comes.
 QUICK = replace(SMALL, call=1.0, silence=1.0)
 NODE = "/api/v1/nodes/n"
@@ -36,21 +36,21 @@ NODE = "/api/v1/nodes/n"
 @asynccontextmanager
 async def talking(
     answer: Answer,
-    limits: Limits | None = None,
+    limits: CallTimeouts | None = None,
     token_file: Path | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[tuple[Client, Wire]]:
     async with (
         wire(answer) as server,
-        opened(Access(server.url, token_file=token_file), limits, sleep) as client,
+        opened(ApiAccess(server.url, token_file=token_file), limits, sleep) as client,
     ):
         yield client, server
 
 
 @asynccontextmanager
 async def opened(
-    access: Access,
-    limits: Limits | None = None,
+    access: ApiAccess,
+    limits: CallTimeouts | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[Client]:
     client = await open_api(access, limits, sleep=sleep)
@@ -60,7 +60,7 @@ async def opened(
         await client.close()
 
 
-async def followed(client: Client, path: str = "/api/v1/nodes", **query: str) -> list[Seen]:
+async def followed(client: Client, path: str = "/api/v1/nodes", **query: str) -> list[WatchMessage]:
     async with client.watch(path, {"resourceVersion": "5", **query}) as events:
         return [seen async for seen in events]
 
@@ -192,7 +192,7 @@ async def test_an_answer_that_is_none_is_a_server_away(answer: Answer, said: str
 
 
 async def test_a_call_ends_in_its_time_whatever_it_waits_for() -> None:
-    async def never() -> Pool:
+    async def never() -> ClientPool:
         raise AssertionError("there are no files that could be others")
 
     class Stuck:
@@ -200,7 +200,7 @@ async def test_a_call_ends_in_its_time_whatever_it_waits_for() -> None:
             """As with a program for tokens that hangs."""
             await asyncio.Event().wait()
 
-    client = Client(Connections(Pool("here", Stuck(), FixedToken()), never), (), QUICK, asyncio.sleep)
+    client = Client(Connections(ClientPool("here", Stuck(), FixedToken()), never), (), QUICK, asyncio.sleep)
 
     with pytest.raises(ApiAway, match="here: no answer in time"):
         await client.get(NODE)
@@ -223,7 +223,7 @@ async def test_a_connection_that_is_cut_or_speaks_no_http_is_a_server_away() -> 
 
 async def test_nobody_at_the_address_is_a_server_away() -> None:
     url = "http://127.0.0.1:1"  # no port that a server beside us is ever given
-    async with opened(Access(url)) as client:
+    async with opened(ApiAccess(url)) as client:
         with pytest.raises(ApiAway, match=url):
             await client.get(NODE)
         with pytest.raises(ApiAway, match=url):
@@ -293,7 +293,7 @@ async def test_a_long_answer_whose_items_are_no_list_is_read_as_it_is(items: Any
         assert await client.get("/api/v1/pods") == page
 
 
-BULKY = {"metadata": {"annotations": {"remark": "x" * (Limits().line + 1)}}}
+BULKY = {"metadata": {"annotations": {"remark": "x" * (CallTimeouts().line + 1)}}}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ async def test_250_pods_of_a_common_size_are_read_in_one_answer() -> None:
 def test_an_answer_as_long_as_may_be_takes_256_mib_when_it_is_decoded(small: bytes) -> None:
     """The worst are small objects; a part of the length shows what each of its bytes takes."""
     of = 16
-    length = Limits().body // of
+    length = CallTimeouts().body // of
     body = b"[" + b",".join([small] * (length // (len(small) + 1))) + b"]"
 
     tracemalloc.start()
@@ -470,12 +470,12 @@ async def test_a_token_that_is_none_is_said_without_being_shown(tmp_path: Path, 
         token.write_text(content)
 
     with pytest.raises(ApiAway, match=f"{token}: no token to read") as refused:
-        await open_api(Access("http://127.0.0.1:1", token_file=token))
+        await open_api(ApiAccess("http://127.0.0.1:1", token_file=token))
 
     assert "é" not in str(refused.value)
 
 
-def kubeconfig(path: Path, server: str, user: dict[str, Any], **cluster: Any) -> Access:
+def kubeconfig(path: Path, server: str, user: dict[str, Any], **cluster: Any) -> ApiAccess:
     content = {
         "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
         "users": [{"name": "u", "user": user}],
@@ -483,7 +483,7 @@ def kubeconfig(path: Path, server: str, user: dict[str, Any], **cluster: Any) ->
         "current-context": "x",
     }
     path.write_text(json.dumps(content))
-    return Access(server, kubeconfig=path)
+    return ApiAccess(server, kubeconfig=path)
 
 
 def plugin(directory: Path, **status: str) -> dict[str, Any]:
@@ -500,7 +500,7 @@ echo '{json.dumps(answer)}' | sed s/N/$n/
     return {"exec": {"apiVersion": answer["apiVersion"], "command": str(script)}}
 
 
-async def authorizations(access: Access, server: Wire, calls: int) -> list[str]:
+async def authorizations(access: ApiAccess, server: Wire, calls: int) -> list[str]:
     async with opened(access) as client:
         for _ in range(calls):
             with suppress(Forbidden):

@@ -18,26 +18,26 @@ from agent.cluster import connection as door
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, Forbidden
 from agent.cluster.client import open_api
-from agent.cluster.connection import Door
-from agent.cluster.credentials import Access, find
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.connection import ApiConnection
+from agent.cluster.credentials import ApiAccess, find
+from agent.cluster.pod_state import PodState
 from agent.cluster.pods import PODS
-from agent.cluster.reflector import Following
+from agent.cluster.reflector import FollowTimings
 from agent.core.allocation.node_locks import lock
 from agent.core.cell import Cell
 from agent.core.notices import Notice
-from agent.core.publishing.agent_status import Followed, View
+from agent.core.publishing.agent_status import AgentStatus, FollowedList
 from agent.core.publishing.extended_resource_rules import Extended
-from agent.core.publishing.label_rules import Heard, Wanted
+from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
 from agent.core.publishing.node_annotation_rules import Annotated
-from agent.core.publishing.receipt_rules import Owed
-from agent.scheduler_api import Candidate, Listed, Reads
+from agent.core.publishing.receipt_rules import OwedReceipt
+from agent.scheduler_api import AnnotationFilter, Candidate, PodList
 from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
 (KEY,) = LOCKS
-QUICK = Following(shortest=0.01, longest=0.1, refused=0.1)
+QUICK = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
 
 
 @dataclass
@@ -45,13 +45,13 @@ class Here:
     """A door in use, and the cells behind it."""
 
     server: SimApiServer
-    door: Door
+    door: ApiConnection
     labels: Cell[Mapping[str, str] | None]
     pods: Cell[tuple[Candidate, ...]]
-    wanted: Cell[Wanted | None]
+    wanted: Cell[WantedFeatures | None]
     noted: list[str]
-    reads: Cell[Reads]
-    scheduled: Scheduled
+    reads: Cell[AnnotationFilter]
+    scheduled: PodState
 
     def label(self, key: str) -> str | None:
         node = self.server.find("Node", NODE)
@@ -61,7 +61,7 @@ class Here:
 
     def counted(self, name: str) -> float:
         """As the agent has counted by now: the server shows a write before its answer arrives."""
-        return self.door.seen(View("n", "v")).counters[name, ()]
+        return self.door.seen(AgentStatus("n", "v")).counters[name, ()]
 
     def events(self) -> list[Any]:
         return [it for it in self.server.objects if it["kind"] == "Event"]
@@ -71,9 +71,9 @@ class Here:
 async def opened(
     tmp_path: Path,
     follows_pods: bool = True,
-    opening: Callable[[Access], Awaitable[Api]] = open_api,
+    opening: Callable[[ApiAccess], Awaitable[Api]] = open_api,
     annotations: Cell[Annotated | None] | None = None,
-    receipts: Cell[tuple[Owed, ...]] | None = None,
+    receipts: Cell[tuple[OwedReceipt, ...]] | None = None,
     extended: Cell[Extended | None] | None = None,
 ) -> AsyncIterator[Here]:
     async with SimApiServer() as server:
@@ -83,11 +83,11 @@ async def opened(
         assert access is not None
         labels: Cell[Mapping[str, str] | None] = Cell(None)
         candidates: Cell[tuple[Candidate, ...]] = Cell(())
-        wanted: Cell[Wanted | None] = Cell(None)
+        wanted: Cell[WantedFeatures | None] = Cell(None)
         noted: list[str] = []
-        reads: Cell[Reads] = Cell(READS)
-        scheduled = Scheduled(candidates)
-        way = Door(
+        reads: Cell[AnnotationFilter] = Cell(READS)
+        scheduled = PodState(candidates)
+        way = ApiConnection(
             access,
             NODE,
             labels,
@@ -112,7 +112,7 @@ class Right:
         self.given = False
         self.refused = 0
 
-    async def opened(self, access: Access) -> Api:
+    async def opened(self, access: ApiAccess) -> Api:
         client = await open_api(access)
         inner = client.get
 
@@ -150,7 +150,7 @@ async def test_annotations_of_vendors_are_written_to_the_node_and_a_refusal_is_t
 
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
         annotations.set(Annotated({"acme.com/devices": "2"}))
-        await eventually(lambda: "403" in here.door.seen(View("n", "v")).annotations_error)
+        await eventually(lambda: "403" in here.door.seen(AgentStatus("n", "v")).annotations_error)
 
 
 async def test_extended_resources_of_vendors_are_written_to_the_nodes_status_and_a_refusal_is_told(
@@ -171,8 +171,8 @@ async def test_extended_resources_of_vendors_are_written_to_the_nodes_status_and
 
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}/status")
         extended.set(Extended({"acme.com/card-count": 7}))
-        await eventually(lambda: "403" in here.door.seen(View("n", "v")).extended_error)
-        seen = here.door.seen(View("n", "v", extended_error="its plugin fails"))
+        await eventually(lambda: "403" in here.door.seen(AgentStatus("n", "v")).extended_error)
+        seen = here.door.seen(AgentStatus("n", "v", extended_error="its plugin fails"))
         assert seen.extended_error.startswith("its plugin fails; ")
         assert not any("its plugin fails" in it for it in seen.troubles), "all that is served is well"
 
@@ -180,7 +180,9 @@ async def test_extended_resources_of_vendors_are_written_to_the_nodes_status_and
 async def test_pods_tell_their_schedulers_that_they_have_their_devices_and_a_refusal_is_told(
     tmp_path: Path,
 ) -> None:
-    receipts: Cell[tuple[Owed, ...]] = Cell((Owed("uid-mine", "default", "mine", {"acme.com/given": "1"}),))
+    receipts: Cell[tuple[OwedReceipt, ...]] = Cell(
+        (OwedReceipt("uid-mine", "default", "mine", {"acme.com/given": "1"}),)
+    )
 
     async with opened(tmp_path, receipts=receipts) as here:
         here.server.put_object(pod("mine", NODE))
@@ -189,10 +191,10 @@ async def test_pods_tell_their_schedulers_that_they_have_their_devices_and_a_ref
 
         here.server.put_object(pod("other", NODE))
         here.server.forbid("patch", "/api/v1/namespaces/default/pods/other")
-        receipts.set((Owed("uid-other", "default", "other", {"acme.com/given": "1"}),))
+        receipts.set((OwedReceipt("uid-other", "default", "other", {"acme.com/given": "1"}),))
 
-        await eventually(lambda: "403" in here.door.seen(View("n", "v")).receipts_error)
-        seen = here.door.seen(View("n", "v", receipts_error="its dialect fails"))
+        await eventually(lambda: "403" in here.door.seen(AgentStatus("n", "v")).receipts_error)
+        seen = here.door.seen(AgentStatus("n", "v", receipts_error="its dialect fails"))
         assert seen.receipts_error.startswith("its dialect fails; default/other: 403")
         assert seen.receipts_owed == 1
 
@@ -227,7 +229,7 @@ async def test_a_schedulers_lock_comes_in_and_is_freed_once_it_is_over(tmp_path:
         await eventually(lambda: here.counted("locks_freed") == 1)
 
 
-async def listed(here: Here) -> Listed | None:
+async def listed(here: Here) -> PodList | None:
     assert here.scheduled.ask is not None
     return await here.scheduled.ask()
 
@@ -262,7 +264,7 @@ async def test_a_server_that_is_known_to_be_away_is_not_asked_for_pods_though_it
 ) -> None:
     asked: list[Mapping[str, str]] = []
 
-    async def opening(access: Access) -> Api:
+    async def opening(access: ApiAccess) -> Api:
         client = await open_api(access)
         inner = client.get
 
@@ -297,12 +299,12 @@ async def test_why_a_lock_stays_is_shown(tmp_path: Path) -> None:
 
         here.scheduled.over.set({found: "its pod has its devices"})
 
-        await eventually(lambda: here.door.seen(View("n", "v")).locks_error)
+        await eventually(lambda: here.door.seen(AgentStatus("n", "v")).locks_error)
 
 
 async def test_labels_and_events_go_out(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
-        here.wanted.set(Wanted("node", Heard({"example.com/gpu.count": "4"})))
+        here.wanted.set(WantedFeatures("node", VendorLabels({"example.com/gpu.count": "4"})))
         here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
 
         await eventually(lambda: here.label("example.com/gpu.count") == "4")
@@ -314,7 +316,7 @@ async def test_labels_and_events_go_out(tmp_path: Path) -> None:
 
 async def test_where_a_node_feature_is_made_is_noted(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
-        here.wanted.set(Wanted("nodeFeature", Heard({"example.com/gpu.count": "4"}), "gpu"))
+        here.wanted.set(WantedFeatures("nodeFeature", VendorLabels({"example.com/gpu.count": "4"}), "gpu"))
 
         await eventually(lambda: here.server.find("NodeFeature", f"xpu-agent-features-for-{NODE}", "gpu"))
 
@@ -338,7 +340,7 @@ async def test_the_annotations_that_a_dialect_reads_come_in_also_of_pods_that_we
         await eventually(lambda: here.pods.value)
         assert here.pods.value[0].annotations == {}
 
-        here.reads.set(Reads((*READS.prefixes, "acme.com/")))
+        here.reads.set(AnnotationFilter((*READS.prefixes, "acme.com/")))
 
         await eventually(lambda: [it.annotations for it in here.pods.value] == [{"acme.com/card": "3"}])
         here.server.put_object(pod("next", NODE))
@@ -355,7 +357,7 @@ async def test_while_other_annotations_are_read_the_pods_stay_though_the_server_
         await here.server.go_away()
         await eventually(lambda: here.door.status.error)
 
-        here.reads.set(Reads((*READS.prefixes, "acme.com/")))
+        here.reads.set(AnnotationFilter((*READS.prefixes, "acme.com/")))
         await eventually(lambda: not here.door.status.followed["pods"].synced)
         await eventually(lambda: here.door.status.followed["pods"].error)
 
@@ -372,7 +374,7 @@ async def test_pods_that_may_not_be_read_are_said_once_and_keep_nothing_else_fro
             await eventually(lambda: right.refused > 3 and here.labels.value)
 
             status = here.door.status
-            assert status.followed["nodes"] == Followed(synced=True)
+            assert status.followed["nodes"] == FollowedList(synced=True)
             assert (status.synced, status.followed["pods"].synced) == (False, False)
             assert status.up
             assert status.error == "pods: 403 Forbidden: no right to list pods"
@@ -419,7 +421,7 @@ async def test_while_the_server_is_away_what_was_seen_stays_and_what_was_told_fo
         await here.server.go_away()
         await eventually(lambda: here.door.status.error)
 
-        here.wanted.set(Wanted("node", Heard({"example.com/gpu.count": "4"})))
+        here.wanted.set(WantedFeatures("node", VendorLabels({"example.com/gpu.count": "4"})))
         here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
         assert here.labels.value == {"pool": "train"}
         assert [it.name for it in here.pods.value] == ["mine"]
@@ -449,15 +451,15 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
     monkeypatch.setattr("agent.cluster.connection.PAUSES", (0.01, 0.02))
     tries = 0
 
-    async def opening(access: Access) -> Api:
+    async def opening(access: ApiAccess) -> Api:
         nonlocal tries
         tries += 1
         if tries < 3:
             raise ApiAway("the certificate can not be used")
         return await open_api(access)
 
-    way = Door(
-        Access("http://127.0.0.1:1"),
+    way = ApiConnection(
+        ApiAccess("http://127.0.0.1:1"),
         NODE,
         Cell(None),
         Cell(()),
@@ -467,6 +469,6 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
     )
     assert (way.status.error, way.status.up) == ("not opened yet", False)
     async with anyio.create_task_group() as group:
-        group.start_soon(way.run, Cell[Wanted | None](None))
+        group.start_soon(way.run, Cell[WantedFeatures | None](None))
         await eventually(lambda: "127.0.0.1:1" in way.status.error and tries == 3)
         group.cancel_scope.cancel()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.credentials import MAX_BYTES, Access, Named, find, named
+from agent.cluster.credentials import MAX_BYTES, ApiAccess, NamedKubeconfig, find, named
 from agent.core.errors import ConfigError
 
 IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -40,7 +40,7 @@ def written(path: Path, content: Any) -> Path:
 def test_a_pod_finds_what_its_service_account_gives(tmp_path: Path) -> None:
     found = find(None, IN_CLUSTER, service_account(tmp_path))
 
-    assert found == Access("https://10.0.0.1:443", "gpu", tmp_path / "ca.crt", tmp_path / "token")
+    assert found == ApiAccess("https://10.0.0.1:443", "gpu", tmp_path / "ca.crt", tmp_path / "token")
 
 
 def test_an_address_of_six_is_put_in_brackets(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_pod_s_namespace_is_default_where_it_is_not_said(tmp_path: Path) -> No
 def test_a_kubeconfig_that_is_named_wins(tmp_path: Path) -> None:
     path = written(tmp_path / "k", config())
 
-    assert find(path, IN_CLUSTER, service_account(tmp_path)) == Access(
+    assert find(path, IN_CLUSTER, service_account(tmp_path)) == ApiAccess(
         "https://h:6443", "gpu", kubeconfig=path
     )
 
@@ -147,17 +147,29 @@ def test_what_names_a_kubeconfig_stands_before_why_it_can_not_be_used(tmp_path: 
 @pytest.mark.parametrize(
     ("flag", "environ", "found"),
     [
-        (None, {}, Named()),
-        ("/f", {"XPU_AGENT_KUBECONFIG": "/x", "KUBECONFIG": "/k"}, Named(Path("/f"), "--kubeconfig")),
-        (None, {"XPU_AGENT_KUBECONFIG": "/x", "KUBECONFIG": "/k"}, Named(Path("/x"), "XPU_AGENT_KUBECONFIG")),
-        ("", {"XPU_AGENT_KUBECONFIG": "", "KUBECONFIG": ""}, Named()),
-        (None, {"KUBECONFIG": "{there}"}, Named(Path("{there}"), "KUBECONFIG")),
-        (None, {"KUBECONFIG": "/missing:{there}:"}, Named(Path("{there}"), "KUBECONFIG")),
-        (None, {"KUBECONFIG": "/missing:/other"}, Named(missing=(Path("/missing"), Path("/other")))),
+        (None, {}, NamedKubeconfig()),
+        (
+            "/f",
+            {"XPU_AGENT_KUBECONFIG": "/x", "KUBECONFIG": "/k"},
+            NamedKubeconfig(Path("/f"), "--kubeconfig"),
+        ),
+        (
+            None,
+            {"XPU_AGENT_KUBECONFIG": "/x", "KUBECONFIG": "/k"},
+            NamedKubeconfig(Path("/x"), "XPU_AGENT_KUBECONFIG"),
+        ),
+        ("", {"XPU_AGENT_KUBECONFIG": "", "KUBECONFIG": ""}, NamedKubeconfig()),
+        (None, {"KUBECONFIG": "{there}"}, NamedKubeconfig(Path("{there}"), "KUBECONFIG")),
+        (None, {"KUBECONFIG": "/missing:{there}:"}, NamedKubeconfig(Path("{there}"), "KUBECONFIG")),
+        (
+            None,
+            {"KUBECONFIG": "/missing:/other"},
+            NamedKubeconfig(missing=(Path("/missing"), Path("/other"))),
+        ),
     ],
 )
 def test_our_own_words_go_before_a_variable_that_is_kubectl_s_of_which_what_is_missing_is_passed_over(
-    tmp_path: Path, flag: str | None, environ: dict[str, str], found: Named
+    tmp_path: Path, flag: str | None, environ: dict[str, str], found: NamedKubeconfig
 ) -> None:
     there = written(tmp_path / "k", config())
     environ = {key: value.replace("{there}", str(there)) for key, value in environ.items()}

@@ -11,15 +11,15 @@ import pytest
 
 from agent.cluster import reflector
 from agent.cluster.api import Object
-from agent.cluster.client import Limits, open_api
-from agent.cluster.credentials import Access
+from agent.cluster.client import CallTimeouts, open_api
+from agent.cluster.credentials import ApiAccess
 from agent.cluster.object_fields import text
-from agent.cluster.reflector import Following, Reflector
+from agent.cluster.reflector import FollowTimings, Reflector
 from agent.scheduler_api.document_parts import part_of
 
 from .wire import Answer, Asked, head, line, says, sends, wire
 
-SMALL = Limits(call=30, connect=30, silence=30, body=2000, line=1000)
+SMALL = CallTimeouts(call=30, connect=30, silence=30, body=2000, line=1000)
 LIST = {"metadata": {"resourceVersion": "5"}, "items": []}
 GONE = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}\n'
 TRIES = 5
@@ -57,9 +57,9 @@ async def mirrored(listed: Answer, watched: Answer) -> AsyncIterator[tuple[Refle
     def version(it: Object) -> str:
         return text(part_of(it, "metadata"), "resourceVersion")
 
-    following = Following(shortest=1, longest=3600)  # no watch of a slow machine lasts as long
+    following = FollowTimings(shortest=1, longest=3600)  # no watch of a slow machine lasts as long
     async with wire(answer) as server:
-        client = await open_api(Access(server.url), SMALL)
+        client = await open_api(ApiAccess(server.url), SMALL)
         try:
             yield (
                 Reflector(client, "/api/v1/pods", {}, version, following, jitter=lambda: 1.0, sleep=sleep),

@@ -23,7 +23,7 @@ from agent.cluster.koordinator_device_writer import DEVICES, VERSION, DeviceWrit
 from agent.cluster.koordinator_exchange import Exchange
 from agent.cluster.koordinator_withdrawal import Withdrawal
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import Following, Reflector
+from agent.cluster.reflector import FollowTimings, Reflector
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
@@ -31,7 +31,7 @@ from agent.core.model import Health, Plan
 from agent.daemon.publishing.koordinator_report import Reporting
 from agent.host.device_infos_directory import DeviceInfosFile
 from agent.schedulers.koordinator.gpu_partitions import P2p
-from agent.schedulers.koordinator.report import Card, Report
+from agent.schedulers.koordinator.report import Report, ReportedCard
 from agent.schedulers.koordinator.report_mode import NOT_ASKED, Shown, Telling, choice
 from agent.testing.simapi import SimApiServer
 from agent.testing.simapi.api_resources import WELL_KNOWN
@@ -44,11 +44,11 @@ DEVICE = next(it for it in WELL_KNOWN if it.kind == "Device")
 GIB = 1 << 30
 #: Seconds that a koordlet has here to take the Device over.
 HANDOVER = 0.05
-QUICK = Following(shortest=0.01, longest=0.1, refused=0.1)
+QUICK = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
 
 
 def reported(count: int = 2, **card: Any) -> Report:
-    made = (Card(f"GPU-{it}", it, memory=48 * GIB, pcie="pci0000:3a", numa=0) for it in range(count))
+    made = (ReportedCard(f"GPU-{it}", it, memory=48 * GIB, pcie="pci0000:3a", numa=0) for it in range(count))
     its = [replace(it, **card) if it.minor == 0 else it for it in made]
     return Report("nvidia", tuple(its), "A40", "570.1")
 

@@ -18,7 +18,7 @@ from agent.cluster.label_writer import LabelWriter, remove
 from agent.cluster.own_node import OwnNode, own_node
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.publishing.label_rules import Heard, Wanted
+from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
 
 from .fakes import FakeApi, merged
 
@@ -33,8 +33,10 @@ NAMES = "acme.com/count,acme.com/model"
 MAY_NOT = Forbidden(403, "Forbidden", "no")
 
 
-def told(labels: Mapping[str, str], told_as: Any = "node", awaited: frozenset[str] = frozenset()) -> Wanted:
-    return Wanted(told_as, Heard(labels, awaited))
+def told(
+    labels: Mapping[str, str], told_as: Any = "node", awaited: frozenset[str] = frozenset()
+) -> WantedFeatures:
+    return WantedFeatures(told_as, VendorLabels(labels, awaited))
 
 
 def node(labels: Mapping[str, str] | None = None, owned: str | None = None, **annotations: str) -> OwnNode:
@@ -58,7 +60,7 @@ def raw(
     }
 
 
-def after(before: OwnNode, wanted: Wanted) -> tuple[Mapping[str, str], str | None]:
+def after(before: OwnNode, wanted: WantedFeatures) -> tuple[Mapping[str, str], str | None]:
     """The labels and the annotation once the patch is in; it needs no second one."""
     patch = node_patch(before, wanted) or {}
     mine = {"metadata": {"name": "n", "labels": before.labels, "annotations": before.annotations}}
@@ -79,7 +81,7 @@ def test_labels_come_to_a_node_beside_those_of_others() -> None:
 def test_nothing_is_patched_where_nothing_differs() -> None:
     assert node_patch(node({"pool": "a", **TWO}, NAMES), told(TWO)) is None
     assert node_patch(node({"pool": "a"}), told({})) is None
-    assert node_patch(node({"pool": "a"}), Wanted()) is None
+    assert node_patch(node({"pool": "a"}), WantedFeatures()) is None
 
 
 def test_only_what_differs_is_in_the_patch_and_the_version_guards_it() -> None:
@@ -121,7 +123,7 @@ def test_a_vendor_that_has_not_spoken_keeps_the_labels_that_are_ours_and_gets_no
 
 
 def test_where_labels_are_not_wanted_ours_are_removed() -> None:
-    assert after(node({"pool": "a", **TWO}, NAMES), Wanted()) == ({"pool": "a"}, None)
+    assert after(node({"pool": "a", **TWO}, NAMES), WantedFeatures()) == ({"pool": "a"}, None)
 
 
 @pytest.mark.parametrize("told_as", ["nodeFeature", "file"])
@@ -150,7 +152,7 @@ def test_what_node_feature_discovery_keeps_is_left_to_it_until_it_lets_go() -> N
 def test_an_annotation_that_claims_what_no_vendor_has_removes_nothing(key: str) -> None:
     before = node({key: "1"}, key)
 
-    assert after(before, Wanted()) == ({key: "1"}, None)
+    assert after(before, WantedFeatures()) == ({key: "1"}, None)
     assert after(before, told({key: "2"})) == ({key: "1"}, None)
 
 
@@ -222,7 +224,9 @@ def test_a_node_feature_that_makes_no_sense_is_mended(spec: Any) -> None:
 class Here:
     """A Node at a fake API server, the cells that a writer follows, and the writer."""
 
-    def __init__(self, wanted: Wanted | None, *, every: float = 3600.0, pauses: Pauses | None = None) -> None:
+    def __init__(
+        self, wanted: WantedFeatures | None, *, every: float = 3600.0, pauses: Pauses | None = None
+    ) -> None:
         self.api = FakeApi()
         self.api.put_object(NODE, raw({"pool": "a"}))
         self.wanted = Cell(wanted)
@@ -440,14 +444,14 @@ async def test_a_node_feature_is_made_kept_and_made_again() -> None:
 
 
 async def test_a_node_feature_is_made_where_the_config_says() -> None:
-    here = Here(Wanted("nodeFeature", Heard(TWO), "gpu"))
+    here = Here(WantedFeatures("nodeFeature", VendorLabels(TWO), "gpu"))
     async with here.runs():
         await eventually(lambda: FEATURE.replace("/ours/", "/gpu/") in here.api.objects)
 
 
 async def test_where_a_node_feature_is_made_or_kept_is_noted_and_nowhere_else() -> None:
     noted: list[tuple[str, bool]] = []
-    here = Here(Wanted("nodeFeature", Heard(TWO), "gpu"))
+    here = Here(WantedFeatures("nodeFeature", VendorLabels(TWO), "gpu"))
     at = FEATURE.replace("/ours/", "/gpu/")
     writer = LabelWriter(
         here.api,
@@ -462,7 +466,7 @@ async def test_where_a_node_feature_is_made_or_kept_is_noted_and_nowhere_else() 
     await writer.once()
     assert noted == []
 
-    here.wanted.set(Wanted("nodeFeature", Heard(TWO), "gpu"))
+    here.wanted.set(WantedFeatures("nodeFeature", VendorLabels(TWO), "gpu"))
     await writer.once()
     await writer.once()
     assert noted == [("gpu", False), ("gpu", True)]
@@ -486,7 +490,7 @@ async def test_where_no_node_feature_of_ours_is_seen_any_more_is_forgotten(
     writer = LabelWriter(here.api, "n", "ours", here.wanted, here.node, forget=heard.append)
     if there:
         await writer.once()
-    here.wanted.set(Wanted())
+    here.wanted.set(WantedFeatures())
     here.api.refuses |= refused
 
     await writer.once()
@@ -518,7 +522,7 @@ async def test_labels_told_in_another_way_leave_the_one_before() -> None:
         here.see()
         await eventually(lambda: OWNED not in here.api.objects[NODE]["metadata"]["annotations"])
 
-        here.wanted.set(Wanted())
+        here.wanted.set(WantedFeatures())
         await eventually(lambda: here.feature is None)
         assert here.labels.items() >= TWO.items()
 

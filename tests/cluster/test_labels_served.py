@@ -18,11 +18,11 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.label_writer import LabelWriter
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import Following, Reflector
-from agent.config import CONFIG_LABEL, ConfigWatch, Labels, Remembered
+from agent.cluster.reflector import FollowTimings, Reflector
+from agent.config import CONFIG_LABEL, ConfigWatch, Labels, RememberedConfig
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.publishing.label_rules import Heard, Wanted
+from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
 from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
@@ -35,7 +35,7 @@ class Here:
 
     server: SimApiServer
     watch: ConfigWatch
-    wanted: Cell[Wanted | None]
+    wanted: Cell[WantedFeatures | None]
 
     def labels(self) -> Mapping[str, str]:
         found = self.server.find("Node", NODE)
@@ -55,7 +55,7 @@ class Here:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, before: Remembered, *, away: bool = False) -> AsyncIterator[Here]:
+async def serving(tmp_path: Path, before: RememberedConfig, *, away: bool = False) -> AsyncIterator[Here]:
     configs = tmp_path / "configs"
     configs.mkdir()
     for name in ("default", "any"):
@@ -70,8 +70,8 @@ async def serving(tmp_path: Path, before: Remembered, *, away: bool = False) -> 
         api = await open_api(access)
         labels: Cell[Labels | None] = Cell(None)
         mine: Cell[OwnNode | None] = Cell(None)
-        wanted: Cell[Wanted | None] = Cell(Wanted("node", Heard(LABELS)))
-        quick = Following(shortest=0.01, longest=0.1)
+        wanted: Cell[WantedFeatures | None] = Cell(WantedFeatures("node", VendorLabels(LABELS)))
+        quick = FollowTimings(shortest=0.01, longest=0.1)
         nodes = Reflector(api, own_node.NODES, own_node.query(NODE), own_node.own_node, quick)
         writer = LabelWriter(api, NODE, "ours", wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
         watch = ConfigWatch(configs, NODE, settle=0.01, labels=labels, recall=lambda _: before)
@@ -85,7 +85,7 @@ async def serving(tmp_path: Path, before: Remembered, *, away: bool = False) -> 
 
 
 async def test_the_node_s_label_chooses_and_the_devices_labels_come_beside_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, Remembered()) as here:
+    async with serving(tmp_path, RememberedConfig()) as here:
         assert here.watch.cell.value.waiting
         await eventually(here.chosen("any"))
         await eventually(lambda: here.labels() == {"pool": "a", CONFIG_LABEL: "any", **LABELS})
@@ -97,9 +97,11 @@ async def test_the_node_s_label_chooses_and_the_devices_labels_come_beside_it(tm
         await eventually(here.chosen("any"))
 
 
-@pytest.mark.parametrize("known", [Remembered({CONFIG_LABEL: "default"}, "default"), Remembered()])
+@pytest.mark.parametrize(
+    "known", [RememberedConfig({CONFIG_LABEL: "default"}, "default"), RememberedConfig()]
+)
 async def test_a_server_that_is_away_at_the_start_is_caught_up_with(
-    tmp_path: Path, known: Remembered
+    tmp_path: Path, known: RememberedConfig
 ) -> None:
     async with serving(tmp_path, known, away=True) as here:
         # What was seen last time holds, and what was not is awaited.
@@ -115,12 +117,12 @@ async def test_a_server_that_is_away_at_the_start_is_caught_up_with(
 async def test_an_outage_changes_nothing_and_what_changed_meanwhile_is_written_after_it(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, Remembered()) as here:
+    async with serving(tmp_path, RememberedConfig()) as here:
         await eventually(here.chosen("any"))
         await eventually(lambda: here.labels().items() >= LABELS.items())
 
         await here.server.go_away()
-        here.wanted.set(Wanted("node", Heard({"acme.com/other": "1"})))
+        here.wanted.set(WantedFeatures("node", VendorLabels({"acme.com/other": "1"})))
         here.set_label("default")
         await here.server.come_back()
 

@@ -16,7 +16,7 @@ from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.node_locks import Lock, lock
 from agent.core.backoff import Pauses
 from agent.schedulers.common.node_lock import LOCKS
@@ -30,7 +30,7 @@ MINE, OTHERS = "2026-11-20T21:34:09Z,default,web", "2026-11-20T21:34:10Z,default
 class Here:
     """A writer, its server, and between them a wire that is cut `fails` times."""
 
-    def __init__(self, server: SimApiServer, scheduled: Scheduled, writer: LockWriter, api: Api) -> None:
+    def __init__(self, server: SimApiServer, scheduled: PodState, writer: LockWriter, api: Api) -> None:
         self.server, self.scheduled, self.writer = server, scheduled, writer
         self.fails = self.tried = 0
         #: Called while a patch is under way.
@@ -66,7 +66,7 @@ async def writing(tmp_path: Path, pauses: Pauses | None = None) -> AsyncIterator
     async with SimApiServer() as server:
         access = find(server.kubeconfig(tmp_path / "kubeconfig"), {})
         assert access is not None
-        api, scheduled = await open_api(access), Scheduled()
+        api, scheduled = await open_api(access), PodState()
         writer = LockWriter(api, NODE, scheduled, pauses or Pauses(0.01, 0.05))
         try:
             async with anyio.create_task_group() as group:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster.own_node import MAX_LABELS, OwnNode, follow, own_node, path, query
-from agent.cluster.reflector import Mirror
+from agent.cluster.reflector import MirroredObjects
 from agent.core.cell import Cell
 
 NODE = {
@@ -141,18 +141,18 @@ def test_a_node_is_asked_for_by_its_name_alone() -> None:
 
 
 async def test_labels_that_were_seen_stay_known_when_the_node_is_gone() -> None:
-    mirror: Cell[Mirror[OwnNode]] = Cell(Mirror())
+    mirror: Cell[MirroredObjects[OwnNode]] = Cell(MirroredObjects())
     node: Cell[OwnNode | None] = Cell(None)
     labels: Cell[Mapping[str, str] | None] = Cell(None)
     follower = asyncio.create_task(follow(mirror, "n", node, labels))
     seen = OwnNode("n", labels={"pool": "train"})
     with anyio.fail_after(30):
-        mirror.set(Mirror({"other": OwnNode("other", labels={"pool": "x"})}, synced=True))
-        mirror.set(Mirror({"n": seen}, synced=True))
+        mirror.set(MirroredObjects({"other": OwnNode("other", labels={"pool": "x"})}, synced=True))
+        mirror.set(MirroredObjects({"n": seen}, synced=True))
         await node.until(seen)
         assert labels.value == {"pool": "train"}
 
-        mirror.set(Mirror({}, synced=True))
+        mirror.set(MirroredObjects({}, synced=True))
         await node.until(None)
         assert labels.value == {"pool": "train"}
     follower.cancel()

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from agent.cluster import pod_state
-from agent.cluster.pod_state import SHOWN_AFTER, Scheduled
+from agent.cluster.pod_state import SHOWN_AFTER, PodState
 from agent.core.model import FirstList
-from agent.scheduler_api import Candidate, Listed
+from agent.scheduler_api import Candidate, PodList
 
 WEB, JOB, OTHER = (
     Candidate(f"uid-{it}", "default", it, created=n, version=10 + n)
@@ -25,17 +25,17 @@ class Clock:
         return self.now
 
 
-def following(its: Scheduled, *pods: Candidate, to: int) -> None:
+def following(its: PodState, *pods: Candidate, to: int) -> None:
     """Let the watch have these pods, up to this resourceVersion."""
     its.pods.set(pods)
     its.follow_to(to)
 
 
-async def looked(its: Scheduled, *listed: Candidate, at: int = 20) -> tuple[Candidate, ...]:
+async def looked(its: PodState, *listed: Candidate, at: int = 20) -> tuple[Candidate, ...]:
     """Let the API server list these pods, at this resourceVersion."""
 
-    async def ask() -> Listed:
-        return Listed(listed, at)
+    async def ask() -> PodList:
+        return PodList(listed, at)
 
     its.ask = ask
     await its.look()
@@ -43,14 +43,14 @@ async def looked(its: Scheduled, *listed: Candidate, at: int = 20) -> tuple[Cand
 
 
 async def test_who_was_listed_is_a_candidate_beside_who_is_followed_oldest_first() -> None:
-    its = Scheduled()
+    its = PodState()
     following(its, JOB, to=11)
 
     assert await looked(its, OTHER, replace(WEB, version=13), JOB) == (WEB, JOB, OTHER)
 
 
 async def test_a_list_knows_a_pod_better_than_what_was_followed_before_it() -> None:
-    its = Scheduled()
+    its = PodState()
     following(its, WEB, to=10)
     promised = replace(WEB, annotations={"cards": "c0"}, version=12)
 
@@ -58,7 +58,7 @@ async def test_a_list_knows_a_pod_better_than_what_was_followed_before_it() -> N
 
 
 async def test_what_is_followed_knows_a_pod_better_than_a_list_from_before() -> None:
-    its = Scheduled()
+    its = PodState()
     await looked(its, WEB, JOB)
     runs = replace(WEB, pending=False, version=21)
 
@@ -68,14 +68,14 @@ async def test_what_is_followed_knows_a_pod_better_than_a_list_from_before() -> 
 
 
 async def test_who_is_over_stays_so_whatever_a_list_says() -> None:
-    its, over = Scheduled(), replace(WEB, over=True)
+    its, over = PodState(), replace(WEB, over=True)
     following(its, over, to=10)
 
     assert await looked(its, WEB) == (over,)
 
 
 async def test_what_is_followed_later_need_not_have_all_of_the_list_yet() -> None:
-    its = Scheduled()
+    its = PodState()
     await looked(its, WEB, JOB)
 
     following(its, WEB, to=10)
@@ -84,7 +84,7 @@ async def test_what_is_followed_later_need_not_have_all_of_the_list_yet() -> Non
 
 
 async def test_a_pod_that_was_listed_does_not_come_back_once_the_watch_has_seen_it_go() -> None:
-    its = Scheduled()
+    its = PodState()
     following(its, WEB, to=10)
     await looked(its, WEB, JOB)
     following(its, WEB, JOB, to=11)
@@ -95,7 +95,7 @@ async def test_a_pod_that_was_listed_does_not_come_back_once_the_watch_has_seen_
 
 
 async def test_a_pod_that_came_and_went_before_anybody_looked_does_not_come_back_either() -> None:
-    its = Scheduled()
+    its = PodState()
     await looked(its, JOB)
 
     following(its, to=21)
@@ -104,7 +104,7 @@ async def test_a_pod_that_came_and_went_before_anybody_looked_does_not_come_back
 
 
 async def test_a_pod_of_which_the_list_knows_no_more_is_over_before_the_watch_tells() -> None:
-    its = Scheduled()
+    its = PodState()
     following(its, WEB, JOB, to=11)
 
     web, job = await looked(its, JOB)
@@ -113,7 +113,7 @@ async def test_a_pod_of_which_the_list_knows_no_more_is_over_before_the_watch_te
 
 
 async def test_a_pod_that_is_younger_than_the_list_is_not_missed_in_it() -> None:
-    its = Scheduled()
+    its = PodState()
     await looked(its, WEB)
 
     following(its, WEB, replace(JOB, version=21), to=21)
@@ -122,14 +122,14 @@ async def test_a_pod_that_is_younger_than_the_list_is_not_missed_in_it() -> None
 
 
 async def test_of_two_lists_the_later_one_counts_whichever_answer_comes_last() -> None:
-    its = Scheduled()
+    its = PodState()
     await looked(its, JOB, at=21)
 
     assert await looked(its, WEB, JOB, at=20) == (JOB,)
 
 
 async def test_an_api_server_that_does_not_say_leaves_the_last_list() -> None:
-    its = Scheduled()
+    its = PodState()
     await looked(its, WEB)
 
     async def away() -> None:
@@ -142,7 +142,7 @@ async def test_an_api_server_that_does_not_say_leaves_the_last_list() -> None:
 
 
 async def test_who_was_listed_and_never_shows_is_gone() -> None:
-    its, clock = Scheduled(), Clock()
+    its, clock = PodState(), Clock()
     its._clock = clock
     await looked(its, WEB)
     following(its, OTHER, to=5)
@@ -153,7 +153,7 @@ async def test_who_was_listed_and_never_shows_is_gone() -> None:
 
 
 async def test_a_mirror_that_forges_a_pods_uid_replaces_it_in_no_list() -> None:
-    its = Scheduled()
+    its = PodState()
     following(its, WEB, to=10)
     forged = Candidate(WEB.uid, "default", "forged", created=9, static=True, version=12)
 
@@ -162,12 +162,12 @@ async def test_a_mirror_that_forges_a_pods_uid_replaces_it_in_no_list() -> None:
 
 async def test_nobody_waits_long_for_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_state, "SOON", 0.0)
-    its = Scheduled()
+    its = PodState()
     its.pods.set((WEB,))
 
-    async def ask() -> Listed:
+    async def ask() -> PodList:
         await anyio.sleep_forever()
-        return Listed((JOB,))
+        return PodList((JOB,))
 
     its.ask = ask
     await its.look()
@@ -176,7 +176,7 @@ async def test_nobody_waits_long_for_a_list(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_without_an_api_server_nobody_is_listed() -> None:
-    its = Scheduled()
+    its = PodState()
 
     await its.look()
 
@@ -195,7 +195,7 @@ def bound(pod: Candidate, at: float) -> Candidate:
 
 async def test_a_kubelet_finds_who_waits_as_it_lists_the_pods_and_nobody_who_comes_later() -> None:
     """The API server's clock may be another one."""
-    its = Scheduled(wall=lambda: 200.0, lists_after=0.05)
+    its = PodState(wall=lambda: 200.0, lists_after=0.05)
     following(its, bound(WEB, 900.0), replace(JOB, pending=False), to=11)
     async with anyio.create_task_group() as group:
         group.start_soon(its.kubelet_began, 200 * S)
@@ -208,7 +208,7 @@ async def test_a_kubelet_finds_who_waits_as_it_lists_the_pods_and_nobody_who_com
 
 
 async def test_a_kubelet_that_begins_anew_finds_others_than_the_one_before() -> None:
-    its = Scheduled(wall=lambda: 200.0, lists_after=0.0)
+    its = PodState(wall=lambda: 200.0, lists_after=0.0)
     following(its, WEB, to=11)
     await its.kubelet_began(200 * S)
     following(its, replace(WEB, pending=False), JOB, to=12)
@@ -219,7 +219,7 @@ async def test_a_kubelet_that_begins_anew_finds_others_than_the_one_before() -> 
 
 
 async def test_a_kubelet_that_begins_before_pods_are_followed_finds_who_was_bound_before_its_list() -> None:
-    its = Scheduled(wall=lambda: 200.3, lists_after=0.0)
+    its = PodState(wall=lambda: 200.3, lists_after=0.0)
     await its.kubelet_began(100 * S)  # a dead one's socket is there still
     await its.kubelet_began(int(200.3 * S))
 
@@ -230,7 +230,7 @@ async def test_a_kubelet_that_begins_before_pods_are_followed_finds_who_was_boun
 
 async def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_it_listed_them() -> None:
     """Of one without a time nobody knows it."""
-    its = Scheduled(wall=lambda: 300.0, lists_after=0.9)
+    its = PodState(wall=lambda: 300.0, lists_after=0.9)
     following(its, bound(WEB, 101.0), bound(JOB, 102.0), bound(OTHER, 0.0), to=12)
 
     with anyio.fail_after(0.5):  # nothing is waited for
@@ -241,7 +241,7 @@ async def test_a_kubelet_that_was_here_before_us_has_found_who_was_bound_before_
 
 async def test_who_is_bound_in_the_second_of_the_list_and_seen_later_was_not_found() -> None:
     """Times are of whole seconds; an agent that starts in that second sees some of them come."""
-    its = Scheduled(wall=lambda: 200.5, lists_after=0.3)
+    its = PodState(wall=lambda: 200.5, lists_after=0.3)
     await its.kubelet_began(int(199.5 * S))  # it listed the pods 0.7 s ago
     web, job = bound(WEB, 199.0), bound(JOB, 199.0)
     following(its, web, to=11)
@@ -252,7 +252,7 @@ async def test_who_is_bound_in_the_second_of_the_list_and_seen_later_was_not_fou
 
 
 async def test_an_agent_that_starts_later_knows_whom_the_one_before_saw_found() -> None:
-    its, later = Scheduled(wall=lambda: 200.0, lists_after=0.0), Scheduled(wall=lambda: 202.0)
+    its, later = PodState(wall=lambda: 200.0, lists_after=0.0), PodState(wall=lambda: 202.0)
     following(its, bound(WEB, 200.0), to=11)
     await its.kubelet_began(200 * S)
 
@@ -266,7 +266,7 @@ async def test_an_agent_that_starts_later_knows_whom_the_one_before_saw_found() 
 async def test_what_is_known_while_the_api_server_is_away_is_not_what_a_kubelet_found() -> None:
     """The kubelet lists its pods once the server is back."""
     now = [200.0]
-    its = Scheduled(wall=lambda: now[0], lists_after=0.0)
+    its = PodState(wall=lambda: now[0], lists_after=0.0)
     following(its, replace(WEB, pending=False), to=11)
     its.is_away = True
     await its.kubelet_began(200 * S)
@@ -279,7 +279,7 @@ async def test_what_is_known_while_the_api_server_is_away_is_not_what_a_kubelet_
 
 
 async def test_what_was_seen_of_another_kubelet_says_nothing_of_this_one() -> None:
-    its = Scheduled(wall=lambda: 302.0)
+    its = PodState(wall=lambda: 302.0)
     its.first.set(FirstList(200 * S, (OTHER.uid,)))
     following(its, bound(WEB, 300.0), to=12)
 
@@ -290,7 +290,7 @@ async def test_what_was_seen_of_another_kubelet_says_nothing_of_this_one() -> No
 
 
 async def test_a_clock_that_was_set_back_makes_no_kubelet_list_its_pods_any_later() -> None:
-    its = Scheduled(wall=lambda: 200.0, lists_after=0.01)
+    its = PodState(wall=lambda: 200.0, lists_after=0.01)
     following(its, WEB, to=11)
 
     with anyio.fail_after(5):

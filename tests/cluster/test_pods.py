@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster import pods
-from agent.cluster.reflector import Mirror
+from agent.cluster.reflector import MirroredObjects
 from agent.core.cell import Cell
-from agent.scheduler_api import Candidate, Listed, PodContainer, Reads, merged
+from agent.scheduler_api import AnnotationFilter, Candidate, PodContainer, PodList, merged
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 
 GPU = "nvidia.com/gpu"
@@ -259,7 +259,8 @@ def test_of_annotations_those_alone_are_kept_that_promise_something() -> None:
 
 def test_a_dialect_may_read_more() -> None:
     found = pods.candidate(
-        pod(metadata={"annotations": {"acme.com/card": "3", "other.com/card": "4"}}), Reads(("acme.com/",))
+        pod(metadata={"annotations": {"acme.com/card": "3", "other.com/card": "4"}}),
+        AnnotationFilter(("acme.com/",)),
     )
 
     assert found is not None
@@ -300,7 +301,7 @@ def test_no_pod_is_too_strange_to_be_read(odd: dict[str, Any], limits: Any) -> N
     )
 
 
-def followed(seen: Mirror[Candidate], before: tuple[Candidate, ...] = ()) -> tuple[Candidate, ...]:
+def followed(seen: MirroredObjects[Candidate], before: tuple[Candidate, ...] = ()) -> tuple[Candidate, ...]:
     """What the cell holds then; to be called where a loop runs."""
     cell = Cell(before)
     following = pods.follow(Cell(seen), cell)
@@ -316,7 +317,7 @@ EARLY, LATE = "2026-01-29T00:00:00Z", "2026-02-01T00:00:00Z"
 async def test_candidates_come_oldest_first() -> None:
     young, old = taken(), taken(metadata={"uid": "u-0", "creationTimestamp": EARLY})
 
-    assert followed(Mirror({"team-a/a": young, "team-a/b": old}, synced=True)) == (old, young)
+    assert followed(MirroredObjects({"team-a/a": young, "team-a/b": old}, synced=True)) == (old, young)
 
 
 @pytest.mark.parametrize(
@@ -355,28 +356,28 @@ def test_when_a_pod_was_bound_is_said_by_its_condition(conditions: Any, bound: f
 
 
 async def test_when_a_pod_appeared_stays_though_it_changes() -> None:
-    mirror, cell = Cell(Mirror[Candidate]()), Cell[tuple[Candidate, ...]](())
+    mirror, cell = Cell(MirroredObjects[Candidate]()), Cell[tuple[Candidate, ...]](())
     following = asyncio.create_task(pods.follow(mirror, cell))
     for version, name in ((5, "a"), (9, "b")):
         it = taken(metadata={"resourceVersion": str(version)}, spec={"schedulerName": name})
-        mirror.set(Mirror({"team-a/a": it}, synced=True))
+        mirror.set(MirroredObjects({"team-a/a": it}, synced=True))
         while not [one for one in cell.value if one.scheduler == name]:
             await cell.changed()
     following.cancel()
 
     assert [it.appeared for it in cell.value] == [5]
     assert cell.value[0] == replace(cell.value[0], appeared=7), "a newer version alone is no news"
-    (listed,) = merged(cell.value, 9, Listed((taken(metadata={"resourceVersion": "12"}),), 12))
+    (listed,) = merged(cell.value, 9, PodList((taken(metadata={"resourceVersion": "12"}),), 12))
     assert (listed.appeared, listed.version) == (5, 12)
 
 
 async def test_how_far_the_pods_are_followed_is_told_with_them() -> None:
-    mirror, cell = Cell(Mirror[Candidate]()), Cell[tuple[Candidate, ...]](())
+    mirror, cell = Cell(MirroredObjects[Candidate]()), Cell[tuple[Candidate, ...]](())
     told: list[int] = []
     following = asyncio.create_task(pods.follow(mirror, cell, told.append))
-    mirror.set(Mirror({"team-a/a": taken()}, synced=True, version=7))
+    mirror.set(MirroredObjects({"team-a/a": taken()}, synced=True, version=7))
     await cell.changed()
-    mirror.set(Mirror({}, synced=True, version=9))
+    mirror.set(MirroredObjects({}, synced=True, version=9))
     await cell.changed()
     following.cancel()
 
@@ -384,7 +385,7 @@ async def test_how_far_the_pods_are_followed_is_told_with_them() -> None:
 
 
 async def test_until_the_list_was_here_the_pods_of_before_stay() -> None:
-    assert followed(Mirror(), (taken(),)) == (taken(),)
+    assert followed(MirroredObjects(), (taken(),)) == (taken(),)
 
 
 @pytest.mark.parametrize("created", [EARLY, LATE])
@@ -392,10 +393,10 @@ async def test_a_pod_that_says_anothers_uid_is_its_own_takes_nobody_s_place(crea
     victim = taken()
     hostile = mirror("u-1", "u-1", name="hostile", uid="u-2", creationTimestamp=created)
 
-    assert followed(Mirror({"a/a": victim, "b/b": hostile}, synced=True)) == (victim,)
+    assert followed(MirroredObjects({"a/a": victim, "b/b": hostile}, synced=True)) == (victim,)
 
 
 async def test_of_two_that_say_one_static_pods_uid_the_older_is_believed() -> None:
     hostile = mirror(name="hostile", uid="u-2", creationTimestamp=LATE)
 
-    assert followed(Mirror({"a/a": hostile, "b/b": mirror()}, synced=True)) == (mirror(),)
+    assert followed(MirroredObjects({"a/a": hostile, "b/b": mirror()}, synced=True)) == (mirror(),)

@@ -15,13 +15,13 @@ from support.waiting import eventually
 
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.client import Limits, open_api
+from agent.cluster.client import CallTimeouts, open_api
 from agent.cluster.credentials import find
 from agent.cluster.pods import candidate
 from agent.cluster.receipt_writer import DENIED, ReceiptWriter, patch, path
 from agent.core.cell import Cell
-from agent.core.publishing.receipt_rules import Owed
-from agent.scheduler_api import Reads
+from agent.core.publishing.receipt_rules import OwedReceipt
+from agent.scheduler_api import AnnotationFilter
 from agent.testing.simapi import SimApiServer
 
 from .fakes import FakeApi, Unasked
@@ -31,8 +31,8 @@ DENIAL = Forbidden(403, "Forbidden", "cannot patch pods")
 QUICK = (0.001, 0.004)
 
 
-def owed(name: str, uid: str = "", /, **texts: str) -> Owed:
-    return Owed(uid or f"uid-{name}", "default", name, texts or {KEY: "true"})
+def owed(name: str, uid: str = "", /, **texts: str) -> OwedReceipt:
+    return OwedReceipt(uid or f"uid-{name}", "default", name, texts or {KEY: "true"})
 
 
 def pod(name: str, uid: str = "", **annotations: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Here:
 
     def __init__(self, api: Api, **paces: Any) -> None:
         self.api = api
-        self.owed: Cell[tuple[Owed, ...]] = Cell(())
+        self.owed: Cell[tuple[OwedReceipt, ...]] = Cell(())
         self.returns = Cell(0)
         given: dict[str, Any] = {"away": QUICK, "refused": QUICK, "again": QUICK, "every": 3600.0, **paces}
         self.writer = ReceiptWriter(api, self.owed, **given)
@@ -87,7 +87,7 @@ async def served(tmp_path: Path, **paces: Any) -> AsyncIterator[tuple[SimApiServ
     async with SimApiServer() as server:
         access = find(server.kubeconfig(tmp_path / "kubeconfig"), {})
         assert access is not None
-        api = await open_api(access, Limits(call=0.2))
+        api = await open_api(access, CallTimeouts(call=0.2))
         try:
             yield server, Here(api, **paces)
         finally:
@@ -364,7 +364,7 @@ async def test_a_refusal_of_a_pod_that_is_gone_is_told_no_more() -> None:
 
 
 def test_what_was_written_is_what_is_read_of_the_pod_again() -> None:
-    made = candidate(pod("web", **{KEY: "true"}), Reads(("acme.com/assigned",)))
+    made = candidate(pod("web", **{KEY: "true"}), AnnotationFilter(("acme.com/assigned",)))
 
     assert made is not None
     assert made.annotations == {KEY: "true"}

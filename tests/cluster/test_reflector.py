@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.api import Object, Seen
+from agent.cluster.api import Object, WatchMessage
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
-from agent.cluster.reflector import MISSES, PAGES, PATIENCE, Following, Mirror, Reflector, after, kept
+from agent.cluster.reflector import (
+    MISSES,
+    PAGES,
+    PATIENCE,
+    FollowTimings,
+    MirroredObjects,
+    Reflector,
+    after,
+    kept,
+)
 
 from .fakes import Unasked
 
@@ -41,7 +50,7 @@ class Script(Unasked):
         return answer
 
     @asynccontextmanager
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[Seen]]:
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[WatchMessage]]:
         messages = self._next(query)
         assert isinstance(messages, list), "a watch was asked for"
         self.open += 1
@@ -63,7 +72,7 @@ class Script(Unasked):
             raise step
         return step
 
-    async def _brought(self, messages: list[Any]) -> AsyncIterator[Seen]:
+    async def _brought(self, messages: list[Any]) -> AsyncIterator[WatchMessage]:
         for message in messages:
             if isinstance(message, Exception):
                 raise message
@@ -81,8 +90,8 @@ def listed(version: str, *items: Any, more: str = "") -> dict[str, Any]:
     return {"metadata": {"resourceVersion": version, "continue": more}, "items": list(items)}
 
 
-def seen(kind: str, name: str = "", value: int = 0, version: str = "1") -> Seen:
-    return Seen(kind, item(name, value, version))
+def seen(kind: str, name: str = "", value: int = 0, version: str = "1") -> WatchMessage:
+    return WatchMessage(kind, item(name, value, version))
 
 
 def value_of(it: Object) -> int | None:
@@ -106,7 +115,7 @@ def following(script: Script, query: Mapping[str, str] | None = None) -> Reflect
         "/api/v1/pods",
         query or {},
         value_of,
-        Following(shortest=1, longest=8),
+        FollowTimings(shortest=1, longest=8),
         jitter=lambda: 1.0,
         sleep=script.sleep,
     )
@@ -119,7 +128,7 @@ async def test_a_list_is_read_page_by_page_and_shown_at_once() -> None:
         query={"fieldSelector": "f"},
     )
 
-    assert reflector.cell.value == Mirror({"a": 1, "n/b": 2, "c": 3}, synced=True)
+    assert reflector.cell.value == MirroredObjects({"a": 1, "n/b": 2, "c": 3}, synced=True)
     assert script.asked == [
         {"fieldSelector": "f", "resourceVersion": "0", "limit": "250"},
         {"fieldSelector": "f", "limit": "250", "continue": "token"},
@@ -129,7 +138,7 @@ async def test_a_list_is_read_page_by_page_and_shown_at_once() -> None:
 async def test_nothing_is_synced_before_the_last_page() -> None:
     _, reflector = await reflected(listed("5", item("a"), more="token"), AWAY)
 
-    assert reflector.cell.value == Mirror({}, synced=False, error="nobody there")
+    assert reflector.cell.value == MirroredObjects({}, synced=False, error="nobody there")
 
 
 async def test_a_list_that_is_too_long_for_one_answer_is_read_in_ever_smaller_pages() -> None:
@@ -168,7 +177,7 @@ async def test_a_watch_goes_on_from_the_list_and_then_from_the_newest_message() 
         query={"fieldSelector": "f"},
     )
 
-    assert reflector.cell.value == Mirror({"b": 3}, synced=True)
+    assert reflector.cell.value == MirroredObjects({"b": 3}, synced=True)
     assert [it["resourceVersion"] for it in script.asked[1:]] == ["5", "9", "12"]
     assert script.asked[1] == {
         "fieldSelector": "f",
@@ -183,7 +192,7 @@ async def test_what_is_no_longer_kept_is_dropped() -> None:
         listed("5", item("a", 1)), [seen("MODIFIED", "a", -1, "6"), seen("ADDED", "b", -1, "7")]
     )
 
-    assert reflector.cell.value == Mirror({}, synced=True)
+    assert reflector.cell.value == MirroredObjects({}, synced=True)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +209,7 @@ async def test_a_version_that_is_too_old_is_listed_anew_and_nothing_vanishes_mea
 async def test_a_new_list_replaces_the_old_one() -> None:
     _, reflector = await reflected(listed("5", item("a", 1)), GONE, listed("8", item("b", 2)))
 
-    assert reflector.cell.value == Mirror({"b": 2}, synced=True)
+    assert reflector.cell.value == MirroredObjects({"b": 2}, synced=True)
     assert reflector.cell.value.version == 8
 
 
@@ -211,14 +220,14 @@ async def test_while_the_server_is_away_the_last_objects_stay_and_the_error_is_s
     )
 
     refused = isinstance(error, Forbidden)
-    assert reflector.cell.value == Mirror({"a": 1}, synced=True, error=str(error), refused=refused)
+    assert reflector.cell.value == MirroredObjects({"a": 1}, synced=True, error=str(error), refused=refused)
     assert script.asked[-1]["resourceVersion"] == "7"
 
 
 async def test_an_error_is_over_when_the_watch_is_taken() -> None:
     _, reflector = await reflected(AWAY, listed("5", item("a", 1)), AWAY, [])
 
-    assert reflector.cell.value == Mirror({"a": 1}, synced=True)
+    assert reflector.cell.value == MirroredObjects({"a": 1}, synced=True)
 
 
 async def test_pauses_grow_until_something_is_brought() -> None:
@@ -295,7 +304,7 @@ async def test_a_watch_that_the_server_does_not_end_when_asked_to_is_left() -> N
     endless = [seen("MODIFIED", "a", 1, str(version)) for version in range(6, 9)]
     script = Script(listed("5"), endless, [])
     reflector = Reflector(
-        script, "/api/v1/pods", {}, value_of, Following(watch=0.0, longest=0.0), sleep=script.sleep
+        script, "/api/v1/pods", {}, value_of, FollowTimings(watch=0.0, longest=0.0), sleep=script.sleep
     )
     with pytest.raises(EndOfScript):
         await reflector.run()
@@ -366,14 +375,14 @@ async def test_an_answer_that_is_no_list_is_a_server_away(answer: Any) -> None:
 async def test_an_empty_list_may_come_without_items() -> None:
     _, reflector = await reflected({"metadata": {"resourceVersion": "5"}, "items": None})
 
-    assert reflector.cell.value == Mirror({}, synced=True)
+    assert reflector.cell.value == MirroredObjects({}, synced=True)
 
 
 async def test_it_is_cancelled_with_its_watch_closed() -> None:
     script = Script(listed("5"), [asyncio.Event()])
     reflector = following(script)
     task = asyncio.create_task(reflector.run())
-    await reflector.cell.until(Mirror({}, synced=True))
+    await reflector.cell.until(MirroredObjects({}, synced=True))
     await script.opened.wait()
 
     task.cancel()
@@ -386,7 +395,7 @@ async def test_it_is_cancelled_with_its_watch_closed() -> None:
 @pytest.mark.parametrize(
     "message", [seen("BOOKMARK"), seen("ODD", "b"), seen("MODIFIED", "a", 1, "9"), seen("DELETED", "b")]
 )
-def test_what_changes_nothing_wakes_nobody(message: Seen) -> None:
+def test_what_changes_nothing_wakes_nobody(message: WatchMessage) -> None:
     objects = {"a": 1}
 
     assert after(objects, message, value_of) is objects
@@ -399,7 +408,7 @@ messages = st.lists(
 
 
 @given(messages)
-def test_what_a_watch_told_is_what_a_list_would_have(told: list[Seen]) -> None:
+def test_what_a_watch_told_is_what_a_list_would_have(told: list[WatchMessage]) -> None:
     objects: Mapping[str, int] = {}
     there: dict[str, Object] = {}
     for message in told:

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from agent.cluster import client as client_module
 from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import Client
-from agent.cluster.credentials import Access, of_kubeconfig
-from agent.cluster.renewed_certificates import Connections, Pool, marks
+from agent.cluster.credentials import ApiAccess, of_kubeconfig
+from agent.cluster.renewed_certificates import ClientPool, Connections, marks
 from agent.cluster.tokens import FixedToken
 
 from .contract import talking
@@ -48,17 +48,17 @@ class Making:
         self.may = asyncio.Event()
         self.may.set()
         self.began = asyncio.Event()
-        self.made: list[Pool] = []
+        self.made: list[ClientPool] = []
 
-    async def pool(self) -> Pool:
+    async def pool(self) -> ClientPool:
         self.began.set()
         await self.may.wait()
         self.made.append(pool_of(self.file))
         return self.made[-1]
 
 
-def pool_of(file: Path) -> Pool:
-    return Pool("here", Closable(), FixedToken(), (file,), marks((file,)))
+def pool_of(file: Path) -> ClientPool:
+    return ClientPool("here", Closable(), FixedToken(), (file,), marks((file,)))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def connected(first: Pool, making: Making) -> AsyncIterator[Connections]:
+async def connected(first: ClientPool, making: Making) -> AsyncIterator[Connections]:
     connections = Connections(first, making.pool)
     async with asyncio.timeout(60):
         yield connections
@@ -185,7 +185,7 @@ async def test_what_can_not_be_made_is_told_once_and_tried_again(
     first, making = pool_of(file), Making(file)
     tries = 0
 
-    async def make() -> Pool:
+    async def make() -> ClientPool:
         nonlocal tries
         tries += 1
         if tries < 3:
@@ -271,7 +271,7 @@ async def test_a_kubeconfig_rewritten_while_it_is_read_is_read_again(
     path = tmp_path / "k"
     reads = 0
 
-    def read(path: Path) -> Access:
+    def read(path: Path) -> ApiAccess:
         nonlocal reads
         reads += 1
         access = of_kubeconfig(path)

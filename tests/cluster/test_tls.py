@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import Client
-from agent.cluster.credentials import Access, find
+from agent.cluster.credentials import ApiAccess, find
 
 from .contract import talking
 from .wire import Asked, head, line, says, wire
@@ -40,7 +40,7 @@ def data(name: str) -> str:
     return base64.b64encode((TLS / name).read_bytes()).decode()
 
 
-def kubeconfig(path: Path, server: str, user: dict[str, Any], **cluster: Any) -> Access:
+def kubeconfig(path: Path, server: str, user: dict[str, Any], **cluster: Any) -> ApiAccess:
     content = {
         "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
         "users": [{"name": "u", "user": user}],
@@ -56,14 +56,14 @@ def kubeconfig(path: Path, server: str, user: dict[str, Any], **cluster: Any) ->
 async def test_the_server_is_known_by_the_ca() -> None:
     async with (
         wire(says(200, {"kind": "Node"}), server()) as tls,
-        talking(Access(tls.url, ca_file=TLS / "ca.crt")) as client,
+        talking(ApiAccess(tls.url, ca_file=TLS / "ca.crt")) as client,
     ):
         assert await client.get(NODE) == {"kind": "Node"}
 
 
 @pytest.mark.parametrize("ca", [None, TLS / "client.crt"], ids=["the system's", "another"])
 async def test_a_server_that_nobody_vouches_for_is_away(ca: Path | None) -> None:
-    async with wire(says(200, {}), server()) as tls, talking(Access(tls.url, ca_file=ca)) as client:
+    async with wire(says(200, {}), server()) as tls, talking(ApiAccess(tls.url, ca_file=ca)) as client:
         with pytest.raises(ApiAway, match="certificate verify failed"):
             await client.get(NODE)
 
@@ -73,7 +73,7 @@ async def test_a_server_that_nobody_vouches_for_is_away(ca: Path | None) -> None
 async def test_a_server_of_another_name_is_away() -> None:
     async with wire(says(200, {}), server()) as tls:
         named = tls.url.replace("127.0.0.1", "localhost")
-        async with talking(Access(named, ca_file=TLS / "ca.crt")) as client:
+        async with talking(ApiAccess(named, ca_file=TLS / "ca.crt")) as client:
             with pytest.raises(ApiAway, match="certificate is not valid for 'localhost'"):
                 await client.get(NODE)
 
@@ -137,7 +137,7 @@ async def test_a_ca_is_read_again_when_its_file_is_another(tmp_path: Path) -> No
     copied(tmp_path, ca="client.crt")
     async with (
         wire(says(200, {}), server()) as tls,
-        talking(Access(tls.url, ca_file=tmp_path / "ca")) as client,
+        talking(ApiAccess(tls.url, ca_file=tmp_path / "ca")) as client,
     ):
         with pytest.raises(ApiAway, match="certificate verify failed"):
             await client.get(NODE)
@@ -215,7 +215,7 @@ async def test_a_watch_outlives_the_certificates_that_it_was_opened_with(tmp_pat
     copied(tmp_path, ca="ca.crt")
     async with (
         wire(answer, server()) as tls,
-        talking(Access(tls.url, ca_file=tmp_path / "ca")) as client,
+        talking(ApiAccess(tls.url, ca_file=tmp_path / "ca")) as client,
         client.watch(NODE, {}) as events,
     ):
         assert (await anext(events)).kind == "BOOKMARK"
@@ -232,5 +232,5 @@ async def test_a_ca_that_is_none_is_said(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("no certificate")
 
     with pytest.raises(ApiAway, match="its CA or client certificate can not be used"):
-        async with talking(Access("https://127.0.0.1:1", ca_file=tmp_path / "ca")):
+        async with talking(ApiAccess("https://127.0.0.1:1", ca_file=tmp_path / "ca")):
             pass

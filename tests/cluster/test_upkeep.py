@@ -7,11 +7,11 @@ import pytest
 from support.waiting import eventually
 
 from agent.cluster.api_errors import ApiAway, ApiRefused, Conflict
-from agent.cluster.upkeep import LASTING, QUIET, Undone, Upkeep, Words
+from agent.cluster.upkeep import LASTING, QUIET, UndoneWrites, Upkeep, UpkeepTexts
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 
-WORDS = Words("refused", "waits", "again", "undone")
+WORDS = UpkeepTexts("refused", "waits", "again", "undone")
 
 
 class Here:
@@ -45,7 +45,7 @@ class Here:
 
 @pytest.mark.parametrize(("apart", "times"), [(60.0, 3), (600.0, 0)])
 def test_what_is_undone_once_in_a_while_is_no_quarrel(apart: float, times: int) -> None:
-    undone = Undone()
+    undone = UndoneWrites()
 
     seen = [undone.wrote({"count": "1"}, 1000.0 + it * apart) for it in range(4)]
 
@@ -53,7 +53,7 @@ def test_what_is_undone_once_in_a_while_is_no_quarrel(apart: float, times: int) 
 
 
 def test_a_quarrel_is_over_once_a_value_stood() -> None:
-    undone = Undone()
+    undone = UndoneWrites()
     for it in range(4):
         undone.wrote({"count": "1", "other": "1"}, 1000.0 + it * LASTING)
     last = 1000.0 + 3 * LASTING
@@ -64,7 +64,7 @@ def test_a_quarrel_is_over_once_a_value_stood() -> None:
 
 
 def test_what_is_undone_a_few_times_within_minutes_is_no_quarrel_to_tell_of() -> None:
-    undone = Undone()
+    undone = UndoneWrites()
     for it in range(9):
         undone.wrote({"count": "1"}, 1000.0 + it)
     assert undone.still(1009.0) == undone.still(1009.0 + LASTING) == set()

@@ -18,7 +18,7 @@ from agent.cluster.own_node import ANNOTATED, OwnNode, own_node, path
 from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.publishing.vendor_key_rules import Owned
+from agent.core.publishing.vendor_key_rules import WantedKeys
 
 from .fakes import FakeApi
 
@@ -85,7 +85,7 @@ SORTS = [Annotations(), ExtendedResources()]
 class Here:
     """A Node at a fake API server, the cells that a writer follows, and the writer."""
 
-    def __init__(self, sort: Sort, wanted: Owned[Any] | None, ours: str = "", **there: Any) -> None:
+    def __init__(self, sort: Sort, wanted: WantedKeys[Any] | None, ours: str = "", **there: Any) -> None:
         """`ours`: what an agent recorded; `there`: `key` and `more` as they stand on the Node."""
         self.sort = sort
         self.api = FakeApi()
@@ -133,19 +133,19 @@ def sort(request: pytest.FixtureRequest) -> Sort:
 
 
 async def test_the_node_follows_what_is_wanted_and_keeps_it_after_the_end(sort: Sort) -> None:
-    here = Here(sort, Owned({sort.key: sort.one}))
+    here = Here(sort, WantedKeys({sort.key: sort.one}))
     async with here.runs():
         await eventually(lambda: here.values == {sort.key: str(sort.one)})
         await eventually(lambda: here.recorded == sort.key)
         here.see()
-        here.wanted.set(Owned({sort.key: sort.two}))
+        here.wanted.set(WantedKeys({sort.key: sort.two}))
         await eventually(lambda: here.values == {sort.key: str(sort.two)})
         here.see()
-        here.wanted.set(Owned({sort.key: None}))
+        here.wanted.set(WantedKeys({sort.key: None}))
         await eventually(lambda: here.values == {})
         await eventually(lambda: here.recorded is None)
         here.see()
-        here.wanted.set(Owned({sort.key: sort.one}))
+        here.wanted.set(WantedKeys({sort.key: sort.one}))
         await eventually(lambda: here.writer.writes == 4)
 
     assert here.values == {sort.key: str(sort.one)}
@@ -154,7 +154,7 @@ async def test_the_node_follows_what_is_wanted_and_keeps_it_after_the_end(sort: 
 
 async def test_what_somebody_changes_is_written_again(sort: Sort) -> None:
     """Or the kubelet, which sets the count of a resource without device plugin to 0."""
-    here = Here(sort, Owned({sort.key: sort.one}))
+    here = Here(sort, WantedKeys({sort.key: sort.one}))
     async with here.runs():
         await eventually(lambda: here.values == {sort.key: str(sort.one)})
         here.see()
@@ -176,7 +176,7 @@ async def test_uninstalling_removes_what_an_agent_wrote_and_nothing_else(sort: S
 
 
 async def test_a_node_as_it_should_be_is_read_once_and_not_written(sort: Sort) -> None:
-    here = Here(sort, Owned({sort.key: sort.one}), sort.key, key=sort.one)
+    here = Here(sort, WantedKeys({sort.key: sort.one}), sort.key, key=sort.one)
 
     await here.writer.once()
     await here.writer.once()
@@ -188,11 +188,11 @@ async def test_a_node_as_it_should_be_is_read_once_and_not_written(sort: Sort) -
 
 
 ONE = SORTS[0]
-WANTED = Owned({ONE.key: ONE.one})
+WANTED = WantedKeys({ONE.key: ONE.one})
 
 
-@pytest.mark.parametrize("wanted", [None, Owned()])
-async def test_a_node_of_which_nothing_is_wanted_is_not_asked_for(wanted: Owned[Any] | None) -> None:
+@pytest.mark.parametrize("wanted", [None, WantedKeys()])
+async def test_a_node_of_which_nothing_is_wanted_is_not_asked_for(wanted: WantedKeys[Any] | None) -> None:
     here = Here(ONE, wanted, key=ONE.one)
 
     await here.writer.once()
@@ -226,7 +226,7 @@ async def test_a_server_that_is_away_or_refuses_is_told_and_asked_again() -> Non
         await eventually(lambda: here.values == {ONE.key: str(ONE.one)})
         await eventually(lambda: here.writer.error == "")
 
-    here.wanted.set(Owned({ONE.key: ONE.two}))
+    here.wanted.set(WantedKeys({ONE.key: ONE.two}))
     here.api.refuses = {"patch": Forbidden(403, "Forbidden", "no patch")}
     await here.writer.once()
     assert "no patch" in here.writer.error

@@ -11,7 +11,7 @@ import pytest
 
 from agent.cluster.api_errors import Busy, Forbidden
 from agent.cluster.client import Client
-from agent.cluster.credentials import Access, find
+from agent.cluster.credentials import ApiAccess, find
 from agent.cluster.reflector import Reflector
 from agent.testing.simapi import SimApiServer
 
@@ -43,7 +43,7 @@ async def served(sim: SimApiServer, tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def everything_mirrored(access: Access) -> AsyncIterator[Reflector[str]]:
+async def everything_mirrored(access: ApiAccess) -> AsyncIterator[Reflector[str]]:
     async with talking(access) as client, mirroring(client, "/api/v1/configmaps") as reflector:
         yield reflector
 
@@ -51,7 +51,7 @@ async def everything_mirrored(access: Access) -> AsyncIterator[Reflector[str]]:
 async def test_a_mirror_follows_a_token_that_is_renewed(sim: SimApiServer, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(sim.token)
-    async with everything_mirrored(Access(sim.url, token_file=token)) as reflector:
+    async with everything_mirrored(ApiAccess(sim.url, token_file=token)) as reflector:
         await shown(reflector, lambda it: it.synced)
         renewed = sim.renew_token()
         sim.end_watches()
@@ -64,7 +64,7 @@ async def test_a_mirror_follows_a_token_that_is_renewed(sim: SimApiServer, tmp_p
 
 async def test_a_token_that_is_not_taken_is_forbidden(sim: SimApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("another")
-    async with talking(Access(sim.url, token_file=tmp_path / "token")) as client:
+    async with talking(ApiAccess(sim.url, token_file=tmp_path / "token")) as client:
         with pytest.raises(Forbidden) as refused:
             await client.get("/api/v1/nodes")
 
@@ -77,7 +77,7 @@ async def test_a_mirror_outlives_a_busy_a_broken_and_a_silent_server(
     (tmp_path / "token").write_text(sim.token)
     sim.put_object(config_map("a"))
     sim.be_busy(times=1)
-    async with everything_mirrored(Access(sim.url, token_file=tmp_path / "token")) as reflector:
+    async with everything_mirrored(ApiAccess(sim.url, token_file=tmp_path / "token")) as reflector:
         busy = await shown(reflector, lambda it: it.error)
         await shown(reflector, lambda it: it.synced)
         sim.be_broken(times=2)
@@ -98,7 +98,7 @@ async def test_a_mirror_outlives_a_busy_a_broken_and_a_silent_server(
 async def test_a_busy_server_s_pause_is_known(sim: SimApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(sim.token)
     sim.be_busy(retry_after=7)
-    async with talking(Access(sim.url, token_file=tmp_path / "token")) as client:
+    async with talking(ApiAccess(sim.url, token_file=tmp_path / "token")) as client:
         with pytest.raises(Busy) as busy:
             await client.get("/api/v1/nodes")
 
@@ -108,7 +108,7 @@ async def test_a_busy_server_s_pause_is_known(sim: SimApiServer, tmp_path: Path)
 async def test_watches_leave_connections_for_calls(sim: SimApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(sim.token)
     async with (
-        talking(Access(sim.url, token_file=tmp_path / "token")) as client,
+        talking(ApiAccess(sim.url, token_file=tmp_path / "token")) as client,
         anyio.create_task_group() as group,
     ):
         for _ in range(4):

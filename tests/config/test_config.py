@@ -14,9 +14,9 @@ import yaml
 from agent.config import (
     NVIDIA_FLAGS,
     Config,
+    ConfigSource,
     ReconcileSettings,
     ReportSettings,
-    Source,
     VendorSettings,
     effective,
     load,
@@ -24,7 +24,7 @@ from agent.config import (
     seen_labels,
     to_yaml,
 )
-from agent.core.devices.health_rules import Timing
+from agent.core.devices.health_rules import HealthTiming
 from agent.core.errors import ConfigError
 from agent.daemon.vendors_in_service import check, complete
 from agent.vendor_api.agent import ResourceRule, Sharing, Unit
@@ -116,7 +116,7 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     )
     assert config.agent.cdi_dir == Path("/c")
     assert config.agent.watch_pods is False
-    assert config.agent.health == Timing(5, 4, 90.0, 60.0, 7200.0)
+    assert config.agent.health == HealthTiming(5, 4, 90.0, 60.0, 7200.0)
     assert config.agent.reconcile == ReconcileSettings(10.0, 300.0)
     assert config.report == ReportSettings(
         "none", False, "/f", False, "", "file", "gpu", False, "nvidia", "/d"
@@ -654,7 +654,7 @@ def test_every_example_loads(path: Path) -> None:
 
 @pytest.mark.parametrize(("named", "replicas"), [("", 10), ("trainer", 4)])
 def test_the_example_directory_has_a_default_and_one_for_nodes_that_ask(named: str, replicas: int) -> None:
-    source = Source(EXAMPLES / "node-configs", node_config=named, default_config="any")
+    source = ConfigSource(EXAMPLES / "node-configs", node_config=named, default_config="any")
 
     shared = load(source, "n").vendors["nvidia"].settings["timeSlicing"]["resources"]
     assert [it["replicas"] for it in shared] == [replicas]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Source, given_source, load
+from agent.config import ConfigSource, given_source, load
 from agent.config.named_configs import FALLBACKS, Fallback, chosen
 from agent.core.errors import ConfigError
 
@@ -84,19 +84,19 @@ def write(directory: Path, **ports: int) -> None:
         (directory / name).write_text(f"agent: {{http: 127.0.0.1:{port}}}")
 
 
-def port(source: Source) -> int:
+def port(source: ConfigSource) -> int:
     return int(load(source, "n").agent.http.rpartition(":")[2])
 
 
-def refusal(source: Source) -> str:
+def refusal(source: ConfigSource) -> str:
     with pytest.raises(ConfigError) as caught:
         load(source, "n")
     return str(caught.value)
 
 
 def test_the_name_is_given(directory: Path) -> None:
-    assert port(Source(directory, node_config="any")) == 1
-    assert Source(directory, node_config="any").look().source == str(directory / "any")
+    assert port(ConfigSource(directory, node_config="any")) == 1
+    assert ConfigSource(directory, node_config="any").look().source == str(directory / "any")
 
 
 @pytest.mark.parametrize(("content", "expected"), [("any", 1), (" any\n", 1), ("", 2), ("\n", 2), (None, 2)])
@@ -106,13 +106,13 @@ def test_or_it_stands_in_a_file_where_empty_and_missing_is_not_set(
     if content is not None:
         (tmp_path / "name").write_text(content)
 
-    assert port(Source(directory, node_config_file=tmp_path / "name")) == expected
+    assert port(ConfigSource(directory, node_config_file=tmp_path / "name")) == expected
 
 
 def test_a_name_that_is_given_goes_before_the_file_s(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "name").write_text("default")
 
-    assert port(Source(directory, node_config="any", node_config_file=tmp_path / "name")) == 1
+    assert port(ConfigSource(directory, node_config="any", node_config_file=tmp_path / "name")) == 1
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"no\x00ne", b"x" * 100_000, b"../any", b"any\nany"])
@@ -121,7 +121,7 @@ def test_a_file_that_holds_no_name_of_a_config_is_refused(
 ) -> None:
     (tmp_path / "name").write_bytes(content)
 
-    error = refusal(Source(directory, node_config_file=tmp_path / "name"))
+    error = refusal(ConfigSource(directory, node_config_file=tmp_path / "name"))
 
     assert "does not exist; there are: any, default" in error
     assert len(error) < 500
@@ -131,16 +131,16 @@ def test_a_name_file_that_is_a_pipe_is_refused_without_waiting(directory: Path, 
     os.mkfifo(tmp_path / "name")
 
     assert "name: can not be read: is not a file" in refusal(
-        Source(directory, node_config_file=tmp_path / "name")
+        ConfigSource(directory, node_config_file=tmp_path / "name")
     )
 
 
 def test_the_default_of_those_that_name_none(directory: Path) -> None:
-    assert port(Source(directory, default_config="any")) == 1
+    assert port(ConfigSource(directory, default_config="any")) == 1
 
 
 def test_the_empty_fallback_is_all_defaults(directory: Path) -> None:
-    source = Source(directory, fallbacks=("empty",))
+    source = ConfigSource(directory, fallbacks=("empty",))
 
     assert (load(source, "n"), source.look().source) == (load(None, "n"), "defaults")
 
@@ -153,31 +153,31 @@ def test_only_files_and_links_to_files_are_configs(directory: Path) -> None:
     (directory / "dangling").symlink_to("nowhere")
     (directory / "linked").symlink_to("..data/linked")
 
-    assert port(Source(directory, node_config="linked")) == 3
-    assert refusal(Source(directory, node_config="no")).endswith("there are: any, default, linked")
+    assert port(ConfigSource(directory, node_config="linked")) == 3
+    assert refusal(ConfigSource(directory, node_config="no")).endswith("there are: any, default, linked")
 
 
 def test_an_error_in_the_chosen_file_names_it(directory: Path) -> None:
     (directory / "any").write_text("agent: {htp: 1}")
 
-    assert refusal(Source(directory, node_config="any")).startswith(
+    assert refusal(ConfigSource(directory, node_config="any")).startswith(
         f"{directory}/any:1: agent.htp: unknown key"
     )
 
 
 def test_an_error_of_the_choice_names_the_directory(directory: Path) -> None:
-    assert refusal(Source(directory, node_config="no")).startswith(
+    assert refusal(ConfigSource(directory, node_config="no")).startswith(
         f"{directory}: specified config no does not"
     )
 
 
 def test_a_name_chooses_nothing_where_there_is_no_directory(directory: Path) -> None:
-    assert "is no directory" in refusal(Source(directory / "any", node_config="any"))
-    assert "there is no --config" in refusal(Source(None, node_config="any"))
+    assert "is no directory" in refusal(ConfigSource(directory / "any", node_config="any"))
+    assert "there is no --config" in refusal(ConfigSource(None, node_config="any"))
 
 
 def test_a_default_for_a_directory_does_no_harm_to_a_file(directory: Path) -> None:
-    assert port(Source(directory / "any", default_config="default", fallbacks=("empty",))) == 1
+    assert port(ConfigSource(directory / "any", default_config="default", fallbacks=("empty",))) == 1
 
 
 # Where it is looked for
@@ -186,28 +186,32 @@ def test_a_default_for_a_directory_does_no_harm_to_a_file(directory: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "environ", "source"),
     [
-        ({}, {}, Source()),
-        ({"config": "/c"}, {}, Source(Path("/c"))),
-        ({"config": "/c"}, {"XPU_AGENT_CONFIG": "/d", "CONFIG_FILE": "/e"}, Source(Path("/c"))),
-        ({}, {"XPU_AGENT_CONFIG": "/d", "CONFIG_FILE": "/e"}, Source(Path("/d"))),
-        ({}, {"GFD_CONFIG_FILE": "/g", "CONFIG_FILE": "/e"}, Source(Path("/e"))),
-        ({}, {"GFD_CONFIG_FILE": "/g"}, Source(Path("/g"))),
-        ({}, {"CONFIG_FILE": "/e", "CONFIG_FILE_SRCDIR": "/available"}, Source(Path("/available"))),
-        ({"node-config": "any"}, {"XPU_AGENT_NODE_CONFIG": "b"}, Source(node_config="any")),
-        ({}, {"XPU_AGENT_NODE_CONFIG": "b"}, Source(node_config="b")),
-        ({"node-config-file": "/n"}, {}, Source(node_config_file=Path("/n"))),
-        ({}, {"XPU_AGENT_NODE_CONFIG_FILE": "/n"}, Source(node_config_file=Path("/n"))),
-        ({"default-config": "a"}, {"DEFAULT_CONFIG": "b"}, Source(default_config="a")),
-        ({}, {"XPU_AGENT_DEFAULT_CONFIG": "a", "DEFAULT_CONFIG": "b"}, Source(default_config="a")),
-        ({}, {"DEFAULT_CONFIG": "b"}, Source(default_config="b")),
-        ({"fallback-strategies": "empty"}, {"FALLBACK_STRATEGIES": "named"}, Source(fallbacks=("empty",))),
-        ({}, {"FALLBACK_STRATEGIES": "single, named"}, Source(fallbacks=("single", "named"))),
+        ({}, {}, ConfigSource()),
+        ({"config": "/c"}, {}, ConfigSource(Path("/c"))),
+        ({"config": "/c"}, {"XPU_AGENT_CONFIG": "/d", "CONFIG_FILE": "/e"}, ConfigSource(Path("/c"))),
+        ({}, {"XPU_AGENT_CONFIG": "/d", "CONFIG_FILE": "/e"}, ConfigSource(Path("/d"))),
+        ({}, {"GFD_CONFIG_FILE": "/g", "CONFIG_FILE": "/e"}, ConfigSource(Path("/e"))),
+        ({}, {"GFD_CONFIG_FILE": "/g"}, ConfigSource(Path("/g"))),
+        ({}, {"CONFIG_FILE": "/e", "CONFIG_FILE_SRCDIR": "/available"}, ConfigSource(Path("/available"))),
+        ({"node-config": "any"}, {"XPU_AGENT_NODE_CONFIG": "b"}, ConfigSource(node_config="any")),
+        ({}, {"XPU_AGENT_NODE_CONFIG": "b"}, ConfigSource(node_config="b")),
+        ({"node-config-file": "/n"}, {}, ConfigSource(node_config_file=Path("/n"))),
+        ({}, {"XPU_AGENT_NODE_CONFIG_FILE": "/n"}, ConfigSource(node_config_file=Path("/n"))),
+        ({"default-config": "a"}, {"DEFAULT_CONFIG": "b"}, ConfigSource(default_config="a")),
+        ({}, {"XPU_AGENT_DEFAULT_CONFIG": "a", "DEFAULT_CONFIG": "b"}, ConfigSource(default_config="a")),
+        ({}, {"DEFAULT_CONFIG": "b"}, ConfigSource(default_config="b")),
+        (
+            {"fallback-strategies": "empty"},
+            {"FALLBACK_STRATEGIES": "named"},
+            ConfigSource(fallbacks=("empty",)),
+        ),
+        ({}, {"FALLBACK_STRATEGIES": "single, named"}, ConfigSource(fallbacks=("single", "named"))),
         # As NVIDIA's chart writes what is not set.
-        ({}, {"DEFAULT_CONFIG": "", "FALLBACK_STRATEGIES": "", "CONFIG_FILE": ""}, Source()),
+        ({}, {"DEFAULT_CONFIG": "", "FALLBACK_STRATEGIES": "", "CONFIG_FILE": ""}, ConfigSource()),
     ],
 )
 def test_flags_go_before_our_variables_and_those_before_nvidia_s(
-    arguments: dict[str, str], environ: dict[str, str], source: Source
+    arguments: dict[str, str], environ: dict[str, str], source: ConfigSource
 ) -> None:
     assert given_source(arguments, environ) == source
 

@@ -13,10 +13,10 @@ from support.config_watching import following
 from support.waiting import eventually
 
 from agent.cli import main
-from agent.config import ConfigState, ConfigWatch, LastConfig, Remembered, load, parse, to_yaml
+from agent.config import ConfigState, ConfigWatch, LastConfig, RememberedConfig, load, parse, to_yaml
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
-from agent.state.last_config import Keeping, last_config
+from agent.state.last_config import LastConfigKeeper, last_config
 
 #: As it is shipped.
 SHIPPED = {
@@ -192,14 +192,14 @@ async def test_a_restart_with_a_bad_file_serves_by_the_last_good_name(file: Path
     says(file, "tencent.com/zixiao")
     path = config(file)
     last = last_config(file.parent)
-    kept = asyncio.create_task(Keeping(last, Cell(ConfigWatch(path, "node-1").cell.value)).run())
+    kept = asyncio.create_task(LastConfigKeeper(last, Cell(ConfigWatch(path, "node-1").cell.value)).run())
     await eventually(last.path.exists)
     kept.cancel()
     spoil(file)
 
     known = last.read()
     assert isinstance(known, LastConfig)
-    state = ConfigWatch(path, "node-1", recall=lambda _: Remembered(last=known)).cell.value
+    state = ConfigWatch(path, "node-1", recall=lambda _: RememberedConfig(last=known)).cell.value
 
     assert called(state) == "tencent.com/zixiao"
     assert "is no JSON" in state.error

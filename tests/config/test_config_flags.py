@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import FLAGS, Address, Config, Given, given_flags, parse, parse_address, with_flags
+from agent.config import FLAGS, Config, GivenValue, HttpAddress, given_flags, parse, parse_address, with_flags
 from agent.core.errors import ConfigError
 
 FILE = "agent: {kubeletDir: /file, http: 127.0.0.1:1, log: {level: error, format: console}}"
 
 
-def said(**flags: str) -> tuple[Given, ...]:
+def said(**flags: str) -> tuple[GivenValue, ...]:
     return given_flags({name.replace("_", "-"): value for name, value in flags.items()}, {})
 
 
@@ -150,16 +150,16 @@ def test_a_variable_that_is_no_text_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "address", "loopback"),
     [
-        ("127.0.0.1:9808", Address("127.0.0.1", 9808), True),
-        ("127.1.2.3:1", Address("127.1.2.3", 1), True),
-        ("localhost:0", Address("localhost", 0), True),
-        ("[::1]:9808", Address("::1", 9808), True),
-        ("0.0.0.0:80", Address("0.0.0.0", 80), False),
-        ("[::]:80", Address("::", 80), False),
-        ("10.0.0.1:65535", Address("10.0.0.1", 65535), False),
+        ("127.0.0.1:9808", HttpAddress("127.0.0.1", 9808), True),
+        ("127.1.2.3:1", HttpAddress("127.1.2.3", 1), True),
+        ("localhost:0", HttpAddress("localhost", 0), True),
+        ("[::1]:9808", HttpAddress("::1", 9808), True),
+        ("0.0.0.0:80", HttpAddress("0.0.0.0", 80), False),
+        ("[::]:80", HttpAddress("::", 80), False),
+        ("10.0.0.1:65535", HttpAddress("10.0.0.1", 65535), False),
     ],
 )
-def test_an_address_is_read(text: str, address: Address, loopback: bool) -> None:
+def test_an_address_is_read(text: str, address: HttpAddress, loopback: bool) -> None:
     assert parse_address(text) == address
     assert parse_address(text).loopback is loopback
     assert str(address) == text

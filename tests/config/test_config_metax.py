@@ -15,12 +15,12 @@ from support.config_watching import following, state
 from support.waiting import eventually
 
 from agent.cli import main
-from agent.config import ConfigState, ConfigWatch, LastConfig, Remembered, load, parse, to_yaml
+from agent.config import ConfigState, ConfigWatch, LastConfig, RememberedConfig, load, parse, to_yaml
 from agent.config.side_files import look
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.host import files
-from agent.state.last_config import Keeping, last_config
+from agent.state.last_config import LastConfigKeeper, last_config
 
 NODES = """
 - nodeName: "node-1"
@@ -290,14 +290,14 @@ async def test_a_restart_with_a_bad_config_map_serves_in_the_last_good_mode(dire
     mount(directory, {"cluster-config": "mode: sgpu"})
     path = written(directory)
     file = last_config(directory.parent)
-    kept = asyncio.create_task(Keeping(file, Cell(ConfigWatch(path, "node-1").cell.value)).run())
+    kept = asyncio.create_task(LastConfigKeeper(file, Cell(ConfigWatch(path, "node-1").cell.value)).run())
     await eventually(lambda: file.path.exists(), 30)
     kept.cancel()
     mount(directory, {"cluster-config": "mode: half"})
 
     last = file.read()
     assert isinstance(last, LastConfig)
-    found = ConfigWatch(path, "node-1", recall=lambda _: Remembered(last=last)).cell.value
+    found = ConfigWatch(path, "node-1", recall=lambda _: RememberedConfig(last=last)).cell.value
 
     assert in_mode(found, "sgpu")
     assert "cluster-config:1: mode: expected native" in found.error

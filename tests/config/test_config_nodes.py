@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.config import Config, LabelsUnknown, NodeLabels, given_labels, parse, seen_labels
 from agent.config.known_labels import remembered_labels
-from agent.config.yaml_document import Node, merge
+from agent.config.yaml_document import YamlNode, merge
 from agent.core.errors import ConfigError
 
 FILE = """
@@ -213,12 +213,12 @@ def test_a_label_of_a_command_line_that_is_none_is_refused(texts: list[str], err
 # Laws of merging
 
 
-def node(value: Any) -> Node:
+def node(value: Any) -> YamlNode:
     if isinstance(value, Mapping):
-        return Node({key: node(child) for key, child in value.items()}, 1)
+        return YamlNode({key: node(child) for key, child in value.items()}, 1)
     if isinstance(value, list):
-        return Node(tuple(node(child) for child in value), 1)
-    return Node(value, 1)
+        return YamlNode(tuple(node(child) for child in value), 1)
+    return YamlNode(value, 1)
 
 
 #: Trees in which a key always holds the same kind of value, as in files of one shape.
@@ -241,23 +241,23 @@ SHAPED = shaped(3).map(node)
 
 
 @given(TREES)
-def test_merging_nothing_changes_nothing(tree: Node) -> None:
+def test_merging_nothing_changes_nothing(tree: YamlNode) -> None:
     assert merge(tree, node({})).plain() == tree.plain()
     assert merge(node({}), tree).plain() == tree.plain()
 
 
 @given(TREES)
-def test_merging_twice_is_merging_once(tree: Node) -> None:
+def test_merging_twice_is_merging_once(tree: YamlNode) -> None:
     assert merge(tree, tree).plain() == tree.plain()
 
 
 @given(SHAPED, SHAPED, SHAPED)
-def test_entries_may_be_merged_in_groups(a: Node, b: Node, c: Node) -> None:
+def test_entries_may_be_merged_in_groups(a: YamlNode, b: YamlNode, c: YamlNode) -> None:
     assert merge(merge(a, b), c).plain() == merge(a, merge(b, c)).plain()
 
 
 @given(SHAPED, SHAPED)
-def test_whatever_the_later_entry_says_holds(under: Node, over: Node) -> None:
+def test_whatever_the_later_entry_says_holds(under: YamlNode, over: YamlNode) -> None:
     assert says(merge(under, over).plain(), over.plain())
 
 

@@ -16,7 +16,7 @@ from agent.config import (
     NVIDIA_FLAGS,
     Config,
     Flag,
-    Kind,
+    FlagKind,
     configured,
     effective,
     parse,
@@ -134,7 +134,7 @@ def spelled() -> list[Any]:
                 found.append(pytest.param(flag, (f"{dashes}{name}", text), id=f"{dashes}{name} {text}"))
                 if len(name) > 1:
                     found.append(pytest.param(flag, (f"{dashes}{name}={text}",), id=f"{dashes}{name}={text}"))
-        if flag.kind is Kind.BOOL and text != "false":
+        if flag.kind is FlagKind.BOOL and text != "false":
             found.append(pytest.param(flag, (f"--{flag.name}",), id=f"--{flag.name}"))
     return found
 
@@ -165,10 +165,10 @@ def test_each_variable_arrives_from_the_environment(flag: Flag, name: str) -> No
 @pytest.mark.parametrize("flag", [flag for flag in NVIDIA_FLAGS if flag.tree], ids=lambda flag: flag.tree)
 def test_each_key_arrives_from_the_file(flag: Flag) -> None:
     text = EXAMPLES[flag.name][0]
-    written: dict[Kind, Any] = {
-        Kind.BOOL: text != "false",
-        Kind.TEXTS: [it.strip() for it in text.split(",")],
-        Kind.NUMBERS: [int(it, 0) for it in text.split(",")] if flag.kind is Kind.NUMBERS else [],
+    written: dict[FlagKind, Any] = {
+        FlagKind.BOOL: text != "false",
+        FlagKind.TEXTS: [it.strip() for it in text.split(",")],
+        FlagKind.NUMBERS: [int(it, 0) for it in text.split(",")] if flag.kind is FlagKind.NUMBERS else [],
     }
     tree = written.get(flag.kind, text)
     for step in reversed(flag.tree.split(".")):

@@ -28,15 +28,15 @@ from support.config_watching import (
 from agent.config import (
     CONFIG_LABEL,
     Config,
+    ConfigSource,
     ConfigState,
     ConfigWatch,
     Labels,
     LastConfig,
-    Remembered,
-    Source,
+    RememberedConfig,
     given_flags,
 )
-from agent.config.source import Seen
+from agent.config.source import SourceContent
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 
@@ -44,8 +44,8 @@ SINCE = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
 STAYS = "the last good configuration, of 2026-11-22T07:30:00Z, stays in force"
 
 
-def kept(text: str = GOOD, **more: Any) -> Remembered:
-    return Remembered(last=LastConfig("/etc/before", text, SINCE, **more))
+def kept(text: str = GOOD, **more: Any) -> RememberedConfig:
+    return RememberedConfig(last=LastConfig("/etc/before", text, SINCE, **more))
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ async def test_labels_that_were_seen_last_time_are_known_at_the_start(path: Path
     write(path, BY_LABEL)
     asked: list[str] = []
 
-    def recall(state_dir: Path) -> Remembered:
+    def recall(state_dir: Path) -> RememberedConfig:
         asked.append(str(state_dir))
-        return Remembered({"pool": "train"})
+        return RememberedConfig({"pool": "train"})
 
     watch = ConfigWatch(path, "n", labels=untold(), recall=recall)
 
@@ -85,7 +85,7 @@ async def test_labels_that_were_seen_last_time_are_known_at_the_start(path: Path
 async def test_a_label_that_was_missing_last_time_is_known_to_be(path: Path) -> None:
     write(path, BY_LABEL)
 
-    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered({"pool": None}))
+    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: RememberedConfig({"pool": None}))
 
     assert (watch.cell.value.config.agent.http, watch.cell.value.waiting) == ("127.0.0.1:1", False)
 
@@ -93,7 +93,7 @@ async def test_a_label_that_was_missing_last_time_is_known_to_be(path: Path) -> 
 async def test_a_label_that_nobody_asked_about_last_time_is_not_known(path: Path) -> None:
     write(path, BY_LABEL)
 
-    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered({"zone": "a"}))
+    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: RememberedConfig({"zone": "a"}))
 
     assert watch.cell.value.waiting
 
@@ -120,7 +120,7 @@ async def test_the_labels_that_are_known_are_those(
 
 async def test_who_takes_over_knows_the_labels_of_the_last_good_configuration(path: Path) -> None:
     write(path, BY_LABEL)
-    before = Remembered()
+    before = RememberedConfig()
     watch = ConfigWatch(path, "n", settle=0, labels=untold(), recall=lambda _: before)
     assert watch.cell.value.waiting
     before = kept(BY_LABEL, labels={"pool": "train"})
@@ -133,7 +133,7 @@ async def test_who_takes_over_knows_the_labels_of_the_last_good_configuration(pa
 async def test_what_was_seen_last_time_counts_until_the_api_server_tells(path: Path) -> None:
     write(path, BY_LABEL)
     labels = untold()
-    async with labelled(path, labels, Remembered({"pool": "train"})) as watch:
+    async with labelled(path, labels, RememberedConfig({"pool": "train"})) as watch:
         await state(watch, http(2))
 
         labels.set({"pool": "serve"})
@@ -143,7 +143,7 @@ async def test_what_was_seen_last_time_counts_until_the_api_server_tells(path: P
 async def test_who_takes_over_goes_on_with_the_labels_that_the_last_one_knew(path: Path) -> None:
     write(path, BY_LABEL)
     known = {"pool": "train"}
-    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: Remembered(dict(known)))
+    watch = ConfigWatch(path, "n", labels=untold(), recall=lambda _: RememberedConfig(dict(known)))
     assert watch.cell.value.config.agent.http == "127.0.0.1:2"
     known["pool"] = "serve"
 
@@ -156,7 +156,7 @@ async def test_who_takes_over_goes_on_with_the_labels_that_the_last_one_knew(pat
 async def test_who_takes_over_believes_the_api_server_rather_than_a_checkpoint(path: Path) -> None:
     write(path, BY_LABEL)
     told: Cell[Labels | None] = Cell({"pool": "train"})
-    watch = ConfigWatch(path, "n", labels=told, recall=lambda _: Remembered({"pool": "serve"}))
+    watch = ConfigWatch(path, "n", labels=told, recall=lambda _: RememberedConfig({"pool": "serve"}))
 
     await watch.recall()
 
@@ -168,11 +168,11 @@ async def test_who_takes_over_goes_on_with_the_config_that_the_last_one_had_chos
     named.mkdir()
     write(named / "a", "agent: {http: '127.0.0.1:1'}")
     write(named / "b", "agent: {http: '127.0.0.1:2'}")
-    before = Remembered()
-    watch = ConfigWatch(Source(named, "a"), "n", recall=lambda _: before)
+    before = RememberedConfig()
+    watch = ConfigWatch(ConfigSource(named, "a"), "n", recall=lambda _: before)
     assert watch.cell.value.name == "a"
     (named / "a").unlink()
-    before = Remembered(config="b")
+    before = RememberedConfig(config="b")
 
     await watch.recall()
 
@@ -183,9 +183,9 @@ async def test_who_takes_over_goes_on_with_the_config_that_the_last_one_had_chos
 async def test_who_takes_over_recalls_what_was_known_in_the_state_directory_of_its_start(path: Path) -> None:
     asked: list[Path] = []
 
-    def recall(state_dir: Path) -> Remembered:
+    def recall(state_dir: Path) -> RememberedConfig:
         asked.append(state_dir)
-        return Remembered()
+        return RememberedConfig()
 
     write(path, "version: v1\nagent: {stateDir: /var/lib/old}\n")
     watch = ConfigWatch(path, "n", settle=0, recall=recall)
@@ -225,8 +225,14 @@ async def test_who_takes_over_waits_until_a_file_is_written_to_its_end(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = ConfigWatch(path, "n", settle=0)
-    looks = iter([Seen("f", b"version: v1"), Seen("f", BETTER.encode()), Seen("f", BETTER.encode())])
-    monkeypatch.setattr(Source, "look", lambda source, labels: next(looks))
+    looks = iter(
+        [
+            SourceContent("f", b"version: v1"),
+            SourceContent("f", BETTER.encode()),
+            SourceContent("f", BETTER.encode()),
+        ]
+    )
+    monkeypatch.setattr(ConfigSource, "look", lambda source, labels: next(looks))
     published: list[ConfigState] = []
     monkeypatch.setattr(watch.cell, "set", published.append)
 
@@ -240,10 +246,10 @@ async def test_who_takes_over_with_an_error_has_the_config_that_the_last_one_had
     named.mkdir()
     write(named / "a", "agent: {http: '127.0.0.1:1'}")
     write(named / "b", "agent: {http: '127.0.0.1:2'}")
-    before = Remembered(config="a")
-    watch = ConfigWatch(Source(named, "none"), "n", recall=lambda _: before)
+    before = RememberedConfig(config="a")
+    watch = ConfigWatch(ConfigSource(named, "none"), "n", recall=lambda _: before)
     assert watch.cell.value.name == "a"
-    before = Remembered(config="b")
+    before = RememberedConfig(config="b")
 
     await watch.recall()
 
@@ -251,7 +257,7 @@ async def test_who_takes_over_with_an_error_has_the_config_that_the_last_one_had
 
 
 async def test_a_checkpoint_is_not_read_where_nothing_is_missing(path: Path) -> None:
-    def recall(state_dir: Path) -> Remembered:
+    def recall(state_dir: Path) -> RememberedConfig:
         raise AssertionError("read")
 
     ConfigWatch(path, "n", labels=untold(), recall=recall)
@@ -261,7 +267,7 @@ async def test_a_checkpoint_is_not_read_where_nothing_is_missing(path: Path) -> 
 
 async def test_the_label_of_last_time_chooses_while_the_server_is_away(directory: Path) -> None:
     for answer, expected in ((ASKS_ANY, "any"), ({CONFIG_LABEL: None}, "default")):
-        before = Remembered(answer)
+        before = RememberedConfig(answer)
         watch = ConfigWatch(directory, "n", labels=untold(), recall=before_was(before))
 
         assert (watch.cell.value.name, watch.cell.value.waiting) == (expected, False)
@@ -269,7 +275,7 @@ async def test_the_label_of_last_time_chooses_while_the_server_is_away(directory
 
 async def test_a_restart_keeps_the_last_good_one_where_the_label_names_none(directory: Path) -> None:
     labels: Cell[Labels | None] = Cell({CONFIG_LABEL: "typo"})
-    async with labelled(directory, labels, Remembered({CONFIG_LABEL: "typo"}, "any")) as watch:
+    async with labelled(directory, labels, RememberedConfig({CONFIG_LABEL: "typo"}, "any")) as watch:
         kept = watch.cell.value
         assert (kept.name, kept.waiting, kept.config.agent.http) == ("any", False, "127.0.0.1:2")
         assert "specified config typo does not exist" in kept.error
@@ -280,7 +286,7 @@ async def test_a_restart_keeps_the_last_good_one_where_the_label_names_none(dire
 
 
 async def test_a_restart_without_a_label_known_has_the_configuration_of_before(directory: Path) -> None:
-    watch = ConfigWatch(directory, "n", labels=untold(), recall=lambda _: Remembered({}, "any"))
+    watch = ConfigWatch(directory, "n", labels=untold(), recall=lambda _: RememberedConfig({}, "any"))
 
     assert (watch.cell.value.name, watch.cell.value.waiting) == ("any", False)
 
@@ -288,7 +294,7 @@ async def test_a_restart_without_a_label_known_has_the_configuration_of_before(d
 async def test_a_configuration_of_before_that_is_gone_or_bad_is_not_taken(directory: Path) -> None:
     write(directory / "any", BAD)
     for name in ("any", "gone", "../any"):
-        before = Remembered({}, name)
+        before = RememberedConfig({}, name)
         watch = ConfigWatch(directory, "n", labels=untold(), recall=before_was(before))
 
         assert watch.cell.value.waiting
@@ -411,8 +417,8 @@ async def test_a_file_that_is_empty_after_a_restart_was_emptied(path: Path) -> N
     assert found.error == f"{path}: is empty now; write `version: v1` to mean all defaults; {STAYS}"
 
 
-@pytest.mark.parametrize("before", [Remembered(), kept("")], ids=["nothing", "an empty file"])
-async def test_a_file_that_is_empty_as_ever_means_all_defaults(path: Path, before: Remembered) -> None:
+@pytest.mark.parametrize("before", [RememberedConfig(), kept("")], ids=["nothing", "an empty file"])
+async def test_a_file_that_is_empty_as_ever_means_all_defaults(path: Path, before: RememberedConfig) -> None:
     write(path, "")
 
     assert ConfigWatch(path, "n", recall=before_was(before)).cell.value == ConfigState(Config(), str(path))
@@ -420,19 +426,19 @@ async def test_a_file_that_is_empty_as_ever_means_all_defaults(path: Path, befor
 
 UNUSABLE = {
     "of a newer release": (kept("agent: {warp: 9}"), "agent.warp: unknown key"),
-    "spoilt": (Remembered(trouble="the last good one can not be used: it is empty"), "it is empty"),
+    "spoilt": (RememberedConfig(trouble="the last good one can not be used: it is empty"), "it is empty"),
 }
 
 
 @pytest.mark.parametrize(("before", "why"), UNUSABLE.values(), ids=UNUSABLE)
 async def test_a_last_good_configuration_that_can_not_be_used_is_told_and_ignored(
-    path: Path, directory: Path, before: Remembered, why: str
+    path: Path, directory: Path, before: RememberedConfig, why: str
 ) -> None:
     write(path, BAD)
     with pytest.raises(ConfigError, match=f"agent.htp: unknown key.*; the last good one.*{why}"):
         ConfigWatch(path, "n", recall=before_was(before))
 
-    waiting = ConfigWatch(Source(directory, "none"), "n", recall=before_was(before)).cell.value
+    waiting = ConfigWatch(ConfigSource(directory, "none"), "n", recall=before_was(before)).cell.value
     assert waiting.waiting
     assert "specified config none does not exist" in waiting.error
     assert f"{why}" in waiting.error
@@ -453,7 +459,7 @@ async def test_of_a_directory_the_last_good_configuration_goes_before_the_file_o
     """A running agent holds on to the content, too, and not to the file that it once was."""
     before = replace(kept(name="any"), config="any")
 
-    found = ConfigWatch(Source(directory, "none"), "n", recall=before_was(before)).cell.value
+    found = ConfigWatch(ConfigSource(directory, "none"), "n", recall=before_was(before)).cell.value
 
     assert (found.name, found.config.agent.http, found.waiting) == ("any", "127.0.0.1:1", False)
     assert found.error.endswith(STAYS)
@@ -464,7 +470,7 @@ async def test_where_the_last_good_configuration_is_refused_the_file_of_its_name
 ) -> None:
     before = replace(kept(BAD, name="any"), config="any")
 
-    found = ConfigWatch(Source(directory, "none"), "n", recall=before_was(before)).cell.value
+    found = ConfigWatch(ConfigSource(directory, "none"), "n", recall=before_was(before)).cell.value
 
     assert (found.name, found.config.agent.http) == ("any", "127.0.0.1:2")
     assert found.error.endswith("the configuration of before the restart stays in force")
@@ -542,7 +548,7 @@ async def test_the_last_good_configuration_is_looked_for_where_the_state_is_told
     write(path, text)
     asked: list[str] = []
 
-    def recall(state_dir: Path) -> Remembered:
+    def recall(state_dir: Path) -> RememberedConfig:
         asked.append(str(state_dir))
         return kept()
 

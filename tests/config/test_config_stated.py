@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import AgentSettings, ConfigWatch, Remembered, stated
-from agent.config.source import Seen
+from agent.config import AgentSettings, ConfigWatch, RememberedConfig, stated
+from agent.config.source import SourceContent
 from agent.core.errors import ConfigError
 
 PLACED = AgentSettings(state_dir=Path("/s"), http="127.0.0.1:7")
@@ -43,7 +43,7 @@ FILES = {
 def test_what_is_good_of_it_holds_whatever_is_wrong_elsewhere(
     text: str, expected: AgentSettings | None
 ) -> None:
-    found = stated(Seen("f.yaml", text.encode(errors="surrogateescape")), "n")
+    found = stated(SourceContent("f.yaml", text.encode(errors="surrogateescape")), "n")
 
     assert found == (expected or AgentSettings(state_dir=Path("/n"), http="127.0.0.1:7"))
 
@@ -54,9 +54,9 @@ def test_a_slip_below_the_state_directory_does_not_hide_where_the_last_good_conf
     (tmp_path / "c.yaml").write_text(f"{GOOD}vendors: {{nvidia: [\n")
     asked: list[Path] = []
 
-    def recall(place: Path) -> Remembered:
+    def recall(place: Path) -> RememberedConfig:
         asked.append(place)
-        return Remembered()
+        return RememberedConfig()
 
     with pytest.raises(ConfigError):
         ConfigWatch(tmp_path / "c.yaml", "n", recall=recall)

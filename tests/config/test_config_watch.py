@@ -24,13 +24,13 @@ from support.config_watching import (
 from agent.config import (
     CONFIG_LABEL,
     Config,
+    ConfigSource,
     ConfigState,
     ConfigWatch,
     Labels,
-    Source,
     given_flags,
 )
-from agent.config.source import Seen
+from agent.config.source import SourceContent
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 
@@ -125,8 +125,10 @@ async def test_reload_looks_at_once(path: Path) -> None:
 
 async def test_a_file_seen_half_written_is_not_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ConfigWatch(path, "n", settle=0)
-    looks = iter([Seen("f"), Seen("f", BETTER.encode()), Seen("f", BETTER.encode())])
-    monkeypatch.setattr(Source, "look", lambda source, labels: next(looks))
+    looks = iter(
+        [SourceContent("f"), SourceContent("f", BETTER.encode()), SourceContent("f", BETTER.encode())]
+    )
+    monkeypatch.setattr(ConfigSource, "look", lambda source, labels: next(looks))
     published: list[ConfigState] = []
     monkeypatch.setattr(watch.cell, "set", published.append)
 
@@ -182,22 +184,22 @@ def name(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def source(directory: Path, name: Path) -> Source:
-    return Source(directory, node_config_file=name)
+def source(directory: Path, name: Path) -> ConfigSource:
+    return ConfigSource(directory, node_config_file=name)
 
 
-async def test_the_state_names_the_chosen_file(source: Source, directory: Path) -> None:
+async def test_the_state_names_the_chosen_file(source: ConfigSource, directory: Path) -> None:
     assert ConfigWatch(source, "n").cell.value.source == str(directory / "default")
 
 
-async def test_a_change_of_the_chosen_file_is_taken_in(source: Source, directory: Path) -> None:
+async def test_a_change_of_the_chosen_file_is_taken_in(source: ConfigSource, directory: Path) -> None:
     async with following(source) as watch:
         write(directory / "default", BETTER)
 
         assert (await state(watch, http(2))).source == str(directory / "default")
 
 
-async def test_a_change_of_another_file_is_no_news(source: Source, directory: Path) -> None:
+async def test_a_change_of_another_file_is_no_news(source: ConfigSource, directory: Path) -> None:
     watch = ConfigWatch(source, "n", settle=0)
     before = watch.cell.value
     write(directory / "any", BAD)
@@ -208,7 +210,7 @@ async def test_a_change_of_another_file_is_no_news(source: Source, directory: Pa
 
 
 async def test_a_node_that_names_a_config_gets_it_and_one_that_no_longer_does_the_default(
-    source: Source, directory: Path, name: Path
+    source: ConfigSource, directory: Path, name: Path
 ) -> None:
     async with following(source) as watch:
         write(name, "any\n")
@@ -224,7 +226,7 @@ async def test_a_node_that_names_a_config_gets_it_and_one_that_no_longer_does_th
 
 
 async def test_another_name_with_the_same_content_is_told(
-    source: Source, directory: Path, name: Path
+    source: ConfigSource, directory: Path, name: Path
 ) -> None:
     write(directory / "any", GOOD)
     async with following(source) as watch:
@@ -234,7 +236,7 @@ async def test_another_name_with_the_same_content_is_told(
 
 
 async def test_a_name_that_does_not_exist_keeps_the_last_good_configuration_and_says_so(
-    source: Source, directory: Path, name: Path
+    source: ConfigSource, directory: Path, name: Path
 ) -> None:
     write(name, "any")
     async with following(source) as watch:
@@ -253,7 +255,7 @@ async def test_a_name_that_does_not_exist_keeps_the_last_good_configuration_and_
 
 
 async def test_bad_content_of_the_chosen_file_keeps_the_last_good_configuration(
-    source: Source, directory: Path, name: Path
+    source: ConfigSource, directory: Path, name: Path
 ) -> None:
     write(directory / "any", BAD)
     async with following(source) as watch:
@@ -265,7 +267,7 @@ async def test_bad_content_of_the_chosen_file_keeps_the_last_good_configuration(
         assert bad.config.agent.http == "127.0.0.1:1"
 
 
-async def test_a_start_without_a_good_choice_waits_for_one(source: Source, name: Path) -> None:
+async def test_a_start_without_a_good_choice_waits_for_one(source: ConfigSource, name: Path) -> None:
     write(name, "other")
     async with following(source) as watch:
         waiting = watch.cell.value
@@ -282,14 +284,14 @@ async def test_a_start_without_a_good_choice_waits_for_one(source: Source, name:
         assert not good.waiting
 
 
-async def test_a_start_with_flags_that_are_wrong_waits_for_nothing(source: Source, name: Path) -> None:
+async def test_a_start_with_flags_that_are_wrong_waits_for_nothing(source: ConfigSource, name: Path) -> None:
     write(name, "other")
 
     with pytest.raises(ConfigError, match="--http: "):
         ConfigWatch(source, "n", flags=given_flags({"http": "nowhere"}, {}))
 
 
-async def test_a_file_that_comes_or_goes_changes_the_choice(source: Source, directory: Path) -> None:
+async def test_a_file_that_comes_or_goes_changes_the_choice(source: ConfigSource, directory: Path) -> None:
     async with following(source) as watch:
         remove(directory / "default")
         assert (await state(watch, http(2))).source == str(directory / "any")
@@ -306,7 +308,7 @@ async def test_the_symlink_swap_of_a_mounted_config_map_changes_content_and_file
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "any").symlink_to("..data/any")
 
-    async with following(Source(tmp_path, default_config="any")) as watch:
+    async with following(ConfigSource(tmp_path, default_config="any")) as watch:
         (tmp_path / "..new").symlink_to("..2")
         (tmp_path / "..new").rename(tmp_path / "..data")
         (tmp_path / "other").symlink_to("..data/other")
@@ -315,7 +317,7 @@ async def test_the_symlink_swap_of_a_mounted_config_map_changes_content_and_file
 
 
 async def test_a_directory_that_vanishes_keeps_the_last_good_configuration(
-    source: Source, directory: Path
+    source: ConfigSource, directory: Path
 ) -> None:
     async with following(source) as watch:
         move(directory, "away")
@@ -536,7 +538,7 @@ async def test_a_label_with_a_name_that_does_not_exist_keeps_the_last_good_one(d
 
 async def test_a_label_that_is_not_known_yet_is_awaited_before_anything_is_chosen(directory: Path) -> None:
     labels = untold()
-    async with labelled(Source(directory, default_config="default"), labels) as watch:
+    async with labelled(ConfigSource(directory, default_config="default"), labels) as watch:
         waiting = watch.cell.value
         assert waiting.waiting
         assert waiting.labels_awaited, "nothing is wrong, and nobody is told that something was"
@@ -560,7 +562,7 @@ async def test_where_there_is_one_to_choose_no_label_is_awaited(directory: Path)
 async def test_where_no_label_would_mean_all_defaults_one_file_is_a_choice(directory: Path) -> None:
     remove(directory / "any")
 
-    assert ConfigWatch(Source(directory, fallbacks=("empty",)), "n", labels=untold()).cell.value.waiting
+    assert ConfigWatch(ConfigSource(directory, fallbacks=("empty",)), "n", labels=untold()).cell.value.waiting
 
 
 @pytest.mark.parametrize("labels", [None, Cell[Labels | None]({CONFIG_LABEL: "default"})])
@@ -568,7 +570,7 @@ async def test_what_the_command_line_chooses_needs_no_label(
     directory: Path, name: Path, labels: Cell[Labels | None] | None
 ) -> None:
     write(name, "any")
-    for source in (Source(directory, "any"), Source(directory, node_config_file=name)):
+    for source in (ConfigSource(directory, "any"), ConfigSource(directory, node_config_file=name)):
         state = ConfigWatch(source, "n", labels=labels or untold()).cell.value
 
         assert (state.name, state.waiting) == ("any", False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.allocation.admission import Scene, admit
-from agent.core.allocation.scheduler_promises import Choice, Promises
+from agent.core.allocation.scheduler_promises import PlacementChoice, Promises
 from agent.core.model import Allocation
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Sharing
@@ -33,7 +33,7 @@ def counted(known: Scene, sharing: Sharing) -> Scene:
     return replace(known, plan={**known.plan, SHARE: replace(planned, rule=rule)})
 
 
-def choose(its: Promises, resource: str, *ids: str) -> Choice:
+def choose(its: Promises, resource: str, *ids: str) -> PlacementChoice:
     """What a request gets beside the allocations that have other IDs."""
     others = [it for it in its.in_use if it.resource == resource and not {*it.ids} & {*ids}]
     return its.choice(resource, ids, admit(its.scene, resource, ids), others)
@@ -44,7 +44,7 @@ def by_limits(*pods: Candidate, **more: Any) -> Promises:
     return promises(*pods, limits=BY_LIMITS, cards_with_room=cards_with_room, **more)
 
 
-def of(choice: Choice) -> tuple[str | None, tuple[str, ...]]:
+def of(choice: PlacementChoice) -> tuple[str | None, tuple[str, ...]]:
     """The pod of a choice, and the cards that it gets instead of those of its IDs."""
     return choice.claim.pod if choice.claim else None, choice.instead
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from agent.core.allocation.allocator import Allocator, MakeRoom, Scene
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
-from agent.core.devices.resource_waits import Wait
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import InsufficientRoom
 from agent.core.model import Allocation, Owner
 from agent.scheduler_api import Candidate, Dialect
@@ -41,8 +41,8 @@ class Room:
     life: str = "k1"
     #: Resources that the config no longer has, and which resources wait for their cards.
     retired: frozenset[str] = frozenset()
-    waits: tuple[Wait, ...] = ()
-    grants: Sequence[Granted] | None = ()
+    waits: tuple[ResourceWait, ...] = ()
+    grants: Sequence[CheckpointAnswer] | None = ()
     #: Names of the pods that the kubelet lists.
     listed: frozenset[str] = frozenset()
     #: Allocation to the card of its slice, and percent; where limits say how much.
@@ -80,7 +80,7 @@ class Room:
             make_room=self.make_room,
         )
 
-    async def granted(self) -> Sequence[Granted] | None:
+    async def granted(self) -> Sequence[CheckpointAnswer] | None:
         return self.grants
 
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.ids_in_use import Usage
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
-from agent.core.model import Allocation, Owner, Source
+from agent.core.model import Allocation, AllocationSource, Owner
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import (
@@ -86,7 +86,7 @@ def scene(
         pod_limits=limits,
     )
     offers = [Offer("acme", _rules(placement, dynamic=dynamic), dynamic=dynamic)]
-    planned = plan(offers, snapshot, usage=Usage(external=frozenset(external or ())))
+    planned = plan(offers, snapshot, usage=ResourceUsage(external=frozenset(external or ())))
     planned |= {name: replace(planned[name], retired=True) for name in retired}
     return Scene(
         planned,
@@ -213,9 +213,11 @@ def full_c5(since: float = 1200.0) -> tuple[Allocation, Allocation]:
 def shown(pod: str, device_id: str, resource: str = SHARE) -> Allocation:
     """An allocation of which PodResources alone tells: its owner has no uid."""
     owner = Owner("", "main", "default", pod)
-    return held(f"shown-{pod}", device_id, resource=resource, owner=owner, source=Source.POD_RESOURCES)
+    return held(
+        f"shown-{pod}", device_id, resource=resource, owner=owner, source=AllocationSource.POD_RESOURCES
+    )
 
 
-def granted(allocated: Allocation, pod: str) -> Granted:
+def granted(allocated: Allocation, pod: str) -> CheckpointAnswer:
     """The kubelet's word that this pod has the allocation."""
-    return Granted(allocated.id, f"uid-{pod}", "main", allocated.resource, allocated.ids)
+    return CheckpointAnswer(allocated.id, f"uid-{pod}", "main", allocated.resource, allocated.ids)

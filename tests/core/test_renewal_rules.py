@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.renewal_rules import IN_VAIN, Look, Registration, Standing, Why, on_list, on_look, standing
+from agent.core.renewal_rules import (
+    IN_VAIN,
+    KubeletObservation,
+    Registration,
+    RegistrationStanding,
+    Why,
+    on_list,
+    on_look,
+    standing,
+)
 
 NOBODY: frozenset[object] = frozenset()
 BOB = frozenset({"bob.sock"})
@@ -18,12 +27,14 @@ EVE = frozenset({"eve.sock"})
 #: A registration after three lists, and one list more of it.
 IT = Registration(1, 3)
 MORE = replace(IT, lists=4)
-WELL, AWAY = Look(True), Look(None)
+WELL, AWAY = KubeletObservation(True), KubeletObservation(None)
 #: Seconds until what was missed is believed, and between two looks that are farther apart.
 SURE, APART = 5.0, 10.0
 
 
-def looked(known: Standing, *looks: tuple[Registration, Look], now: float = 0.0) -> list[Why | None]:
+def looked(
+    known: RegistrationStanding, *looks: tuple[Registration, KubeletObservation], now: float = 0.0
+) -> list[Why | None]:
     """What followed from each look, the last one being now."""
     found = []
     for before, (it, look) in zip(range(len(looks) - 1, -1, -1), looks, strict=True):
@@ -38,24 +49,31 @@ def looked(known: Standing, *looks: tuple[Registration, Look], now: float = 0.0)
     [
         ([(IT, WELL), (IT, WELL)], None),
         ([(IT, WELL), (MORE, WELL)], None),
-        ([(IT, Look(False))], None),
-        ([(IT, Look(False)), (IT, WELL)], None),
-        ([(IT, Look(False)), (IT, AWAY)], None),
+        ([(IT, KubeletObservation(False))], None),
+        ([(IT, KubeletObservation(False)), (IT, WELL)], None),
+        ([(IT, KubeletObservation(False)), (IT, AWAY)], None),
         ([(IT, AWAY), (IT, AWAY)], None),
-        ([(IT, Look(False)), (IT, Look(False))], Why.LAPSED),
-        ([(IT, Look(False)), (Registration(2, 4), Look(False))], None),
-        ([(IT, Look(True, BOB)), (IT, WELL)], None),
-        ([(IT, Look(True, BOB)), (MORE, Look(True, BOB))], None),
-        ([(IT, WELL), (MORE, Look(True, BOB))], None),
-        ([(IT, Look(True, BOB)), (MORE, WELL)], None),
-        ([(IT, Look(True, BOB)), (MORE, WELL), (MORE, Look(True, BOB))], None),
-        ([(IT, Look(True, BOB)), (MORE, WELL), (MORE, WELL)], Why.HIDDEN),
-        ([(IT, Look(True, BOB)), (MORE, Look(True, EVE)), (MORE, Look(True, EVE))], Why.HIDDEN),
-        ([(IT, Look(True, BOB)), (IT, WELL), (MORE, WELL)], Why.HIDDEN),
-        ([(IT, Look(True, BOB)), (IT, WELL), (IT, WELL), (MORE, WELL)], None),
-        ([(IT, Look(True, BOB)), (IT, Look(False)), (MORE, WELL)], Why.HIDDEN),
-        ([(IT, Look(None, BOB)), (IT, AWAY), (MORE, AWAY)], Why.HIDDEN),
-        ([(IT, Look(True, BOB)), (Registration(2, 4), WELL)], None),
+        ([(IT, KubeletObservation(False)), (IT, KubeletObservation(False))], Why.LAPSED),
+        ([(IT, KubeletObservation(False)), (Registration(2, 4), KubeletObservation(False))], None),
+        ([(IT, KubeletObservation(True, BOB)), (IT, WELL)], None),
+        ([(IT, KubeletObservation(True, BOB)), (MORE, KubeletObservation(True, BOB))], None),
+        ([(IT, WELL), (MORE, KubeletObservation(True, BOB))], None),
+        ([(IT, KubeletObservation(True, BOB)), (MORE, WELL)], None),
+        ([(IT, KubeletObservation(True, BOB)), (MORE, WELL), (MORE, KubeletObservation(True, BOB))], None),
+        ([(IT, KubeletObservation(True, BOB)), (MORE, WELL), (MORE, WELL)], Why.HIDDEN),
+        (
+            [
+                (IT, KubeletObservation(True, BOB)),
+                (MORE, KubeletObservation(True, EVE)),
+                (MORE, KubeletObservation(True, EVE)),
+            ],
+            Why.HIDDEN,
+        ),
+        ([(IT, KubeletObservation(True, BOB)), (IT, WELL), (MORE, WELL)], Why.HIDDEN),
+        ([(IT, KubeletObservation(True, BOB)), (IT, WELL), (IT, WELL), (MORE, WELL)], None),
+        ([(IT, KubeletObservation(True, BOB)), (IT, KubeletObservation(False)), (MORE, WELL)], Why.HIDDEN),
+        ([(IT, KubeletObservation(None, BOB)), (IT, AWAY), (MORE, AWAY)], Why.HIDDEN),
+        ([(IT, KubeletObservation(True, BOB)), (Registration(2, 4), WELL)], None),
     ],
     ids=[
         "well",
@@ -81,22 +99,22 @@ def looked(known: Standing, *looks: tuple[Registration, Look], now: float = 0.0)
     ],
 )
 def test_what_looks_show_makes_a_registration_anew(
-    looks: list[tuple[Registration, Look]], why: Why | None
+    looks: list[tuple[Registration, KubeletObservation]], why: Why | None
 ) -> None:
-    assert looked(Standing(IT), *looks) == [*[None] * (len(looks) - 1), why]
+    assert looked(RegistrationStanding(IT), *looks) == [*[None] * (len(looks) - 1), why]
 
 
 @pytest.mark.parametrize("pause", [10.0, 40.0, 300.0])
 def test_what_is_not_listed_after_that_either_is_left_alone_for_a_while(pause: float) -> None:
-    known, missed = Standing(IT, renewed=0.0, pause=pause), [(IT, Look(False))] * 2
+    known, missed = RegistrationStanding(IT, renewed=0.0, pause=pause), [(IT, KubeletObservation(False))] * 2
     assert looked(known, *missed, now=pause - 1) == [None, None]
     assert looked(known, *missed, now=pause + APART) == [None, Why.LAPSED]
 
 
 def test_what_is_never_listed_is_made_anew_ever_less_often() -> None:
-    known, made = Standing(IT), list[float]()
+    known, made = RegistrationStanding(IT), list[float]()
     for now in range(0, 1500, int(SURE)):
-        known, why = on_look(known, IT, Look(False), now, SURE)
+        known, why = on_look(known, IT, KubeletObservation(False), now, SURE)
         if why is not None:
             made.append(now)
             known = standing(known, replace(IT, number=IT.number + len(made)))
@@ -106,27 +124,30 @@ def test_what_is_never_listed_is_made_anew_ever_less_often() -> None:
 
 
 def test_what_was_listed_is_made_anew_as_often_as_at_first() -> None:
-    known, _ = on_look(Standing(IT, renewed=0.0, pause=300.0), IT, WELL, 1.0, SURE)
+    known, _ = on_look(RegistrationStanding(IT, renewed=0.0, pause=300.0), IT, WELL, 1.0, SURE)
 
     assert (known.renewed, known.pause) == (-math.inf, IN_VAIN[0])
 
 
 def test_it_is_not_in_vain_where_another_has_gone_since() -> None:
-    known = Standing(IT, BOB, renewed=0.0)
+    known = RegistrationStanding(IT, BOB, renewed=0.0)
 
-    assert looked(known, (IT, Look(False)), (IT, Look(False)), now=1.0) == [None, Why.LAPSED]
+    assert looked(known, (IT, KubeletObservation(False)), (IT, KubeletObservation(False)), now=1.0) == [
+        None,
+        Why.LAPSED,
+    ]
 
 
 def test_what_was_listed_since_may_lapse_again_at_once() -> None:
-    looks = [(IT, WELL), (IT, Look(False)), (IT, Look(False))]
+    looks = [(IT, WELL), (IT, KubeletObservation(False)), (IT, KubeletObservation(False))]
 
-    assert looked(Standing(IT, renewed=0.0), *looks, now=1.0) == [None, None, Why.LAPSED]
+    assert looked(RegistrationStanding(IT, renewed=0.0), *looks, now=1.0) == [None, None, Why.LAPSED]
 
 
 def test_a_new_registration_remembers_that_the_last_one_was_made_in_vain() -> None:
-    missed = [(Registration(2), Look(False))] * 2
+    missed = [(Registration(2), KubeletObservation(False))] * 2
 
-    assert looked(Standing(IT, renewed=0.0), *missed, now=1.0) == [None, None]
+    assert looked(RegistrationStanding(IT, renewed=0.0), *missed, now=1.0) == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +161,7 @@ def test_a_new_registration_remembers_that_the_last_one_was_made_in_vain() -> No
     ids=["ours", "another's", "ours-after-another's", "each-time"],
 )
 def test_our_list_after_another_s_makes_a_registration_anew(lists: list[bool], why: list[Why | None]) -> None:
-    known, found = Standing(IT), []
+    known, found = RegistrationStanding(IT), []
     for ours in lists:
         known, one = on_list(known, ours=ours)
         found.append(one)
@@ -149,21 +170,21 @@ def test_our_list_after_another_s_makes_a_registration_anew(lists: list[bool], w
 
 
 def test_another_s_list_counts_for_the_registration_that_it_came_upon_alone() -> None:
-    known, _ = on_list(Standing(IT), ours=False)
+    known, _ = on_list(RegistrationStanding(IT), ours=False)
 
     assert on_list(standing(known, Registration(2)), ours=True)[1] is None
 
 
 @pytest.mark.parametrize(("later", "is_open"), [(SURE - 1, True), (SURE, False)])
 def test_who_was_just_missed_is_looked_for_again(later: float, is_open: bool) -> None:
-    known, _ = on_look(Standing(IT, BOB), IT, WELL, 0.0, SURE)
+    known, _ = on_look(RegistrationStanding(IT, BOB), IT, WELL, 0.0, SURE)
 
     assert known.is_open(later, SURE) is is_open
 
 
 def test_of_two_that_were_missed_one_after_the_other_each_is_let_go_in_its_time() -> None:
-    known = Standing(IT, BOB | EVE)
-    known, _ = on_look(known, IT, Look(True, EVE), 0.0, SURE)
+    known = RegistrationStanding(IT, BOB | EVE)
+    known, _ = on_look(known, IT, KubeletObservation(True, EVE), 0.0, SURE)
     known, _ = on_look(known, IT, WELL, SURE - 1, SURE)
     known, none = on_look(known, IT, WELL, SURE, SURE)  # bob may have been another resource's
 
@@ -184,7 +205,7 @@ class Kubelet:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.known = Standing(self.it)
+        self.known = RegistrationStanding(self.it)
 
     def do(self, step: str) -> None:
         match step:
@@ -221,7 +242,9 @@ class Kubelet:
 
     def look(self) -> None:
         self.now += 10.0
-        self.known, why = on_look(self.known, self.it, Look(self.healthy, self.others), self.now, SURE)
+        self.known, why = on_look(
+            self.known, self.it, KubeletObservation(self.healthy, self.others), self.now, SURE
+        )
         if why is not None:
             self.renewed += 1
             self.asks, self.healthy = "us", True

@@ -8,6 +8,7 @@ from agent.core.devices.topology import DISTANCE_SCORE, LANE_SCORE, Topology
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
+    AllocationSource,
     AllocationState,
     DeviceStatus,
     Health,
@@ -15,7 +16,6 @@ from agent.core.model import (
     NodeSnapshot,
     Owner,
     Resource,
-    Source,
     VendorState,
     VendorStatus,
 )
@@ -88,7 +88,7 @@ def allocation(
     owner: Owner | None = None,
     state: AllocationState = AllocationState.DONE,
     devices: tuple[str, ...] | None = None,
-    source: Source = Source.ALLOCATE,
+    source: AllocationSource = AllocationSource.ALLOCATE,
     reason: str = "",
     life: str = "",
     partitions: tuple[str, ...] = (),

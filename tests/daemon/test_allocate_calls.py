@@ -16,7 +16,7 @@ from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartR
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef
 from agent.daemon.allocate_calls import REMEMBERED, TimedAllocator
-from agent.daemon.pod_waiter import Askers
+from agent.daemon.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
 
 XPU = "acme.com/xpu"
@@ -159,7 +159,7 @@ async def test_where_a_pod_is_not_known_yet_it_is_listed_before_its_container_is
     scripted: Scripted, then: Exception | None
 ) -> None:
     asked = Looking(scripted, then=then)
-    timed = TimedAllocator(cast("Allocator", scripted), Ledger(), askers=cast("Askers", asked))
+    timed = TimedAllocator(cast("Allocator", scripted), Ledger(), askers=cast("PodWaiter", asked))
     scripted.error = UNREAD
 
     with nullcontext() if then is None else pytest.raises(LimitsUnread):

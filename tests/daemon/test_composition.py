@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
 from agent.daemon import composition, publisher
-from agent.daemon.composition import Line
-from agent.daemon.intervals import Pace
+from agent.daemon.composition import Composition
+from agent.daemon.intervals import Intervals
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 from agent.daemon.registration.sessions import Sessions
 from agent.kubelet.directory import FileIdentity
@@ -25,13 +25,13 @@ OLD = FileIdentity(1, 2, 3)
 @pytest.mark.parametrize(
     ("pace", "given"),
     [
-        (Pace(), (12.0, 34.0)),
-        (Pace(reconcile=0.5), (0.5, 34.0)),
-        (Pace(grace=0.0), (12.0, 0.0)),
+        (Intervals(), (12.0, 34.0)),
+        (Intervals(reconcile=0.5), (0.5, 34.0)),
+        (Intervals(grace=0.0), (12.0, 0.0)),
     ],
 )
 def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: Pace, given: tuple[float, float]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: Intervals, given: tuple[float, float]
 ) -> None:
     found: list[tuple[float, float]] = []
 
@@ -42,7 +42,7 @@ def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
     monkeypatch.setattr("agent.daemon.composition.Reconciler", made)
     settings = AgentSettings(state_dir=tmp_path, reconcile=ReconcileSettings(12.0, 34.0))
 
-    Line(Cell(ConfigState(Config(), "")), settings, pace, Cell(False), Scheduled(), in_process=True)
+    Composition(Cell(ConfigState(Config(), "")), settings, pace, Cell(False), PodState(), in_process=True)
 
     assert found == [given]
 
@@ -56,7 +56,7 @@ def test_the_one_life_of_the_kubelet_is_settled_that_has_served_us_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, life: FileIdentity, later: float, settled: bool
 ) -> None:
     settings, config = AgentSettings(state_dir=tmp_path), Cell(ConfigState(Config(), ""))
-    it = Line(config, settings, Pace(settle=120.0), Cell(False), Scheduled(), in_process=True)
+    it = Composition(config, settings, Intervals(settle=120.0), Cell(False), PodState(), in_process=True)
     monkeypatch.setattr(Sessions, "registered_since", lambda _, it: 1000.0 if it == str(OLD) else None)
 
     assert it._settled(str(life), 1000.0 + later) is settled
@@ -77,6 +77,8 @@ def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
     monkeypatch.setattr(room, part, noting)
     settings = AgentSettings(state_dir=tmp_path)
 
-    Line(Cell(ConfigState(Config(), "")), settings, Pace(), Cell(False), Scheduled(), in_process=True)
+    Composition(
+        Cell(ConfigState(Config(), "")), settings, Intervals(), Cell(False), PodState(), in_process=True
+    )
 
     assert (tmp_path / "agent.remains").read_text() == f"{mark}/var/run/cdi/acme.com-card.json\n"

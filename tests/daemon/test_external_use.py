@@ -12,14 +12,14 @@ from core.values import allocation
 from schedulers.koordinator.cards import card, node
 from support.waiting import eventually
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_locks import AHEAD, EXPIRED, EXPIRES
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
-from agent.core.model import DeviceStatus, NodeSnapshot, Owner, Plan, Source
-from agent.daemon.external_use import Schedulers
+from agent.core.model import AllocationSource, DeviceStatus, NodeSnapshot, Owner, Plan
+from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.common.node_lock import LOCKS
@@ -55,7 +55,7 @@ class Here:
     """Schedulers with the ledger and the cells around them, on clocks that stand."""
 
     def __init__(self, *, every: float = 3600.0) -> None:
-        self.scheduled = Scheduled()
+        self.scheduled = PodState()
         self.ledger = Ledger()
         self.snapshot = Cell(EVERYBODY)
         self.plan: Cell[Plan] = Cell({})
@@ -65,7 +65,7 @@ class Here:
         self.now = TAKEN
         self.steady = 1.0
         self.moved: frozenset[str] = frozenset()
-        self.schedulers = Schedulers(
+        self.schedulers = ExternalUseKeeper(
             self.scheduled,
             self.ledger,
             self.plan,
@@ -228,7 +228,7 @@ async def test_what_is_remarked_stands_until_pods_are_known() -> None:
     here = Here()
     name, owner = "annotation-1", Owner("uid-alone", "", "default", "alone")
     given = allocation(name, [], resource="koordinator.sh/gpu", owner=owner, devices=uuids(NVIDIA[:1]))
-    here.ledger.record(replace(given, source=Source.ANNOTATION, reason="of before"))
+    here.ledger.record(replace(given, source=AllocationSource.ANNOTATION, reason="of before"))
 
     await here.schedulers.once()
 

@@ -6,25 +6,25 @@ import asyncio
 
 import structlog
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_locks import EXPIRES, lock
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
-from agent.core.devices.offers import Wish
+from agent.core.devices.offers import VendorRules
 from agent.core.model import (
     Allocation,
+    AllocationSource,
     AllocationState,
     Command,
     Cordon,
     Owner,
-    Source,
     VendorState,
     VendorStatus,
 )
-from agent.daemon.node_state import Node
+from agent.daemon.node_state import NodeState
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import Candidate, Listed
+from agent.scheduler_api import Candidate, PodList
 from agent.schedulers.common.node_lock import LOCKS
 from agent.vendor_api.agent import (
     ContainerEdits,
@@ -42,9 +42,9 @@ from agent.vendor_api.agent import (
 XPU, SHARES = "acme.com/xpu", "acme.com/share"
 
 
-def served(*, by_cdi: bool, prepared: tuple[str, ...] = ()) -> Node:
+def served(*, by_cdi: bool, prepared: tuple[str, ...] = ()) -> NodeState:
     """A node with one card; `prepared` are the resources whose hardware is made."""
-    node = Node(Inventory(), Ledger(), lambda: 0.0)
+    node = NodeState(Inventory(), Ledger(), lambda: 0.0)
     vendor = Vendor(
         "acme",
         "a:B",
@@ -53,12 +53,12 @@ def served(*, by_cdi: bool, prepared: tuple[str, ...] = ()) -> Node:
         offers=Offers(cdi_only=by_cdi),
         makes=Slices(prepared),
     )
-    node.configure({"acme": vendor}, [Wish(vendor)], [VendorStatus("acme", VendorState.STARTING)])
+    node.configure({"acme": vendor}, [VendorRules(vendor)], [VendorStatus("acme", VendorState.STARTING)])
     node.discovered("acme", [Device("a-0", 0)])
     return node
 
 
-def allocatable(node: Node) -> int:
+def allocatable(node: NodeState) -> int:
     return node.plan.value[XPU].allocatable
 
 
@@ -122,16 +122,18 @@ def test_a_vendor_that_is_switched_off_leaves_no_error_of_its_specs() -> None:
 
 def test_cards_are_whole_and_free_only_where_no_share_lies_and_no_scheduler_gave_them_away() -> None:
     owner = Owner("uid-web", "main", "default", "web")
-    done, said = AllocationState.DONE, Source.ANNOTATION
+    done, said = AllocationState.DONE, AllocationSource.ANNOTATION
     share = Allocation("a", SHARES, "acme", ("a-0::0",), ("a-0",), done, 0.0, owner=owner, diverged=("a-1",))
     alone = Allocation("b", "koordinator.sh/gpu", "acme", (), ("a-2",), done, 0.0, said, owner=owner)
-    node = Node(Inventory(), Ledger([share, alone]), lambda: 0.0)
+    node = NodeState(Inventory(), Ledger([share, alone]), lambda: 0.0)
     vendor = Vendor("acme", "a:B", XPU, lambda *_: ContainerEdits())
     rules = (
         ResourceRule(SHARES, devices=("a-0",), sharing=Sharing("replicas", 2)),
         ResourceRule(XPU, placement="auto"),
     )
-    node.configure({"acme": vendor}, [Wish(vendor, rules)], [VendorStatus("acme", VendorState.STARTING)])
+    node.configure(
+        {"acme": vendor}, [VendorRules(vendor, rules)], [VendorStatus("acme", VendorState.STARTING)]
+    )
 
     node.discovered("acme", [Device(f"a-{n}", n) for n in range(4)])
 
@@ -145,12 +147,12 @@ def test_cards_are_whole_and_free_only_where_no_share_lies_and_no_scheduler_gave
 def test_a_pod_that_was_listed_at_once_is_in_the_scene() -> None:
     web, job = (Candidate(f"uid-{name}", "default", name) for name in ("web", "job"))
 
-    async def listed() -> Listed:
-        return Listed((web, job))
+    async def listed() -> PodList:
+        return PodList((web, job))
 
-    scheduled = Scheduled(Cell((web,)))
+    scheduled = PodState(Cell((web,)))
     scheduled.ask = listed
-    node = Node(Inventory(), Ledger(), lambda: 0.0, scheduled, registered())
+    node = NodeState(Inventory(), Ledger(), lambda: 0.0, scheduled, registered())
 
     asyncio.run(scheduled.look())
 
@@ -225,10 +227,10 @@ def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last
     (key,), value, now = LOCKS, "2999-01-01T00:00:00Z,default,web", [7.0]
     held = lock(key, value)
     assert held is not None
-    scheduled = Scheduled()
+    scheduled = PodState()
     scheduled.locks.set({key: value})
     scheduled.ahead = {held: 7.0}
-    node = Node(Inventory(), Ledger(), lambda: now[0], scheduled, registered())
+    node = NodeState(Inventory(), Ledger(), lambda: now[0], scheduled, registered())
 
     assert node.scene().locked == {("default", "web")}
     now[0] += EXPIRES

@@ -11,9 +11,9 @@ import pytest
 from support.waiting import eventually
 
 from agent.core.notices import Notice, PodRef
-from agent.core.publishing.agent_status import UNKNOWN, View
+from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import news
-from agent.daemon.notice_source import IDS, SHOWN, Refusals, follow
+from agent.daemon.notice_source import IDS, SHOWN, RecentRefusals, follow
 from agent.scheduler_api import Candidate, PodContainer
 
 XPU = "example.com/xpu"
@@ -30,10 +30,10 @@ class Desk:
     pods: tuple[Candidate, ...] = ()
     taken: frozenset[tuple[str, str]] = frozenset()
     now: float = 0.0
-    refusals: Refusals = field(init=False)
+    refusals: RecentRefusals = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refusals = Refusals(lambda: self.pods, lambda _: self.taken, 3.0, lambda: self.now)
+        self.refusals = RecentRefusals(lambda: self.pods, lambda _: self.taken, 3.0, lambda: self.now)
 
     def waiting(self, *ids: str) -> list[str]:
         """Who may have asked for these IDs."""
@@ -117,15 +117,15 @@ WRONG = replace(WELL, config_error="no such key")
 class Looks:
     """An agent that is looked at, and what was told of it."""
 
-    view: View | None = UNKNOWN
+    view: AgentStatus | None = UNKNOWN
     told: list[Notice] = field(default_factory=list)
     count: int = 0
 
-    def look(self) -> View | None:
+    def look(self) -> AgentStatus | None:
         self.count += 1
         return self.view
 
-    async def at(self, view: View | None) -> list[str]:
+    async def at(self, view: AgentStatus | None) -> list[str]:
         """Let the agent be looked at like this; the reasons told since the start."""
         self.view = view
         wanted = self.count + 2

@@ -10,11 +10,11 @@ import pytest
 from core.room import Room, heeding
 from core.scenes import SHARE, WHOLE, bound, shown
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
 from agent.daemon.allocate_calls import TimedAllocator
-from agent.daemon.pod_waiter import Askers
-from agent.scheduler_api import Candidate, Listed
+from agent.daemon.pod_waiter import PodWaiter
+from agent.scheduler_api import Candidate, PodList
 from agent.vendor_api.agent import Placement
 
 
@@ -26,18 +26,18 @@ class Node:
     within: float = 60.0
     listed: Callable[[], Awaitable[Sequence[Candidate]]] | None = None
     lists: int = 0
-    scheduled: Scheduled = field(default_factory=Scheduled)
+    scheduled: PodState = field(default_factory=PodState)
 
     def __post_init__(self) -> None:
         self.scheduled.pods.set(self.room.candidates)
         self.scheduled.ask = self.ask
         self.room.heard = lambda: self.scheduled.candidates
-        self.askers = Askers(lambda: self.room.allocator.promises, self.scheduled, within=self.within)
+        self.askers = PodWaiter(lambda: self.room.allocator.promises, self.scheduled, within=self.within)
         self.timed = TimedAllocator(self.room.allocator, self.room.ledger, askers=self.askers)
 
-    async def ask(self) -> Listed | None:
+    async def ask(self) -> PodList | None:
         self.lists += 1
-        return Listed(tuple(await self.listed())) if self.listed else None
+        return PodList(tuple(await self.listed())) if self.listed else None
 
     def pods(self) -> list[str | None]:
         return [it.claim.pod if it.claim else None for it in self.room.ledger.all()]

@@ -24,13 +24,13 @@ from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.cli.inspect_tables import as_text
-from agent.cluster.credentials import Access
+from agent.cluster.credentials import ApiAccess
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch
 from agent.core.cell import Cell
-from agent.daemon.composition import Line
-from agent.daemon.intervals import Pace
+from agent.daemon.composition import Composition
+from agent.daemon.intervals import Intervals
 from agent.daemon.process import _cluster, _follow, _keep_serving, _until_told_to_end
-from agent.daemon.standby import Agent
+from agent.daemon.standby import StandbyAgent
 from agent.http.admin_client import fetch
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Capacity, Container, Pod
@@ -295,7 +295,7 @@ async def test_a_port_is_tried_at_once_and_often_when_the_agent_takes_over(
 
     tried: list[str] = []
     monkeypatch.setattr("agent.daemon.process.Pauses", Pauses)
-    agent = Agent(Cell(ConfigState(Config(), "")), "a-node")
+    agent = StandbyAgent(Cell(ConfigState(Config(), "")), "a-node")
     taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     serving = asyncio.create_task(_keep_serving(f"127.0.0.1:{port}", agent))
@@ -567,18 +567,18 @@ async def test_the_door_writes_into_the_list_that_the_line_keeps(
         given.update(rest)
         raise Closed
 
-    monkeypatch.setattr("agent.cluster.connection.Door", door)
+    monkeypatch.setattr("agent.cluster.connection.ApiConnection", door)
     settings = AgentSettings(state_dir=tmp_path)
     state = Cell(ConfigState(Config(agent=settings), ""))
-    agent = Agent(state, "node")
-    line = Line(state, settings, Pace(), agent.registered, agent.scheduled, in_process=True)
+    agent = StandbyAgent(state, "node")
+    line = Composition(state, settings, Intervals(), agent.registered, agent.scheduled, in_process=True)
     for part in ("told", "remains", "reads"):
-        monkeypatch.setattr(Agent, part, getattr(line, part))
+        monkeypatch.setattr(StandbyAgent, part, getattr(line, part))
     agent.serving.set(True)
     agent.registered.set(True)
 
     with pytest.raises(Closed):
-        await _cluster(agent, Access("http://127.0.0.1:1"), "node", Cell(None), state)
+        await _cluster(agent, ApiAccess("http://127.0.0.1:1"), "node", Cell(None), state)
 
     assert given["note"] == line.remains.note_namespace
     assert given["forget"] == line.remains.forget_namespace

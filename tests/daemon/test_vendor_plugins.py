@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 
 from agent.daemon import vendor_plugins
-from agent.daemon.vendor_plugins import NOT_ENABLED, SITS_OUT, Plugin
+from agent.daemon.vendor_plugins import NOT_ENABLED, SITS_OUT, VendorPlugin
 
 HEAD = """
 from agent.scheduler_api import Dialect, DialectOf
@@ -61,7 +61,7 @@ def _forget() -> None:
     importlib.invalidate_caches()
 
 
-def _load(name: str, **settings: object) -> Plugin:
+def _load(name: str, **settings: object) -> VendorPlugin:
     found = vendor_plugins.load({name: settings}, {name})
     return next(it for it in found if it.name == name)
 

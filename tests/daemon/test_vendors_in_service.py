@@ -18,10 +18,10 @@ from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.core.errors import ConfigError
 from agent.daemon import vendors_in_service
-from agent.daemon.node_state import Node
-from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.node_state import NodeState
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.isolation.process_memory import MemoryLimit
-from agent.scheduler_api import OWN, Dialect, Reads
+from agent.scheduler_api import OWN, AnnotationFilter, Dialect
 from agent.vendor_api.agent import (
     ContainerEdits,
     Offering,
@@ -39,14 +39,14 @@ def vendor(name: str, resource: str) -> Vendor:
     return Vendor(name, "a.b:C", resource, lambda devices, request: ContainerEdits())
 
 
-def plugin(name: str, resource: str = "", reason: str = "") -> Plugin:
+def plugin(name: str, resource: str = "", reason: str = "") -> VendorPlugin:
     offered = vendor(name, resource) if resource else None
-    return Plugin(name, "here", "1", offered, reason, broken=offered is None)
+    return VendorPlugin(name, "here", "1", offered, reason, broken=offered is None)
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plugin]]:
-    found: list[Plugin] = []
+def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VendorPlugin]]:
+    found: list[VendorPlugin] = []
     monkeypatch.setattr(vendors_in_service, "load", lambda settings, wanted: tuple(found))
     return found  # type: ignore[return-value]
 
@@ -64,28 +64,31 @@ async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_i
 ) -> None:
     asked: list[str] = []
 
-    def load(settings: Mapping[str, Any], wanted: Container[str]) -> tuple[Plugin, ...]:
+    def load(settings: Mapping[str, Any], wanted: Container[str]) -> tuple[VendorPlugin, ...]:
         """Each sits out unless it has settings."""
         here = [it for it in ("acme", "copy") if it in wanted]
         asked.extend(here)
         sitting = plugin("none", reason="ImportError: no module named none")
-        return (sitting, *(Plugin(it, "here", "1", reading(it) if settings.get(it) else None) for it in here))
+        return (
+            sitting,
+            *(VendorPlugin(it, "here", "1", reading(it) if settings.get(it) else None) for it in here),
+        )
 
     monkeypatch.setattr(vendors_in_service, "load", load)
     off = VendorSettings(enabled=False, settings={"n": 1})
     placeholder = ConfigState(Config(), "awaited", waiting=True)
     config = Cell(placeholder)
-    fleet_ = vendors_in_service.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+    fleet_ = vendors_in_service.VendorsInService(NodeState(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
 
     async def applied(vendors: Mapping[str, VendorSettings], *own: str) -> None:
         config.set(ConfigState(Config(vendors=vendors), "file"))
         with anyio.fail_after(30):
-            await fleet_.reads.until(Reads((OWN, *own)))
+            await fleet_.reads.until(AnnotationFilter((OWN, *own)))
 
     async with anyio.create_task_group() as group:
         group.start_soon(fleet_.run, config)
         await anyio.wait_all_tasks_blocked()
-        assert (asked, fleet_.reads.value) == ([], Reads())
+        assert (asked, fleet_.reads.value) == ([], AnnotationFilter())
 
         await applied({"acme": VendorSettings(settings={"n": 1}), "copy": off}, "acme.com/", "acme-given")
         assert asked == ["acme"]
@@ -94,11 +97,11 @@ async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_i
         group.cancel_scope.cancel()
 
 
-def refusing(message: str, *path: str | int) -> Plugin:
+def refusing(message: str, *path: str | int) -> VendorPlugin:
     return replace(plugin("acme", reason="settings"), refusal=SettingsError(message, path))
 
 
-def test_settings_that_a_named_vendor_does_not_know_are_the_config_s_fault(found: list[Plugin]) -> None:
+def test_settings_that_a_named_vendor_does_not_know_are_the_config_s_fault(found: list[VendorPlugin]) -> None:
     found.append(refusing("is not known", "deep", 0))
 
     with pytest.raises(ConfigError, match=r"vendors\.acme\.settings\.deep\[0\]: is not known"):
@@ -106,7 +109,7 @@ def test_settings_that_a_named_vendor_does_not_know_are_the_config_s_fault(found
     vendors_in_service.check(Config())
 
 
-def test_what_a_vendor_refuses_is_named_by_its_line(found: list[Plugin]) -> None:
+def test_what_a_vendor_refuses_is_named_by_its_line(found: list[VendorPlugin]) -> None:
     text = "vendors:\n  acme:\n    settings:\n      deep:\n      - 1\n      - 2"
     found.append(refusing("is odd", "deep", 1))
 
@@ -115,7 +118,7 @@ def test_what_a_vendor_refuses_is_named_by_its_line(found: list[Plugin]) -> None
 
 
 def test_a_vendor_that_nobody_brings_is_not_reported_in_silence(
-    found: list[Plugin], monkeypatch: pytest.MonkeyPatch
+    found: list[VendorPlugin], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vendors_in_service, "names", lambda: ("nvidia", "metax"))
     sits_out = parse("report: {vendor: metax}", "f.yaml", "n")
@@ -153,7 +156,7 @@ SHARES = "vendors: {nvidia: {resources: [{name: nvidia.com/gpu, sharing: {kind: 
 
 
 def test_shares_named_as_cards_are_a_warning_with_their_line_where_the_way_is_to_be_found(
-    found: list[Plugin],
+    found: list[VendorPlugin],
 ) -> None:
     [warning] = vendors_in_service.check(parse(f"report: {{mode: auto}}\n{SHARES}", "f", "n")).warnings
 
@@ -162,12 +165,12 @@ def test_shares_named_as_cards_are_a_warning_with_their_line_where_the_way_is_to
 
 @pytest.mark.parametrize("text", [SHARES, f"{SHARES}\nreport: {{mode: none}}"])
 def test_shares_named_as_cards_are_no_warning_where_nobody_spoke_of_koordinator(
-    found: list[Plugin], text: str
+    found: list[VendorPlugin], text: str
 ) -> None:
     assert not vendors_in_service.check(parse(text, "f", "n")).warnings
 
 
-def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[Plugin]) -> None:
+def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[VendorPlugin]) -> None:
     text = "vendors:\n  acme:\n    settings:\n      deep: [1]"
     found.append(refusing("is odd", "deep", 7, "x"))
 
@@ -175,18 +178,18 @@ def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[Plugin]
         vendors_in_service.check(parse(text, "f", "n"))
 
 
-def test_what_a_vendor_doubts_becomes_a_few_warnings_with_their_lines(found: list[Plugin]) -> None:
+def test_what_a_vendor_doubts_becomes_a_few_warnings_with_their_lines(found: list[VendorPlugin]) -> None:
     text = "vendors:\n  acme:\n    settings:\n      old: 1"
     settings = Settings(warnings=(SettingsWarning("is old", ("old",)),) * 100)
     doubting = replace(vendor("acme", "acme.com/x"), settings=settings)
-    found.append(Plugin("acme", "here", "1", doubting))
+    found.append(VendorPlugin("acme", "here", "1", doubting))
 
     warnings = vendors_in_service.check(replace(parse(text, "f", "n"), warnings=("first",))).warnings
 
     assert warnings == ("first", *("f:4: vendors.acme.settings.old: is old",) * 20)
 
 
-def test_with_dynamic_modes_all_cards_may_be_for_several_resources(found: list[Plugin]) -> None:
+def test_with_dynamic_modes_all_cards_may_be_for_several_resources(found: list[VendorPlugin]) -> None:
     rules = "   - {name: a/one}\n   - {name: a/other, ids: minor}"
     config = parse(f"vendors:\n acme:\n  modes: dynamic\n  resources:\n{rules}", "f", "n")
     found.append(plugin("acme", "acme.com/x"))
@@ -209,7 +212,9 @@ def test_with_dynamic_modes_all_cards_may_be_for_several_resources(found: list[P
         ),
     ],
 )
-def test_all_cards_are_for_one_resource_alone(found: list[Plugin], one: str, other: str, error: str) -> None:
+def test_all_cards_are_for_one_resource_alone(
+    found: list[VendorPlugin], one: str, other: str, error: str
+) -> None:
     rules = f"   - {{name: a/one, devices: {one}}}\n   - {{name: a/other, devices: {other}}}"
     config = parse(f"vendors:\n acme:\n  resources:\n{rules}", "f", "n")
     found.append(plugin("acme", "acme.com/x"))
@@ -218,10 +223,10 @@ def test_all_cards_are_for_one_resource_alone(found: list[Plugin], one: str, oth
         vendors_in_service.check(config)
 
 
-def test_a_vendor_that_makes_its_own_resources_says_itself_what_all_is(found: list[Plugin]) -> None:
+def test_a_vendor_that_makes_its_own_resources_says_itself_what_all_is(found: list[VendorPlugin]) -> None:
     rules = (ResourceRule("acme.com/x"), ResourceRule("acme.com/slice"))
     own = replace(vendor("acme", "acme.com/x"), offers=Offers(resources=lambda rules, devices: Offering()))
-    found.append(Plugin("acme", "here", "1", own))
+    found.append(VendorPlugin("acme", "here", "1", own))
 
     vendors_in_service.check(Config(vendors={"acme": VendorSettings(resources=rules)}))
 
@@ -234,12 +239,12 @@ def slicing(rules: Sequence[ResourceRule]) -> None:
 
 @pytest.mark.parametrize(("placement", "good"), [("local", False), ("claim", True), ("", True)])
 def test_a_rule_is_judged_by_its_vendor_with_the_vendors_placement_where_it_says_none(
-    found: list[Plugin], placement: str, good: bool
+    found: list[VendorPlugin], placement: str, good: bool
 ) -> None:
     said = f", placement: {placement}" if placement else ""
     config = parse(f"vendors:\n acme:\n  resources:\n   - {{name: a/x{said}}}", "f", "n")
     own = replace(vendor("acme", "acme.com/x"), offers=Offers(placement="auto", check_rules=slicing))
-    found.append(Plugin("acme", "here", "1", own))
+    found.append(VendorPlugin("acme", "here", "1", own))
 
     if good:
         vendors_in_service.check(config)
@@ -250,13 +255,13 @@ def test_a_rule_is_judged_by_its_vendor_with_the_vendors_placement_where_it_says
             vendors_in_service.check(config)
 
 
-def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found: list[Plugin]) -> None:
+def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found: list[VendorPlugin]) -> None:
     rules = "[{name: a/x}, {name: a/y, placement: claim, sharing: {kind: exclusive}}]"
     text = f"vendors: {{acme: {{settings: {{a: 1}}, resources: {rules}}}, b: {{}}}}"
     defaults, sharing = {"a": 0, "b": [], "library": "/l"}, Sharing("replicas", 4)
     offers = Offers(placement="auto", sharing=sharing)
     own = replace(vendor("acme", "acme.com/x"), settings=Settings(defaults=defaults), offers=offers)
-    found.append(Plugin("acme", "here", "1", own))
+    found.append(VendorPlugin("acme", "here", "1", own))
 
     made = vendors_in_service.complete(parse(text, "f", "n"))
 
@@ -266,13 +271,13 @@ def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found:
     assert made.vendor("b") == VendorSettings()
 
 
-def test_a_plugin_that_is_broken_itself_is_not_the_config_s_fault(found: list[Plugin]) -> None:
+def test_a_plugin_that_is_broken_itself_is_not_the_config_s_fault(found: list[VendorPlugin]) -> None:
     found.append(plugin("acme", reason="ImportError: no module named acme"))
 
     vendors_in_service.check(Config(vendors={"acme": VendorSettings()}))
 
 
-def clashes(found: list[Plugin], config: Config | None = None) -> dict[str, str]:
+def clashes(found: list[VendorPlugin], config: Config | None = None) -> dict[str, str]:
     return {
         it.name: it.reason
         for it in vendors_in_service._without_clashes(found, config or Config())
@@ -280,7 +285,9 @@ def clashes(found: list[Plugin], config: Config | None = None) -> dict[str, str]
     }
 
 
-def test_the_second_vendor_of_a_resource_is_left_out_and_says_how_to_mend_it(found: list[Plugin]) -> None:
+def test_the_second_vendor_of_a_resource_is_left_out_and_says_how_to_mend_it(
+    found: list[VendorPlugin],
+) -> None:
     found += [plugin("acme", "acme.com/x"), plugin("copy", "acme.com/x")]
 
     assert clashes(found) == {
@@ -288,14 +295,16 @@ def test_the_second_vendor_of_a_resource_is_left_out_and_says_how_to_mend_it(fou
     }
 
 
-def test_two_vendors_of_one_resource_get_along_once_the_config_names_another(found: list[Plugin]) -> None:
+def test_two_vendors_of_one_resource_get_along_once_the_config_names_another(
+    found: list[VendorPlugin],
+) -> None:
     found += [plugin("acme", "acme.com/x"), plugin("copy", "acme.com/x")]
     other = Config(vendors={"copy": VendorSettings(resources=(ResourceRule("copy.com/x"),))})
 
     assert clashes(found, other) == {}
 
 
-def test_a_broken_plugin_of_the_same_name_does_not_harm_the_good_one(found: list[Plugin]) -> None:
+def test_a_broken_plugin_of_the_same_name_does_not_harm_the_good_one(found: list[VendorPlugin]) -> None:
     found += [plugin("acme", reason="clash"), plugin("acme", "acme.com/x")]
 
     assert [it.vendor is not None for it in vendors_in_service._without_clashes(found, Config())] == [True]
@@ -307,7 +316,7 @@ class FakeProcess:
     started = 0
     away: frozenset[str] = frozenset()
 
-    def __init__(self, vendor: Vendor, node: Node, memory_limit: Callable[[], MemoryLimit]) -> None:
+    def __init__(self, vendor: Vendor, node: NodeState, memory_limit: Callable[[], MemoryLimit]) -> None:
         FakeProcess.started += 1
         self._ask = memory_limit
         self.memory_limit = MemoryLimit()
@@ -334,16 +343,18 @@ class FakeProcess:
         await anyio.sleep_forever()
 
 
-async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(found: list[Plugin]) -> None:
+async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(
+    found: list[VendorPlugin],
+) -> None:
     """Functions and resources are the agent's: to share a card in another way costs no driver session."""
     FakeProcess.started = 0
     state = ConfigState(Config(), "defaults")
     cell = Cell(state)
-    node = Node(Inventory(), Ledger(), lambda: 0.0)
-    fleet_ = vendors_in_service.Fleet(node, FakeProcess)  # type: ignore[arg-type]
+    node = NodeState(Inventory(), Ledger(), lambda: 0.0)
+    fleet_ = vendors_in_service.VendorsInService(node, FakeProcess)  # type: ignore[arg-type]
 
     async def apply(offered: Vendor, number: int) -> None:
-        found[:] = [Plugin("acme", "here", "1", offered)]
+        found[:] = [VendorPlugin("acme", "here", "1", offered)]
         cell.set(replace(state, config=Config(vendors={"acme": VendorSettings(settings={"n": number})})))
         await eventually(lambda: node.vendors.get("acme") is offered)
 
@@ -359,12 +370,12 @@ async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(fou
 
 
 async def test_a_process_knows_whether_the_config_insists_on_its_vendor_also_after_a_change(
-    found: list[Plugin],
+    found: list[VendorPlugin],
 ) -> None:
     found[:] = [plugin("acme", "acme.com/x")]
     state = ConfigState(Config(), "defaults")
     cell = Cell(state)
-    fleet_ = vendors_in_service.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+    fleet_ = vendors_in_service.VendorsInService(NodeState(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
     seen = []
 
     async with anyio.create_task_group() as group:
@@ -379,7 +390,7 @@ async def test_a_process_knows_whether_the_config_insists_on_its_vendor_also_aft
     assert seen == [False, True, False]
 
 
-def process_of(fleet_: vendors_in_service.Fleet, name: str = "acme") -> FakeProcess:
+def process_of(fleet_: vendors_in_service.VendorsInService, name: str = "acme") -> FakeProcess:
     process = fleet_.processes[name]
     assert isinstance(process, FakeProcess)
     return process
@@ -396,11 +407,11 @@ def process_of(fleet_: vendors_in_service.Fleet, name: str = "acme") -> FakeProc
     ],
 )
 async def test_a_process_is_started_without_a_sign_where_the_config_speaks_of_the_vendor(
-    its: VendorSettings, sought: bool, found: list[Plugin]
+    its: VendorSettings, sought: bool, found: list[VendorPlugin]
 ) -> None:
     found[:] = [plugin("acme", "acme.com/x")]
     cell = Cell(ConfigState(Config(vendors={"acme": its}), "file"))
-    fleet_ = vendors_in_service.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+    fleet_ = vendors_in_service.VendorsInService(NodeState(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
 
     async with anyio.create_task_group() as group:
         group.start_soon(fleet_.run, cell)
@@ -411,10 +422,13 @@ async def test_a_process_is_started_without_a_sign_where_the_config_speaks_of_th
     assert (process.early, process.sought_when_early) == (True, sought)
 
 
-async def test_vendors_in_a_container_share_what_it_may_have_and_it_is_said(found: list[Plugin]) -> None:
+async def test_vendors_in_a_container_share_what_it_may_have_and_it_is_said(
+    found: list[VendorPlugin],
+) -> None:
     found[:] = [plugin("acme", "acme.com/x"), plugin("beta", "beta.com/x")]
     cell = Cell(ConfigState(Config(), "defaults"))
-    fleet_ = vendors_in_service.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess, 1 << 30)  # type: ignore[arg-type]
+    node = NodeState(Inventory(), Ledger(), lambda: 0.0)
+    fleet_ = vendors_in_service.VendorsInService(node, FakeProcess, 1 << 30)  # type: ignore[arg-type]
 
     with structlog.testing.capture_logs() as logs:
         async with anyio.create_task_group() as group:
@@ -431,10 +445,11 @@ async def test_vendors_in_a_container_share_what_it_may_have_and_it_is_said(foun
 
 
 async def test_a_process_is_replaced_for_another_vendor_only_where_it_must_have_less_memory(
-    found: list[Plugin],
+    found: list[VendorPlugin],
 ) -> None:
     cell = Cell(ConfigState(Config(), "defaults"))
-    fleet_ = vendors_in_service.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess, 1 << 30)  # type: ignore[arg-type]
+    node = NodeState(Inventory(), Ledger(), lambda: 0.0)
+    fleet_ = vendors_in_service.VendorsInService(node, FakeProcess, 1 << 30)  # type: ignore[arg-type]
 
     async def serving(*names: str, n: int = 0) -> dict[str, FakeProcess]:
         found[:] = [plugin(it, f"{it}.com/x") for it in names]
@@ -460,12 +475,13 @@ async def test_a_process_is_replaced_for_another_vendor_only_where_it_must_have_
 
 
 async def test_a_vendor_that_is_not_here_takes_no_memory_of_others_until_there_is_a_sign_of_it(
-    found: list[Plugin], monkeypatch: pytest.MonkeyPatch
+    found: list[VendorPlugin], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeProcess, "away", frozenset({"beta", "core"}))
     found[:] = [plugin(it, f"{it}.com/x") for it in ("acme", "beta", "core")]
     cell = Cell(ConfigState(Config(), "defaults"))
-    fleet_ = vendors_in_service.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess, 1 << 30)  # type: ignore[arg-type]
+    node = NodeState(Inventory(), Ledger(), lambda: 0.0)
+    fleet_ = vendors_in_service.VendorsInService(node, FakeProcess, 1 << 30)  # type: ignore[arg-type]
 
     async with anyio.create_task_group() as group:
         group.start_soon(fleet_.run, cell)
@@ -484,11 +500,11 @@ async def test_a_vendor_that_is_not_here_takes_no_memory_of_others_until_there_i
 
 
 async def test_another_memory_limit_is_another_process_that_waits_for_the_end_of_the_first(
-    found: list[Plugin],
+    found: list[VendorPlugin],
 ) -> None:
     found[:] = [plugin("acme", "acme.com/x")]
     cell = Cell(ConfigState(Config(), "defaults"))
-    fleet_ = vendors_in_service.Fleet(Node(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+    fleet_ = vendors_in_service.VendorsInService(NodeState(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
 
     async def serving(limit: int, enabled: bool = True) -> FakeProcess | None:
         settings = VendorSettings(enabled=enabled or False, memory_limit=limit)

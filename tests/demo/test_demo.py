@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.short_places import SHORT_PLACE
 
-from agent.demo.narrator import JsonTeller, ProseTeller, Teller
+from agent.demo.narrator import JsonNarrator, Narrator, ProseNarrator
 from agent.demo.stage import Stage
 from agent.demo.story import STORY, Evidence, Step
 
@@ -39,8 +39,8 @@ def test_every_step_of_the_day_holds_and_nothing_is_left_behind(monkeypatch: pyt
         assert list(Path(root).iterdir()) == []
 
 
-@pytest.mark.parametrize("make", [lambda out: ProseTeller(out, 0.0), JsonTeller])
-async def test_a_step_that_does_not_hold_is_told_as_such(make: type[Teller]) -> None:
+@pytest.mark.parametrize("make", [lambda out: ProseNarrator(out, 0.0), JsonNarrator])
+async def test_a_step_that_does_not_hold_is_told_as_such(make: type[Narrator]) -> None:
     async def broken(stage: Stage) -> Evidence:
         raise AssertionError("the card stayed")
 
@@ -59,7 +59,7 @@ async def test_a_step_that_hangs_ends_at_its_deadline() -> None:
         return {}
 
     out = io.StringIO()
-    held = await JsonTeller(out).step(Step("a step", "It hangs.", hangs, seconds=0.01), None)  # type: ignore[arg-type]
+    held = await JsonNarrator(out).step(Step("a step", "It hangs.", hangs, seconds=0.01), None)  # type: ignore[arg-type]
 
     assert not held
     assert "within 0.01 s" in json.loads(out.getvalue())["error"]

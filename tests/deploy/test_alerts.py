@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.core.publishing.agent_status import Counters, View
+from agent.core.publishing.agent_status import AgentStatus, Counters
 from agent.http.metrics import metrics
 
 from .chart import ROOT
@@ -26,7 +26,7 @@ def there() -> set[str]:
     """Every metric of ours, as a scrape has it."""
     counted: Counters = {(name, (("x", "y"),)): 1.0 for name in COUNTERS}
     seconds = {("nvidia.com/gpu", "ok"): (1.0, 0.1, *([1.0] * 11))}
-    view = replace(View("node-1", "1"), counters=counted, allocate_seconds=seconds)
+    view = replace(AgentStatus("node-1", "1"), counters=counted, allocate_seconds=seconds)
     families = text_string_to_metric_families(metrics(view).body.decode())
     ends = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
     return {f"{it.name}{end}" for it in families for end in ends.get(it.type, ("",))}

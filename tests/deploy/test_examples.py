@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent.config import Config, parse
-from agent.core.devices.offers import OfferedResources, Wish
+from agent.core.devices.offers import OfferedResources, VendorRules
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.daemon.vendors_in_service import check, wanted
@@ -62,7 +62,7 @@ def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
     )
     offers = OfferedResources(
         [
-            Wish(it.vendor, its.resources, dynamic=(its.modes or it.vendor.offers.modes) == "dynamic")
+            VendorRules(it.vendor, its.resources, dynamic=(its.modes or it.vendor.offers.modes) == "dynamic")
             for it in plugins
             if it.vendor and (its := config.vendor(it.name))
         ]

@@ -16,7 +16,7 @@ from heard import READS
 
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Dialect, PodContainer
-from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.names import ResourceNames
 from agent.schedulers.gcushare.plugin import DIALECTS
 from agent.schedulers.hami.metax_claims import metax_limits, metax_sgpu
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED
@@ -35,7 +35,7 @@ USERS = ("metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class")
 UNUSED = ("koordinator.sh/",)
 
 CARD = "CARD-0"
-NAMES = Names.of(ENFLAME.terms)
+NAMES = ResourceNames.of(ENFLAME.terms)
 SGPU = metax_sgpu({}, registered())
 KOORDINATORS = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 50}
 GRANT = {"minor": 0, "id": CARD, "resources": KOORDINATORS}

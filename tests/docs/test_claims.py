@@ -7,8 +7,8 @@ import re
 import pytest
 
 from agent.config import parse
-from agent.core.allocation.cards_of_answers import Ties
-from agent.core.allocation.reconcile_evidence import FOREIGN, Granted
+from agent.core.allocation.cards_of_answers import AnswerTies
+from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer
 from agent.core.allocation.recovered_allocations import recall
 from agent.core.errors import ConfigError
 from agent.core.model import DeviceStatus, Health
@@ -71,10 +71,10 @@ def test_another_policy_of_metax_is_refused_with_the_three_and_who_says_none_has
 
 def test_an_answer_that_names_no_card_here_holds_none_and_is_named() -> None:
     answer = ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": "GPU-gone"})
-    it = Granted(f"{FOREIGN}1", "uid", "main", "nvidia.com/gpu", ("GPU-gone",), answer=answer)
+    it = CheckpointAnswer(f"{FOREIGN}1", "uid", "main", "nvidia.com/gpu", ("GPU-gone",), answer=answer)
     vendors = {one.name: one.vendor for one in load({}, ["nvidia"]) if one.vendor is not None}
     here = DeviceStatus("nvidia", Device("GPU-here", 0), Health(State.HEALTHY), told_healthy=True)
 
-    read = recall([it], {}, 0.0, Ties([here], vendors))
+    read = recall([it], {}, 0.0, AnswerTies([here], vendors))
 
     assert (read.found, read.unfit) == ([], {it.allocation: ("nvidia", it)})

@@ -19,12 +19,12 @@ from scenarios.node import PATIENCE
 from support.waiting import eventually
 from testing.plugin import ClosingServer, ToyPlugin, devices
 
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.host import files
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.pod_resources import LIST
-from agent.state.uninstall_record import NAME, Remains
+from agent.state.uninstall_record import NAME, UninstallRecord
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendor_api.agent import HostPart, Vendor
 from agent.vendor_api.hooks import hookimpl
@@ -440,7 +440,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.node.state.mkdir(mode=0o700)
     left = patient.root / "features.d-of-yesterday"
     left.touch()
-    Remains(patient.node.state / NAME).note_features(left)
+    UninstallRecord(patient.node.state / NAME).note_features(left)
     return f"{left}: it is there, and nobody keeps it"
 
 
@@ -462,7 +462,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("receipts-unwritten")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    view = View("node", "1", receipts_error="default/web: 403 Forbidden: no patch")
+    view = AgentStatus("node", "1", receipts_error="default/web: 403 Forbidden: no patch")
     patient.node.state.mkdir(mode=0o700)
     await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
     return "default/web: 403 Forbidden"
@@ -470,7 +470,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("extended-resources-unwritten")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    view = View("node", "1", extended_error="403 Forbidden: no patch on nodes/status")
+    view = AgentStatus("node", "1", extended_error="403 Forbidden: no patch on nodes/status")
     patient.node.state.mkdir(mode=0o700)
     await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
     return "no patch on nodes/status"
@@ -478,7 +478,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("cards-doubtful")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    view = View("node", "1", doubts=("vendor enflame: no profile of GCU-1's slices is known",))
+    view = AgentStatus("node", "1", doubts=("vendor enflame: no profile of GCU-1's slices is known",))
     patient.node.state.mkdir(mode=0o700)
     await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
     return "no profile of GCU-1's slices is known"
@@ -514,7 +514,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("agent-stands-by")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    view = View("node", "1", standby="pid 4711")
+    view = AgentStatus("node", "1", standby="pid 4711")
     where = await patient.stack.enter_async_context(serving(lambda: view, "127.0.0.1:0"))
     patient.given["http"] = where
     return "pid 4711 holds the lock"

@@ -19,11 +19,11 @@ from scenarios.node import Node
 from scenarios.process import AgentProcess
 from support.short_places import SHORT_PLACE
 
-from agent.cluster.credentials import Named
+from agent.cluster.credentials import NamedKubeconfig
 from agent.doctor.checks import examined
 from agent.doctor.findings import Finding
 from agent.doctor.surroundings import Surroundings
-from agent.doctor.survey import Question, survey
+from agent.doctor.survey import DoctorArguments, survey
 from agent.testing.kubelet import SimKubelet
 from agent.testing.simapi import SimApiServer
 
@@ -125,8 +125,8 @@ class Patient:
         return await self.agent.until(lambda it: it["ready"] and it["resources"])
 
     async def look(self) -> Surroundings:
-        named = Named(self.kubeconfig)
-        question = Question("node", self.given, {}, named, self.host, vendor_patience=20)
+        named = NamedKubeconfig(self.kubeconfig)
+        question = DoctorArguments("node", self.given, {}, named, self.host, vendor_patience=20)
         return await survey(question)
 
     async def findings(self) -> Sequence[Finding]:

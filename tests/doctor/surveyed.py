@@ -8,13 +8,13 @@ from typing import Any
 
 from agent.config import AgentSettings, Config
 from agent.daemon.scheduler_plugins import registered
-from agent.daemon.vendor_plugins import Plugin
-from agent.doctor.surroundings import Cluster, Configuration, Look, Surroundings
+from agent.daemon.vendor_plugins import VendorPlugin
+from agent.doctor.surroundings import Cluster, Configuration, Observed, Surroundings
 from agent.vendor_api.agent import ContainerEdits, Device, Host, Offers, Vendor
 
 GPU = "nvidia.com/gpu"
 CARD = Device("GPU-1", 0)
-Devices = Look[tuple[Device, ...]]
+Devices = Observed[tuple[Device, ...]]
 #: A node of which nothing is here.
 NOWHERE = AgentSettings(
     kubelet_dir=Path("/nowhere/k"),
@@ -24,7 +24,7 @@ NOWHERE = AgentSettings(
 )
 
 
-def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> Plugin:
+def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> VendorPlugin:
     edits, visible = ContainerEdits(), "NVIDIA_VISIBLE_DEVICES"
     made = Vendor(
         name,
@@ -34,11 +34,11 @@ def vendor(name: str = "nvidia", *, by_cdi: bool = False) -> Plugin:
         offers=Offers(cdi_only=by_cdi),
         host=Host(devices_variable=visible),
     )
-    return Plugin(name, "here", "1", made)
+    return VendorPlugin(name, "here", "1", made)
 
 
 def around(
-    *plugins: Plugin,
+    *plugins: VendorPlugin,
     config: Config | None = None,
     found: Mapping[str, Devices] | None = None,
     told: Mapping[str, Any] | None = None,
@@ -46,15 +46,19 @@ def around(
     its_pods: tuple[Mapping[str, Any], ...] = (),
     root: Path = Path("/"),
 ) -> Surroundings:
-    cards: Devices = Look((CARD,))
+    cards: Devices = Observed((CARD,))
     looked = dict.fromkeys([it.name for it in plugins], cards) if found is None else found
-    cluster = Cluster(Look(node) if node is not None else Look(why="403 Forbidden"), Look(its_pods), Look(()))
+    cluster = Cluster(
+        Observed(node) if node is not None else Observed(why="403 Forbidden"),
+        Observed(its_pods),
+        Observed(()),
+    )
     return Surroundings(
         "a-node",
         "1",
         root,
         Configuration(config or Config(NOWHERE), plugins=plugins, schedulers=registered()),
         looked,
-        Look(told, "" if told else "nobody"),
+        Observed(told, "" if told else "nobody"),
         cluster=cluster,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor import (
     agent_processes,
     cdi_setup,
@@ -29,7 +29,7 @@ from agent.doctor.container_runtime import DEFAULTS, Runtime, Unreadable, runtim
 from agent.doctor.findings import Finding, Severity
 from agent.doctor.library_files import machine_of
 from agent.doctor.socket_listeners import listener
-from agent.doctor.surroundings import Configuration, Look, Surroundings
+from agent.doctor.surroundings import Configuration, Observed, Surroundings
 from agent.host.file_locks import holders
 from agent.kubelet.directory_lock import NodeLock
 from agent.state.agent_lock import AgentLock
@@ -101,8 +101,8 @@ def test_what_follows_from_a_config_that_can_not_be_used_is_not_checked_and_says
 def test_a_driver_s_trouble_stops_unless_the_vendor_is_auto_and_another_serves(
     reason: str, ailment: str
 ) -> None:
-    alone = around(vendor(), found={"nvidia": Look(why=reason)})
-    beside = replace(alone, vendors={**alone.vendors, "acme": Look((CARD,))})
+    alone = around(vendor(), found={"nvidia": Observed(why=reason)})
+    beside = replace(alone, vendors={**alone.vendors, "acme": Observed((CARD,))})
     wanted = Configuration(Config(vendors={"nvidia": VendorSettings(enabled=True)}), plugins=(vendor(),))
 
     assert named(list(vendor_libraries.drivers(alone))) == [(ailment, Severity.STOPS)]
@@ -113,7 +113,7 @@ def test_a_driver_s_trouble_stops_unless_the_vendor_is_auto_and_another_serves(
 
 
 def test_a_vendor_that_is_auto_and_has_no_library_is_no_fault_where_another_serves() -> None:
-    found: dict[str, Devices] = {"nvidia": Look(why="library-not-found: none"), "acme": Look((CARD,))}
+    found: dict[str, Devices] = {"nvidia": Observed(why="library-not-found: none"), "acme": Observed((CARD,))}
 
     told = list(vendor_libraries.libraries(around(vendor(), vendor("acme"), found=found)))
 
@@ -154,16 +154,16 @@ def test_an_empty_file_is_no_library_of_another_machine(tmp_path: Path) -> None:
     made = Vendor(
         "nvidia", "a:B", GPU, lambda *_: ContainerEdits(), host=Host(libraries=lambda: [f"{tmp_path}/lib.so"])
     )
-    found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: file too short")}
+    found: dict[str, Devices] = {"nvidia": Observed(why="library-unusable: file too short")}
 
-    told = list(vendor_libraries.libraries(around(Plugin("nvidia", "here", "1", made), found=found)))
+    told = list(vendor_libraries.libraries(around(VendorPlugin("nvidia", "here", "1", made), found=found)))
 
     assert named(told) == [("library-unusable", Severity.STOPS)]
     assert told[0].what == f"nvidia: {tmp_path}/lib.so is no ELF file"
 
 
 def test_a_library_that_is_there_and_of_no_use_only_warns_where_another_vendor_serves() -> None:
-    found: dict[str, Devices] = {"nvidia": Look(why="library-unusable: half"), "acme": Look((CARD,))}
+    found: dict[str, Devices] = {"nvidia": Observed(why="library-unusable: half"), "acme": Observed((CARD,))}
 
     beside = around(vendor(), vendor("acme"), found=found)
 
@@ -173,7 +173,7 @@ def test_a_library_that_is_there_and_of_no_use_only_warns_where_another_vendor_s
 
 def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
     blind = replace(CARD, fault=Fault("no-library", "nothing watches it", state=State.UNKNOWN))
-    wide = around(vendor("metax"), found={"metax": Look((blind,))})
+    wide = around(vendor("metax"), found={"metax": Observed((blind,))})
 
     (told,) = vendor_libraries.libraries(wide)
 
@@ -192,7 +192,7 @@ def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None
 # What cards are served with
 
 
-def needing(part: HostPart, sysfs: Path = Path("/nonexistent")) -> Plugin:
+def needing(part: HostPart, sysfs: Path = Path("/nonexistent")) -> VendorPlugin:
     plugin = vendor("acme")
     assert plugin.vendor is not None
     host = replace(plugin.vendor.host, parts=(part,), signs=Signs(pci=("0xacac",), sysfs=str(sysfs)))
@@ -228,7 +228,7 @@ def test_in_a_pod_nobody_says_that_the_host_lacks_what_a_pod_does_not_see(
 
 def test_a_card_on_the_bus_needs_its_driver_also_where_nobody_knows_the_card_yet(tmp_path: Path) -> None:
     driver = HostPart("acme's driver", (f"{tmp_path}/module/acme",), "no card works", "modprobe acme")
-    away: dict[str, Devices] = {"acme": Look(why="library-not-found: none"), "nvidia": Look((CARD,))}
+    away: dict[str, Devices] = {"acme": Observed(why="library-not-found: none"), "nvidia": Observed((CARD,))}
     wide = around(needing(driver, tmp_path), vendor(), found=away)
     elsewhere = list(host_parts.parts(wide))
     (tmp_path / "bus/pci/devices/0000:3a:00.0").mkdir(parents=True)
@@ -487,7 +487,7 @@ def test_our_resources_are_those_that_are_served_and_else_those_that_would_be() 
     assert around(vendor(), config=config, told=resource(8)).names == {GPU}
     assert around(vendor(), config=config).names == {"nvidia.com/gpu.shared"}
     assert around(vendor()).names == {GPU}
-    assert around(vendor(), found={"nvidia": Look(why="no card")}).names == frozenset()
+    assert around(vendor(), found={"nvidia": Observed(why="no card")}).names == frozenset()
 
 
 def resource(allocatable: int, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from agent.config.settings import ReportSettings
 from agent.doctor import files_left_behind
 from agent.doctor.findings import Severity
 from agent.doctor.surroundings import Configuration, Surroundings
-from agent.state.uninstall_record import NAME, Remains
+from agent.state.uninstall_record import NAME, UninstallRecord
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def around(root: Path, labels: str = "") -> Surroundings:
 def noted(root: Path, name: str, *, there: bool) -> Path:
     """A file of labels that is written down."""
     path = root / name
-    Remains(root / NAME).note_features(path)
+    UninstallRecord(root / NAME).note_features(path)
     if there:
         path.parent.mkdir(exist_ok=True)
         path.touch()
@@ -44,7 +44,7 @@ def left(at: Surroundings) -> list[str]:
 def test_what_the_agent_of_today_keeps_is_not_left(tmp_path: Path) -> None:
     labels = noted(tmp_path, "features.d/xpu-agent", there=True)
     spec = tmp_path / "cdi/of-a-vendor-that-is-off.json"
-    Remains(tmp_path / NAME).note(spec)
+    UninstallRecord(tmp_path / NAME).note(spec)
     spec.parent.mkdir()
     spec.touch()
 

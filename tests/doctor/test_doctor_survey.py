@@ -13,9 +13,9 @@ import pytest
 from agent.config import AgentSettings, ConfigWatch
 from agent.daemon.vendors_in_service import check
 from agent.doctor import socket_listeners, survey
-from agent.doctor.socket_listeners import Listener, beside
+from agent.doctor.socket_listeners import SocketListener, beside
 from agent.doctor.surroundings import Surroundings
-from agent.doctor.survey import Question
+from agent.doctor.survey import DoctorArguments
 from agent.doctor.vendor_libraries import libraries
 
 from .patient import short_directory
@@ -35,7 +35,7 @@ def caller(path: Path) -> socket.socket:
     return it
 
 
-def looked_at(agent: AgentSettings) -> Mapping[Path, Listener]:
+def looked_at(agent: AgentSettings) -> Mapping[Path, SocketListener]:
     found = survey._sockets(agent).others.value
     assert found is not None
     return found
@@ -50,7 +50,7 @@ def test_a_socket_that_takes_no_call_is_a_listener_and_is_not_waited_for() -> No
         found = looked_at(AgentSettings(kubelet_dir=root, state_dir=root))
 
     assert [(path.name, it) for path, it in found.items()] == [
-        (f"{number}.sock", Listener("listens", is_busy=True)) for number in range(3)
+        (f"{number}.sock", SocketListener("listens", is_busy=True)) for number in range(3)
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_vendor_that_nobody_brings_is_left_out_here_as_in_the_agent_that_runs(
     config.write_text("vendors: {nvidai: {enabled: true}}")
     running = ConfigWatch(config, "n", check=check).cell.value
 
-    found = survey._configuration(Question("n", {"config": str(config)}), survey._Door())
+    found = survey._configuration(DoctorArguments("n", {"config": str(config)}), survey._Door())
 
     assert (found.config, found.error) == (running.config, "")
     told = libraries(Surroundings("n", "1", configuration=found))
@@ -92,7 +92,7 @@ def test_where_things_are_is_taken_from_a_file_that_can_not_be_used_as_a_whole(t
     )
     given = {"config": str(config), "kubelet-dir": "/flag"}
 
-    found = survey._configuration(Question("n", given), survey._Door())
+    found = survey._configuration(DoctorArguments("n", given), survey._Door())
 
     assert "/nowhere: can not be read" in found.error
     assert (found.config.agent.state_dir, found.config.agent.kubelet_dir) == (Path("/s"), Path("/flag"))

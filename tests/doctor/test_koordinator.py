@@ -13,7 +13,7 @@ from support.waiting import eventually
 from agent.doctor.findings import Finding, Severity
 from agent.doctor.koordinator import report_path
 from agent.doctor.koordinator.programs import on_host, running
-from agent.state.uninstall_record import NAME, Remains
+from agent.state.uninstall_record import NAME, UninstallRecord
 
 from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
@@ -117,7 +117,7 @@ async def test_a_device_that_an_agent_here_wrote_under_another_name_is_left_from
 ) -> None:
     install(patient)
     patient.node.state.mkdir(mode=0o700)
-    Remains(patient.node.state / NAME).note_device("before")
+    UninstallRecord(patient.node.state / NAME).note_device("before")
     device(patient, cards(patient))
     device(patient, [card("GPU-that-was-taken-out", 0)], name="before")
     manage(patient)
@@ -190,7 +190,7 @@ async def test_the_rights_to_take_cards_back_are_needed_where_an_agent_here_has_
     patient.server.forbid("delete", "/apis/scheduling.koordinator.sh/v1alpha1/devices")
     before = await patient.findings()
     patient.node.state.mkdir(mode=0o700)
-    Remains(patient.node.state / NAME).note_device("node")
+    UninstallRecord(patient.node.state / NAME).note_device("node")
 
     findings = await patient.findings()
 

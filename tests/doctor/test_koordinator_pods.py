@@ -10,9 +10,9 @@ import pytest
 
 from agent.config import Config, VendorSettings
 from agent.daemon.scheduler_plugins import registered
-from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.koordinator.scheduled_pods import pods
-from agent.doctor.surroundings import Cluster, Configuration, Koordinator, Look, Surroundings
+from agent.doctor.surroundings import Cluster, Configuration, KoordinatorObjects, Observed, Surroundings
 from agent.vendor_api.agent import ContainerEdits, Device, Placement, ResourceRule, Vendor
 
 GPU = "acme.com/gpu"
@@ -54,14 +54,16 @@ def found(
         "n",
         "1",
         configuration=Configuration(
-            config, plugins=(Plugin("acme", "here", "1", vendor),), schedulers=registered()
+            config, plugins=(VendorPlugin("acme", "here", "1", vendor),), schedulers=registered()
         ),
-        vendors={"acme": Look(tuple(Device(f"c{n}", n, minor=n) for n in range(2)))},
-        told=Look({"allocations": list(rows)}),
+        vendors={"acme": Observed(tuple(Device(f"c{n}", n, minor=n) for n in range(2)))},
+        told=Observed({"allocations": list(rows)}),
         cluster=Cluster(
-            node=Look({}),
-            pods=Look((it,)),
-            koordinator=Koordinator(kind=Look(value=True), device=Look(()), waiting=Look(())),
+            node=Observed({}),
+            pods=Observed((it,)),
+            koordinator=KoordinatorObjects(
+                kind=Observed(value=True), device=Observed(()), waiting=Observed(())
+            ),
         ),
     )
     return [one.what for one in pods(around) if one.ailment == ailment]

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from agent.config import Config, VendorSettings
-from agent.daemon.vendor_plugins import Plugin, load
+from agent.daemon.vendor_plugins import VendorPlugin, load
 from agent.doctor import plugin_conflicts
 from agent.doctor.findings import Severity
-from agent.doctor.socket_listeners import Listener
-from agent.doctor.surroundings import Look, Sockets
+from agent.doctor.socket_listeners import SocketListener
+from agent.doctor.surroundings import Observed, Sockets
 from agent.vendor_api.agent import OtherPlugin
 
 from .surveyed import around, vendor
 
 
-def found(name: str) -> Plugin:
+def found(name: str) -> VendorPlugin:
     """The vendor's own plugin, as it is installed."""
     return next(it for it in load({}, [name]) if it.name == name)
 
@@ -39,15 +39,15 @@ def test_devices_that_the_agent_lists_in_any_form_are_not_foreign() -> None:
 @pytest.mark.parametrize(
     ("there", "serving", "remedy"),
     [
-        (Listener("listens", pid=7), 7, ""),
-        (Listener("listens", pid=8), 7, "kill 8"),
-        (Listener("listens"), 7, "kubectl get daemonsets -A -l xpu-agent.io/pool"),  # in another pod
-        (Listener("listens", is_busy=True), 7, ""),
-        (Listener("listens"), 0, ""),  # the agent itself is in another pod than the doctor
+        (SocketListener("listens", pid=7), 7, ""),
+        (SocketListener("listens", pid=8), 7, "kill 8"),
+        (SocketListener("listens"), 7, "kubectl get daemonsets -A -l xpu-agent.io/pool"),  # in another pod
+        (SocketListener("listens", is_busy=True), 7, ""),
+        (SocketListener("listens"), 0, ""),  # the agent itself is in another pod than the doctor
     ],
 )
 def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
-    there: Listener, serving: int, remedy: str
+    there: SocketListener, serving: int, remedy: str
 ) -> None:
     found = list(plugin_conflicts._agent(Path("/xpu-1.sock"), there, serving))
 
@@ -62,10 +62,10 @@ def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> N
     wide = around(
         replace(made, vendor=replace(made.vendor, replaces=OtherPlugin(sockets=("sharing-*.sock",))))
     )
-    listens = Listener("listens")
+    listens = SocketListener("listens")
     there = {Path(name): listens for name in ("/sharing-7.sock", "/xsharing-7.sock", "/xy.sock")}
 
-    found = list(plugin_conflicts._sockets(replace(wide, sockets=Sockets(others=Look(there)))))
+    found = list(plugin_conflicts._sockets(replace(wide, sockets=Sockets(others=Observed(there)))))
 
     assert [(it.ailment, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
 
@@ -85,9 +85,9 @@ def test_a_known_plugin_that_listens_is_named_whether_its_cards_are_seen_or_not(
     name: str, socket: str
 ) -> None:
     plugin = found(name)
-    sockets = Sockets(others=Look({Path(f"/k/{socket}"): Listener("listens", pid=7)}))
+    sockets = Sockets(others=Observed({Path(f"/k/{socket}"): SocketListener("listens", pid=7)}))
     seen = replace(around(plugin), sockets=sockets)
-    unseen = replace(around(plugin, found={name: Look(why="library-not-found")}), sockets=sockets)
+    unseen = replace(around(plugin, found={name: Observed(why="library-not-found")}), sockets=sockets)
 
     told = {it.ailment: it for one in (seen, unseen) for it in plugin_conflicts.device_plugins(one)}
 
@@ -98,10 +98,10 @@ def test_a_known_plugin_that_listens_is_named_whether_its_cards_are_seen_or_not(
 
 def test_where_no_vendor_has_cards_nobody_is_said_to_serve_no_resource() -> None:
     plugin = found("nvidia")
-    bare = around(plugin, found={"nvidia": Look(why="library-not-found")})
+    bare = around(plugin, found={"nvidia": Observed(why="library-not-found")})
 
     told = [
-        it.what for it in plugin_conflicts.device_plugins(replace(bare, sockets=Sockets(others=Look({}))))
+        it.what for it in plugin_conflicts.device_plugins(replace(bare, sockets=Sockets(others=Observed({}))))
     ]
 
     assert told == ["no vendor has cards here, and no other plugin for theirs listens in /nowhere/k"]
@@ -112,10 +112,12 @@ def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault(
     assert made.vendor is not None
     plugin = replace(made, vendor=replace(made.vendor, replaces=OtherPlugin(sockets=("sharing-*.sock",))))
     config = Config(vendors={"xy": VendorSettings(foreign="yield")})
-    there = {Path("/sharing-7.sock"): Listener("listens")}
+    there = {Path("/sharing-7.sock"): SocketListener("listens")}
 
     found = list(
-        plugin_conflicts._sockets(replace(around(plugin, config=config), sockets=Sockets(others=Look(there))))
+        plugin_conflicts._sockets(
+            replace(around(plugin, config=config), sockets=Sockets(others=Observed(there)))
+        )
     )
 
     assert [(it.ailment, it.severity) for it in found] == [("yielded-plugin", Severity.WARNS)]

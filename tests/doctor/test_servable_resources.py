@@ -10,7 +10,7 @@ from agent.config import load
 from agent.daemon.vendors_in_service import in_service, unserved
 from agent.doctor.checks import CHECKS
 from agent.doctor.servable_resources import served
-from agent.doctor.surroundings import Look, Surroundings
+from agent.doctor.surroundings import Observed, Surroundings
 from agent.vendor_api.agent import Device
 
 from .surveyed import around
@@ -38,7 +38,7 @@ def found(text: str, place: Path) -> tuple[Surroundings, tuple[str, ...]]:
     path = place / "config.yaml"
     path.write_text(f"vendors: {{{text}}}")
     config, name = load(path, "node"), text.partition(":")[0]
-    return around(*in_service(config), config=config, found={name: Look(CARDS)}), unserved(config)
+    return around(*in_service(config), config=config, found={name: Observed(CARDS)}), unserved(config)
 
 
 @pytest.mark.parametrize(("text", "said"), CASES.items())

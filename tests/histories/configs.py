@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from agent.config import Config, parse
-from agent.core.devices.offers import Wish
+from agent.core.devices.offers import VendorRules
 from agent.daemon.vendors_in_service import check, wishes
 
 
@@ -75,7 +75,7 @@ OF: Mapping[str, Sequence[str]] = {
 
 
 @cache
-def read(text: str) -> tuple[Config, tuple[Wish, ...]]:
+def read(text: str) -> tuple[Config, tuple[VendorRules, ...]]:
     """The configuration, and what it asks of each vendor."""
     config = check(parse(text, "config.yaml", "node"))
     return config, tuple(wishes(config).values())

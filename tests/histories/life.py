@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.devices.inventory import Inventory
-from agent.core.model import Allocation, Command, Resource, Source, VendorState, VendorStatus, Verb
-from agent.daemon.external_use import Schedulers
-from agent.daemon.node_state import Node
-from agent.daemon.reconciling.evidence_sources import Sources
+from agent.core.model import Allocation, AllocationSource, Command, Resource, VendorState, VendorStatus, Verb
+from agent.daemon.external_use import ExternalUseKeeper
+from agent.daemon.node_state import NodeState
+from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
-from agent.daemon.reconciling.recovery import Recaller
+from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.scheduler_plugins import registered
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.scheduler_api import Candidate
-from agent.state.checkpoint import Saved
+from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import ContainerEdits, Partition, Request, Sharing
 
@@ -67,15 +67,15 @@ class Life:
 
     def begin(self, saved: bytes, *, rebooted: bool = False) -> None:
         """Read what lies on the disk."""
-        known = opened(saved, Saved) if saved else Saved()
+        known = opened(saved, SavedState) if saved else SavedState()
         self.ledger = Ledger(map(_loaded, known.allocations), self.world.now)
         if rebooted:
             self.ledger.rebooted()
         self.inventory = Inventory(known.health, None, self.world.now, known.devices, known.cordons)
-        self.scheduled = Scheduled(clock=self.clock, wall=self.clock, lists_after=0.0)
+        self.scheduled = PodState(clock=self.clock, wall=self.clock, lists_after=0.0)
         self.scheduled.first.set(known.first)
-        self.node = Node(self.inventory, self.ledger, self.clock, self.scheduled, registered())
-        self.schedulers = Schedulers(
+        self.node = NodeState(self.inventory, self.ledger, self.clock, self.scheduled, registered())
+        self.schedulers = ExternalUseKeeper(
             self.scheduled,
             self.ledger,
             self.node.plan,
@@ -84,7 +84,7 @@ class Life:
             self.clock,
             schedulers=registered(),
         )
-        self.sources = Sources(
+        self.sources = EvidenceSources(
             self._checkpoint,
             self._pod_resources,
             self._partitions,
@@ -102,7 +102,7 @@ class Life:
             self.sources,
             lambda: self.reconciler.make_room(),
         )
-        self.recaller = Recaller(
+        self.recaller = Recovery(
             self.ledger, self.sources, self.node.plan, self.clock, lambda: self.node.ties
         )
         self.reconciler = Reconciler(
@@ -183,7 +183,7 @@ class Life:
         dies = bool(self.dies_at) and bool(its) and its[-1].state == self.dies_at
         if self.is_dead or (dies and not self.dies_after):
             self._die()
-        saved = Saved(
+        saved = SavedState(
             "",
             its,
             self.inventory.records(),
@@ -240,4 +240,4 @@ def listed(resource: Resource) -> Mapping[str, bool]:
 
 def _loaded(it: Allocation) -> Allocation:
     """As the checkpoint's file gives an allocation of the agent before."""
-    return replace(it, source=Source.CHECKPOINT) if it.source is Source.ALLOCATE else it
+    return replace(it, source=AllocationSource.CHECKPOINT) if it.source is AllocationSource.ALLOCATE else it

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from agent.state.checkpoint import Saved
+from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened
 
 from .admitting import Admitting
@@ -46,7 +46,9 @@ class Mishaps(Admitting):
     def our_checkpoint_is_an_older_one(self, data: Any) -> None:
         self.kubelet.write()
         self.saved = self.saved[: data.draw(st.integers(1, len(self.saved)), "older")]
-        self.cordoned = frozenset(opened(self.saved[-1], Saved).cordons) if self.saved[-1] else frozenset()
+        self.cordoned = (
+            frozenset(opened(self.saved[-1], SavedState).cordons) if self.saved[-1] else frozenset()
+        )
         self.start()
 
     def kubelet_restarts(self, data: Any) -> None:

@@ -18,7 +18,7 @@ from support.waiting import eventually
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.host.device_infos_directory import MAX_BYTES, NAME, DeviceInfosFile, Neighbours, keep, said
-from agent.schedulers.koordinator.report import Card, Report
+from agent.schedulers.koordinator.report import Report, ReportedCard
 from agent.schedulers.koordinator.report_mode import Telling
 
 GIB = 1 << 30
@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 def reported(*uuids: str, healthy: bool = True) -> Report:
     cards = tuple(
-        Card(
+        ReportedCard(
             uuid, minor, healthy, memory=64 * GIB, model="C500", numa=0, pcie="pci0000:3a", pci="0000:3b:00.0"
         )
         for minor, uuid in enumerate(uuids)

@@ -19,8 +19,8 @@ from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.core.model import NodeSnapshot, VendorState, VendorStatus
-from agent.core.publishing.label_rules import Heard, Wanted
-from agent.daemon.publishing.wanted_labels import Labelling, heard
+from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
+from agent.daemon.publishing.wanted_labels import WantedLabels, heard
 from agent.host.nfd_features import FeaturesFile, keep, write
 
 # What is written
@@ -162,7 +162,7 @@ class Node:
         self.vendors = {"acme": acme()}
         self.now = NOW
         self.noted: set[Path] = set()
-        self.labelling = Labelling(
+        self.labelling = WantedLabels(
             self.config, self.snapshot, lambda: self.vendors, lambda: self.now, api=api, settle=0.001
         )
         self.wanted = self.labelling.wanted
@@ -319,7 +319,7 @@ async def test_a_file_in_a_directory_that_is_not_here_stays_written_down(
     left: list[Path | None] = []
     leave = node.file._leave
 
-    def leaving(path: Path | None, heard: Heard) -> None:
+    def leaving(path: Path | None, heard: VendorLabels) -> None:
         leave(path, heard)
         left.append(path)
 
@@ -381,7 +381,7 @@ async def test_an_error_is_told_once_and_ends_when_the_file_can_be_written(
     node = Node(tmp_path / "features.d" / "gfd")
     tries: list[Path] = []
 
-    def keeping(path: Path, known: Heard) -> None:
+    def keeping(path: Path, known: VendorLabels) -> None:
         tries.append(path)
         keep(path, known)
 
@@ -427,23 +427,23 @@ async def test_labels_that_go_elsewhere_are_in_no_file(node: Node, told_as: Any)
         await eventually(lambda: node.wanted.value)
         wanted = node.wanted.value
 
-        assert wanted == Wanted(told_as, Heard(TOLD), "gpu")
+        assert wanted == WantedFeatures(told_as, VendorLabels(TOLD), "gpu")
         assert not node.path.exists()
 
         node.snapshot.set(snapshot(0, VendorState.STARTING))
         await eventually(lambda: node.wanted.value != wanted)
-        assert node.wanted.value == Wanted(told_as, Heard({}, frozenset({"acme.com"})), "gpu")
+        assert node.wanted.value == WantedFeatures(told_as, VendorLabels({}, frozenset({"acme.com"})), "gpu")
 
 
 async def test_a_file_that_is_no_longer_wanted_goes_when_labels_are_told_elsewhere(node: Node) -> None:
     async with node.runs():
         await node.says(TWO)
-        assert node.wanted.value == Wanted("file", Heard(TOLD), file=str(node.path))
+        assert node.wanted.value == WantedFeatures("file", VendorLabels(TOLD), file=str(node.path))
 
         node.configure(labels_as="node")
 
         await eventually(lambda: not node.path.exists())
-        assert node.wanted.value == Wanted("node", Heard(TOLD))
+        assert node.wanted.value == WantedFeatures("node", VendorLabels(TOLD))
 
 
 async def test_where_nobody_wants_labels_nothing_is_wanted(node: Node) -> None:
@@ -451,7 +451,7 @@ async def test_where_nobody_wants_labels_nothing_is_wanted(node: Node) -> None:
     async with node.runs():
         await eventually(lambda: node.wanted.value)
 
-        assert node.wanted.value == Wanted()
+        assert node.wanted.value == WantedFeatures()
 
 
 async def test_while_a_good_config_is_awaited_nobody_knows_what_is_wanted(node: Node) -> None:

@@ -19,7 +19,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Device, Distance, Link, ResourceRule, Sharing, State
 
@@ -65,7 +65,7 @@ ALLOCATION = Allocation(
     1200.0,
     owner=Owner("uid-1", "main", "default", "trainer"),
 )
-VIEW = View(
+VIEW = AgentStatus(
     node="node-1",
     version="1.2.3",
     snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.OPEN),), (GOOD, BAD)),
@@ -81,13 +81,13 @@ VIEW = View(
     allocate_seconds={("nvidia.com/gpu", "ok"): (4.0, 11.5, 1.0, 0.0, 2.0)},
     pre_start_seconds={("nvidia.com/gpu", "ok"): (4.0, 11.5, 1.0, 0.0, 2.0)},
 )
-EMPTY = View(node="node-1", version="1.2.3")
+EMPTY = AgentStatus(node="node-1", version="1.2.3")
 
 #: What pods, hardware and vendors may call themselves.
 HOSTILE = '\x1b]0;owned\x07\nfake line [red]markup[/red] "quoted" \\ \u202e\udc80'
 
 
-def hostile() -> View:
+def hostile() -> AgentStatus:
     """A view in which every text of a stranger is hostile."""
     device = replace(
         GOOD.device, uuid=HOSTILE, model=HOSTILE, attributes={HOSTILE: HOSTILE}, links=(Link(HOSTILE),)

@@ -16,16 +16,16 @@ from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.core.model import Command
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.http import serving
-from agent.http.client_limits import Limits
+from agent.http.client_limits import ClientLimits
 
 LOOPBACK = "127.0.0.1:0"
 ASKING = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF = ASKING[:-2]
 
 
-def view() -> View:
+def view() -> AgentStatus:
     return VIEW
 
 
@@ -88,7 +88,7 @@ OK = b"HTTP/1.1 200"
 
 
 async def test_a_connection_is_closed_with_the_last_answer_that_it_may_have() -> None:
-    async with serving(view, LOOPBACK, Limits(requests=3)) as at, client(at, ASKING * 5) as it:
+    async with serving(view, LOOPBACK, ClientLimits(requests=3)) as at, client(at, ASKING * 5) as it:
         answers = [await it.heard() for _ in range(4)]
 
     assert [answer.startswith(OK) for answer in answers] == [True, True, True, False]
@@ -98,7 +98,7 @@ async def test_a_connection_is_closed_with_the_last_answer_that_it_may_have() ->
 async def test_between_two_answers_the_loop_goes_round(path: Path) -> None:
     order: list[str] = []
 
-    def seen() -> View:
+    def seen() -> AgentStatus:
         order.append("answer")
         return VIEW
 
@@ -121,7 +121,7 @@ async def test_between_two_answers_the_loop_goes_round(path: Path) -> None:
 
 async def test_the_slowest_request_makes_room_for_the_next_of_its_address() -> None:
     async with (
-        serving(view, LOOPBACK, Limits(per_peer=2)) as at,
+        serving(view, LOOPBACK, ClientLimits(per_peer=2)) as at,
         client(at, HALF, "127.0.0.2") as other,
         client(at, ASKING) as slow,
     ):
@@ -141,7 +141,7 @@ async def test_the_slowest_request_makes_room_for_the_next_of_its_address() -> N
 
 async def test_where_all_places_are_taken_the_slowest_request_of_all_makes_room() -> None:
     async with (
-        serving(view, LOOPBACK, Limits(connections=2)) as at,
+        serving(view, LOOPBACK, ClientLimits(connections=2)) as at,
         client(at, ASKING, "127.0.0.2") as slow,
     ):
         assert (await slow.heard()).startswith(OK)
@@ -157,7 +157,7 @@ async def test_where_all_places_are_taken_the_slowest_request_of_all_makes_room(
 
 async def test_bytes_that_trickle_do_not_make_a_request_younger() -> None:
     async with (
-        serving(view, LOOPBACK, Limits(connections=2)) as at,
+        serving(view, LOOPBACK, ClientLimits(connections=2)) as at,
         client(at, ASKING) as trickling,
         client(at, ASKING) as later,
     ):
@@ -176,9 +176,9 @@ async def test_bytes_that_trickle_do_not_make_a_request_younger() -> None:
 
 async def test_who_takes_its_answer_slowly_makes_room_too(path: Path) -> None:
     """What is shown does not fit into the buffers of a socket of this kind."""
-    large = View(node="n" * 4_000_000, version="1")
+    large = AgentStatus(node="n" * 4_000_000, version="1")
     async with (
-        serving(lambda: large, path, Limits(connections=1, request=600)) as at,
+        serving(lambda: large, path, ClientLimits(connections=1, request=600)) as at,
         client(at, ASKING.replace(b"healthz", b"inspect")) as taking,
     ):
         assert await taking.begun()
@@ -196,7 +196,7 @@ async def test_a_command_that_is_being_done_makes_room_for_nobody(path: Path) ->
 
     body = b'{"device":"GPU-0"}'
     posted = b"POST /health/cordon HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    async with serving(view, path, Limits(connections=1), apply) as at, client(at, posted) as command:
+    async with serving(view, path, ClientLimits(connections=1), apply) as at, client(at, posted) as command:
         await begun.wait()
         waiting = asyncio.create_task(probe(at))
         async with client(at):  # who comes waits in the queue of the listener by now
@@ -207,7 +207,7 @@ async def test_a_command_that_is_being_done_makes_room_for_nobody(path: Path) ->
 
 
 async def test_clients_that_are_answered_again_and_again_make_room_for_one_that_was_not() -> None:
-    async with serving(view, LOOPBACK, Limits(connections=4, requests=1_000_000)) as at:
+    async with serving(view, LOOPBACK, ClientLimits(connections=4, requests=1_000_000)) as at:
 
         async def pipeline() -> None:
             while True:
@@ -255,7 +255,7 @@ async def test_probes_are_answered_among_slow_and_pipelining_clients_of_the_same
 async def test_over_the_network_a_view_is_looked_at_once_however_it_is_asked_for() -> None:
     looks: list[str] = []
 
-    def look() -> View:
+    def look() -> AgentStatus:
         looks.append("")
         return VIEW
 
@@ -269,7 +269,7 @@ async def test_over_the_network_a_view_is_looked_at_once_however_it_is_asked_for
 
 
 async def test_over_the_admin_socket_what_is_so_now_is_shown(path: Path) -> None:
-    views = iter([VIEW, View(node="node-1", version="1", config_awaited=True)])
+    views = iter([VIEW, AgentStatus(node="node-1", version="1", config_awaited=True)])
     async with serving(lambda: next(views), path) as at, client(at) as it:
         it.send(ASKING.replace(b"healthz", b"readyz") * 2)
 

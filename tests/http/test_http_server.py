@@ -24,16 +24,16 @@ from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.core.errors import AgentError, ConfigError
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.http import CannotServe, serve, serving
 from agent.http import listen as listeners
-from agent.http.client_limits import Limits
+from agent.http.client_limits import ClientLimits
 
 LOOPBACK = "127.0.0.1:0"
-SHORT = Limits(request=0.05, idle=0.05)
+SHORT = ClientLimits(request=0.05, idle=0.05)
 
 
-def view() -> View:
+def view() -> AgentStatus:
     return VIEW
 
 
@@ -229,7 +229,7 @@ async def test_a_client_that_never_finishes_its_request_is_hung_up_on() -> None:
 
 
 async def test_clients_that_only_hold_connections_make_room_for_one_that_asks() -> None:
-    async with serving(view, LOOPBACK, Limits(connections=2)) as at:
+    async with serving(view, LOOPBACK, ClientLimits(connections=2)) as at:
         host, _, port = at.rpartition(":")
         idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
 
@@ -243,7 +243,7 @@ async def test_clients_that_only_hold_connections_make_room_for_one_that_asks() 
 
 
 async def test_a_view_that_breaks_is_an_error_of_ours_and_logged_once() -> None:
-    def broken() -> View:
+    def broken() -> AgentStatus:
         raise RuntimeError("secret")
 
     with structlog.testing.capture_logs() as logged:

@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from support.short_places import SHORT_PLACE
 
 from agent.cli.inspect_tables import age, as_text, show
-from agent.core.devices.unit_changes import Kept
-from agent.core.model import AdvertisedDevice, Owner, Source
-from agent.core.notices import PodRef, Unheeded
-from agent.core.publishing.agent_status import ApiServer, Reported
+from agent.core.devices.unit_changes import KeptUnit
+from agent.core.model import AdvertisedDevice, AllocationSource, Owner
+from agent.core.notices import PlacementMismatch, PodRef
+from agent.core.publishing.agent_status import ApiServer, SchedulerReport
 from agent.host.terminal import show_table
 from agent.http import serving
 from agent.http.admin_client import CannotAsk, fetch
@@ -53,7 +53,7 @@ def path() -> Iterator[Path]:
 
 def reported(**what: Any) -> str:
     """What people are shown of this report."""
-    return as_text(document_of(replace(VIEW, reported=Reported(**what))), now=5000.0, width=300)
+    return as_text(document_of(replace(VIEW, reported=SchedulerReport(**what))), now=5000.0, width=300)
 
 
 def test_what_koordinator_is_told_is_shown_with_what_it_is_not() -> None:
@@ -165,7 +165,7 @@ def test_a_resource_that_waits_for_pods_says_so() -> None:
 def test_a_resource_that_keeps_its_unit_of_memory_says_so() -> None:
     name, sentence = "nvidia.com/gpu", "nvidia.com/gpu counts memory in units of 1 GiB, not of 0.1"
     counting = replace(RESOURCE, rule=ResourceRule(name, sharing=Sharing("memory", unit="1")))
-    kept = {name: (Kept(name, "1", "0.1"), sentence)}
+    kept = {name: (KeptUnit(name, "1", "0.1"), sentence)}
     view = replace(VIEW, resources={name: counting}, kept_units=kept)
 
     document = document_of(view)
@@ -225,7 +225,9 @@ def test_what_a_container_was_given_otherwise_is_shown() -> None:
 
 
 def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plugins() -> None:
-    given = replace(ALLOCATION, resource="koordinator.sh/gpu", ids=(), source=Source.ANNOTATION, claim=SHARE)
+    given = replace(
+        ALLOCATION, resource="koordinator.sh/gpu", ids=(), source=AllocationSource.ANNOTATION, claim=SHARE
+    )
 
     document = document_of(replace(VIEW, allocations=(given,)))
 
@@ -235,7 +237,7 @@ def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plu
 
 
 def test_pods_whose_schedulers_choice_is_not_heeded_are_listed_where_there_are_any() -> None:
-    told = Unheeded(PodRef("default", "web", "u"), "its annotation is no JSON")
+    told = PlacementMismatch(PodRef("default", "web", "u"), "its annotation is no JSON")
 
     document = document_of(replace(VIEW, unheeded=(told,)))
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agent.http.loop_turns import LATENESS, Turns
+from agent.http.loop_turns import LATENESS, LoopTurns
 
 
 class Clock:
@@ -25,8 +25,8 @@ class Clock:
         self.slept.append(round(seconds, 6))
         self.now += seconds
 
-    def turns(self, share: float) -> Turns:
-        return Turns(share, lambda: self.spent, lambda: self.now, self.sleep)
+    def turns(self, share: float) -> LoopTurns:
+        return LoopTurns(share, lambda: self.spent, lambda: self.now, self.sleep)
 
 
 async def test_after_a_turn_the_loop_is_others_for_as_long_as_the_share_says() -> None:
@@ -96,7 +96,7 @@ async def test_who_goes_away_while_others_rest_leaves_its_turn_to_the_next() -> 
             await asyncio.Event().wait()
 
     clock = Clock()
-    turns = Turns(0.5, lambda: clock.spent, lambda: clock.now, sleep)
+    turns = LoopTurns(0.5, lambda: clock.spent, lambda: clock.now, sleep)
     await turns.begin()
     clock.work(1.0)
     turns.end()

@@ -21,14 +21,14 @@ from support.short_places import SHORT_PLACE
 
 from agent.core.errors import NoSuchDevice, NotOnDisk, NotServing
 from agent.core.model import Command
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.http import serving
 from agent.http.operator_commands import hear
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
-def view() -> View:
+def view() -> AgentStatus:
     return VIEW
 
 

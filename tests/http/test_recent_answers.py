@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.http.answer import Answer, text
-from agent.http.recent_answers import MOST, Recent
+from agent.http.recent_answers import MOST, RecentAnswers
 
 
 class Made:
@@ -15,7 +15,7 @@ class Made:
         self.now = 100.0
         self.of: list[str] = []
         self.error: Exception | None = None
-        self.recent = Recent(self._make, lambda: self.now)
+        self.recent = RecentAnswers(self._make, lambda: self.now)
 
     def _make(self, target: str) -> Answer:
         if self.error is not None:

@@ -15,9 +15,9 @@ from http_views import EMPTY, VIEW
 
 from agent import cli
 from agent.cli.inspect_tables import NoSuchFormat, in_format
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.http import serving
-from agent.http.routes import Reach, answer
+from agent.http.routes import Audience, answer
 from agent.vendor_api.agent import ContainerEdits, Format, NotShown, Picture, Vendor
 
 PATHS = ["/inspect/acme", "/acme/inspect", "/acme/inspect/node-1"]
@@ -47,14 +47,14 @@ def path() -> Iterator[Path]:
         yield Path(directory) / "agent.sock"
 
 
-def ask(target: str, reach: Reach = Reach.LOCAL, view: View = SHOWN) -> tuple[int, Any]:
+def ask(target: str, reach: Audience = Audience.LOCAL, view: AgentStatus = SHOWN) -> tuple[int, Any]:
     got = answer(lambda: view, reach, target)
     return got.status, json.loads(got.body) if got.content_type == "application/json" else got.body.decode()
 
 
-@pytest.mark.parametrize("reach", [Reach.LOCAL, Reach.ADMIN])
+@pytest.mark.parametrize("reach", [Audience.LOCAL, Audience.ADMIN])
 @pytest.mark.parametrize("target", PATHS)
-def test_a_format_is_shown_by_its_name_and_where_its_tool_has_it(target: str, reach: Reach) -> None:
+def test_a_format_is_shown_by_its_name_and_where_its_tool_has_it(target: str, reach: Audience) -> None:
     status, shown = ask(target, reach)
 
     assert (status, shown["node"], shown["held"]) == (200, "node-1", 2)
@@ -63,7 +63,7 @@ def test_a_format_is_shown_by_its_name_and_where_its_tool_has_it(target: str, re
 
 @pytest.mark.parametrize("target", [*PATHS, "/acme/inspect/node-1?drs=true"])
 def test_the_network_sees_no_format_and_is_told_why(target: str) -> None:
-    status, said = ask(target, Reach.NETWORK)
+    status, said = ask(target, Audience.NETWORK)
 
     path = target.partition("?")[0]
     assert (status, said) == (404, f"{path} is served on loopback and on the admin socket only\n")
@@ -83,7 +83,7 @@ def test_a_format_that_no_vendor_has_is_told_with_those_that_there_are() -> None
         "no vendor in service here has the format 'nosuch'; there is acme\n",
     )
     assert ask("/inspect/nosuch", view=EMPTY)[1].endswith("'nosuch'; there is none\n")
-    assert ask("/inspect/nosuch", Reach.NETWORK)[1].startswith("nothing is here; there is /healthz")
+    assert ask("/inspect/nosuch", Audience.NETWORK)[1].startswith("nothing is here; there is /healthz")
 
 
 def test_who_stands_by_shows_none_and_says_so() -> None:
@@ -94,7 +94,7 @@ def test_who_stands_by_shows_none_and_says_so() -> None:
 
 def test_an_unknown_path_names_the_formats_too_but_to_the_network() -> None:
     assert "/inspect/acme, /acme/inspect" in ask("/x")[1]
-    assert "acme" not in ask("/x", Reach.NETWORK)[1]
+    assert "acme" not in ask("/x", Audience.NETWORK)[1]
 
 
 def test_no_format_takes_the_place_of_a_view_of_ours() -> None:

@@ -20,15 +20,15 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.publishing.agent_status import ApiServer, Followed, View
+from agent.core.publishing.agent_status import AgentStatus, ApiServer, FollowedList
 from agent.http.answer import document
 from agent.http.inspect_document import inspect
 from agent.http.metrics import metrics
 from agent.http.probes import healthz, readyz
-from agent.http.routes import Reach, answer
+from agent.http.routes import Audience, answer
 
 
-def samples(view: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(view: AgentStatus) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     text = metrics(view).body.decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -187,21 +187,21 @@ def test_errors_of_config_and_checkpoint_are_metrics() -> None:
     assert found["xpu_agent_checkpoint_valid", ()] == 0
 
 
-REFUSED = Followed(error="403 Forbidden", refused=True)
+REFUSED = FollowedList(error="403 Forbidden", refused=True)
 
 
 @pytest.mark.parametrize(
     ("followed", "up"),
     [
         ({}, 0),
-        ({"nodes": Followed(synced=True)}, 1),
-        ({"nodes": Followed(synced=True), "pods": Followed()}, 0),
-        ({"nodes": Followed(synced=True, error="no answer")}, 0),
-        ({"nodes": Followed(synced=True), "pods": REFUSED}, 1),
-        ({"nodes": Followed(synced=True, error="no answer"), "pods": REFUSED}, 0),
+        ({"nodes": FollowedList(synced=True)}, 1),
+        ({"nodes": FollowedList(synced=True), "pods": FollowedList()}, 0),
+        ({"nodes": FollowedList(synced=True, error="no answer")}, 0),
+        ({"nodes": FollowedList(synced=True), "pods": REFUSED}, 1),
+        ({"nodes": FollowedList(synced=True, error="no answer"), "pods": REFUSED}, 0),
     ],
 )
-def test_an_api_server_that_refuses_a_list_is_up(followed: dict[str, Followed], up: int) -> None:
+def test_an_api_server_that_refuses_a_list_is_up(followed: dict[str, FollowedList], up: int) -> None:
     view = replace(VIEW, api_server=ApiServer("https://a", followed=followed))
 
     assert samples(view)["xpu_agent_api_server_up", ()] == up
@@ -311,7 +311,7 @@ def subset(whole: dict[str, Any], part: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("view", [VIEW, EMPTY, hostile()], ids=["full", "empty", "hostile"])
-def test_the_document_is_json(view: View) -> None:
+def test_the_document_is_json(view: AgentStatus) -> None:
     assert json.loads(document(inspect(view)).body) == inspect(view)
 
 
@@ -327,30 +327,30 @@ def test_a_resource_without_a_session_waits() -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/inspect", "/version"])
 def test_this_machine_sees_everything(path: str) -> None:
-    assert answer(lambda: VIEW, Reach.LOCAL, path).status == 200
+    assert answer(lambda: VIEW, Audience.LOCAL, path).status == 200
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
 def test_the_network_sees_what_probes_and_scrapes_need(path: str) -> None:
-    assert answer(lambda: VIEW, Reach.NETWORK, path).status == 200
+    assert answer(lambda: VIEW, Audience.NETWORK, path).status == 200
 
 
 @pytest.mark.parametrize("path", ["/inspect", "/version"])
 def test_the_network_does_not_see_pods_and_is_told_why(path: str) -> None:
-    told = answer(lambda: VIEW, Reach.NETWORK, path)
+    told = answer(lambda: VIEW, Audience.NETWORK, path)
 
     assert told.status == 404
     assert told.body.decode() == f"{path} is served on loopback and on the admin socket only\n"
 
 
 def test_an_unknown_path_names_those_that_are_there() -> None:
-    told = answer(lambda: VIEW, Reach.NETWORK, "/x")
+    told = answer(lambda: VIEW, Audience.NETWORK, "/x")
 
     assert (told.status, told.body) == (404, b"nothing is here; there is /healthz, /readyz, /metrics\n")
 
 
 def test_the_version_is_told() -> None:
-    assert json.loads(answer(lambda: VIEW, Reach.LOCAL, "/version").body) == {"version": "1.2.3"}
+    assert json.loads(answer(lambda: VIEW, Audience.LOCAL, "/version").body) == {"version": "1.2.3"}
 
 
 def test_a_cordon_is_told_apart_from_a_fault() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.core.errors import NotServable, VendorError, VendorTimeout
-from agent.isolation.cdi_requests import Asked
+from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.supervisor import VendorProcess
 from agent.vendor_api.agent import Device, Request
 
@@ -78,7 +78,7 @@ async def test_cdi_specs_that_cost_a_process_are_asked_of_a_later_one_so_that_a_
 
 def test_what_costs_each_process_is_asked_more_and_more_seldom_until_it_is_answered() -> None:
     now, devices = [0.0], (Device("a", 0),)
-    asked = Asked((4.0, 16.0), lambda: now[0])
+    asked = CdiRequests((4.0, 16.0), lambda: now[0])
 
     def until_asked() -> float:
         asked.put(devices)

@@ -18,7 +18,7 @@ def test_an_event_source_that_fails_for_good_is_asked_ever_more_rarely() -> None
         raise OSError("gone")
 
     sent: list[bytes] = []
-    watch = child.Watch(broken, sent.append, 5.0)
+    watch = child.EventWatch(broken, sent.append, 5.0)
 
     pauses = [watch.once() for _ in range(12)]
 
@@ -27,7 +27,7 @@ def test_an_event_source_that_fails_for_good_is_asked_ever_more_rarely() -> None
 
 
 def test_an_event_source_that_never_waits_is_slowed_down() -> None:
-    watch = child.Watch(lambda timeout: (), lambda message: None, 5.0)
+    watch = child.EventWatch(lambda timeout: (), lambda message: None, 5.0)
 
     pauses = [watch.once() for _ in range(child.FREE_QUICK_WAITS + 2)]
 
@@ -41,7 +41,7 @@ def test_an_event_source_that_floods_is_asked_as_much_later_as_it_said_more_than
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     flood = [HealthEvent("a", None)] * 1024
     sent: list[bytes] = []
-    watch = child.Watch(lambda timeout: flood, sent.append, 5.0)
+    watch = child.EventWatch(lambda timeout: flood, sent.append, 5.0)
 
     pauses = [watch.once() for _ in range(6)]
 
@@ -52,7 +52,7 @@ def test_an_event_source_that_floods_is_asked_as_much_later_as_it_said_more_than
 def test_an_event_of_all_devices_counts_once_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     flood = [HealthEvent(None, None), HealthEvent("a", None, Proof.RESET), HealthEvent("a", None)]
-    watch = child.Watch(lambda timeout: flood, lambda message: None, 5.0, lambda: 2048)
+    watch = child.EventWatch(lambda timeout: flood, lambda message: None, 5.0, lambda: 2048)
 
     assert [watch.once() for _ in range(2)] == [0.001, 4.098]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.core.devices.inventory import Inventory
 from agent.core.model import DeviceStatus, VendorState, VendorStatus
-from agent.isolation.event_turns import AT_ONCE, BURST, RATE, News
+from agent.isolation.event_turns import AT_ONCE, BURST, RATE, EventQueue
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof, State
 
 DEVICES = (Device("a", 0), Device("b", 1), Device("a-1", 0, parent="a", slice=1))
@@ -49,7 +49,7 @@ UNWATCHED = Fault("unwatched", state=State.UNKNOWN)
 @example([[HealthEvent(None, UNWATCHED), HealthEvent("a", None), HealthEvent(None, UNWATCHED)]])
 @example([[HealthEvent(None, None), HealthEvent("a", UNWATCHED), HealthEvent(None, None)]])
 def test_the_devices_stand_as_if_every_event_had_been_told(turns: list[list[HealthEvent]]) -> None:
-    news, told = News(), []
+    news, told = EventQueue(), []
     for events in turns:
         news.add(events)
         told.append(list(news.take(2)))
@@ -58,7 +58,7 @@ def test_the_devices_stand_as_if_every_event_had_been_told(turns: list[list[Heal
 
 
 def test_what_is_said_again_and_again_of_all_devices_is_told_once_a_turn() -> None:
-    news = News()
+    news = EventQueue()
     unwatched = HealthEvent(None, UNWATCHED)
 
     for _ in range(1000):
@@ -68,7 +68,7 @@ def test_what_is_said_again_and_again_of_all_devices_is_told_once_a_turn() -> No
 
 
 def test_what_is_said_again_and_again_of_a_device_is_told_once_a_turn() -> None:
-    news = News()
+    news = EventQueue()
     hot, cold = HealthEvent("a", Fault("hot")), HealthEvent("b", Fault("cold"))
 
     for _ in range(1000):
@@ -82,7 +82,7 @@ def test_what_is_said_again_and_again_of_a_device_is_told_once_a_turn() -> None:
     "between", [HealthEvent(None, None), HealthEvent("a", None, Proof.RESET)], ids=["all", "its card"]
 )
 def test_what_is_said_again_after_news_of_others_too_is_told_again(between: HealthEvent) -> None:
-    news = News()
+    news = EventQueue()
     unwatched = HealthEvent("a-1", Fault("unmonitored", state=State.UNKNOWN))
 
     news.add([unwatched, between, unwatched])
@@ -91,7 +91,7 @@ def test_what_is_said_again_after_news_of_others_too_is_told_again(between: Heal
 
 
 def test_so_many_are_told_in_a_turn_that_others_have_theirs() -> None:
-    news = News()
+    news = EventQueue()
     events = [HealthEvent("a", Fault("hot", str(number))) for number in range(AT_ONCE + 1)]
     news.add(events)
 
@@ -106,7 +106,7 @@ WIDE = [HealthEvent(None, Fault("hot")), HealthEvent("a", Fault("hot"), Proof.RE
 def test_an_event_of_several_devices_counts_once_for_each_in_a_turn_and_in_a_second(
     event: HealthEvent,
 ) -> None:
-    news = News()
+    news = EventQueue()
     events = [replace(event, fault=Fault("hot", str(number))) for number in range(20)]
     news.add([*events, HealthEvent("b", None)])
 
@@ -119,7 +119,7 @@ def test_an_event_of_several_devices_counts_once_for_each_in_a_turn_and_in_a_sec
 
 
 def test_a_burst_is_heard_and_after_it_so_many_a_second() -> None:
-    news = News()
+    news = EventQueue()
 
     assert all(news.admit([HealthEvent("a", None)] * 1024, 2, 100.0) for _ in range(BURST // 1024))
     assert not news.admit([], 2, 100.0)

@@ -53,7 +53,7 @@ async def test_a_library_that_prints_without_end_is_heard_at_a_bounded_rate(sink
 
 def test_lines_are_bounded_and_printable_and_few() -> None:
     said: list[tuple[str, int]] = []
-    speech = process_output.Speech(lambda line, dropped: said.append((line, dropped)))
+    speech = process_output.OutputLines(lambda line, dropped: said.append((line, dropped)))
 
     assert speech.take(b"a\x1b[31m\xff\n\n  \n" + b"x" * 100_000 + b"\n", now=100.0)
     assert not speech.take(b"y\n" * 30, now=100.0)
@@ -67,7 +67,7 @@ def test_lines_are_bounded_and_printable_and_few() -> None:
 
 def test_a_line_that_never_ends_is_said_once_and_neither_kept_nor_read_in_haste() -> None:
     said: list[str] = []
-    speech = process_output.Speech(lambda line, dropped: said.append(line))
+    speech = process_output.OutputLines(lambda line, dropped: said.append(line))
 
     for _ in range(100):
         assert not speech.take(b"x" * 65_536, now=1.0)  # where it is False, reading rests

@@ -18,12 +18,12 @@ from grpclib.const import Status
 from agent.core.errors import AllocationError, InsufficientRoom, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import service
-from agent.isolation.cdi_requests import Asked
+from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.event_turns import AT_ONCE
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.service import LinkCache, Service
 from agent.isolation.supervisor import Deadlines, VendorProcess
-from agent.isolation.vendor_process import Contact, Listener, failed
+from agent.isolation.vendor_process import ProcessListener, RunningVendor, failed
 from agent.kubelet.rpc import as_status
 from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State, Usage
 
@@ -405,7 +405,7 @@ class Played:
         self.listed.set()
         return b'[{"uuid": "dev-a", "index": 0}, {"uuid": "dev-b", "index": 1}]'
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: ProcessListener) -> None:
         await self.listed.wait()
         await anyio.wait_all_tasks_blocked()
         for raw in self.said:
@@ -432,7 +432,7 @@ class Turns(Recorder):
 
 
 def service_of(process: Played, sink: Recorder) -> Service:
-    return Service(cast("Contact", process), "acme", sink, QUICK, 100.0, LinkCache(), Asked())
+    return Service(cast("RunningVendor", process), "acme", sink, QUICK, 100.0, LinkCache(), CdiRequests())
 
 
 async def test_an_event_is_told_at_once_and_those_after_it_wait_for_their_turn(

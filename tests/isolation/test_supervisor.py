@@ -21,7 +21,7 @@ from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import vendor_process
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Backoff, Deadlines, VendorProcess
+from agent.isolation.supervisor import Deadlines, RestartBackoff, VendorProcess
 from agent.vendor_api.agent import Device, Host, Signs
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor
@@ -98,13 +98,13 @@ async def test_no_process_is_started_until_something_shows_that_the_vendor_is_he
     sink: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    real = vendor_process.Process
+    real = vendor_process.ProcessRunner
 
-    def start(*given: Any) -> vendor_process.Process:
+    def start(*given: Any) -> vendor_process.ProcessRunner:
         started.append(given)
         return real(*given)
 
-    monkeypatch.setattr(vendor_process, "Process", start)
+    monkeypatch.setattr(vendor_process, "ProcessRunner", start)
     sign = tmp_path / "sign"
     with structlog.testing.capture_logs() as logs:
         async with running(shy(sink, sign)):
@@ -241,14 +241,14 @@ async def test_a_process_that_is_lost_just_as_its_scope_ends_ends_nothing_else(
 ) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def lost(its: vendor_process.Contact) -> None:
+    async def lost(its: vendor_process.RunningVendor) -> None:
         begun.set()
         try:
             await anyio.sleep_forever()
         except asyncio.CancelledError:
             raise vendor_process.failed("its last answer arrives") from None
 
-    monkeypatch.setattr(vendor_process.Contact, "connect", lost)
+    monkeypatch.setattr(vendor_process.RunningVendor, "connect", lost)
     scope, process = anyio.CancelScope(), VendorProcess(vendor(), sink, deadlines=QUICK)
 
     async def serve() -> None:
@@ -279,7 +279,7 @@ async def test_cancelling_by_a_scope_collects_the_process(sink: Recorder) -> Non
 async def test_a_process_stuck_in_the_kernel_is_told_and_not_joined_by_a_second(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vendor_process.Process, "kill", lambda self: None)
+    monkeypatch.setattr(vendor_process.ProcessRunner, "kill", lambda self: None)
     short = Deadlines(call=0.1, close=0.01, kill=0.01)
     async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
         await sink.until(lambda: sink.lists)
@@ -314,16 +314,16 @@ async def test_a_bug_in_the_sink_travels_up(sink: Recorder) -> None:
 async def test_a_process_that_can_not_start_is_told_and_tried_again(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = vendor_process.Process
+    real = vendor_process.ProcessRunner
     tries = iter([OSError("no more processes")])
 
-    def start(sock: Any, limit: MemoryLimit) -> vendor_process.Process:
+    def start(sock: Any, limit: MemoryLimit) -> vendor_process.ProcessRunner:
         for exc in tries:
             sock.close()
             raise exc
         return real(sock, limit)
 
-    monkeypatch.setattr(vendor_process, "Process", start)
+    monkeypatch.setattr(vendor_process, "ProcessRunner", start)
     async with serving(sink):
         await sink.until(lambda: sink.lists)
 
@@ -331,7 +331,7 @@ async def test_a_process_that_can_not_start_is_told_and_tried_again(
 
 
 def test_backoff_grows_with_jitter_and_starts_again_after_good_service() -> None:
-    backoff = Backoff(0.1, 30)
+    backoff = RestartBackoff(0.1, 30)
 
     pauses = [backoff.pause(served=0) for _ in range(12)]
 
@@ -393,9 +393,9 @@ async def test_a_driver_that_is_away_for_long_opens_no_breaker(sink: Recorder, f
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Processes that a signal does not end, as those that wait in a driver (state D) do not."""
-    spared: set[vendor_process.Process] = set()
+    spared: set[vendor_process.ProcessRunner] = set()
     with monkeypatch.context() as patch:
-        patch.setattr(vendor_process.Process, "kill", lambda self: spared.add(self))
+        patch.setattr(vendor_process.ProcessRunner, "kill", lambda self: spared.add(self))
         yield
     for body in spared:
         if body.ended() is None:

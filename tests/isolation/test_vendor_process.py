@@ -100,7 +100,7 @@ async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink:
 
 
 async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_its_end() -> None:
-    dropped = vendor_process.Contact(vendor(), watch=None)
+    dropped = vendor_process.RunningVendor(vendor(), watch=None)
     pid = dropped.body.pid
 
     dropped.drop()
@@ -294,6 +294,6 @@ def _refusal(line: bytes) -> str:
     """What is said of a line; empty where it is a message."""
     try:
         vendor_process._read(line)
-    except vendor_process.Lost as exc:
+    except vendor_process.ContactLost as exc:
         return exc.reason
     return ""

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from schedulers.koordinator.cards import report
 from schedulers.koordinator.koordlet import refused
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Pods
@@ -30,18 +30,18 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
-from agent.daemon.external_use import Schedulers
-from agent.daemon.pod_waiter import Askers
+from agent.daemon.external_use import ExternalUseKeeper
+from agent.daemon.pod_waiter import PodWaiter
 from agent.daemon.publishing.koordinator_report import withheld
-from agent.daemon.reconciling.evidence_sources import Sources
+from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
-from agent.daemon.reconciling.recovery import Recaller
+from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.scheduler_plugins import registered
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.koordinator.device_object import device, told
 from agent.schedulers.koordinator.report import Report
-from agent.state.checkpoint import Saved
+from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import (
     ContainerEdits,
@@ -117,7 +117,7 @@ class Pod:
     bound: Bound
     candidate: Candidate
     #: Container to the allocation that was answered for it.
-    answers: dict[str, Entry] = field(default_factory=dict)
+    answers: dict[str, CheckpointEntry] = field(default_factory=dict)
     waits: bool = True
 
     @property
@@ -143,13 +143,13 @@ class Agent:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        allocations = opened(world.disk, Saved).allocations if world.disk else ()
+        allocations = opened(world.disk, SavedState).allocations if world.disk else ()
         self.ledger = Ledger(allocations, world.now)
-        self.scheduled = Scheduled()
+        self.scheduled = PodState()
         self.plan: Cell[Plan] = Cell({})
         self.snapshot: Cell[NodeSnapshot] = Cell(world.snapshot)
         self.told: Report | None = None
-        sources = Sources(
+        sources = EvidenceSources(
             lambda prove: KubeletCheckpoint(tuple(world.books)),
             world.pod_resources,
             self._partitions,
@@ -166,12 +166,12 @@ class Agent:
             self._release,
             sources,
         )
-        self.askers = Askers(lambda: self.allocator.promises, self.scheduled, within=0.01)
+        self.askers = PodWaiter(lambda: self.allocator.promises, self.scheduled, within=0.01)
         self.reconciler = Reconciler(
             self.ledger,
             sources,
             self.allocator,
-            Recaller(self.ledger, sources, self.plan, lambda: world.now),
+            Recovery(self.ledger, sources, self.plan, lambda: world.now),
             lambda: [VENDOR],
             self._release,
             lambda resource: None,
@@ -179,7 +179,7 @@ class Agent:
             lambda: world.now,
             grace=GRACE,
         )
-        self._schedulers = Schedulers(
+        self._schedulers = ExternalUseKeeper(
             self.scheduled,
             self.ledger,
             self.plan,
@@ -236,7 +236,7 @@ class Agent:
         )
 
     async def save(self, *, durable: bool) -> None:
-        self._world.disk = sealed(Saved(allocations=self.ledger.all()))
+        self._world.disk = sealed(SavedState(allocations=self.ledger.all()))
 
     async def _changed(self) -> None:
         await self.save(durable=False)
@@ -265,7 +265,7 @@ class World(RuleBasedStateMachine):
         self.pods: list[Pod] = []
         self.kept: list[Bound] = []
         #: The kubelet: what it gave out, and since when it is in this life.
-        self.books: list[Entry] = []
+        self.books: list[CheckpointEntry] = []
         self.life, self.registered = 1, self.now
         self.disk = b""
         #: Whether each request came from the pod that was to ask next.
@@ -383,7 +383,7 @@ class World(RuleBasedStateMachine):
                 (edits,) = await self.agent.allocator.allocate(resource, [ids])
             except AllocationError:
                 return False
-            entry = Entry(pod.uid, it.name, resource, tuple(ids), edits)
+            entry = CheckpointEntry(pod.uid, it.name, resource, tuple(ids), edits)
             pod.answers[it.name] = entry
             self.books.append(entry)
         return True

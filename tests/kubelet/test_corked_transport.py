@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from agent.kubelet.corked_transport import Corked
+from agent.kubelet.corked_transport import CorkedTransport
 
 
 class Wire:
@@ -29,12 +29,12 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-async def corked(wire: Wire) -> Corked:
-    return Corked(cast("asyncio.Transport", wire))
+async def corked(wire: Wire) -> CorkedTransport:
+    return CorkedTransport(cast("asyncio.Transport", wire))
 
 
 async def test_what_is_written_in_one_turn_leaves_in_one_piece_and_in_order(
-    corked: Corked, wire: Wire
+    corked: CorkedTransport, wire: Wire
 ) -> None:
     corked.write(b"a")
     corked.write(b"b")
@@ -47,7 +47,7 @@ async def test_what_is_written_in_one_turn_leaves_in_one_piece_and_in_order(
     assert wire.seen == [b"ab", b"c"]
 
 
-async def test_what_was_written_leaves_before_the_end(corked: Corked, wire: Wire) -> None:
+async def test_what_was_written_leaves_before_the_end(corked: CorkedTransport, wire: Wire) -> None:
     corked.write(b"goodbye")
     corked.close()
     await asyncio.sleep(0)

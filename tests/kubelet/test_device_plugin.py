@@ -35,7 +35,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreStartContainerRequest,
 )
 from agent.kubelet.peer_process import peer_at
-from agent.kubelet.pending_calls import Calls
+from agent.kubelet.pending_calls import PendingCalls
 from agent.kubelet.rpc import SocketServer
 from agent.vendor_api.agent import ContainerEdits
 
@@ -78,7 +78,7 @@ async def served(path: Path, *cards: Any, **options: Any) -> AsyncIterator[Serve
     answers = FakeAnswers()
     options = {"min_interval": 0.02, **options}
     async with anyio.create_task_group() as group:
-        plugin = DevicePlugin(cell, answers, Calls(group), **options)
+        plugin = DevicePlugin(cell, answers, PendingCalls(group), **options)
         server = SocketServer(plugin.methods())
         server.listen(path / "p.sock", group)
         client = Plugin(path / "p.sock")

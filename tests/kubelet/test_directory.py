@@ -17,7 +17,7 @@ from support.waiting import eventually
 from agent.kubelet.directory import (
     FileIdentity,
     KubeletDirectory,
-    Neighbour,
+    OtherSocket,
     _file_of,
     identify_socket,
     neighbours,
@@ -192,13 +192,13 @@ async def test_other_plugins_that_come_go_and_come_anew_are_noticed(
         put_socket(plugins_dir / "kubelet.sock")
         (plugins_dir / "file").touch()
         first = put_socket(path)
-        await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", first)})
+        await eventually(lambda: directory.neighbours.value == {OtherSocket("bob.sock", first)})
         path.unlink()
         await eventually(lambda: directory.neighbours.value == frozenset())
 
         other = put_socket(path)
 
-        await eventually(lambda: directory.neighbours.value == {Neighbour("bob.sock", other)})
+        await eventually(lambda: directory.neighbours.value == {OtherSocket("bob.sock", other)})
 
 
 def test_the_socket_of_an_agent_in_another_pod_is_a_neighbour_s_though_its_pid_is_ours(

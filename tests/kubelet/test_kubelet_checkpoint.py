@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.kubelet.container_edit_messages import response
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint, checksum, fnv1a, parse, read
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint, checksum, fnv1a, parse, read
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.vendor_api.agent import ContainerEdits
 
@@ -57,7 +57,7 @@ def test_a_file_of_a_real_kubelet_is_verified(raw: bytes) -> None:
 
 
 def test_an_entry_says_who_holds_what_and_what_was_answered() -> None:
-    assert parse(RECORDED_1_36).entries[0] == Entry(
+    assert parse(RECORDED_1_36).entries[0] == CheckpointEntry(
         pod_uid="uid-1",
         container="main",
         resource="example.com/gpu",

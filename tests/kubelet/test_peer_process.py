@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubelet.peer_process import Peer, gives_way, peer_at, peer_of
+from agent.kubelet.peer_process import PeerProcess, gives_way, peer_at, peer_of
 from agent.kubelet.socket_listener import listen
 
 from .wire import Wire
 
-KUBELET, BOB, EVE = Peer(7, 70), Peer(8, 80), Peer(9, 90)
+KUBELET, BOB, EVE = PeerProcess(7, 70), PeerProcess(8, 80), PeerProcess(9, 90)
 #: As they look from a container whose kernel tells no more.
-HIDDEN = Peer(0)
+HIDDEN = PeerProcess(0)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ HIDDEN = Peer(0)
         (HIDDEN, HIDDEN, HIDDEN, False),
         (BOB, HIDDEN, HIDDEN, True),
         (HIDDEN, BOB, HIDDEN, False),
-        (Peer(0, 80), Peer(0, 70), Peer(0, 70), True),
+        (PeerProcess(0, 80), PeerProcess(0, 70), PeerProcess(0, 70), True),
         (BOB, KUBELET, None, False),
     ],
     ids=[
@@ -44,7 +44,7 @@ HIDDEN = Peer(0)
     ],
 )
 def test_a_stream_ends_for_the_kubelets_alone(
-    holder: Peer, newcomer: Peer, kubelet: Peer | None, gives: bool
+    holder: PeerProcess, newcomer: PeerProcess, kubelet: PeerProcess | None, gives: bool
 ) -> None:
     assert gives_way(holder, newcomer, kubelet) is gives
 
@@ -73,4 +73,4 @@ def test_a_kernel_that_tells_no_pidfd_is_believed_by_the_pid() -> None:
 
     one, other = socket.socketpair()
     with Old(fileno=one.detach()) as old, other:
-        assert peer_of(old) == Peer(os.getpid(), 0)
+        assert peer_of(old) == PeerProcess(os.getpid(), 0)

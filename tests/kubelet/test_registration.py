@@ -28,7 +28,7 @@ from agent.core.model import SessionStatus
 from agent.kubelet.directory import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.plugin_sockets import socket_name
-from agent.kubelet.registration import Intervals, KubeletSession, sweep
+from agent.kubelet.registration import KubeletSession, SessionIntervals, sweep
 
 from .fakes import (
     NAME,
@@ -608,7 +608,7 @@ async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) ->
         FakeAnswers(),
         KubeletDirectory(plugins_dir),
         status=status,
-        intervals=Intervals(),
+        intervals=SessionIntervals(),
     )
 
     await session.run()

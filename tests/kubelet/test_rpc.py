@@ -34,9 +34,9 @@ from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.rpc import (
     FRAME,
     PIECE,
-    Bounds,
-    Bytes,
     ByteStream,
+    RawMessages,
+    SocketBounds,
     SocketServer,
     call,
     send,
@@ -72,7 +72,7 @@ async def feed(stream: ByteStream) -> None:
 @asynccontextmanager
 async def serving(path: Path, **bounds: int) -> AsyncIterator[SocketServer]:
     methods = {ECHO: unary(echo), FEED: streaming(feed), FAIL: unary(fail), HANG: unary(hang)}
-    async with listening(path, SocketServer(methods, Bounds(**bounds))) as server:
+    async with listening(path, SocketServer(methods, SocketBounds(**bounds))) as server:
         yield server
 
 
@@ -519,7 +519,7 @@ async def test_messages_of_several_megabytes_pass_both_ways(path: Path) -> None:
 
 async def test_one_connection_carries_calls_and_a_stream_at_once(path: Path) -> None:
     async with serving(path):
-        channel = Channel(path=str(path), codec=Bytes())
+        channel = Channel(path=str(path), codec=RawMessages())
         try:
             method = UnaryStreamMethod(channel, FEED, bytes, bytes)
             async with method.open() as stream:

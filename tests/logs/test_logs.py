@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from agent import logs
 from agent.config import LogFormat, LogSettings
 from agent.logs import log_file
-from agent.logs.log_writer import MAX_WAITING, Writer
+from agent.logs.log_writer import MAX_WAITING, LogWriter
 
 #: A program whose standard error is a pipe that holds next to nothing.
 TALKATIVE = """
@@ -287,7 +287,7 @@ def test_what_waits_is_bounded_in_size_too() -> None:
         gate.wait()
         written.append(line)
 
-    lines = Writer(write, lambda dropped: f"{dropped} dropped")
+    lines = LogWriter(write, lambda dropped: f"{dropped} dropped")
     line = "x" * (1 << 20)
     for _ in range(MAX_WAITING // len(line) + 3):
         lines.put(line)

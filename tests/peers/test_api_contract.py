@@ -15,7 +15,7 @@ from support.waiting import eventually
 
 from agent.cluster.api_errors import ApiAway, Forbidden
 from agent.cluster.client import Client
-from agent.cluster.credentials import Access, find
+from agent.cluster.credentials import ApiAccess, find
 
 from .apiserver import RealApiServer
 
@@ -46,13 +46,13 @@ async def served(restarted: RealApiServer, tmp_path: Path) -> Served:
     return Served(access, stranger, namespace, restarted.kill, restarted.start, forget)
 
 
-def accessed(kubeconfig: Path) -> Access:
+def accessed(kubeconfig: Path) -> ApiAccess:
     access = find(kubeconfig, {})
     assert access is not None
     return access
 
 
-async def in_pod(server: RealApiServer, namespace: str, directory: Path) -> Access:
+async def in_pod(server: RealApiServer, namespace: str, directory: Path) -> ApiAccess:
     """The way in that a pod has, by a service account of the namespace."""
     await server.kubectl("create", "--namespace", namespace, "serviceaccount", "agent")
     (directory / "token").write_text(await server.service_account_token("agent", namespace))
@@ -109,6 +109,6 @@ async def test_a_token_that_is_renewed_in_its_file_is_taken(
 
 
 async def test_a_server_whose_ca_is_another_s_is_not_spoken_with(served: Served) -> None:
-    async with talking(Access(served.access.server)) as client:
+    async with talking(ApiAccess(served.access.server)) as client:
         with pytest.raises(ApiAway, match="certificate verify failed"):
             await client.get("/version")

@@ -25,7 +25,7 @@ from agent.cluster.koordinator import Koordinator
 from agent.cluster.koordinator_device_writer import DeviceWriter
 from agent.cluster.koordinator_exchange import Exchange
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import Following, Reflector
+from agent.cluster.reflector import FollowTimings, Reflector
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
@@ -33,7 +33,7 @@ from agent.core.model import Health, Plan
 from agent.daemon.publishing.koordinator_report import Reporting
 from agent.host.device_infos_directory import NAME, DeviceInfosFile
 from agent.schedulers.koordinator.gpu_partitions import P2p
-from agent.schedulers.koordinator.report import Card, Report
+from agent.schedulers.koordinator.report import Report, ReportedCard
 from agent.schedulers.koordinator.report_mode import Shown, Telling
 from agent.vendor_api.agent import State
 
@@ -46,9 +46,9 @@ GIB = 1 << 30
 
 def reported(count: int = 2, **card: Any) -> Report:
     its = {"memory": 48 * GIB, "numa": 0, "pcie": "pci0000:3a", "pci": "0000:3b:00.0", "model": "A40"}
-    first = Card("GPU-0", 0, **{**its, **card})
+    first = ReportedCard("GPU-0", 0, **{**its, **card})
     labels = {"xpu-agent.io/model": "A40"}
-    others = [Card(f"GPU-{it}", it, labels=labels, **its) for it in range(1, count)]  # type: ignore[arg-type]
+    others = [ReportedCard(f"GPU-{it}", it, labels=labels, **its) for it in range(1, count)]  # type: ignore[arg-type]
     links = (P2p((0, 1), "nvidia"),) if count > 1 else ()
     return Report("nvidia", (first, *others), "A40", "570.1", links)
 
@@ -137,7 +137,7 @@ async def looking(server: RealApiServer, directory: Path, token: str | None = No
     labels: Cell[Mapping[str, str] | None] = Cell(None)
     exchange, returns = Exchange(), Cell(0)
     exchange.looks.set(True)
-    quick = Following(shortest=0.01, longest=0.1, refused=0.1)
+    quick = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
     nodes = Reflector(api, node.NODES, node.query(name), node.own_node, quick)
     writer = partial(
         DeviceWriter, pauses=Pauses(0.01, 0.1), refused=Pauses(0.01, 0.1), between=0.01, clock=time.time

@@ -16,12 +16,12 @@ import yaml
 from cluster.koordlets import cards as of_koordlet
 from scenarios.cards import Simulated
 
-from agent.cluster.credentials import Named
+from agent.cluster.credentials import NamedKubeconfig
 from agent.doctor.checks import examined
 from agent.doctor.findings import Finding, Severity
-from agent.doctor.survey import Question, survey
+from agent.doctor.survey import DoctorArguments, survey
 from agent.schedulers.koordinator.device_object import device
-from agent.schedulers.koordinator.report import Card, Report
+from agent.schedulers.koordinator.report import Report, ReportedCard
 
 from .apiserver import RealApiServer
 
@@ -65,7 +65,7 @@ class Place:
 
     async def write_device(self, name: str = "", vendor: str = "simulated") -> None:
         """As the agent writes it."""
-        its = tuple(Card(uuid, minor, memory=48 * GIB) for minor, uuid in enumerate(self.cards.uuids))
+        its = tuple(ReportedCard(uuid, minor, memory=48 * GIB) for minor, uuid in enumerate(self.cards.uuids))
         written = device(name or self.name, "", Report(vendor, its, "X1"), None, 0)
         assert written is not None
         await self.make(written)
@@ -84,7 +84,7 @@ class Place:
             "cdi-dir": "/nowhere/cdi",
             "http": "off",
         }
-        around = await survey(Question(self.name, given, {}, Named(kubeconfig), self.root))
+        around = await survey(DoctorArguments(self.name, given, {}, NamedKubeconfig(kubeconfig), self.root))
         return await anyio.to_thread.run_sync(lambda: list(examined(around)))
 
 

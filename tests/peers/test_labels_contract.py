@@ -19,10 +19,10 @@ from agent.cluster.credentials import find
 from agent.cluster.label_patches import NODE_NAME, OWNED
 from agent.cluster.label_writer import LabelWriter, remove
 from agent.cluster.own_node import OwnNode, own_node
-from agent.cluster.reflector import Following, Reflector
+from agent.cluster.reflector import FollowTimings, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.publishing.label_rules import Heard, Wanted
+from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
 
 from .apiserver import RealApiServer
 from .nodefeatures import node_features
@@ -53,7 +53,7 @@ class Here:
 
     server: RealApiServer
     name: str
-    wanted: Cell[Wanted | None]
+    wanted: Cell[WantedFeatures | None]
     node: Cell[OwnNode | None]
     writer: LabelWriter
     api: Client
@@ -82,8 +82,8 @@ async def labelling(
     api = await open_api(access)
     mine: Cell[OwnNode | None] = Cell(None)
     labels: Cell[Mapping[str, str] | None] = Cell(None)
-    wanted: Cell[Wanted | None] = Cell(Wanted(told_as, Heard(TWO)))
-    nodes = Reflector(api, node.NODES, node.query(name), own_node, Following(shortest=0.01, longest=0.1))
+    wanted: Cell[WantedFeatures | None] = Cell(WantedFeatures(told_as, VendorLabels(TWO)))
+    nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTimings(shortest=0.01, longest=0.1))
     writer = LabelWriter(api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
     async with anyio.create_task_group() as group:
         group.start_soon(nodes.run)
@@ -98,7 +98,7 @@ async def test_a_node_gets_loses_and_keeps_labels(api_server: RealApiServer, tmp
     async with labelling(api_server, tmp_path) as here:
         await eventually(lambda: here.labels() == {"pool": "a", **TWO})
 
-        here.wanted.set(Wanted("node", Heard(THREE)))
+        here.wanted.set(WantedFeatures("node", VendorLabels(THREE)))
         await eventually(lambda: here.labels() == {"pool": "a", **THREE})
 
         # Somebody removes one, and sets another.
@@ -106,7 +106,7 @@ async def test_a_node_gets_loses_and_keeps_labels(api_server: RealApiServer, tmp
         await eventually(lambda: here.labels() == {"pool": "a", "acme.com/theirs": "1", **THREE})
         assert (await here.metadata())["annotations"][OWNED] == "acme.com/count"
 
-        here.wanted.set(Wanted())
+        here.wanted.set(WantedFeatures())
         await eventually(lambda: here.labels() == {"pool": "a", "acme.com/theirs": "1"})
         assert OWNED not in (await here.metadata()).get("annotations", {})
 
@@ -115,12 +115,12 @@ async def test_a_node_seen_as_it_was_is_not_overwritten(api_server: RealApiServe
     async with labelling(api_server, tmp_path) as here:
         await eventually(lambda: here.labels() == {"pool": "a", **TWO})
         old = here.node.value
-        here.wanted.set(Wanted("node", Heard(THREE)))
+        here.wanted.set(WantedFeatures("node", VendorLabels(THREE)))
         await eventually(lambda: here.labels() == {"pool": "a", **THREE})
 
         # The watch lags behind: what it tells is from before the last write.
         writer = LabelWriter(here.api, here.name, "default", here.wanted, Cell(old))
-        here.wanted.set(Wanted("node", Heard({**THREE, "acme.com/new": "1"})))
+        here.wanted.set(WantedFeatures("node", VendorLabels({**THREE, "acme.com/new": "1"})))
         await writer.once()
 
         await eventually(lambda: here.labels() == {"pool": "a", "acme.com/new": "1", **THREE})
@@ -161,7 +161,7 @@ async def test_a_node_feature_is_made_changed_and_removed(api_server: RealApiSer
         assert made["metadata"]["labels"] == {NODE_NAME: here.name}
         assert made["spec"] == {"features": {"attributes": {}, "flags": {}, "instances": {}}, "labels": TWO}
 
-        here.wanted.set(Wanted("nodeFeature", Heard(THREE)))
+        here.wanted.set(WantedFeatures("nodeFeature", VendorLabels(THREE)))
         await eventually(lambda: here.writer.writes == 2)
         assert (await feature(here))["spec"]["labels"] == THREE
         assert here.labels() == {"pool": "a"}

@@ -20,7 +20,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.own_node import path
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.core.allocation.node_locks import Lock, freeing, lock
 from agent.core.backoff import Pauses
@@ -80,7 +80,7 @@ class Here:
     server: RealApiServer
     api: Api
     name: str
-    scheduled: Scheduled
+    scheduled: PodState
     writer: LockWriter
 
     async def annotations(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ async def locked(server: RealApiServer, directory: Path, stands: str) -> AsyncIt
     access = find(server.kubeconfig(directory / "kubeconfig"), {})
     assert access is not None
     api: Api = await open_api(access)
-    scheduled = Scheduled()
+    scheduled = PodState()
     writer = LockWriter(api, name, scheduled, Pauses(0.01, 0.05))
     try:
         async with anyio.create_task_group() as group:

@@ -20,7 +20,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.receipt_writer import ReceiptWriter, patch, path
 from agent.core.cell import Cell
-from agent.core.publishing.receipt_rules import Owed
+from agent.core.publishing.receipt_rules import OwedReceipt
 
 from .apiserver import RealApiServer
 
@@ -34,7 +34,7 @@ class Here:
     server: RealApiServer
     namespace: str
     api: Api
-    owed: Cell[tuple[Owed, ...]]
+    owed: Cell[tuple[OwedReceipt, ...]]
     writer: ReceiptWriter
 
     async def pod(self) -> Mapping[str, Any]:
@@ -59,8 +59,8 @@ class Here:
         uid: str = (await self.pod())["metadata"]["uid"]
         return uid
 
-    def owes(self, uid: str) -> Owed:
-        return Owed(uid, self.namespace, "web", {KEY: "true"}, {KEY: "false"})
+    def owes(self, uid: str) -> OwedReceipt:
+        return OwedReceipt(uid, self.namespace, "web", {KEY: "true"}, {KEY: "false"})
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def writing(server: RealApiServer, directory: Path) -> AsyncIterator[Here]
     access = find(server.kubeconfig(directory / secrets.token_hex(4), None), {})
     assert access is not None
     api = await open_api(access)
-    owed: Cell[tuple[Owed, ...]] = Cell(())
+    owed: Cell[tuple[OwedReceipt, ...]] = Cell(())
     writer = ReceiptWriter(api, owed, away=(0.01, 0.1), refused=(0.01, 0.1), again=(0.01, 0.1))
     try:
         async with anyio.create_task_group() as group:

@@ -14,7 +14,7 @@ from peers.nodefeatures import node_features
 
 from agent.state.last_config import NAME as LAST_CONFIG
 from agent.state.uninstall_record import NAME as REMAINS
-from agent.state.uninstall_record import Remains
+from agent.state.uninstall_record import UninstallRecord
 
 from .api import Object
 from .cluster import Cluster
@@ -153,7 +153,7 @@ async def test_an_agent_that_has_its_places_elsewhere_leaves_nothing_there(clust
     await until(anyio.Path(features / "xpu-agent").exists, bool, "the file of labels")
     assert (cdi / SPEC.name).exists()
     listed = {cdi / SPEC.name, features / "xpu-agent"}
-    assert set(Remains(state / REMAINS).all()) == listed, "as they are called on the host"
+    assert set(UninstallRecord(state / REMAINS).all()) == listed, "as they are called on the host"
 
     await cluster.agent.helm("uninstall", NAME)
 
@@ -167,7 +167,7 @@ async def test_a_node_that_can_not_be_cleaned_fails_the_uninstall_and_is_told(cl
     agent = await installed(cluster, "file", {"uninstall": {"hook": True, "seconds": 10}})
     in_the_way = CDI / "no-file"
     os.mkdir(in_the_way)  # not even root unlinks a directory
-    Remains(STATE / REMAINS).note(in_the_way)
+    UninstallRecord(STATE / REMAINS).note(in_the_way)
 
     with pytest.raises(HelmFailed, match=f"{NAME}-uninstall-nvidia: done on 0 of 1 nodes"):
         await agent.helm("uninstall", NAME)

@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import anyio
 from peers.process import PeerError
 
-from agent.config import ConfigWatch, Given, Source, given_flags
+from agent.config import ConfigSource, ConfigWatch, GivenValue, given_flags
 from agent.core.allocation.allocator import ALLOCATION
-from agent.core.devices.health_rules import Timing
+from agent.core.devices.health_rules import HealthTiming
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
-from agent.core.publishing.agent_status import View
-from agent.daemon.standby import Agent
+from agent.core.publishing.agent_status import AgentStatus
+from agent.daemon.standby import StandbyAgent
 from agent.daemon.vendors_in_service import check
 from agent.demo.agent_process import PACE
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.registration import Intervals
+from agent.kubelet.registration import SessionIntervals
 from agent.scheduler_api import Candidate, PodContainer
 from agent.state.checkpoint import CheckpointFile
 from agent.state.last_config import remembered_from
@@ -42,7 +42,7 @@ PACE_OF_TESTS = replace(
     pod_resources=0.05,
     # Longer than a slow machine ever takes: what a test lets hang, it gives less.
     deadlines=Deadlines(open=PATIENCE, discover=PATIENCE, call=PATIENCE, prepare=PATIENCE),
-    health=Timing(good_for=0.2),
+    health=HealthTiming(good_for=0.2),
     # What the kubelet gets to write down an answer; one that got less has its pod's cards taken away.
     grace=1.0,
     specs=0.2,
@@ -53,7 +53,7 @@ PACE_OF_TESTS = replace(
     rivals=0.05,
     rival_gone=0.3,
     whose=0.0,
-    session=Intervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
+    session=SessionIntervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
 Rule = Mapping[str, Any]
 
@@ -149,9 +149,9 @@ class Node:
         """Start the agent; rules are written into its configuration before."""
         if rules:
             self.configure(*rules)
-        self._run(Source(self.config), ())
+        self._run(ConfigSource(self.config), ())
 
-    async def start_from(self, source: Source, environ: Mapping[str, str] | None = None) -> None:
+    async def start_from(self, source: ConfigSource, environ: Mapping[str, str] | None = None) -> None:
         """Start the agent as NVIDIA's plugin is started: with its files, and its variables."""
         driver = self.cards.settings["library"]
         arguments = {
@@ -165,12 +165,12 @@ class Node:
         }
         self._run(source, given_flags(arguments, environ or {}))
 
-    def _run(self, source: Source, flags: Sequence[Given]) -> None:
+    def _run(self, source: ConfigSource, flags: Sequence[GivenValue]) -> None:
         watch = ConfigWatch(
             source, "node", every=0.05, flags=flags, check=check, settle=0.02, recall=remembered_from
         )
         self.watch = watch
-        self.agent = Agent(watch.cell, "node", self.pace)
+        self.agent = StandbyAgent(watch.cell, "node", self.pace)
         self.agent.pods.set(self._pods)
         if self.knows_pods:
             self.agent.scheduled.follow_to(0)
@@ -211,16 +211,16 @@ class Node:
         file.save(replace(saved, boot_id="the one before"), durable=False)
 
     @property
-    def view(self) -> View:
+    def view(self) -> AgentStatus:
         for task in self._tasks:
             if task.done():
                 task.result()
         return self.agent.view()
 
-    async def until(self, condition: Callable[[View], object]) -> View:
+    async def until(self, condition: Callable[[AgentStatus], object]) -> AgentStatus:
         """Look at the agent until it is as wanted."""
 
-        async def look() -> View | None:
+        async def look() -> AgentStatus | None:
             return view if condition(view := self.view) else None
 
         return await self._wait(look)
@@ -408,31 +408,31 @@ def _content(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def in_use(view: View) -> list[Allocation]:
+def in_use(view: AgentStatus) -> list[Allocation]:
     return [it for it in view.allocations if it.state is AllocationState.DONE]
 
 
-def owned_by(view: View, pod: Pod) -> list[Allocation]:
+def owned_by(view: AgentStatus, pod: Pod) -> list[Allocation]:
     """The allocations of the pod, released ones too."""
     return [it for it in view.allocations if it.owner is not None and it.owner.uid == pod.uid]
 
 
-def confirmed(view: View, *pods: Pod) -> bool:
+def confirmed(view: AgentStatus, *pods: Pod) -> bool:
     """Whether each pod is known by name as the owner of an allocation in use."""
     named = {(it.owner.namespace, it.owner.pod) for it in in_use(view) if it.owner}
     return all((pod.namespace, pod.name) in named for pod in pods)
 
 
-def released(view: View, pod: Pod) -> bool:
+def released(view: AgentStatus, pod: Pod) -> bool:
     mine = owned_by(view, pod)
     return bool(mine) and all(it.state is AllocationState.RELEASED for it in mine)
 
 
-def device(view: View, uuid: str) -> DeviceStatus:
+def device(view: AgentStatus, uuid: str) -> DeviceStatus:
     found = view.snapshot.device(uuid)
     assert found is not None, f"{uuid} is not known"
     return found
 
 
-def vendor_is(view: View, name: str, state: VendorState) -> bool:
+def vendor_is(view: AgentStatus, name: str, state: VendorState) -> bool:
     return any(it.name == name and it.state is state for it in view.snapshot.vendors)

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from agent.core.allocation.allocator import ALLOCATION
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
@@ -145,7 +145,7 @@ async def test_a_sick_card_is_given_to_nobody(node: Node) -> None:
 FAIL_ABOVE_ONE = {"kind": "replicas", "failRequestsGreaterThanOne": True}
 
 
-def lanes(view: View, left: str, right: str) -> int:
+def lanes(view: AgentStatus, left: str, right: str) -> int:
     """The direct lanes between two cards."""
     status = view.snapshot.device(left)
     assert status is not None

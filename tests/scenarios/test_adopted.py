@@ -10,7 +10,7 @@ from peers.plugin import TinyPlugin
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.core.model import Source
+from agent.core.model import AllocationSource
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Container, Pod
 
@@ -95,7 +95,7 @@ async def test_a_pod_of_another_plugin_holds_its_card_whatever_its_resource_is_c
     await node.counts({XPU: (3, 3)})
     view = await node.until(in_use)
     assert [(it.resource, it.cards, it.source) for it in in_use(view)] == [
-        ("other.example/gpu", (uuids[0],), Source.KUBELET)
+        ("other.example/gpu", (uuids[0],), AllocationSource.KUBELET)
     ]
     assert "other.example/gpu" not in view.resources, "it is not ours to serve"
 
@@ -233,7 +233,7 @@ async def test_a_pod_of_another_plugin_keeps_its_units_and_the_others_of_its_car
 
     view = await node.until(lambda it: confirmed(it, old.pod))
     (it,) = in_use(view)
-    assert (it.source, it.unit, {*it.cards}) == (Source.KUBELET, "1", {node.cards.uuids[0]})
+    assert (it.source, it.unit, {*it.cards}) == (AllocationSource.KUBELET, "1", {node.cards.uuids[0]})
     assert old.ids == {*it.ids}
     await node.counts({UNITS: (32, 32)})
     refused = await node.refused("too-many", {UNITS: 17})

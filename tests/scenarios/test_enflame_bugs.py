@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import ONLY_ENFLAME
@@ -40,7 +40,7 @@ def counted(cards: int) -> dict[str, tuple[int, int]]:
     return {name: (count, count) for name, count in offered(cards).items()}
 
 
-def registered(view: View, times: int) -> bool:
+def registered(view: AgentStatus, times: int) -> bool:
     """Whether each resource has been registered so many times."""
     return {it.registrations for it in view.sessions.values()} == {times}
 

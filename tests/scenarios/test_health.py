@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from agent.cli.operator_requests import say
-from agent.core.devices.health_rules import LOST_CONTACT, Timing
+from agent.core.devices.health_rules import LOST_CONTACT, HealthTiming
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command, VendorState
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.testing.kubelet import SimKubelet
 from agent.vendor_api.agent import Proof, State
 
@@ -182,7 +182,7 @@ async def test_a_card_that_vanishes_is_unknown_then_unhealthy_and_never_dropped_
     node: Node,
 ) -> None:
     scenario = simulated(node).scenario
-    node.pace = replace(node.pace, health=Timing(good_for=0.2, patience=0.5, forget_after=4.0))
+    node.pace = replace(node.pace, health=HealthTiming(good_for=0.2, patience=0.5, forget_after=4.0))
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     pod = await node.admit("three", {XPU: 3})
@@ -264,7 +264,7 @@ async def test_a_reset_while_no_agent_ran_is_proof(node: Node) -> None:
 async def test_looking_at_cards_that_count_writes_nothing(node: Node) -> None:
     stub = nvidia(node).stub
 
-    def counted(times: int, _: View) -> bool:
+    def counted(times: int, _: AgentStatus) -> bool:
         return stub.calls(ENERGY) >= times
 
     async def looks(count: int) -> None:

@@ -16,8 +16,8 @@ from koordinator.scheduler import BOUND
 from support.waiting import eventually
 
 from agent.cluster.pods import candidate
-from agent.core.model import Allocation, Source
-from agent.core.publishing.agent_status import View
+from agent.core.model import Allocation, AllocationSource
+from agent.core.publishing.agent_status import AgentStatus
 from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
@@ -439,8 +439,10 @@ def of_koordinator_alone(name: str) -> Pod:
     return Pod(name, (Container({CORE: 50, RATIO: 50}),))
 
 
-def used_by(view: View, pod: Pod) -> list[Allocation]:
-    return [it for it in in_use(view) if it.source is Source.ANNOTATION and it in owned_by(view, pod)]
+def used_by(view: AgentStatus, pod: Pod) -> list[Allocation]:
+    return [
+        it for it in in_use(view) if it.source is AllocationSource.ANNOTATION and it in owned_by(view, pod)
+    ]
 
 
 @pytest.mark.parametrize("count", [8])
@@ -524,7 +526,7 @@ async def test_where_no_scheduler_is_heeded_no_annotation_takes_a_card(node: Nod
     pods = [await node.admit(f"whole-{n}", {GPU: 1}) for n in range(4)]
 
     assert set().union(*[await node.cards_of(pod) for pod in pods]) == set(node.cards.uuids)
-    assert not [it for it in node.view.allocations if it.source is Source.ANNOTATION]
+    assert not [it for it in node.view.allocations if it.source is AllocationSource.ANNOTATION]
 
 
 @pytest.mark.parametrize("started", ["2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z"])

@@ -10,7 +10,7 @@ import pytest
 
 from agent.core.allocation import scheduler_choice
 from agent.core.devices.topology import Topology
-from agent.core.model import Command, Resource, Source
+from agent.core.model import AllocationSource, Command, Resource
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendor_api.agent import Proof
 from agent.vendors.simulated.agent.claims import ANNOTATION
@@ -239,7 +239,7 @@ async def test_an_agent_that_begins_while_pods_hold_another_unit_keeps_it(
     await node.start(by_memory(GCU, after))
 
     view = await node.until(lambda it: it.kept_units and confirmed(it, pod))
-    assert [(it.unit, it.source is Source.KUBELET) for it in in_use(view)] == [(before, lost)]
+    assert [(it.unit, it.source is AllocationSource.KUBELET) for it in in_use(view)] == [(before, lost)]
     await node.counts({GCU: (had, had)})
     refused = await node.refused("large", {GCU: 4 * gb + 1})
     assert f"the largest free card has {4 * gb}" in refused.message

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 
 from .conftest import EVERY_RELEASE, NVIDIA_OR_SIMULATED
 from .node import Node, by_memory, confirmed, in_use, one, shared, whole
@@ -33,7 +33,7 @@ def configure(node: Node) -> None:
     node.configure(**{node.cards.vendor: {**vendor, "resources": rules}})
 
 
-def modes(view: View) -> dict[str, str]:
+def modes(view: AgentStatus) -> dict[str, str]:
     """Card to the resource that has it, as the plan says."""
     return {card.uuid: card.mode for it in view.resources.values() for card in it.cards if card.mode}
 

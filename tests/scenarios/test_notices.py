@@ -13,7 +13,7 @@ from peers.plugin import TinyPlugin
 
 from agent.core.model import Command
 from agent.core.notices import Notice, PodRef
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.notice_source import follow
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.testing.node_kubelet import Container, Pod
@@ -325,7 +325,7 @@ async def test_a_claim_that_follows_the_kubelet_is_told_on_the_pod_that_has_it(
     assert swapped.message.endswith("and is for default/second")
 
 
-def promised(view: View, pod: Pod) -> bool:
+def promised(view: AgentStatus, pod: Pod) -> bool:
     """Whether what the pod has bears its own claim."""
     [it] = owned_by(view, pod)
     return it.claim is not None and it.claim.uid == pod.uid

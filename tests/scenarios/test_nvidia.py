@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.config import Source
+from agent.config import ConfigSource
 from agent.core.model import VendorState
 from agent.core.publishing.agent_status import UNKNOWN
 from agent.core.publishing.event_texts import news
@@ -44,7 +44,7 @@ def sliced(replicas: int) -> str:
 
 async def start(node: Node, text: str = "version: v1", **environ: str) -> None:
     node.write(text)
-    await node.start_from(Source(node.config), environ)
+    await node.start_from(ConfigSource(node.config), environ)
 
 
 async def start_with_mig(node: Node, strategy: str, **settings: Any) -> None:
@@ -67,7 +67,7 @@ async def test_five_pods_of_a_deployment_share_two_cards(node: Node) -> None:
     configs = node.root / "configs"
     configs.mkdir()
     (configs / "any").write_text(sliced(10))
-    await node.start_from(Source(configs, default_config="any"))
+    await node.start_from(ConfigSource(configs, default_config="any"))
     await node.counts({GPU: (20, 20)})
 
     pods = [await node.admit(f"time-slicing-verification-{n}", {GPU: 1}) for n in range(5)]
@@ -413,7 +413,7 @@ async def test_own_socket_deleted_it_is_made_anew(node: Node) -> None:
 
 async def test_configmap_edit_ignored_an_edit_takes_effect_in_the_process_that_runs(node: Node) -> None:
     mounted = ConfigMap(node.root / "configs", any=sliced(2), other=sliced(3))
-    await node.start_from(Source(mounted.path, default_config="any"))
+    await node.start_from(ConfigSource(mounted.path, default_config="any"))
     await node.counts({GPU: (4, 4)})
     calls = nvidia(node).stub.calls("nvmlInitWithFlags")
 
@@ -428,7 +428,7 @@ async def test_unknown_config_name_crash_loop_the_last_good_one_stays_and_the_re
 ) -> None:
     name = node.root / "name"
     mounted = ConfigMap(node.root / "configs", default=sliced(2), big=sliced(8))
-    await node.start_from(Source(mounted.path, node_config_file=name))
+    await node.start_from(ConfigSource(mounted.path, node_config_file=name))
     await node.counts({GPU: (4, 4)})
     name.write_text("big")
     await node.counts({GPU: (16, 16)})
@@ -450,7 +450,7 @@ async def test_unknown_config_name_crash_loop_a_start_with_one_waits_and_the_rea
     name.write_text("bgi")
     mounted = ConfigMap(node.root / "configs", big=sliced(8))
 
-    await node.start_from(Source(mounted.path, node_config_file=name))
+    await node.start_from(ConfigSource(mounted.path, node_config_file=name))
 
     view = await node.until(lambda it: it.troubles and not it.standby)
     assert "specified config bgi does not exist; there are: big" in view.troubles[0]
@@ -462,13 +462,13 @@ async def test_unknown_config_name_crash_loop_a_start_with_one_waits_and_the_rea
 
 async def test_unknown_config_name_crash_loop_a_start_after_a_good_one_goes_on_with_it(node: Node) -> None:
     mounted = ConfigMap(node.root / "configs", default=sliced(2))
-    await node.start_from(Source(mounted.path))
+    await node.start_from(ConfigSource(mounted.path))
     await node.counts({GPU: (4, 4)})
     await node.read(node.state / "agent.last-config.json", '"name":"default"')
     await node.stop()
     mounted.edit(default=sliced(8).replace(": 8", ": many"))
 
-    await node.start_from(Source(mounted.path))
+    await node.start_from(ConfigSource(mounted.path))
 
     await node.counts({GPU: (4, 4)})
     view = await node.until(lambda it: not it.troubles)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from agent.core.model import VendorState
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Capacity
 
@@ -184,7 +184,7 @@ async def test_no_content_of_the_file_ends_the_agent(node: Node) -> None:
     assert node.streams(XPU) == 1
 
 
-def complains(view: View, known: tuple[str, ...]) -> bool:
+def complains(view: AgentStatus, known: tuple[str, ...]) -> bool:
     """Whether the configuration is wrong in a way that is not known yet."""
     return view.config_error not in known
 
@@ -199,7 +199,7 @@ async def test_a_file_that_is_gone_leaves_the_last_configuration(node: Node) -> 
     await node.admit("one", {XPU: 1})
 
 
-def names(view: View) -> set[str]:
+def names(view: AgentStatus) -> set[str]:
     """The vendors in service."""
     return {it.name for it in view.snapshot.vendors}
 

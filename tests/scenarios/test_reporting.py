@@ -11,7 +11,7 @@ import pytest
 from cluster.koordlets import Koordlet, from_files, pod
 from support.waiting import eventually
 
-from agent.state.uninstall_record import NAME, Remains
+from agent.state.uninstall_record import NAME, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
@@ -200,7 +200,7 @@ async def test_the_way_follows_the_config_while_the_agent_runs(
 async def test_cards_that_are_to_be_told_no_more_go_also_where_the_config_changed_while_no_agent_ran(
     node: Node, process: AgentProcess, api: SimApiServer
 ) -> None:
-    remains = Remains(node.state / NAME)
+    remains = UninstallRecord(node.state / NAME)
     configure(node, mode="device")
     await process.start()
     await until(api, True, True, True, True)

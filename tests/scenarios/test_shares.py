@@ -13,8 +13,8 @@ from koordinator.scheduler import BOUND
 from agent.core.allocation import scheduler_choice, scheduler_promises
 from agent.core.allocation.reconcile_evidence import Evidence
 from agent.core.devices.topology import Topology
-from agent.core.model import Resource, Source
-from agent.daemon.reconciling.evidence_sources import Sources
+from agent.core.model import AllocationSource, Resource
+from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
@@ -87,7 +87,7 @@ async def test_after_a_lost_checkpoint_a_share_is_on_the_card_of_its_environment
     await node.start()
 
     (it,) = in_use(await node.until(lambda it: confirmed(it, lying_elsewhere)))
-    assert it.source is Source.KUBELET
+    assert it.source is AllocationSource.KUBELET
     assert set(it.cards) == await node.cards_of(lying_elsewhere) == {node.cards.uuids[2]}
 
 
@@ -104,7 +104,7 @@ async def test_without_any_checkpoint_a_share_is_on_the_card_that_its_pod_names(
 
     view = await node.until(lambda it: [one.claim for one in in_use(it) if one.claim])
     (it,) = in_use(view)
-    assert it.source is Source.POD_RESOURCES
+    assert it.source is AllocationSource.POD_RESOURCES
     assert set(it.cards) == await node.cards_of(lying_elsewhere) == {node.cards.uuids[2]}
 
 
@@ -133,13 +133,13 @@ def on(node: Node, pods: Collection[Pod]) -> dict[str, dict[str, str] | None]:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until the event is set, no pass learns which pod got which answer."""
-    read, evidence = asyncio.Event(), Sources.evidence
+    read, evidence = asyncio.Event(), EvidenceSources.evidence
 
-    async def waited(its: Sources, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
+    async def waited(its: EvidenceSources, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
         await read.wait()
         return await evidence(its, vendors, prove=prove)
 
-    monkeypatch.setattr(Sources, "evidence", waited)
+    monkeypatch.setattr(EvidenceSources, "evidence", waited)
     return read
 
 

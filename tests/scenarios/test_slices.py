@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.core.model import AllocationState
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.kubelet.kubelet_errors import KubeletRefused
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.protobuf import delimited
@@ -30,7 +30,7 @@ async def served(node: Node) -> None:
     await node.counts({XPU: (4, 4)})
 
 
-def state_of(view: View, sliced: Sliced) -> str:
+def state_of(view: AgentStatus, sliced: Sliced) -> str:
     return next(it.state for it in view.snapshot.vendors if it.name == sliced.vendor)
 
 

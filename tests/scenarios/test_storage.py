@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.core.model import Owner
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.testing.kubelet import SimKubelet
 
 from .node import Node, confirmed, in_use, owned_by, released, shared, whole
@@ -208,7 +208,7 @@ class Disk:
         return call not in ("open", "write") or (call == "open" and bool(more[0] & (os.O_WRONLY | os.O_RDWR)))
 
 
-def unwritten(view: View, why: str) -> bool:
+def unwritten(view: AgentStatus, why: str) -> bool:
     return any(it.startswith("checkpoint: ") and why in it for it in view.troubles)
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.devices.health_rules import Record
-from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Owner, Source
+from agent.core.devices.health_rules import HealthRecord
+from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon, FirstList, Owner
 from agent.scheduler_api import Claim
-from agent.state.checkpoint import CheckpointFile, Saved
+from agent.state.checkpoint import CheckpointFile, SavedState
 from agent.vendor_api.agent import Device, Fault, Proof
 
-STATE = Saved(
+STATE = SavedState(
     boot_id="3f0c",
     allocations=(
         Allocation(
@@ -23,14 +23,16 @@ STATE = Saved(
             ("a",),
             AllocationState.PREPARED,
             12.5,
-            source=Source.CHECKPOINT,
+            source=AllocationSource.CHECKPOINT,
             owner=Owner("uid-1", "main", "default", "web-0"),
             partitions=("slice-1",),
             claim=Claim("uid-1", "default", "web-0", "main", ("a",), {"cores": "50"}),
         ),
     ),
     health={
-        "a": Record(Fault("xid-79", "fell off the bus", cleared_by=(Proof.REBOOT,)), 3.0, told_healthy=False)
+        "a": HealthRecord(
+            Fault("xid-79", "fell off the bus", cleared_by=(Proof.REBOOT,)), 3.0, told_healthy=False
+        )
     },
     devices={"acme": (Device("a", 0, pci="0000:01:00.0", counters={"ecc": 7}),)},
     cordons={"a": Cordon("ops", "smells", 9.0)},
@@ -46,5 +48,5 @@ def file(tmp_path: Path) -> CheckpointFile:
 
 
 @pytest.fixture
-def state() -> Saved:
+def state() -> SavedState:
     return STATE

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import StateError
-from agent.core.model import AllocationState, Cordon, Source
-from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Saved, boot_id
+from agent.core.model import AllocationSource, AllocationState, Cordon
+from agent.state.checkpoint import MAX_BYTES, CheckpointFile, SavedState, boot_id
 from agent.state.damaged_files import KEPT, SetAside
 
 DATA = Path(__file__).parent / "data"
-LATER = Saved(boot_id="later")
+LATER = SavedState(boot_id="later")
 
 
 def asides(file: CheckpointFile) -> list[Path]:
@@ -33,7 +33,7 @@ def asides(file: CheckpointFile) -> list[Path]:
 def refuses(file: CheckpointFile) -> SetAside:
     """Load; the file was not taken."""
     state, said = file.load()
-    assert state == Saved()
+    assert state == SavedState()
     assert said is not None
     assert said.path == file.path
     assert said.message.startswith(f"{file.path}: ")
@@ -69,7 +69,7 @@ def failing(number: int) -> Callable[..., NoReturn]:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_what_is_saved_is_loaded(file: CheckpointFile, state: Saved, durable: bool) -> None:
+def test_what_is_saved_is_loaded(file: CheckpointFile, state: SavedState, durable: bool) -> None:
     file.save(state, durable=durable)
 
     assert file.load() == (state, None)
@@ -77,7 +77,7 @@ def test_what_is_saved_is_loaded(file: CheckpointFile, state: Saved, durable: bo
 
 @given(
     st.builds(
-        Saved,
+        SavedState,
         boot_id=strategies.texts,
         allocations=st.lists(strategies.allocations, max_size=4).map(tuple),
         health=st.dictionaries(strategies.texts, strategies.records, max_size=4),
@@ -88,7 +88,7 @@ def test_what_is_saved_is_loaded(file: CheckpointFile, state: Saved, durable: bo
         config=strategies.texts,
     )
 )
-def test_any_state_round_trips(state: Saved) -> None:
+def test_any_state_round_trips(state: SavedState) -> None:
     with tempfile.TemporaryDirectory() as directory:
         file = CheckpointFile(Path(directory) / "checkpoint.json")
 
@@ -100,13 +100,13 @@ def test_any_state_round_trips(state: Saved) -> None:
 @pytest.mark.parametrize(
     ("source", "loaded"),
     [
-        (Source.ALLOCATE, Source.CHECKPOINT),
-        (Source.CHECKPOINT, Source.CHECKPOINT),
-        (Source.KUBELET, Source.KUBELET),
+        (AllocationSource.ALLOCATE, AllocationSource.CHECKPOINT),
+        (AllocationSource.CHECKPOINT, AllocationSource.CHECKPOINT),
+        (AllocationSource.KUBELET, AllocationSource.KUBELET),
     ],
 )
 def test_an_allocation_says_that_the_checkpoint_had_it(
-    file: CheckpointFile, state: Saved, source: Source, loaded: Source
+    file: CheckpointFile, state: SavedState, source: AllocationSource, loaded: AllocationSource
 ) -> None:
     file.save(replace(state, allocations=(replace(state.allocations[0], source=source),)), durable=False)
 
@@ -116,14 +116,14 @@ def test_an_allocation_says_that_the_checkpoint_had_it(
 @pytest.mark.parametrize(
     ("source", "over", "reason"),
     [
-        (Source.ANNOTATION, False, ""),
-        (Source.ANNOTATION, True, "its pod is gone"),
-        (Source.KUBELET, False, "its pod is gone"),
+        (AllocationSource.ANNOTATION, False, ""),
+        (AllocationSource.ANNOTATION, True, "its pod is gone"),
+        (AllocationSource.KUBELET, False, "its pod is gone"),
     ],
     ids=["by a scheduler's word", "over", "another"],
 )
 def test_whom_a_scheduler_gave_anothers_card_is_found_anew_in_each_life(
-    file: CheckpointFile, state: Saved, source: Source, over: bool, reason: str
+    file: CheckpointFile, state: SavedState, source: AllocationSource, over: bool, reason: str
 ) -> None:
     states = AllocationState.RELEASED if over else AllocationState.DONE
     it = replace(state.allocations[0], source=source, state=states, reason="its pod is gone")
@@ -133,10 +133,10 @@ def test_whom_a_scheduler_gave_anothers_card_is_found_anew_in_each_life(
 
 
 def test_no_file_and_no_directory_is_a_first_start(file: CheckpointFile) -> None:
-    assert file.load() == (Saved(), None)
+    assert file.load() == (SavedState(), None)
 
 
-def test_a_later_save_replaces_an_earlier_one(file: CheckpointFile, state: Saved) -> None:
+def test_a_later_save_replaces_an_earlier_one(file: CheckpointFile, state: SavedState) -> None:
     file.save(state, durable=False)
 
     file.save(LATER, durable=True)
@@ -166,7 +166,7 @@ def test_a_file_of_an_older_agent_is_taken_over(file: CheckpointFile) -> None:
 # Who may read and write it
 
 
-def test_only_root_reads_it_whatever_the_umask(file: CheckpointFile, state: Saved) -> None:
+def test_only_root_reads_it_whatever_the_umask(file: CheckpointFile, state: SavedState) -> None:
     before = os.umask(0)
     try:
         file.save(state, durable=True)
@@ -177,7 +177,7 @@ def test_only_root_reads_it_whatever_the_umask(file: CheckpointFile, state: Save
     assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
 
 
-def test_a_left_over_temporary_file_lends_no_wider_mode(file: CheckpointFile, state: Saved) -> None:
+def test_a_left_over_temporary_file_lends_no_wider_mode(file: CheckpointFile, state: SavedState) -> None:
     file.path.parent.mkdir()
     fresh = file.path.with_suffix(".new")
     fresh.write_text("half of")
@@ -190,7 +190,7 @@ def test_a_left_over_temporary_file_lends_no_wider_mode(file: CheckpointFile, st
 
 
 def test_a_symlink_in_place_of_the_temporary_file_is_not_followed(
-    file: CheckpointFile, state: Saved, tmp_path: Path
+    file: CheckpointFile, state: SavedState, tmp_path: Path
 ) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -227,7 +227,7 @@ def test_what_can_not_be_used_is_kept_under_another_name(
     assert not file.path.exists()
 
 
-def test_after_setting_aside_the_agent_saves_again(file: CheckpointFile, state: Saved) -> None:
+def test_after_setting_aside_the_agent_saves_again(file: CheckpointFile, state: SavedState) -> None:
     spoilt(file)
     refuses(file)
 
@@ -236,7 +236,7 @@ def test_after_setting_aside_the_agent_saves_again(file: CheckpointFile, state: 
     assert file.load() == (state, None)
 
 
-def test_a_file_torn_at_any_byte_is_not_loaded(file: CheckpointFile, state: Saved) -> None:
+def test_a_file_torn_at_any_byte_is_not_loaded(file: CheckpointFile, state: SavedState) -> None:
     file.save(state, durable=True)
     whole = file.path.read_bytes()
 
@@ -269,7 +269,7 @@ def test_a_file_without_end_is_not_read_to_the_end(file: CheckpointFile) -> None
     ids=["directory", "pipe", "device", "elsewhere", "loop"],
 )
 def test_what_is_no_file_is_set_aside_and_not_followed(
-    file: CheckpointFile, state: Saved, make: Callable[[Path], None], found: str
+    file: CheckpointFile, state: SavedState, make: Callable[[Path], None], found: str
 ) -> None:
     file.path.parent.mkdir(parents=True)
     make(file.path)
@@ -283,7 +283,7 @@ def test_what_is_no_file_is_set_aside_and_not_followed(
 
 
 def test_a_file_that_the_disk_can_not_read_is_set_aside(
-    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+    file: CheckpointFile, state: SavedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broken sector does not mend while an agent waits for it."""
     file.save(state, durable=False)
@@ -297,7 +297,7 @@ def test_a_file_that_the_disk_can_not_read_is_set_aside(
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EMFILE])
 def test_a_file_that_may_not_be_read_stops_the_start(
-    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch, number: int
+    file: CheckpointFile, state: SavedState, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Starting empty would call faulty cards healthy, and the file is as good as it was."""
     file.save(state, durable=False)
@@ -371,7 +371,7 @@ def test_a_directory_set_aside_is_not_emptied_and_stops_nothing(file: Checkpoint
 
 
 def test_what_can_not_be_set_aside_is_said_and_not_overwritten_before_it_can(
-    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+    file: CheckpointFile, state: SavedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoilt(file)
     with monkeypatch.context() as patch:
@@ -393,7 +393,7 @@ def test_what_can_not_be_set_aside_is_said_and_not_overwritten_before_it_can(
 
 
 def test_what_a_person_took_away_needs_not_be_set_aside(
-    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+    file: CheckpointFile, state: SavedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoilt(file)
     with monkeypatch.context() as patch:
@@ -461,7 +461,7 @@ def fail_at(step: str, number: int, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("number", FULL, ids=[errno.errorcode[it] for it in FULL])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_write_that_fails_at_any_step_leaves_a_whole_file(
-    file: CheckpointFile, state: Saved, step: str, number: int, monkeypatch: pytest.MonkeyPatch
+    file: CheckpointFile, state: SavedState, step: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.save(state, durable=True)
     with monkeypatch.context() as patch:
@@ -478,7 +478,7 @@ def test_a_write_that_fails_at_any_step_leaves_a_whole_file(
 
 
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(
-    file: CheckpointFile, state: Saved, monkeypatch: pytest.MonkeyPatch
+    file: CheckpointFile, state: SavedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, text: write(descriptor, text[:7]))
@@ -490,7 +490,7 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(
 
 @pytest.mark.parametrize(("durable", "synced"), [(False, []), (True, ["checkpoint.new", "state"])])
 def test_only_a_durable_save_waits_for_the_disk(
-    file: CheckpointFile, state: Saved, durable: bool, synced: list[str], monkeypatch: pytest.MonkeyPatch
+    file: CheckpointFile, state: SavedState, durable: bool, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file before it has its name, the directory after."""
     seen: list[str] = []
@@ -501,7 +501,9 @@ def test_only_a_durable_save_waits_for_the_disk(
     assert seen == synced
 
 
-def test_a_directory_that_is_a_file_fails_the_save_and_touches_nothing(tmp_path: Path, state: Saved) -> None:
+def test_a_directory_that_is_a_file_fails_the_save_and_touches_nothing(
+    tmp_path: Path, state: SavedState
+) -> None:
     (tmp_path / "state").write_text("a file")
 
     with pytest.raises(OSError, match="exists"):
@@ -520,7 +522,7 @@ def test_the_boot_id_is_the_kernels_or_empty(tmp_path: Path) -> None:
 # A look by who may not hold the lock
 
 
-def test_a_look_sees_what_was_saved(file: CheckpointFile, state: Saved) -> None:
+def test_a_look_sees_what_was_saved(file: CheckpointFile, state: SavedState) -> None:
     file.save(state, durable=False)
 
     assert (file.peek().labels, file.peek().config) == (state.labels, state.config)
@@ -534,7 +536,7 @@ def test_a_look_at_what_is_no_checkpoint_sees_nothing_and_moves_nothing(
     if content is not None:
         file.path.write_bytes(content)
 
-    assert file.peek() == Saved()
+    assert file.peek() == SavedState()
     assert [it.name for it in file.path.parent.iterdir()] == ([file.path.name] if content is not None else [])
 
 
@@ -544,4 +546,4 @@ def test_a_look_that_is_forbidden_sees_nothing(file: CheckpointFile, monkeypatch
 
     monkeypatch.setattr("agent.host.files.read", refused)
 
-    assert file.peek() == Saved()
+    assert file.peek() == SavedState()

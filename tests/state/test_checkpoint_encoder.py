@@ -8,24 +8,30 @@ import msgspec
 import pytest
 
 from agent.core.model import Allocation
-from agent.state.checkpoint import Saved
+from agent.state.checkpoint import SavedState
 from agent.state.checkpoint_encoder import Encoder
 from agent.state.file_envelope import sealed
 
 
-def with_ids(state: Saved, *ids: str) -> Saved:
+def with_ids(state: SavedState, *ids: str) -> SavedState:
     return replace(state, allocations=tuple(replace(state.allocations[0], id=it) for it in ids))
 
 
-def test_the_file_is_the_same_as_of_a_state_that_is_encoded_at_once(state: Saved) -> None:
+def test_the_file_is_the_same_as_of_a_state_that_is_encoded_at_once(state: SavedState) -> None:
     encoder = Encoder()
 
-    for each in (state, with_ids(state, "a", "b"), with_ids(state, "b"), with_ids(state, "b", "b"), Saved()):
+    for each in (
+        state,
+        with_ids(state, "a", "b"),
+        with_ids(state, "b"),
+        with_ids(state, "b", "b"),
+        SavedState(),
+    ):
         assert sealed(encoder.content(each)) == sealed(each)
 
 
 def test_an_allocation_is_encoded_anew_when_it_has_changed_and_not_otherwise(
-    state: Saved, monkeypatch: pytest.MonkeyPatch
+    state: SavedState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
     encode = msgspec.json.encode
@@ -45,7 +51,7 @@ def test_an_allocation_is_encoded_anew_when_it_has_changed_and_not_otherwise(
     assert made == ["a", "b", "b"]
 
 
-def test_what_is_no_longer_in_the_state_is_forgotten(state: Saved) -> None:
+def test_what_is_no_longer_in_the_state_is_forgotten(state: SavedState) -> None:
     encoder = Encoder()
     encoder.content(with_ids(state, *map(str, range(100))))
 

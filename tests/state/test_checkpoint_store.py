@@ -19,7 +19,7 @@ from support.waiting import eventually
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.inventory import Inventory
 from agent.core.model import Allocation, AllocationState, FirstList
-from agent.state.checkpoint import CheckpointFile, Saved
+from agent.state.checkpoint import CheckpointFile, SavedState
 from agent.state.checkpoint_store import LedgerStore
 from agent.vendor_api.agent import Device
 
@@ -34,7 +34,7 @@ class Disk(CheckpointFile):
         self.broken: OSError | None = None
         self.tries: list[bool] = []  # of each, whether it was durable
 
-    def save(self, state: Saved, *, durable: bool) -> None:
+    def save(self, state: SavedState, *, durable: bool) -> None:
         self.tries.append(durable)
         self.flows.wait(30)
         if self.broken is not None:
@@ -64,7 +64,7 @@ def store(
     patience: float = 30.0,
     pauses: tuple[float, float] = (0.001, 0.01),
 ) -> LedgerStore:
-    return LedgerStore(disk, ledger, Inventory(), Saved("boot"), patience, pauses)
+    return LedgerStore(disk, ledger, Inventory(), SavedState("boot"), patience, pauses)
 
 
 @asynccontextmanager
@@ -87,16 +87,16 @@ async def test_what_is_in_the_ledger_is_in_the_file(disk: Disk) -> None:
     assert saved(disk) == ["a"]
 
 
-async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk, state: Saved) -> None:
+async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk, state: SavedState) -> None:
     it = LedgerStore(disk, Ledger(), Inventory(), replace(state, boot_id="this boot"))
 
     await it.save(durable=False)
 
-    expected = Saved("this boot", labels=state.labels, config=state.config, first=state.first)
+    expected = SavedState("this boot", labels=state.labels, config=state.config, first=state.first)
     assert disk.load() == (expected, None)
 
 
-async def test_what_decided_the_configuration_is_saved_when_it_changes(disk: Disk, state: Saved) -> None:
+async def test_what_decided_the_configuration_is_saved_when_it_changes(disk: Disk, state: SavedState) -> None:
     it = LedgerStore(disk, Ledger(), Inventory(), state)
 
     await it.remember(state.labels, state.config)
@@ -109,7 +109,7 @@ async def test_what_decided_the_configuration_is_saved_when_it_changes(disk: Dis
     assert disk.load()[0].config == "small"
 
 
-async def test_whom_the_kubelet_found_is_saved_when_it_changes(disk: Disk, state: Saved) -> None:
+async def test_whom_the_kubelet_found_is_saved_when_it_changes(disk: Disk, state: SavedState) -> None:
     it = LedgerStore(disk, Ledger(), Inventory(), state)
 
     await it.remember_first(state.first)
@@ -120,7 +120,7 @@ async def test_whom_the_kubelet_found_is_saved_when_it_changes(disk: Disk, state
 
 
 async def test_what_was_loaded_and_is_given_to_ledger_and_inventory_is_saved_whole(
-    disk: Disk, state: Saved
+    disk: Disk, state: SavedState
 ) -> None:
     inventory = Inventory(state.health, devices=state.devices, cordons=state.cordons)
 
@@ -350,7 +350,7 @@ async def test_a_directory_that_can_not_be_written_is_said_and_mended(tmp_path: 
 )
 async def test_what_can_not_be_written_at_all_is_said_and_fails_nobody(disk: Disk, device: Device) -> None:
     inventory = Inventory(devices={"acme": (device,)})
-    it = LedgerStore(disk, Ledger(), inventory, Saved())
+    it = LedgerStore(disk, Ledger(), inventory, SavedState())
 
     with anyio.fail_after(30):
         await it.save(durable=False)

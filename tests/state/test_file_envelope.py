@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.state.checkpoint import Saved
+from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import Unusable, Why, opened, sealed
 from agent.state.file_formats import FORMAT
 
 OLD = (Path(__file__).parent / "data" / "format-1.json").read_bytes()
 #: As realistic as the file of the older agent, in today's format.
-WHOLE = sealed(opened(OLD, Saved))
+WHOLE = sealed(opened(OLD, SavedState))
 
 
 def refusal(text: bytes) -> Unusable:
     with pytest.raises(Unusable) as caught:
-        opened(text, Saved)
+        opened(text, SavedState)
     return caught.value
 
 
@@ -117,7 +117,7 @@ def test_what_can_not_be_used_is_named(name: str) -> None:
     ],
 )
 def test_content_that_is_whole_and_wrong_is_turned_down(version: int, data: bytes) -> None:
-    assert opened(of_format(version, b"{}"), Saved) == Saved()
+    assert opened(of_format(version, b"{}"), SavedState) == SavedState()
 
     assert refusal(of_format(version, data)).why == "corrupt"
 
@@ -128,19 +128,19 @@ def test_a_file_of_the_first_format_is_read_with_nothing_lost() -> None:
     for it in old["allocations"]:
         del it["seen_alive"], it["acks"]  # what nobody asks any more, and what nobody ever wrote
 
-    new = msgspec.to_builtins(opened(OLD, Saved))
+    new = msgspec.to_builtins(opened(OLD, SavedState))
 
     assert contains(new, old)
     assert [len(new[part]) for part in ("allocations", "health", "devices")] == [6, 2, 2]
     assert (new["cordons"], new["labels"], new["config"]) == ({}, {}, "")
 
 
-def test_a_checkpoint_with_words_owed_to_schedulers_is_read_without_them(state: Saved) -> None:
+def test_a_checkpoint_with_words_owed_to_schedulers_is_read_without_them(state: SavedState) -> None:
     """Of an agent that kept room for them; what pods are to say follows from the rest now."""
     old: Any = msgspec.to_builtins(state)
     old["allocations"][0]["acks"] = [{"dialect": "acme", "message": {"assigned": "true"}}]
 
-    assert opened(sealed(old), Saved) == state
+    assert opened(sealed(old), SavedState) == state
 
 
 def contains(new: Any, old: Any) -> bool:

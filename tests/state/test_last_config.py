@@ -19,7 +19,7 @@ from support.waiting import eventually
 from agent.config import Config, ConfigState, LastConfig
 from agent.core.cell import Cell
 from agent.state.file_formats import LAST_CONFIG
-from agent.state.last_config import MAX_BYTES, Keeping, last_config, remembered_from
+from agent.state.last_config import MAX_BYTES, LastConfigKeeper, last_config, remembered_from
 from agent.state.sealed_file import SealedFile
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ class Disk(SealedFile[LastConfig]):
 async def keeping(
     file: SealedFile[LastConfig], config: Cell[ConfigState], clock: Callable[[], datetime] = lambda: NOON
 ) -> AsyncIterator[None]:
-    task = asyncio.create_task(Keeping(file, config, (0.001, 0.001), clock).run())
+    task = asyncio.create_task(LastConfigKeeper(file, config, (0.001, 0.001), clock).run())
     try:
         yield
     finally:
@@ -209,7 +209,7 @@ def test_a_checkpoint_in_its_place_is_not_taken_for_it(directory: Path) -> None:
 
 async def test_what_was_removed_with_its_directory_is_written_again_with_its_time(directory: Path) -> None:
     config = Cell(STATE)
-    keeping = Keeping(last_config(directory), config, clock=lambda: NOON)
+    keeping = LastConfigKeeper(last_config(directory), config, clock=lambda: NOON)
     task = asyncio.create_task(keeping.run())
     await holds(last_config(directory), KEPT)
     shutil.move(directory, directory.with_name("old"))
@@ -236,7 +236,7 @@ class HeldDisk(SealedFile[LastConfig]):
 
 async def test_a_directory_that_goes_just_after_the_write_is_written_again_too(directory: Path) -> None:
     disk = HeldDisk(directory)
-    keeping = Keeping(disk, Cell(STATE), clock=lambda: NOON)
+    keeping = LastConfigKeeper(disk, Cell(STATE), clock=lambda: NOON)
     task = asyncio.create_task(keeping.run())
     await eventually(disk.written.is_set, 30)
     shutil.move(directory, directory.with_name("old"))

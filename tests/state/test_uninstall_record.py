@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from agent.state import private_files
-from agent.state.uninstall_record import MAX_BYTES, Remains, is_out_of_sight
+from agent.state.uninstall_record import MAX_BYTES, UninstallRecord, is_out_of_sight
 
 SPEC, LABELS = Path("/var/run/cdi/acme.com-card.json"), Path("/etc/features.d/xpu-agent")
 
 
 def test_each_path_is_noted_once_over_all_lives_of_the_agent(tmp_path: Path) -> None:
     for _ in range(2):
-        remains = Remains(tmp_path / "agent.remains")
+        remains = UninstallRecord(tmp_path / "agent.remains")
         for it in (SPEC, LABELS, SPEC):
             remains.note(it)
 
@@ -26,13 +26,13 @@ def test_each_path_is_noted_once_over_all_lives_of_the_agent(tmp_path: Path) -> 
 
 
 def test_the_list_is_for_its_owner_alone(tmp_path: Path) -> None:
-    Remains(tmp_path / "agent.remains").note(SPEC)
+    UninstallRecord(tmp_path / "agent.remains").note(SPEC)
 
     assert (tmp_path / "agent.remains").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_disk_that_takes_nothing_is_tried_again(tmp_path: Path) -> None:
-    remains = Remains(tmp_path / "later" / "agent.remains")
+    remains = UninstallRecord(tmp_path / "later" / "agent.remains")
     (tmp_path / "later").touch()  # where its directory should be
     remains.note(SPEC)
     (tmp_path / "later").unlink()
@@ -45,7 +45,7 @@ def test_a_disk_that_takes_nothing_is_tried_again(tmp_path: Path) -> None:
 def test_a_disk_that_takes_a_part_leaves_no_half_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remains = Remains(tmp_path / "agent.remains")
+    remains = UninstallRecord(tmp_path / "agent.remains")
     remains.note(LABELS)
     write = os.write
 
@@ -75,7 +75,7 @@ def test_an_entry_and_what_is_struck_out_survive_a_power_cut(
         replace(path, text, durable=durable)
 
     monkeypatch.setattr(private_files, "replace", replaced)
-    remains = Remains(tmp_path / "agent.remains")
+    remains = UninstallRecord(tmp_path / "agent.remains")
 
     remains.note_features(LABELS)
     remains.forget_features(LABELS)
@@ -84,7 +84,7 @@ def test_an_entry_and_what_is_struck_out_survive_a_power_cut(
 
 
 def test_threads_that_note_and_forget_at_once_lose_nothing(tmp_path: Path) -> None:
-    remains = Remains(tmp_path / "agent.remains")
+    remains = UninstallRecord(tmp_path / "agent.remains")
     names = [f"n{it}" for it in range(20)]
     for it in names:
         remains.note_features(LABELS / it)
@@ -109,7 +109,7 @@ def test_a_list_too_long_to_be_read_is_not_written_again(tmp_path: Path) -> None
     path = tmp_path / "agent.remains"
     path.write_text(f"{LABELS}\n" * (MAX_BYTES // len(str(LABELS))))
     before = path.read_bytes()
-    remains = Remains(path)
+    remains = UninstallRecord(path)
 
     remains.note(SPEC)
 
@@ -119,7 +119,7 @@ def test_a_list_too_long_to_be_read_is_not_written_again(tmp_path: Path) -> None
 
 
 def test_a_name_with_a_line_end_adds_no_second_path(tmp_path: Path) -> None:
-    remains = Remains(tmp_path / "agent.remains")
+    remains = UninstallRecord(tmp_path / "agent.remains")
 
     remains.note(Path("/tmp/a\n/etc/passwd"))
 
@@ -129,12 +129,12 @@ def test_a_name_with_a_line_end_adds_no_second_path(tmp_path: Path) -> None:
 def test_a_line_that_is_no_absolute_path_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "agent.remains").write_text(f"../x\n\n{SPEC}\n")
 
-    assert Remains(tmp_path / "agent.remains").all() == (SPEC,)
+    assert UninstallRecord(tmp_path / "agent.remains").all() == (SPEC,)
 
 
 def test_namespaces_stand_beside_the_paths_and_are_none_of_them(tmp_path: Path) -> None:
     for _ in range(2):
-        remains = Remains(tmp_path / "agent.remains")
+        remains = UninstallRecord(tmp_path / "agent.remains")
         remains.note(SPEC)
         remains.note_namespace("gpu")
 
@@ -149,12 +149,12 @@ def test_a_namespace_that_can_be_none_is_passed_over(tmp_path: Path) -> None:
         f"namespace:\nnamespace:..\nnamespace:a/b\nnamespace:{long}\nnamespace:ok\n"
     )
 
-    assert Remains(tmp_path / "agent.remains").namespaces() == ("ok",)
+    assert UninstallRecord(tmp_path / "agent.remains").namespaces() == ("ok",)
 
 
 def test_files_of_labels_are_told_apart_from_others_and_are_files_all_the_same(tmp_path: Path) -> None:
     for _ in range(2):
-        remains = Remains(tmp_path / "agent.remains")
+        remains = UninstallRecord(tmp_path / "agent.remains")
         remains.note(SPEC)
         remains.note_features(LABELS)
 
@@ -164,7 +164,7 @@ def test_files_of_labels_are_told_apart_from_others_and_are_files_all_the_same(t
 
 def test_a_file_of_labels_that_is_removed_is_struck_out_and_may_come_again(tmp_path: Path) -> None:
     path = tmp_path / "agent.remains"
-    remains = Remains(path)
+    remains = UninstallRecord(path)
     remains.note(SPEC)
     remains.note_namespace("gpu")
     remains.note_features(LABELS)
@@ -178,7 +178,7 @@ def test_a_file_of_labels_that_is_removed_is_struck_out_and_may_come_again(tmp_p
 
 
 def test_a_namespace_without_our_object_is_struck_out(tmp_path: Path) -> None:
-    remains = Remains(tmp_path / "agent.remains")
+    remains = UninstallRecord(tmp_path / "agent.remains")
     for it in ("gpu", "other"):
         remains.note_namespace(it)
 
@@ -188,7 +188,7 @@ def test_a_namespace_without_our_object_is_struck_out(tmp_path: Path) -> None:
 
 
 def test_what_was_never_written_down_is_forgotten_without_a_list(tmp_path: Path) -> None:
-    Remains(tmp_path / "agent.remains").forget_features(LABELS)
+    UninstallRecord(tmp_path / "agent.remains").forget_features(LABELS)
 
     assert not (tmp_path / "agent.remains").exists()
 
@@ -208,7 +208,7 @@ def test_in_a_pod_what_lies_in_a_directory_that_is_not_mounted_is_out_of_sight(
 
 
 def test_a_device_with_our_cards_is_written_down_and_struck_out(tmp_path: Path) -> None:
-    remains = Remains(tmp_path / "agent.remains")
+    remains = UninstallRecord(tmp_path / "agent.remains")
     for it in ("node-1", "node-1.example.com"):
         remains.note_device(it)
 
@@ -223,26 +223,26 @@ def test_a_device_that_can_be_no_node_s_is_passed_over(tmp_path: Path) -> None:
     text = "".join(f"device:{it}\n" for it in (*wrong, "ok"))
     (tmp_path / "agent.remains").write_text(text)
 
-    assert Remains(tmp_path / "agent.remains").devices() == ("ok",)
+    assert UninstallRecord(tmp_path / "agent.remains").devices() == ("ok",)
 
 
 def test_a_list_that_was_removed_with_its_directory_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "state" / "agent.remains"
-    Remains(path).note(SPEC)
-    remains = Remains(path)
+    UninstallRecord(path).note(SPEC)
+    remains = UninstallRecord(path)
     remains.note(LABELS)
     path.parent.rename(tmp_path / "old")
 
     remains.write_again()
-    assert Remains(path).all() == (SPEC, LABELS)
+    assert UninstallRecord(path).all() == (SPEC, LABELS)
 
     path.unlink()
     remains.note_namespace("kube-system")
-    assert Remains(path).all() == (SPEC, LABELS)
+    assert UninstallRecord(path).all() == (SPEC, LABELS)
 
 
 def test_a_file_that_has_another_content_than_we_wrote_is_anothers(tmp_path: Path) -> None:
-    remains, spec = Remains(tmp_path / "agent.remains"), tmp_path / "spec:1.json"
+    remains, spec = UninstallRecord(tmp_path / "agent.remains"), tmp_path / "spec:1.json"
     for text in ("first", "second"):
         spec.write_text(text)
         remains.note(spec, text)
@@ -250,20 +250,20 @@ def test_a_file_that_has_another_content_than_we_wrote_is_anothers(tmp_path: Pat
 
     spec.write_text("first")
     assert remains.is_anothers(spec)
-    assert Remains(tmp_path / "agent.remains").is_anothers(spec)
+    assert UninstallRecord(tmp_path / "agent.remains").is_anothers(spec)
 
 
 def test_what_we_write_again_after_another_content_is_ours_again(tmp_path: Path) -> None:
-    remains, spec = Remains(tmp_path / "agent.remains"), tmp_path / "spec.json"
+    remains, spec = UninstallRecord(tmp_path / "agent.remains"), tmp_path / "spec.json"
     for text in ("first", "second", "first"):
         spec.write_text(text)
         remains.note(spec, text)
 
-    assert not Remains(tmp_path / "agent.remains").is_anothers(spec)
+    assert not UninstallRecord(tmp_path / "agent.remains").is_anothers(spec)
 
 
 def test_a_file_that_is_gone_or_whose_content_was_never_written_down_is_nobody_elses(tmp_path: Path) -> None:
-    remains, of_before = Remains(tmp_path / "agent.remains"), tmp_path / "of-before.json"
+    remains, of_before = UninstallRecord(tmp_path / "agent.remains"), tmp_path / "of-before.json"
     of_before.write_text("whatever")
     remains.note(of_before)
     remains.note(tmp_path / "gone.json", "ours")
@@ -273,7 +273,7 @@ def test_a_file_that_is_gone_or_whose_content_was_never_written_down_is_nobody_e
 
 
 def test_what_was_written_into_a_file_is_no_file_and_no_object(tmp_path: Path) -> None:
-    remains = Remains(tmp_path / "agent.remains")
+    remains = UninstallRecord(tmp_path / "agent.remains")
     remains.note(SPEC, "ours")
 
     assert remains.all() == (SPEC,)

@@ -10,11 +10,11 @@ from typing import Any
 
 from agent.config import (
     CONFIG_LABEL,
+    ConfigSource,
     ConfigState,
     ConfigWatch,
     Labels,
-    Remembered,
-    Source,
+    RememberedConfig,
 )
 from agent.core.cell import Cell
 
@@ -56,7 +56,7 @@ def http(port: int) -> Callable[[ConfigState], bool]:
     return lambda state: state.config.agent.http == f"127.0.0.1:{port}" and not state.error
 
 
-def before_was(before: Remembered) -> Callable[[Path], Remembered]:
+def before_was(before: RememberedConfig) -> Callable[[Path], RememberedConfig]:
     return lambda _: before
 
 
@@ -77,7 +77,7 @@ async def watched(watch: ConfigWatch) -> AsyncIterator[ConfigWatch]:
 
 
 @asynccontextmanager
-async def following(source: Source | Path | None, every: float = 0.01) -> AsyncIterator[ConfigWatch]:
+async def following(source: ConfigSource | Path | None, every: float = 0.01) -> AsyncIterator[ConfigWatch]:
     """A watch that looks often."""
     async with watched(ConfigWatch(source, "node-1", every, settle=0.005)) as watch:
         yield watch
@@ -85,9 +85,9 @@ async def following(source: Source | Path | None, every: float = 0.01) -> AsyncI
 
 @asynccontextmanager
 async def labelled(
-    source: Source | Path,
+    source: ConfigSource | Path,
     labels: Cell[Labels | None],
-    before: Remembered | None = None,
+    before: RememberedConfig | None = None,
     **settings: Any,
 ) -> AsyncIterator[ConfigWatch]:
     """A watch that looks only when it is asked to, or hears of labels."""
@@ -97,7 +97,7 @@ async def labelled(
         3600,
         settle=0.001,
         labels=labels,
-        recall=lambda _: before or Remembered(),
+        recall=lambda _: before or RememberedConfig(),
         **settings,
     )
     async with watched(watch):

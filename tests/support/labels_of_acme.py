@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.publishing.label_rules import Stamp
+from agent.core.publishing.label_rules import NodeStamp
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -20,7 +20,7 @@ from agent.vendor_api.agent import (
 
 NOW = 1700000000.9
 STAMP = "acme.com/timestamp=1700000000\n"
-NOTHING = Stamp()
+NOTHING = NodeStamp()
 
 
 def counting(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:

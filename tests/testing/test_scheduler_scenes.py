@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given, Part, Scheduler
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Part, Scheduler, ServedClaim
 from agent.testing.scheduler_scenes import Scene, check_scheduler, scenes
 
 DATA = Path(__file__).parents[1] / "schedulers/data"
@@ -27,7 +27,7 @@ SCENE = Scene(
     POD,
     {"c0": 0},
     claims=(Claim("u", "default", "web", "main", ("c0",)),),
-    given=(Given("main", "a.com/x", 1, ("c0",)),),
+    given=(ServedClaim("main", "a.com/x", 1, ("c0",)),),
     receipt={"a.com/given": "main"},
 )
 
@@ -49,11 +49,11 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     return [Claim(pod.uid, pod.namespace, pod.name, "main", (card,))]
 
 
-def receipt(pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def receipt(pod: Candidate, given: Sequence[ServedClaim]) -> Mapping[str, str]:
     return {"a.com/given": ",".join(it.container for it in given)}
 
 
-def growing(pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def growing(pod: Candidate, given: Sequence[ServedClaim]) -> Mapping[str, str]:
     return {"a.com/given": pod.annotations.get("a.com/given", "") + "main"}
 
 

@@ -9,7 +9,7 @@ import pytest
 import strategies
 from hypothesis import given
 
-from agent.scheduler_api import Candidate, Claim, Given
+from agent.scheduler_api import Candidate, Claim, ServedClaim
 from agent.vendors.simulated.agent.claims import ANNOTATION, GIVEN, claims, receipt
 
 CARDS: dict[str, int | None] = {"c0": 0, "c1": 1}
@@ -70,9 +70,9 @@ def test_an_annotation_that_python_does_not_read_is_a_value_error(text: str) -> 
 
 def test_a_pod_with_devices_says_which_container_has_which() -> None:
     its = (
-        Given("main", "x", 2, ("c0", "c1")),
-        Given("main", "y", 1, ("c1",)),
-        Given("side", "x", 1, ("c0",)),
+        ServedClaim("main", "x", 2, ("c0", "c1")),
+        ServedClaim("main", "y", 1, ("c1",)),
+        ServedClaim("side", "x", 1, ("c0",)),
     )
 
     (text,) = receipt(pod(None), its).values()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.allocation.ledger import FORGOTTEN
-from agent.core.devices.resource_waits import Wait
+from agent.core.devices.resource_waits import ResourceWait
 from agent.core.devices.topology import Topology
 from agent.core.errors import (
     CordonedDevice,
@@ -40,7 +40,7 @@ class Scene:
     #: The uids of the pods that waited as the kubelet began.
     found: frozenset[str] = frozenset()
     #: The cards that are to change their resource once they are free.
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[ResourceWait, ...] = ()
     #: Card to who has it by a scheduler's word alone.
     external: Mapping[str, Allocation] = field(default_factory=dict)
     #: Why no pod is ever seen; empty where they are, or will be.

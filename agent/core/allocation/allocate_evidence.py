@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.model import Owner
 from agent.vendor_api.agent import Partition, Request
 
 
-class Store(Protocol):
+class AllocationStore(Protocol):
     """Where the ledger outlives the process."""
 
     async def save(self, *, durable: bool) -> None:
@@ -25,14 +25,14 @@ ReleaseSlices = Callable[[str, str], Awaitable[None]]
 MakeRoom = Callable[[], Awaitable[bool]]
 
 
-class Witness(Protocol):
+class KubeletEvidence(Protocol):
     """What the kubelet says, asked for where an answer depends on it."""
 
     @property
     def life(self) -> str:
         """Which life of the kubelet this is."""
 
-    async def granted(self) -> Sequence[Granted] | None:
+    async def granted(self) -> Sequence[CheckpointAnswer] | None:
         """What its checkpoint holds; None where it can not be read."""
 
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:

@@ -9,7 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving
-from agent.core.allocation.allocate_evidence import MakeRoom, Prepare, ReleaseSlices, Store, Witness
+from agent.core.allocation.allocate_evidence import (
+    AllocationStore,
+    KubeletEvidence,
+    MakeRoom,
+    Prepare,
+    ReleaseSlices,
+)
 from agent.core.allocation.answer_annotations import ALLOCATION, marks
 from agent.core.allocation.cards_of_answers import of_others
 from agent.core.allocation.claim_swaps import Swaps
@@ -17,10 +23,10 @@ from agent.core.allocation.container_edit_rules import UnusableEdits, usable
 from agent.core.allocation.current_holders import refuse_held, still_there
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.pod_attribution import starting
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
-from agent.core.allocation.scheduler_promises import Choice, Promises, devices_of, holder, requested
+from agent.core.allocation.scheduler_promises import PlacementChoice, Promises, devices_of, holder, requested
 from agent.core.devices.dynamic_modes import elsewhere
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
@@ -37,7 +43,7 @@ from agent.core.errors import (
     StartRefused,
     VendorError,
 )
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.vendor_api.agent import ContainerEdits, Device, Request, Vendor
 
 #: Seconds that are spent on making room; an Allocate has 10 in all, and has asked the kubelet before.
@@ -53,11 +59,11 @@ class Allocator:
         self,
         scene: Callable[[], Scene],
         ledger: Ledger,
-        store: Store,
+        store: AllocationStore,
         clock: Callable[[], float],
         prepare: Prepare,
         release: ReleaseSlices,
-        witness: Witness,
+        witness: KubeletEvidence,
         make_room: MakeRoom | None = None,
     ) -> None:
         """`make_room` lets go of what is over but still lies on the hardware; whether anything was."""
@@ -225,10 +231,10 @@ class Allocator:
             vendor = vendors.get(it.vendor)
             if vendor is None or it.life != life or it.id in taken or it.id in self.busy:
                 continue
-            if it.source is Source.CHECKPOINT or now - it.since >= TAKEN_WITHIN:
+            if it.source is AllocationSource.CHECKPOINT or now - it.since >= TAKEN_WITHIN:
                 await self._undo(vendor, it.id)
 
-    def _is_of(self, grant: Granted, resource: str) -> bool:
+    def _is_of(self, grant: CheckpointAnswer, resource: str) -> bool:
         it = self._ledger.get(grant.allocation)
         return it is not None and it.resource == resource
 
@@ -307,7 +313,7 @@ class Allocator:
             self._refused = answered(choice.claim.uid, self._refused)
         return replace(edits, annotations={**edits.annotations, **marks(allocation)})
 
-    async def _placed(self, resource: str, ids: Sequence[str]) -> tuple[Sequence[Device], Choice]:
+    async def _placed(self, resource: str, ids: Sequence[str]) -> tuple[Sequence[Device], PlacementChoice]:
         """The cards of the IDs, and the choice; all as of one moment, after which nothing is awaited.
 
         Whoever has ended is known here late, and a scheduler gives the room away at once.
@@ -326,7 +332,7 @@ class Allocator:
 
     def _chosen(
         self, resource: str, ids: Sequence[str], others: Sequence[Allocation]
-    ) -> tuple[Sequence[Device], Choice]:
+    ) -> tuple[Sequence[Device], PlacementChoice]:
         promises = self.promises
         devices = admit(promises.scene, resource, ids)
         choice = promises.choice(resource, ids, devices, others)
@@ -411,7 +417,7 @@ class Allocator:
             if followed or any(news):
                 await self._store.save(durable=True)
 
-    def _refuse_unread(self, allocations: Sequence[str], granted: Sequence[Granted]) -> None:
+    def _refuse_unread(self, allocations: Sequence[str], granted: Sequence[CheckpointAnswer]) -> None:
         promises = self.promises
         for grant in granted:
             it = self._ledger.get(grant.allocation) if grant.allocation in allocations else None
@@ -492,4 +498,4 @@ def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:
     return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
 
 
-__all__ = ["ALLOCATION", "Allocator", "Scene", "MakeRoom", "Store", "UnusableEdits", "admit"]
+__all__ = ["ALLOCATION", "Allocator", "Scene", "MakeRoom", "AllocationStore", "UnusableEdits", "admit"]

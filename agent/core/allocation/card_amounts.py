@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.core.model import Allocation, Plan, Source
+from agent.core.model import Allocation, AllocationSource, Plan
 from agent.scheduler_api import Candidate, Claim, Dialect, Measure, Part
 
 #: Parts of a card add up, as floats, to a hair more than it.
@@ -36,7 +36,7 @@ def fit(*parts: Part) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class CardAmounts:
     """How schedulers measure what they promise, of the cards that there are."""
 
     plan: Plan = field(default_factory=dict)
@@ -132,7 +132,7 @@ def _times(part: Part, count: int) -> Part:
 
 def _ids_on(uuid: str, it: Allocation) -> Sequence[str]:
     """Those of its IDs that lie on the card; by a scheduler's word alone it has one, of no meaning."""
-    if it.source is Source.ANNOTATION:
+    if it.source is AllocationSource.ANNOTATION:
         return (it.id,)
     if len({*it.cards}) == 1:
         return it.ids

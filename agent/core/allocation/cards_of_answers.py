@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from agent.core.allocation.reconcile_evidence import FOREIGN, Granted
+from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer
 from agent.core.model import Allocation, DeviceStatus, share
 from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class AnswerTie:
     """The vendor of an answer's cards, and those that it names; empty where it names cards that are not here.
 
     `by_id`: the card of each of its IDs, where each of them says it.
@@ -24,7 +24,7 @@ class Tie:
     by_id: tuple[str, ...] = ()
 
 
-class Ties:
+class AnswerTies:
     """What ties answers of whatever plugin to the cards that are here.
 
     Their own words come first: a vendor's variables, and CDI names. Then IDs that say a uuid or a PCI
@@ -68,7 +68,7 @@ class Ties:
             return ()
         return None if told is None else tuple(it for it in dict.fromkeys(told) if it in self._vendor_of)
 
-    def tie(self, it: Granted) -> Tie | None:
+    def tie(self, it: CheckpointAnswer) -> AnswerTie | None:
         """The cards behind an answer. None of one that has nothing to do with cards of ours.
 
         An answer of our own that fits no card is of a vendor that nobody knows, which has no name.
@@ -78,14 +78,14 @@ class Ties:
         named = next((told for told in worded.values() if told), ())
         cards = named or self._by_cdi(it.answer) or self._here(it.cards) or by_id or self._by_node(it.answer)
         if cards:
-            return Tie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), by_id)
+            return AnswerTie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), by_id)
         vendor = next(iter(worded), "") or self.former(it.resource)
-        return Tie(vendor, ()) if vendor or not it.allocation.startswith(FOREIGN) else None
+        return AnswerTie(vendor, ()) if vendor or not it.allocation.startswith(FOREIGN) else None
 
-    def by_id(self, ids: Sequence[str]) -> Tie | None:
+    def by_id(self, ids: Sequence[str]) -> AnswerTie | None:
         """The cards that IDs name, where nothing else is to be had; None where not all do."""
         cards = self._by_id(ids)
-        return Tie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), cards) if cards else None
+        return AnswerTie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), cards) if cards else None
 
     def _by_id(self, ids: Sequence[str]) -> tuple[str, ...]:
         cards = tuple(self._of_id(it) for it in ids)
@@ -129,7 +129,9 @@ def theirs(in_use: Iterable[Allocation]) -> frozenset[str]:
     return frozenset(name for name, others in alone.items() if others)
 
 
-def companions(granted: Iterable[Granted], tied: Mapping[str, Tie]) -> Iterator[tuple[Granted, Tie]]:
+def companions(
+    granted: Iterable[CheckpointAnswer], tied: Mapping[str, AnswerTie]
+) -> Iterator[tuple[CheckpointAnswer, AnswerTie]]:
     """Entries that name no card beside one of their container that does, with its cards.
 
     gpu-manager answers a container's cores, and its memory with nothing
@@ -146,7 +148,7 @@ def companions(granted: Iterable[Granted], tied: Mapping[str, Tie]) -> Iterator[
         if tie is None or tie.cards or it.answer != ContainerEdits():
             continue
         if (other := beside.get((it.uid, it.container, tie.vendor))) is not None:
-            yield it, Tie(other.vendor, other.cards)
+            yield it, AnswerTie(other.vendor, other.cards)
 
 
 def _nodes(devices: Sequence[Device]) -> dict[str, str]:

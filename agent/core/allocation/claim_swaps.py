@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
-from agent.core.model import Source
-from agent.core.notices import Swap
+from agent.core.model import AllocationSource
+from agent.core.notices import ClaimSwap
 
 #: Claims that changed hands and are still shown.
 SHOWN = 64
@@ -22,14 +22,14 @@ class Swaps:
     def __init__(self, ledger: Ledger, promises: Callable[[], Promises]) -> None:
         self._ledger = ledger
         self._promises = promises
-        self._last: deque[Swap] = deque(maxlen=SHOWN)
+        self._last: deque[ClaimSwap] = deque(maxlen=SHOWN)
 
     @property
-    def last(self) -> tuple[Swap, ...]:
+    def last(self) -> tuple[ClaimSwap, ...]:
         """Oldest first."""
         return tuple(self._last)
 
-    def exchange(self, granted: Sequence[Granted]) -> Sequence[str]:
+    def exchange(self, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
         """Let claims follow what the kubelet did; the allocations whose claim is another one now."""
         promises = self._promises()
         changed = promises.exchanged(granted)
@@ -39,7 +39,7 @@ class Swaps:
             self._ledger.record(replace(it, claim=claim, handed=promises.handed(it, claim)))
             if it.claim is not None:  # else its pod was heard of late, which is nobody's loss
                 number = self._last[-1].number + 1 if self._last else 1
-                self._last.append(Swap(number, it.id, it.resource, it.claim, claim))
+                self._last.append(ClaimSwap(number, it.id, it.resource, it.claim, claim))
         return tuple(changed)
 
     def recognise(self) -> Sequence[str]:
@@ -47,7 +47,10 @@ class Swaps:
         found = []
         for it in self._ledger.in_use():
             # Each is looked at beside those that have theirs by now.
-            if it.source is Source.POD_RESOURCES and (claim := self._promises().of_shown(it)) is not None:
+            if (
+                it.source is AllocationSource.POD_RESOURCES
+                and (claim := self._promises().of_shown(it)) is not None
+            ):
                 elsewhere = set(claim.devices) - set(it.cards)
                 self._ledger.record(replace(it, claim=claim, diverged=claim.devices if elsewhere else ()))
                 found.append(it.id)

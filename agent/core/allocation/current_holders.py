@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from agent.core.allocation.allocate_evidence import Witness
+from agent.core.allocation.allocate_evidence import KubeletEvidence
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation
@@ -13,7 +13,7 @@ from agent.core.model import Allocation
 SHOWN_AFTER = 60.0
 
 
-async def refuse_held(witness: Witness, ledger: Ledger, resource: str, ids: Sequence[str]) -> None:
+async def refuse_held(witness: KubeletEvidence, ledger: Ledger, resource: str, ids: Sequence[str]) -> None:
     """The kubelet may give out what a pod that runs has: it errs in two ways, and says so if asked.
 
     Raises:
@@ -42,7 +42,7 @@ async def refuse_held(witness: Witness, ledger: Ledger, resource: str, ids: Sequ
 
 
 async def still_there(
-    witness: Witness, its: Sequence[Allocation], now: float, alive: Collection[str] = ()
+    witness: KubeletEvidence, its: Sequence[Allocation], now: float, alive: Collection[str] = ()
 ) -> list[Allocation]:
     """Those whose pods may be there, as those do that are so young that they may not show yet.
 

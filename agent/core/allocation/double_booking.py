@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from agent.core.allocation.card_amounts import fit, measures, part_of_card
 from agent.core.allocation.scheduler_promises import SAID, holder
-from agent.core.model import Allocation, NodeSnapshot, Owner, Plan, Source
+from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Plan
 from agent.scheduler_api import Candidate, Measure, Part, Scheduler, common_dialects
 from agent.vendor_api.agent import Device
 from agent.vendor_api.text import shorten
@@ -83,7 +83,7 @@ def overlaps(
     gives its card away before the kubelet and the ledger let go of it.
     `moved`: uids of the pods that have other cards than were chosen for them.
     """
-    words = [it for it in in_use if it.source is Source.ANNOTATION]
+    words = [it for it in in_use if it.source is AllocationSource.ANNOTATION]
     if not words:
         return {}
     there = {it.uid: it for it in pods if not it.ended}
@@ -112,8 +112,8 @@ def _uid(it: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], 
 
 def _ids(it: Allocation, devices: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
     """Each of the devices with the IDs that lie on it."""
-    ids = (it.id,) if it.source is Source.ANNOTATION else it.ids
-    if it.source is Source.ANNOTATION or len(set(it.cards)) == 1:
+    ids = (it.id,) if it.source is AllocationSource.ANNOTATION else it.ids
+    if it.source is AllocationSource.ANNOTATION or len(set(it.cards)) == 1:
         yield from ((device, ids) for device in devices if ids)
         return
     on: dict[str, list[str]] = {device: [] for device in devices}
@@ -127,11 +127,11 @@ def _crowded(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
     """The allocations of a card that those before them leave too little of it, with who that is."""
     asked: dict[str, list[_Use]] = {}
     for it in uses:
-        if it.of.source is not Source.ANNOTATION:
+        if it.of.source is not AllocationSource.ANNOTATION:
             asked.setdefault(it.uid, []).append(it)
     # An allocation of each pod, with all that the pod has.
     before = [_whole(its) for its in asked.values()]
-    words = [it for it in uses if it.of.source is Source.ANNOTATION]
+    words = [it for it in uses if it.of.source is AllocationSource.ANNOTATION]
     for own in sorted(words, key=lambda it: (it.of.since, it.of.id)):
         others: dict[str, _Use] = {}
         core, memory = own.core, own.memory

@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from agent.core.allocation.remembered_claims import writable
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.scheduler_api import Candidate, Cards, Claim, ExternalUse, Scheduler
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedPod:
     """An allocation whose pod is over."""
 
     allocation: str
@@ -21,7 +21,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
+class ExternalUseRefused:
     """Why a pod uses no card here, though a scheduler wrote some. `resource`: what they would count as."""
 
     resource: str
@@ -55,9 +55,9 @@ def external(
 
 def objection(
     schedulers: Sequence[Scheduler], pod: Candidate, served: Collection[str], vendors: Mapping[str, Cards]
-) -> Objection | None:
+) -> ExternalUseRefused | None:
     """Why such a pod uses no card here, though a scheduler wrote some; None where that is not so."""
-    wrong: list[Objection] = []
+    wrong: list[ExternalUseRefused] = []
     uses = () if _asks_a_plugin(pod, served) else _uses(schedulers)
     for use in uses:
         for cards in vendors.values():
@@ -65,24 +65,24 @@ def objection(
                 if use.claim(pod, cards) is not None:
                     return None
             except Exception as exc:  # annotations are strangers' words, and schedulers are contributors'
-                wrong.append(Objection(use.resource, str(exc) or repr(exc)))
+                wrong.append(ExternalUseRefused(use.resource, str(exc) or repr(exc)))
     return wrong[0] if wrong else None
 
 
 def changes(
     known: Iterable[Allocation], found: Iterable[Allocation], pods: Collection[Candidate], *, heard: bool
-) -> tuple[list[Allocation], list[Released]]:
+) -> tuple[list[Allocation], list[ReleasedPod]]:
     """What of `found` is new or other than in the ledger, and what of the ledger is over.
 
     Over is what a pod had that is gone or has ended, and nothing else: it runs on its cards, whatever becomes
     of them, of its annotation or of what is heeded here.
     `heard`: whether the pods are known at all; else nobody is missing.
     """
-    before = {it.id: it for it in known if it.source is Source.ANNOTATION}
+    before = {it.id: it for it in known if it.source is AllocationSource.ANNOTATION}
     news = [it for it in found if it.id not in before or _is_more(before[it.id], it)]
     there = {it.uid for it in pods if not it.ended}
     gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in there]
-    return news, [Released(name, "its pod is gone") for name in gone] if heard else []
+    return news, [ReleasedPod(name, "its pod is gone") for name in gone] if heard else []
 
 
 def _is_more(before: Allocation, after: Allocation) -> bool:
@@ -107,5 +107,5 @@ def _allocation(vendor: str, pod: Candidate, use: ExternalUse, cards: Cards, now
         return None
     name = f"annotation-{hashlib.sha256(f'{vendor}/{pod.uid}'.encode()).hexdigest()[:16]}"
     owner = Owner(pod.uid, "", pod.namespace, pod.name)
-    done, said, cards_had = AllocationState.DONE, Source.ANNOTATION, claim.devices
+    done, said, cards_had = AllocationState.DONE, AllocationSource.ANNOTATION, claim.devices
     return Allocation(name, use.resource, vendor, (), cards_had, done, now, said, owner=owner, claim=claim)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import chain
 
 from agent.core.cell import Cell
-from agent.core.devices.ids_in_use import Usage
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.devices.ids_in_use import ResourceUsage
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.vendor_api.agent import Partition
 
 #: What is remarked of an allocation that the kubelet has forgotten.
@@ -29,7 +29,7 @@ class Ledger:
         self.changes: Cell[None] = Cell(None)
         self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
         #: Each until an allocation changes: an Allocate asks for them several times.
-        self._usage: Usage | None = None
+        self._usage: ResourceUsage | None = None
         self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
         #: Resource to device ID to the allocations in use that hold it: an Allocate looks for few of many.
@@ -53,10 +53,10 @@ class Ledger:
             self._in_use = tuple(it for it in its if it.state is not AllocationState.RELEASED)
         return self._in_use
 
-    def usage(self) -> Usage:
+    def usage(self) -> ResourceUsage:
         """What of the resources is in use now."""
         if self._usage is None:
-            self._usage = Usage(
+            self._usage = ResourceUsage(
                 held=self.held(),
                 diverged=self._diverged(),
                 units=self._units(),
@@ -71,7 +71,7 @@ class Ledger:
         if self._held is None:
             held: dict[str, dict[str, str]] = {}
             for it in self.in_use():
-                if it.source is Source.ANNOTATION:
+                if it.source is AllocationSource.ANNOTATION:
                     continue  # the kubelet knows no IDs of it
                 cards = it.devices if len(it.devices) == len(it.ids) else it.devices[:1] * len(it.ids)
                 held.setdefault(it.resource, {}).update(zip(it.ids, cards, strict=False))
@@ -85,7 +85,7 @@ class Ledger:
         """
         found: dict[str, dict[str, dict[str, None]]] = {}
         for it in self.in_use():
-            if it.source is not Source.ANNOTATION:
+            if it.source is not AllocationSource.ANNOTATION:
                 cards = found.setdefault(it.resource, {})
                 for uuid in {*it.devices, *it.diverged}:
                     cards.setdefault(uuid, {})[it.unit] = None
@@ -131,7 +131,9 @@ class Ledger:
 
     def _vendors(self) -> Mapping[str, str]:
         """Resource to vendor, of those in use."""
-        return {it.resource: it.vendor for it in self.in_use() if it.source is not Source.ANNOTATION}
+        return {
+            it.resource: it.vendor for it in self.in_use() if it.source is not AllocationSource.ANNOTATION
+        }
 
     def devices_in_use(self) -> frozenset[str]:
         return frozenset(uuid for it in self.in_use() for uuid in (*it.devices, *it.diverged))
@@ -139,7 +141,7 @@ class Ledger:
     def external(self) -> Mapping[str, Allocation]:
         """Card to who has it by a scheduler's word alone, which the kubelet knows nothing of."""
         if self._external is None:
-            its = (it for it in self.in_use() if it.source is Source.ANNOTATION)
+            its = (it for it in self.in_use() if it.source is AllocationSource.ANNOTATION)
             self._external = {uuid: it for it in its for uuid in it.devices}
         return self._external
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from agent.core.model import Allocation, Source
+from agent.core.model import Allocation, AllocationSource
 from agent.scheduler_api import Candidate, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
@@ -109,7 +109,7 @@ def over(
     its = tuple(allocations)
     served, given = (
         _served(its),
-        {one.owner.uid for one in its if one.source is Source.ANNOTATION and one.owner},
+        {one.owner.uid for one in its if one.source is AllocationSource.ANNOTATION and one.owner},
     )
     if any(_is_served(pod, served) or _asks_nobody(pod, served, given) for pod in mine):
         return "its pod has its devices"
@@ -137,7 +137,7 @@ def _served(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[
     """Resource to the places, uid and container, that have an allocation of it."""
     found: dict[str, set[tuple[str, str]]] = {}
     for it in allocations:
-        if it.place is not None and it.source is not Source.ANNOTATION:
+        if it.place is not None and it.source is not AllocationSource.ANNOTATION:
             found.setdefault(it.resource, set()).add(it.place)
     return found
 

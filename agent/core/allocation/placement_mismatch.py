@@ -11,8 +11,8 @@ from agent.core.allocation.external_pods import objection
 from agent.core.allocation.pod_attribution import heard
 from agent.core.allocation.scheduler_promises import Promises, by_minor, of_schedulers
 from agent.core.model import Allocation, Resource
-from agent.core.notices import PodRef, Unheeded
-from agent.scheduler_api import Asked, Candidate, Claim, PodContainer, Scheduler
+from agent.core.notices import PlacementMismatch, PodRef
+from agent.scheduler_api import Candidate, Claim, ContainerRequest, PodContainer, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
@@ -22,7 +22,7 @@ UNCLAIMED = "gets what the kubelet chooses"
 AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
 
 
-class Lookout:
+class MismatchNotices:
     """Looks for them anew only where what decides it has changed: many annotations take long to read."""
 
     def __init__(
@@ -32,10 +32,10 @@ class Lookout:
         self._promises = promises
         self._started = started
         self._seen: tuple[Any, ...] = ()
-        self._found: tuple[Unheeded, ...] = ()
+        self._found: tuple[PlacementMismatch, ...] = ()
 
     @property
-    def found(self) -> tuple[Unheeded, ...]:
+    def found(self) -> tuple[PlacementMismatch, ...]:
         promises, started = self._promises(), self._started()
         it = promises.scene
         seen = (it.candidates, it.plan, it.snapshot, it.vendors, it.locked, promises.in_use, started)
@@ -48,7 +48,7 @@ class Lookout:
         return frozenset(it.pod.uid for it in self.found if it.moved)
 
 
-def unheeded(promises: Promises, started: Collection[str] = ()) -> tuple[Unheeded, ...]:
+def unheeded(promises: Promises, started: Collection[str] = ()) -> tuple[PlacementMismatch, ...]:
     """Each with why, and what it gets instead; pods of a placement `local` are never heeded.
 
     `started`: allocations whose containers may run. What others have is made on the chosen card as they
@@ -71,7 +71,7 @@ def unheeded(promises: Promises, started: Collection[str] = ()) -> tuple[Unheede
         one = next(_unheeded(promises, pod, its, home), None)
         if one is None and (wrong := objection(scene.schedulers, pod, scene.plan, vendors)):
             why = f"{wrong.resource}: {wrong.why}; the cards that it uses count as free here"
-            one = Unheeded(_ref(pod), why)
+            one = PlacementMismatch(_ref(pod), why)
         if one is not None:
             found.append(one)
     return tuple(found)
@@ -83,7 +83,7 @@ def _ref(pod: Candidate) -> PodRef:
 
 def _unheeded(
     promises: Promises, pod: Candidate, plan: Sequence[Resource], home: Collection[str]
-) -> Iterator[Unheeded]:
+) -> Iterator[PlacementMismatch]:
     """`home`: allocations that are brought to their chosen cards as their containers start."""
     scene = promises.scene
     names = {name for it in pod.containers for name in it.limits}
@@ -102,11 +102,13 @@ def _unheeded(
         ]
         if not claims and (wrong or asking) and all(it.claim is None or _is_own(it, vendor) for it in mine):
             why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
-            yield Unheeded(_ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}")
+            yield PlacementMismatch(
+                _ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}"
+            )
         for claim in claims:
             stay = [it for it in mine if it.id not in home]
             for why in _elsewhere(stay, claim, {card for it in claims for card in it.devices}):
-                yield Unheeded(_ref(pod), why, moved=True)
+                yield PlacementMismatch(_ref(pod), why, moved=True)
 
 
 def _is_own(it: Allocation, vendor: Vendor) -> bool:
@@ -115,7 +117,7 @@ def _is_own(it: Allocation, vendor: Vendor) -> bool:
     return it.claim is not None and limits is not None and it.claim.dialect == limits.name
 
 
-def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> Asked | None:
+def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> ContainerRequest | None:
     """What the container asks of the first scheduler of which it asks for cards, or for parts of one."""
     for it in schedulers:
         with suppress(Exception):  # contributors' code
@@ -125,7 +127,7 @@ def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> Asked | 
 
 
 def _instead(
-    planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[tuple[PodContainer, Asked]]
+    planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[tuple[PodContainer, ContainerRequest]]
 ) -> str:
     """What a container gets without a choice; and what the container asks for, where it asks a scheduler."""
     its = [it for it, _ in asking] or [it for it in pod.containers if it.limits.get(planned.name)]

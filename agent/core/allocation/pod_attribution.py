@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from agent.core.allocation import remembered_claims
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.model import Allocation
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 
@@ -21,7 +21,7 @@ def _unknown(claim: Claim, count: int) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingPods:
     """All that is known of who may ask: the pods, their schedulers' words, and who has what already."""
 
     candidates: Sequence[Candidate]
@@ -68,7 +68,7 @@ class Attribution:
         return self.askers if claim in self.askers else (claim, *self.askers)
 
 
-def attribute(resource: str, count: int, cards: Collection[str], waiting: Waiting) -> Attribution:
+def attribute(resource: str, count: int, cards: Collection[str], waiting: WaitingPods) -> Attribution:
     """The claim behind a request for `count` IDs on these cards.
 
     Only containers that ask for exactly as many IDs come into question; the pod that the kubelet heard of
@@ -100,19 +100,19 @@ def _attributed(room: _Room, count: int, cards: Collection[str]) -> Attribution:
     return Attribution(None, doubt, unclaimed=bool(others))
 
 
-def due(resource: str, waiting: Waiting) -> tuple[Claim, ...]:
+def due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
     """What is promised to pods that wait and that were not refused, of cards that a scheduler chose."""
     its = _Room(resource, waiting).due()
     return tuple(it for it in its if it.devices and it.uid not in waiting.refused)
 
 
-def any_promised(resource: str, waiting: Waiting) -> bool:
+def any_promised(resource: str, waiting: WaitingPods) -> bool:
     """Whether a scheduler promised something of the resource to any of the pods."""
     room = _Room(resource, waiting)
     return any(room.of(pod.uid) for pod in waiting.candidates if not pod.over)
 
 
-def suspect(found: Attribution, resource: str, count: int, waiting: Waiting) -> str:
+def suspect(found: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
     """The uid of the pod that is refused most likely with this request; empty where none is known."""
     if found.claim is not None:
         return found.claim.uid
@@ -121,13 +121,13 @@ def suspect(found: Attribution, resource: str, count: int, waiting: Waiting) -> 
     return next((pod.uid for pod, _ in _Room(resource, waiting).pods(count)), "")
 
 
-def may_ask(resource: str, count: int, waiting: Waiting) -> tuple[str, ...]:
+def may_ask(resource: str, count: int, waiting: WaitingPods) -> tuple[str, ...]:
     """The uids of the pods that may ask next for as many IDs: several where nobody knows their order."""
     return tuple(pod.uid for pod, _ in _Room(resource, waiting).may_ask(count))
 
 
 @dataclass(frozen=True, slots=True)
-class Intention:
+class NextRequest:
     """Who most likely asks next: its claim, and the cards that it is to get; or the cards of others."""
 
     claim: Claim | None = None
@@ -138,8 +138,8 @@ class Intention:
 
 
 def intended(
-    resource: str, count: int, held: Collection[str], free: Collection[str], waiting: Waiting
-) -> Intention:
+    resource: str, count: int, held: Collection[str], free: Collection[str], waiting: WaitingPods
+) -> NextRequest:
     """Whose request for `count` IDs comes next. `held`: cards that it has already; `free`: those left."""
     room = _Room(resource, waiting)
     claims, _ = room.asking(count)
@@ -147,17 +147,17 @@ def intended(
     for it in claims:
         if not it.devices:
             roomy = frozenset(waiting.roomy(it, count))
-            return Intention(it, avoid=frozenset(there - roomy) if roomy else frozenset())
+            return NextRequest(it, avoid=frozenset(there - roomy) if roomy else frozenset())
         for cards in (it.devices, room.settled(it), room.within_pod(it, {*held})):
             if cards and set(held) <= set(cards) <= there:
-                return Intention(it, cards)
-    return Intention(avoid=room.promised())
+                return NextRequest(it, cards)
+    return NextRequest(avoid=room.promised())
 
 
 class _Room:
     """The claims of a resource, each pod's read once and where it is needed."""
 
-    def __init__(self, resource: str, waiting: Waiting) -> None:
+    def __init__(self, resource: str, waiting: WaitingPods) -> None:
         self._resource = resource
         self._waiting = waiting
         self._pods = {it.uid: it for it in waiting.candidates}
@@ -339,8 +339,8 @@ def promised(
 
 def exchanged(
     allocations: Iterable[Allocation],
-    granted: Iterable[Granted],
-    promise: Callable[[Allocation, Granted], Claim | None],
+    granted: Iterable[CheckpointAnswer],
+    promise: Callable[[Allocation, CheckpointAnswer], Claim | None],
 ) -> dict[str, Claim | None]:
     """The claims that must change hands: allocation to the claim of the container that the kubelet gave it.
 
@@ -397,7 +397,10 @@ def places(
 
 
 def starting(
-    allocations: Iterable[Allocation], granted: Iterable[Granted] | None, resource: str, ids: Iterable[str]
+    allocations: Iterable[Allocation],
+    granted: Iterable[CheckpointAnswer] | None,
+    resource: str,
+    ids: Iterable[str],
 ) -> list[Allocation]:
     """The allocations in use behind a container that starts with these IDs.
 

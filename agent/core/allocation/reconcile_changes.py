@@ -8,7 +8,7 @@ from agent.core.model import Allocation, Owner
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class RecallChange:
     """An allocation that we did not know, read back from the kubelet."""
 
     allocation: Allocation

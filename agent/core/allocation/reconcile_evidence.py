@@ -14,7 +14,7 @@ Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class CheckpointAnswer:
     """One answer of ours as the kubelet's checkpoint keeps it."""
 
     allocation: str
@@ -39,7 +39,7 @@ class Evidence:
     """What every source says at one moment. `None` stands for a source that could not be read."""
 
     #: The kubelet's checkpoint, and whether its checksum was proven.
-    granted: tuple[Granted, ...] | None = None
+    granted: tuple[CheckpointAnswer, ...] | None = None
     proven: bool = True
     pods: Pods | None = None
     #: Vendor to the slices on its hardware, of those that could be asked.

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Revive
-from agent.core.allocation.reconcile_evidence import Evidence, Granted, Pods
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence, Pods
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 
 #: Seconds within which a kubelet has read an answer of ours, however busy the node is. It keeps the answer in
 #: memory at once (pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources): a checkpoint that it
@@ -188,7 +188,7 @@ def _is_untaken(it: Allocation, now: float, abandoned: Collection[str]) -> bool:
     kubelet may have let go of before anybody saw its owner, is only for a moment.
     """
     is_over = it.id in abandoned and now - it.since >= TAKEN_WITHIN
-    return it.owner is None and (is_over or it.source is Source.CHECKPOINT)
+    return it.owner is None and (is_over or it.source is AllocationSource.CHECKPOINT)
 
 
 def _granted_before(it: Allocation, evidence: Evidence) -> bool:
@@ -216,7 +216,7 @@ def _cases(
     running = {owner.uid for name, owner in owners.items() if owner and name in shown} | (
         evidence.running or frozenset()
     )
-    read = any(it.source is Source.POD_RESOURCES for it in allocations)
+    read = any(it.source is AllocationSource.POD_RESOURCES for it in allocations)
     answers = {(it.resource, frozenset(it.ids)) for it in granted} if read else set()
     anew = _given_anew(allocations, owners, granted)
     bearers = _bearers(allocations, owners, grants)
@@ -232,7 +232,8 @@ def _cases(
             given_anew=it.id in anew,
             superseded=it.id in superseded,
             freed=it.id in freed,
-            known_better=it.source is Source.POD_RESOURCES and (it.resource, frozenset(it.ids)) in answers,
+            known_better=it.source is AllocationSource.POD_RESOURCES
+            and (it.resource, frozenset(it.ids)) in answers,
             forgotten=missing and _forgotten(lives[it.id], owner, bearers, evidence),
         )
 
@@ -265,7 +266,7 @@ def _forgotten(
 
 
 def _given_anew(
-    allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], granted: Iterable[Granted]
+    allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], granted: Iterable[CheckpointAnswer]
 ) -> set[str]:
     """Those whose container has a later answer: the kubelet keeps one of each resource."""
     order = {it.id: number for number, it in enumerate(allocations)}
@@ -342,7 +343,7 @@ def _is_ours(it: Allocation) -> bool:
 
 def _read_back(it: Allocation) -> float | None:
     """When it was read back from the kubelet; None of one that we answered."""
-    return it.since if it.source in (Source.KUBELET, Source.POD_RESOURCES) else None
+    return it.since if it.source in (AllocationSource.KUBELET, AllocationSource.POD_RESOURCES) else None
 
 
 def _latest(allocations: Sequence[Allocation]) -> set[str]:
@@ -396,7 +397,7 @@ def _called(owner: Owner, name: tuple[str, str] | None) -> Owner:
     return replace(owner, namespace=name[0], pod=name[1]) if name and owner.uid else owner
 
 
-def _owner(it: Allocation, grant: Granted | None) -> Owner | None:
+def _owner(it: Allocation, grant: CheckpointAnswer | None) -> Owner | None:
     if grant is None or (it.owner is not None and it.owner.uid == grant.uid):
         return it.owner
     return Owner(grant.uid, grant.container)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 
-from agent.core.allocation.cards_of_answers import Tie, Ties, companions
-from agent.core.allocation.reconcile_changes import Recall
-from agent.core.allocation.reconcile_evidence import FOREIGN, Granted, Pods
+from agent.core.allocation.cards_of_answers import AnswerTie, AnswerTies, companions
+from agent.core.allocation.reconcile_changes import RecallChange
+from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer, Pods
 from agent.core.devices.memory_units import THOUSANDTHS, UNKNOWN, counted_in, on_one_card, units
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
+    AllocationSource,
     AllocationState,
     Owner,
     Plan,
     Resource,
-    Source,
     share,
 )
 from agent.vendor_api.agent import ResourceRule
@@ -27,26 +27,30 @@ from agent.vendor_api.agent import ResourceRule
 class Recalled:
     """What was read back, and what names cards that are not here: allocation to vendor and answer."""
 
-    found: list[Recall] = field(default_factory=list)
-    unfit: dict[str, tuple[str, Granted]] = field(default_factory=dict)
+    found: list[RecallChange] = field(default_factory=list)
+    unfit: dict[str, tuple[str, CheckpointAnswer]] = field(default_factory=dict)
 
 
-def recall(granted: Iterable[Granted], plan: Plan, now: float, ties: Ties | None = None) -> Recalled:
+def recall(
+    granted: Iterable[CheckpointAnswer], plan: Plan, now: float, ties: AnswerTies | None = None
+) -> Recalled:
     """The allocations behind these answers, as far as the cards that they hold are known.
 
     A resource of the plan says which card an ID is of. Whatever else names one of our cards holds that, too.
     """
     granted = [*granted]
-    ties = ties or Ties()
+    ties = ties or AnswerTies()
     plan = {**_lacking({it.resource for it in granted} - plan.keys(), ties, plan), **plan}
-    recalled, tied = Recalled(), dict[str, Tie]()
+    recalled, tied = Recalled(), dict[str, AnswerTie]()
     for it in granted:
         owner = Owner(it.uid, it.container)
-        its = _recalled(it.allocation, it.resource, it.ids, owner, Source.KUBELET, plan, now, it.unit, it.of)
+        its = _recalled(
+            it.allocation, it.resource, it.ids, owner, AllocationSource.KUBELET, plan, now, it.unit, it.of
+        )
         if its is not None:
             cards, doubt = _cards(it, its, plan[it.resource], ties)
-            recalled.found.append(Recall(replace(its, diverged=cards, handed=it.share or None), doubt))
-            tied[it.allocation] = Tie(its.vendor, cards or its.cards)
+            recalled.found.append(RecallChange(replace(its, diverged=cards, handed=it.share or None), doubt))
+            tied[it.allocation] = AnswerTie(its.vendor, cards or its.cards)
         elif it.ids and (tie := ties.tie(it)) is not None:
             tied[it.allocation] = tie
     tied |= {it.allocation: tie for it, tie in companions(granted, tied)}
@@ -56,8 +60,8 @@ def recall(granted: Iterable[Granted], plan: Plan, now: float, ties: Ties | None
         if tie is not None and it.allocation not in known:
             if tie.cards:
                 owner = Owner(it.uid, it.container)
-                its = _held(it.allocation, it.resource, it.ids, owner, Source.KUBELET, tie, now)
-                recalled.found.append(Recall(replace(its, handed=it.share or None, unit=it.unit or "")))
+                its = _held(it.allocation, it.resource, it.ids, owner, AllocationSource.KUBELET, tie, now)
+                recalled.found.append(RecallChange(replace(its, handed=it.share or None, unit=it.unit or "")))
             else:
                 recalled.unfit[it.allocation] = (tie.vendor, it)
     return recalled
@@ -68,8 +72,8 @@ def _held(
     resource: str,
     ids: tuple[str, ...],
     owner: Owner,
-    source: Source,
-    tie: Tie,
+    source: AllocationSource,
+    tie: AnswerTie,
     now: float,
 ) -> Allocation:
     """What holds cards under a name that the plan does not have, or not for these cards.
@@ -92,7 +96,9 @@ def _held(
     )
 
 
-def _cards(it: Granted, its: Allocation, resource: Resource, ties: Ties) -> tuple[tuple[str, ...], str]:
+def _cards(
+    it: CheckpointAnswer, its: Allocation, resource: Resource, ties: AnswerTies
+) -> tuple[tuple[str, ...], str]:
     """The cards of an answer that are not those of its IDs, and why it is not those that it names."""
     cards = ties.told(its.vendor, it.answer) if it.allocation.startswith(FOREIGN) else None
     if cards is None or {*cards} == {*its.devices}:
@@ -105,8 +111,8 @@ def _cards(it: Granted, its: Allocation, resource: Resource, ties: Ties) -> tupl
 
 
 def recall_pods(
-    pods: Pods, plan: Plan, name: Callable[[str], str], now: float, ties: Ties | None = None
-) -> list[Recall]:
+    pods: Pods, plan: Plan, name: Callable[[str], str], now: float, ties: AnswerTies | None = None
+) -> list[RecallChange]:
     """The same from PodResources alone, where the kubelet's checkpoint can not be read: without uids and
     answers, so that an ID has to name its card.
 
@@ -118,15 +124,15 @@ def recall_pods(
         for container, resources in containers.items()
         for resource, ids in resources.items()
     )
-    ties = ties or Ties()
-    found: list[Recall] = []
+    ties = ties or AnswerTies()
+    found: list[RecallChange] = []
     for owner, resource, ids in held:
-        where, source = name(_place(owner, resource)), Source.POD_RESOURCES
+        where, source = name(_place(owner, resource)), AllocationSource.POD_RESOURCES
         its = _recalled(where, resource, ids, owner, source, plan, now)
         if its is None and (tie := ties.by_id(ids)) is not None:
             its = _held(where, resource, ids, owner, source, tie, now)
         if its is not None:
-            found.append(Recall(its))
+            found.append(RecallChange(its))
     return found
 
 
@@ -139,7 +145,7 @@ def _recalled(
     name: str,
     ids: tuple[str, ...],
     owner: Owner,
-    source: Source,
+    source: AllocationSource,
     plan: Plan,
     now: float,
     unit: str | None = None,
@@ -169,7 +175,7 @@ def _recalled(
     )
 
 
-def _lacking(names: Iterable[str], ties: Ties, plan: Plan) -> Plan:
+def _lacking(names: Iterable[str], ties: AnswerTies, plan: Plan) -> Plan:
     """These resources of other plugins, each with all cards that its vendor offers now, and no ID on them."""
     found = {}
     for name in names:

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 
-from agent.core.allocation.card_amounts import HAIR, Amounts, fit, left
-from agent.core.allocation.pod_attribution import Waiting, intended
+from agent.core.allocation.card_amounts import HAIR, CardAmounts, fit, left
+from agent.core.allocation.pod_attribution import WaitingPods, intended
 from agent.core.allocation.preferred_allocation import best_fit, prefer
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.devices.topology import Topology
@@ -15,7 +15,7 @@ from agent.core.model import Allocation, Resource
 from agent.scheduler_api import Claim, Part
 
 #: Where nothing is measured but IDs are counted.
-BY_IDS = Amounts()
+BY_IDS = CardAmounts()
 
 
 def steered(
@@ -24,7 +24,7 @@ def steered(
     required: Sequence[str],
     size: int,
     topology: Topology,
-    waiting: Waiting,
+    waiting: WaitingPods,
     room: Mapping[str, int] | None = None,
 ) -> list[str]:
     """`size` of the available IDs, the required ones among them, on the cards of who most likely asks.
@@ -82,7 +82,7 @@ def has_room(
     in_use: Sequence[Allocation],
     *,
     sick: bool = False,
-    amounts: Amounts = BY_IDS,
+    amounts: CardAmounts = BY_IDS,
     claims: Sequence[Claim | None] = (None,),
 ) -> bool:
     """Whether a container with any of these claims fits on these cards, whatever IDs those before bear.
@@ -107,7 +107,7 @@ def _fits(
     count: int,
     free: Mapping[str, int],
     in_use: Iterable[Allocation],
-    amounts: Amounts,
+    amounts: CardAmounts,
     part: Part | None,
 ) -> bool:
     if part is None:
@@ -116,7 +116,7 @@ def _fits(
 
 
 def free_on(
-    resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False, amounts: Amounts = BY_IDS
+    resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False, amounts: CardAmounts = BY_IDS
 ) -> Mapping[str, int]:
     """Card to how many replicas or units of memory more fit on it, wherever their IDs are of.
 
@@ -148,7 +148,7 @@ def is_as_counted(
     ids: Sequence[str],
     others: Sequence[Allocation],
     *,
-    amounts: Amounts = BY_IDS,
+    amounts: CardAmounts = BY_IDS,
     claims: Sequence[Claim | None] = (None,),
 ) -> bool:
     """Whether the cards of these IDs have the room that the kubelet counts there.
@@ -172,7 +172,7 @@ def is_as_counted(
 
 
 def roomier(
-    resource: Resource, count: int, others: Iterable[Allocation], *, amounts: Amounts = BY_IDS
+    resource: Resource, count: int, others: Iterable[Allocation], *, amounts: CardAmounts = BY_IDS
 ) -> tuple[str, ...]:
     """Where as many fit: one card, or else a card for each; none where there is no room.
 

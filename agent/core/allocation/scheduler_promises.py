@@ -11,10 +11,10 @@ from operator import itemgetter
 
 from agent.core.allocation import cards_with_room, scheduler_choice
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.card_amounts import HAIR, Amounts, fit, measures, of_init
+from agent.core.allocation.card_amounts import HAIR, CardAmounts, fit, measures, of_init
 from agent.core.allocation.pod_attribution import (
     Attribution,
-    Waiting,
+    WaitingPods,
     any_promised,
     attribute,
     due,
@@ -26,7 +26,7 @@ from agent.core.allocation.pod_attribution import (
     waiting,
 )
 from agent.core.allocation.preferred_allocation import prefer
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.dynamic_modes import elsewhere
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.errors import (
@@ -37,7 +37,7 @@ from agent.core.errors import (
     PromisedElsewhere,
     PromisedMoreCards,
 )
-from agent.core.model import Allocation, NodeSnapshot, Resource, Source
+from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Resource
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Scheduler, common_dialects
 from agent.vendor_api.agent import ContainerEdits, Device, Grant, Request, Vendor
 from agent.vendor_api.text import shorten
@@ -50,7 +50,7 @@ ON_ONE = "and what a container gets of it lies on one"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlacementChoice:
     """The claim of a request, and the cards that it gets instead of those of its IDs."""
 
     claim: Claim | None = None
@@ -154,13 +154,13 @@ class Promises:
         others = (it for it in self.in_use if it.resource == planned.name and now.isdisjoint(it.ids))
         return scheduler_choice.free_on(planned, others)
 
-    def _waiting(self, resource: str, free: Collection[str] = ()) -> Waiting:
+    def _waiting(self, resource: str, free: Collection[str] = ()) -> WaitingPods:
         """`free`: IDs that the kubelet gives out now; the ledger may have who had them for a while yet."""
         planned, scene = self.scene.plan[resource], self.scene
         is_whole = planned.rule.sharing.kind == "exclusive"
         now = frozenset(free) if is_whole else frozenset()
         its = (it for it in self.in_use if now.isdisjoint(it.ids))
-        return Waiting(
+        return WaitingPods(
             scene.candidates,
             self._dialects(planned),
             by_minor(scene.snapshot, planned.vendor),
@@ -178,7 +178,7 @@ class Promises:
 
     def choice(
         self, resource: str, ids: Sequence[str], devices: Sequence[Device], others: Sequence[Allocation]
-    ) -> Choice:
+    ) -> PlacementChoice:
         """The claim of a request, and its cards. `others`: the resource's allocations that take room.
 
         Raises:
@@ -203,7 +203,7 @@ class Promises:
                 raise NotPromised(resource, found.doubt, _one_that_chooses(scene.schedulers))
         if by_amount:  # what its pod asks for is not known yet: where most is left it can be made so
             its = self._cards_with_room(planned, len(ids), others, given)({})
-            return Choice(None, () if {*given} == {*its[: len(ids)]} else its[: len(ids)])
+            return PlacementChoice(None, () if {*given} == {*its[: len(ids)]} else its[: len(ids)])
         return self._by_its_ids(planned, found, ids, given, others)
 
     def is_chosen_for(self, resource: str) -> bool:
@@ -221,7 +221,7 @@ class Promises:
         moves = self._names_no_card(scene.vendors[planned.vendor], resource, ids, cards)
         return replace(found, askers=()) if moves else found
 
-    def _whose(self, planned: Resource, ids: Sequence[str], waiting: Waiting) -> Attribution:
+    def _whose(self, planned: Resource, ids: Sequence[str], waiting: WaitingPods) -> Attribution:
         """The claim behind a request for these IDs; where its turn says who asks, that one's."""
         cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
         found = attribute(planned.name, len(ids), cards, waiting)
@@ -255,23 +255,23 @@ class Promises:
         ids: Sequence[str],
         given: Sequence[str],
         others: Sequence[Allocation],
-    ) -> Choice:
+    ) -> PlacementChoice:
         claim = found.claim
         assert claim is not None
         if not claim.devices:
-            return Choice(claim, self._with_room(planned, ids, given, others))
+            return PlacementChoice(claim, self._with_room(planned, ids, given, others))
         if on_one_card(planned.rule.sharing) and len(given) > 1:
             doubt = f"{claim.namespace}/{claim.pod} is promised {len(given)} cards, {ON_ONE}"
             raise PromisedElsewhere(planned.name, given, doubt)
         askers = found.with_room_for(claim)
         amounts = self._amounts(planned)
         if scheduler_choice.is_as_counted(planned, ids, others, amounts=amounts, claims=askers):
-            return Choice(claim)
+            return PlacementChoice(claim)
         for it in askers:  # whoever asks of those that any of them may be
             if it is not None and self._has_room(planned, it.devices, len(ids), others, askers):
-                return Choice(it, it.devices)
+                return PlacementChoice(it, it.devices)
         if left := self._left_for(planned, claim, len(ids), others, askers):
-            return Choice(claim, left)
+            return PlacementChoice(claim, left)
         doubt = f"{claim.namespace}/{claim.pod} is promised that one, {self._filled(planned, given, others)}"
         raise PromisedElsewhere(planned.name, given, doubt)
 
@@ -282,7 +282,7 @@ class Promises:
         ids: Sequence[str],
         given: Sequence[str],
         others: Sequence[Allocation],
-    ) -> Choice:
+    ) -> PlacementChoice:
         if all(len(it.devices) > len(ids) for it in found.elsewhere):
             its = found.elsewhere[0]
             counts = (it.card_count for it in self._dialects(planned) if it.name == its.dialect)
@@ -294,10 +294,10 @@ class Promises:
             raise PromisedElsewhere(planned.name, given, "; ".join((found.doubt, *taken)))
         for claim in found.elsewhere:
             if self._has_room(planned, claim.devices, len(ids), others, found.with_room_for(claim)):
-                return Choice(claim, claim.devices)
+                return PlacementChoice(claim, claim.devices)
         for claim in found.elsewhere:
             if left := self._left_for(planned, claim, len(ids), others, found.with_room_for(claim)):
-                return Choice(claim, left if {*left} != {*given} else ())
+                return PlacementChoice(claim, left if {*left} != {*given} else ())
         raise PromisedElsewhere(
             planned.name, given, "; ".join((f"{found.doubt}, which have no room", *taken))
         )
@@ -309,17 +309,17 @@ class Promises:
         ids: Sequence[str],
         given: Sequence[str],
         others: Sequence[Allocation],
-    ) -> Choice:
+    ) -> PlacementChoice:
         """No claim is of these cards: a pod without one is taken to ask. Who was promised more may, too."""
         promised = [it for it in found.askers if it is not None and it.devices]
         if not promised or planned.rule.placement == "local":
-            return Choice(None, self._with_room(planned, ids, given, others))
+            return PlacementChoice(None, self._with_room(planned, ids, given, others))
         amounts = self._amounts(planned)
         if scheduler_choice.is_as_counted(planned, ids, others, amounts=amounts, claims=found.askers):
-            return Choice(None)
+            return PlacementChoice(None)
         for it in promised:
             if self._has_room(planned, it.devices, len(ids), others, found.askers):
-                return Choice(it, it.devices)
+                return PlacementChoice(it, it.devices)
         names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in promised)
         why = f"{self._filled(planned, given, others)}, and claims are on other cards: {names}"
         raise PromisedElsewhere(planned.name, given, why)
@@ -331,7 +331,7 @@ class Promises:
         ids: Sequence[str],
         given: Sequence[str],
         others: Sequence[Allocation],
-    ) -> Choice:
+    ) -> PlacementChoice:
         """The claim says how much of a card, and not of which.
 
         Raises:
@@ -340,13 +340,13 @@ class Promises:
         assert found.claim is not None
         for claim in found.elsewhere:  # who asks before it; the IDs of its card could not be had
             if self._has_room(planned, claim.devices, len(ids), others, found.with_room_for(claim)):
-                return Choice(claim, claim.devices)
+                return PlacementChoice(claim, claim.devices)
         claims = (found.claim, *found.alike)
         cards = self._cards_with_room(planned, len(ids), others, given)
         claim, its = cards_with_room.first_that_fits(claims, len(ids), cards)
         if len(given) == len(ids) and {*given} <= {*its}:
-            return Choice(claim)
-        return Choice(claim, its[: len(ids)])
+            return PlacementChoice(claim)
+        return PlacementChoice(claim, its[: len(ids)])
 
     def _cards_with_room(
         self,
@@ -489,12 +489,12 @@ class Promises:
         core, memory = (_percent(1 - it) for it in (fullest.core, fullest.memory))
         return f"which has {core} % of its cores and {memory} % of its memory left"
 
-    def _amounts(self, planned: Resource) -> Amounts:
+    def _amounts(self, planned: Resource) -> CardAmounts:
         """How what is promised of the resource's cards is measured."""
         scene = self.scene
         vendor = scene.vendors[planned.vendor]
         memory = {it.uuid: it.memory for it in scene.snapshot.present(vendor.name)}
-        return Amounts(scene.plan, measures(self._dialects(planned)), memory, *of_init(scene.candidates))
+        return CardAmounts(scene.plan, measures(self._dialects(planned)), memory, *of_init(scene.candidates))
 
     def _in_the_way(self, planned: Resource, others: Sequence[Allocation]) -> Sequence[Allocation]:
         """What takes room of the resource's cards: its own allocations, and what schedulers gave beside it.
@@ -505,7 +505,11 @@ class Promises:
         if planned.rule.placement == "local":
             return others
         there = self.scene.alive
-        words = (it for it in self.in_use if it.source is Source.ANNOTATION and it.vendor == planned.vendor)
+        words = (
+            it
+            for it in self.in_use
+            if it.source is AllocationSource.ANNOTATION and it.vendor == planned.vendor
+        )
         amounts = self._amounts(planned)
         return [it for it in (*others, *words) if not (there and amounts.is_gone(it, there))]
 
@@ -521,11 +525,11 @@ class Promises:
 
     # Whose it was
 
-    def exchanged(self, granted: Sequence[Granted]) -> dict[str, Claim | None]:
+    def exchanged(self, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
         """The claims that must change hands after what the kubelet did: allocation to its claim."""
         pods = {it.uid: it for it in self.scene.candidates}
 
-        def promise(it: Allocation, grant: Granted) -> Claim | None:
+        def promise(it: Allocation, grant: CheckpointAnswer) -> Claim | None:
             pod = pods.get(grant.uid)
             claim = self._of(it, pod, grant.container)
             if claim is None or not claim.devices or set(claim.devices) == set(it.cards):
@@ -573,7 +577,7 @@ class Promises:
         """Whether an answer of this process is as good for these cards, where its hardware is made again."""
         vendor = self.scene.vendors.get(it.vendor)
         named = vendor is None or not self._names_no_card(vendor, it.resource, it.ids, [it.cards, cards])
-        return it.source is Source.ALLOCATE and not named
+        return it.source is AllocationSource.ALLOCATE and not named
 
     def _names_no_card(
         self, vendor: Vendor, resource: str, ids: Sequence[str], cards: Sequence[Sequence[str]]
@@ -593,7 +597,7 @@ class Promises:
 
         The IDs that it shows do not say on which card a share lies, and our answers can not be read.
         """
-        if it.source is not Source.POD_RESOURCES or it.claim is not None or it.owner is None:
+        if it.source is not AllocationSource.POD_RESOURCES or it.claim is not None or it.owner is None:
             return None
         name = (it.owner.namespace, it.owner.pod)
         # The newest of this name: one that is being deleted may be there still.
@@ -611,7 +615,7 @@ class Promises:
         fits = self._has_room(planned, claim.devices, len(it.ids), others, (claim,), sick=True)
         return claim if fits else None
 
-    def is_unread(self, it: Allocation, grant: Granted) -> bool:
+    def is_unread(self, it: Allocation, grant: CheckpointAnswer) -> bool:
         """Whether what its container asks for is not known, and decides: the kubelet names a pod, unseen yet.
 
         Where no pod is ever seen, by the config, it is as where no pod asks for anything.
@@ -673,7 +677,7 @@ def holder(it: Allocation, resource: str = "") -> str:
     """Who has it, as people call it; with its resource where that is another one than this."""
     whose = it.owner if it.owner and it.owner.pod else it.claim
     name = f"{whose.namespace}/{whose.pod}" if whose else f"allocation {it.id}"
-    if it.source is Source.ANNOTATION:
+    if it.source is AllocationSource.ANNOTATION:
         return f"{name}, by its scheduler's word alone"
     return name if it.resource == resource else f"{name} as {it.resource}"
 

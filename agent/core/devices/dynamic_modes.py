@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from agent.core.model import Allocation, Resource, Source
+from agent.core.model import Allocation, AllocationSource, Resource
 from agent.vendor_api.agent import ResourceRule
 
 
@@ -36,5 +36,7 @@ def elsewhere(resource: Resource, uuid: str, in_use: Iterable[Allocation]) -> Al
     A share that lies on another card than that of its ID has that one. What a scheduler gave by its word
     alone is measured elsewhere.
     """
-    its = (it for it in in_use if it.resource != resource.name and it.source is not Source.ANNOTATION)
+    its = (
+        it for it in in_use if it.resource != resource.name and it.source is not AllocationSource.ANNOTATION
+    )
     return next((it for it in its if uuid in it.cards), None)

@@ -12,7 +12,7 @@ LOST_CONTACT = "lost-contact"
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class HealthTiming:
     """How patient the rules are; seconds."""
 
     bad_polls: int = 3  # failed polls in a row before a device is called unhealthy
@@ -23,7 +23,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class HealthRecord:
     """What is remembered of one device's health. `fault` None is healthy."""
 
     fault: Fault | None = None
@@ -59,7 +59,7 @@ class Record:
         return Health(self.fault.state, self.fault.reason, self.fault.message, self.since)
 
 
-def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> Record:
+def polled(record: HealthRecord, fault: Fault | None, now: float, timing: HealthTiming) -> HealthRecord:
     """Take in what reading the device said. Contact is there, whatever it said."""
     record = _found_again(record, now, timing)
     if fault is not None and not (fault.state is State.UNKNOWN and _is_real(record.fault)):
@@ -73,11 +73,11 @@ def polled(record: Record, fault: Fault | None, now: float, timing: Timing) -> R
     since = now if record.good_since is None else record.good_since
     record = replace(record, good=record.good + 1, good_since=since)
     if record.good >= timing.good_polls and now - since >= timing.good_for:
-        return Record(since=now, counters=record.counters, recovery_due=record.recovery_due)
+        return HealthRecord(since=now, counters=record.counters, recovery_due=record.recovery_due)
     return record
 
 
-def observed(record: Record, event: HealthEvent, now: float) -> Record:
+def observed(record: HealthRecord, event: HealthEvent, now: float) -> HealthRecord:
     """Take in an event: bad news counts at once, good news only with the proof that the fault asks for."""
     if event.recovery_due or event.proof is Proof.RESET:
         record = replace(record, recovery_due=event.recovery_due)
@@ -88,19 +88,19 @@ def observed(record: Record, event: HealthEvent, now: float) -> Record:
     return proven(record, event.proof, now) if event.proof else record
 
 
-def proven(record: Record, proof: Proof, now: float) -> Record:
+def proven(record: HealthRecord, proof: Proof, now: float) -> HealthRecord:
     """Take in a proof: a sticky fault that it clears becomes a transient one, which clean polls end."""
     if record.fault is None or proof not in record.fault.cleared_by:
         return record
     return _transient(record, record.fault, now)
 
 
-def cleared(record: Record, now: float) -> Record:
+def cleared(record: HealthRecord, now: float) -> HealthRecord:
     """Take in an operator's word, which stands for every proof; what the device still shows counts anew."""
     return _transient(record, record.fault, now) if record.fault is not None and record.sticky else record
 
 
-def shown(record: Record, device: Device) -> tuple[Proof, ...]:
+def shown(record: HealthRecord, device: Device) -> tuple[Proof, ...]:
     """What a look at the device proves, beside what is remembered of it; a broken one proves nothing.
 
     One that counts from 0 again had its driver loaded anew, one that waits for nothing any more was reset.
@@ -112,7 +112,7 @@ def shown(record: Record, device: Device) -> tuple[Proof, ...]:
     return (Proof.DRIVER_RELOAD,) * anew + (Proof.RESET,) * reset
 
 
-def noted(record: Record, device: Device) -> Record:
+def noted(record: HealthRecord, device: Device) -> HealthRecord:
     """Keep what the next look is held against. Of a broken device that is what it waits for, and no more."""
     if device.fault is not None:
         return replace(record, recovery_due=True) if device.recovery_due else record
@@ -120,23 +120,23 @@ def noted(record: Record, device: Device) -> Record:
     return replace(record, recovery_due=due, counters={**record.counters, **device.counters})
 
 
-def _transient(record: Record, fault: Fault, now: float) -> Record:
+def _transient(record: HealthRecord, fault: Fault, now: float) -> HealthRecord:
     return replace(record, fault=replace(fault, cleared_by=()), good=0, good_since=now, bad=0)
 
 
-def lost(record: Record, why: str, now: float) -> Record:
+def lost(record: HealthRecord, why: str, now: float) -> HealthRecord:
     """Contact is gone: the state is unknown, and what the kubelet heard last stays for a while."""
     if record.lost_since is not None:
         return record
     return replace(record, lost=why, lost_since=now, good=0, good_since=None)
 
 
-def ticked(record: Record, now: float, timing: Timing) -> Record:
+def ticked(record: HealthRecord, now: float, timing: HealthTiming) -> HealthRecord:
     """Let time pass: patience with lost contact ends."""
     return replace(record, told_healthy=_told(record, now, timing))
 
 
-def _told(record: Record, now: float, timing: Timing) -> bool:
+def _told(record: HealthRecord, now: float, timing: HealthTiming) -> bool:
     if _is_real(record.fault):
         return False
     if record.lost_since is None:
@@ -144,14 +144,14 @@ def _told(record: Record, now: float, timing: Timing) -> bool:
     return record.told_healthy and now - record.lost_since < timing.patience
 
 
-def deadline(record: Record, timing: Timing) -> float | None:
+def deadline(record: HealthRecord, timing: HealthTiming) -> float | None:
     """When `ticked` will next say something new."""
     if record.lost_since is None or not record.told_healthy:
         return None
     return record.lost_since + timing.patience
 
 
-def not_ahead(record: Record, now: float) -> Record:
+def not_ahead(record: HealthRecord, now: float) -> HealthRecord:
     """The record without times that are yet to come: one written while the clock was ahead."""
     return replace(
         record,
@@ -161,12 +161,12 @@ def not_ahead(record: Record, now: float) -> Record:
     )
 
 
-def remembered(record: Record) -> bool:
+def remembered(record: HealthRecord) -> bool:
     """Whether the record must outlive the process. That nothing watches a device is said anew."""
     return _is_real(record.fault)
 
 
-def _found_again(record: Record, now: float, timing: Timing) -> Record:
+def _found_again(record: HealthRecord, now: float, timing: HealthTiming) -> HealthRecord:
     if record.lost_since is None:
         return record
     told = record.told_healthy and now - record.lost_since < timing.patience
@@ -180,7 +180,7 @@ def _is_real(fault: Fault | None) -> bool:
     return fault is not None and fault.state is not State.UNKNOWN
 
 
-def _with_fault(record: Record, fault: Fault, now: float, *, by_event: bool = False) -> Record:
+def _with_fault(record: HealthRecord, fault: Fault, now: float, *, by_event: bool = False) -> HealthRecord:
     if fault.state is State.UNKNOWN and _is_real(record.fault):
         return record  # that nothing watches the device says nothing of what is wrong with it
     if record.fault is not None and not _worse(fault, record.fault):

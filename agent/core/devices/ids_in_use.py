@@ -11,7 +11,7 @@ from agent.core.model import AdvertisedDevice, DeviceStatus, share
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ResourceUsage:
     """What allocations have of the resources: `Ledger.usage` makes the value. Empty: nothing is in use."""
 
     #: Resource to device ID to the uuid of its card, for every ID in use.
@@ -38,10 +38,10 @@ class Usage:
         return frozenset(diverged).union(uuid for device_id, uuid in held.items() if device_id not in away)
 
 
-class Uses:
+class IdsInUse:
     """The device IDs in use, by resource and card. There may be tens of thousands: each is looked at once."""
 
-    def __init__(self, usage: Usage, kin: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, usage: ResourceUsage, kin: Mapping[str, Sequence[str]]) -> None:
         self._usage = usage
         self._kin = kin
         self._ids = {resource: _by_card(ids) for resource, ids in usage.held.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent.core.devices import health_rules
-from agent.core.devices.health_rules import LOST_CONTACT, Record, Timing
+from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord, HealthTiming
 from agent.core.errors import NoSuchDevice
 from agent.core.model import (
     AbsentDevice,
@@ -31,10 +31,10 @@ class _Known:
 
     vendor: str
     device: Device
-    record: Record
+    record: HealthRecord
 
 
-class Cleared(StrEnum):
+class ClearedFaults(StrEnum):
     """What an operator's word has done."""
 
     CLEARED = "cleared"
@@ -47,14 +47,14 @@ class Inventory:
 
     def __init__(
         self,
-        remembered: Mapping[str, Record] | None = None,
-        timing: Timing | None = None,
+        remembered: Mapping[str, HealthRecord] | None = None,
+        timing: HealthTiming | None = None,
         now: float = math.inf,
         devices: Mapping[str, Sequence[Device]] | None = None,
         cordons: Mapping[str, Cordon] | None = None,
     ) -> None:
         """`now` corrects records that were written while the clock was ahead; `devices` were here before."""
-        self._timing = timing or Timing()
+        self._timing = timing or HealthTiming()
         self._remembered = {
             uuid: health_rules.not_ahead(record, now)
             for uuid, record in (remembered or {}).items()
@@ -153,7 +153,7 @@ class Inventory:
         """A device is not in the list. A slice whose card reads well was unmade: nobody waits for it."""
         it = self._known[uuid]
         if it.device.nameless:
-            self._forget(uuid, Record())  # it has told its name, or was taken out
+            self._forget(uuid, HealthRecord())  # it has told its name, or was taken out
             return
         record = health_rules.lost(it.record, "the library no longer lists it", now)
         card = listed.get(it.device.parent or "")
@@ -177,7 +177,7 @@ class Inventory:
         known = self._known.get(device.uuid)
         timing = self._timing
         if known is None:
-            record = self._remembered.pop(device.uuid, Record(since=now))
+            record = self._remembered.pop(device.uuid, HealthRecord(since=now))
             # The first look decides at once: there is no good state to protect yet.
             timing = replace(timing, bad_polls=1)
         else:
@@ -261,7 +261,7 @@ class Inventory:
             else:
                 self._update(uuid, health_rules.ticked(it.record, now, self._timing))
 
-    def _forget(self, uuid: str, record: Record) -> None:
+    def _forget(self, uuid: str, record: HealthRecord) -> None:
         """Drop a card; what only a proof ends is kept for its return."""
         del self._known[uuid]
         self._unmade.discard(uuid)
@@ -339,27 +339,27 @@ class Inventory:
         """What must outlive the process: every cordon, also of devices that are not listed."""
         return dict(self._cordons)
 
-    def clear(self, uuid: str, now: float, in_use: Collection[str]) -> Cleared:
+    def clear(self, uuid: str, now: float, in_use: Collection[str]) -> ClearedFaults:
         """Take an operator's word for a proof; a device that is not there and free is forgotten."""
         self._now = now
         slices = [it.device.uuid for it in self._known.values() if it.device.parent == uuid]
         done = [self._clear(it, now, in_use) for it in (uuid, *slices)]
-        return next((it for it in done if it is not Cleared.NOTHING), Cleared.NOTHING)
+        return next((it for it in done if it is not ClearedFaults.NOTHING), ClearedFaults.NOTHING)
 
-    def _clear(self, uuid: str, now: float, in_use: Collection[str]) -> Cleared:
+    def _clear(self, uuid: str, now: float, in_use: Collection[str]) -> ClearedFaults:
         known = self._known.get(uuid)
         away = known is None or known.record.lost_since is not None
         if away and uuid not in in_use:
             self._drop(uuid)
-            return Cleared.FORGOTTEN
-        record = known.record if known else self._remembered.get(uuid, Record())
+            return ClearedFaults.FORGOTTEN
+        record = known.record if known else self._remembered.get(uuid, HealthRecord())
         if not record.sticky:
-            return Cleared.NOTHING
+            return ClearedFaults.NOTHING
         if known:
             self._update(uuid, health_rules.cleared(record, now))
         else:
             self._remembered[uuid] = health_rules.cleared(record, now)
-        return Cleared.CLEARED
+        return ClearedFaults.CLEARED
 
     def _drop(self, uuid: str) -> None:
         """Know nothing of a device any more, but that it is cordoned."""
@@ -369,7 +369,7 @@ class Inventory:
         for vendor, its in self._named.items():
             self._named[vendor] = tuple(it for it in its if uuid not in (it.uuid, it.parent))
 
-    def records(self) -> Mapping[str, Record]:
+    def records(self) -> Mapping[str, HealthRecord]:
         """What must outlive the process: every fault, also of devices not seen since the start."""
         seen = {
             uuid: it.record
@@ -387,7 +387,7 @@ class Inventory:
             if it.vendor == vendor:
                 self._update(uuid, health_rules.proven(it.record, proof, now))
 
-    def _update(self, uuid: str, record: Record) -> None:
+    def _update(self, uuid: str, record: HealthRecord) -> None:
         self._known[uuid] = replace(self._known[uuid], record=record)
 
 

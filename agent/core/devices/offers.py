@@ -30,7 +30,7 @@ COMPLAINTS, COMPLAINT_LIMIT = 16, 500
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class VendorRules:
     """A vendor and the resources that the config asks of it; none leaves the choice to the vendor."""
 
     vendor: Vendor
@@ -42,16 +42,16 @@ class Wish:
 class OfferedResources:
     """Asks a vendor again when its devices or the config changed. One that fails keeps its last offer."""
 
-    def __init__(self, wishes: Sequence[Wish] = (), reserved: Sequence[Reserved] = ()) -> None:
+    def __init__(self, wishes: Sequence[VendorRules] = (), reserved: Sequence[Reserved] = ()) -> None:
         """`reserved`: names of resources that belong to schedulers, and that no vendor may offer."""
         self._reserved = tuple(reserved)
-        self._wishes: tuple[Wish, ...] = ()
+        self._wishes: tuple[VendorRules, ...] = ()
         self._seen: dict[str, tuple[Device, ...]] = {}
         self._made: dict[str, Offering] = {}
         self._taken: dict[str, tuple[str, ...]] = {}
         self.wish(wishes)
 
-    def wish(self, wishes: Sequence[Wish]) -> None:
+    def wish(self, wishes: Sequence[VendorRules]) -> None:
         """Take in another config."""
         self._wishes = tuple(wishes)
         self._seen = {}
@@ -95,7 +95,7 @@ class OfferedResources:
         """What a person should mend of devices that are offered; vendor to sentences."""
         return {name: made.doubts for name, made in self._made.items() if made.doubts}
 
-    def _offering(self, wish: Wish, snapshot: NodeSnapshot) -> Offering:
+    def _offering(self, wish: VendorRules, snapshot: NodeSnapshot) -> Offering:
         name = wish.vendor.name
         devices = tuple(it for it in snapshot.present(name) if not it.nameless)
         if name not in self._seen or devices != self._seen[name]:
@@ -104,7 +104,9 @@ class OfferedResources:
         return self._made[name]
 
 
-def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering, reserved: Sequence[Reserved]) -> Offering:
+def _asked(
+    wish: VendorRules, devices: tuple[Device, ...], last: Offering, reserved: Sequence[Reserved]
+) -> Offering:
     if wish.vendor.offers.resources is None:
         return Offering(wish.rules or (ResourceRule(wish.vendor.resource),))
     if not devices:
@@ -126,7 +128,7 @@ def _asked(wish: Wish, devices: tuple[Device, ...], last: Offering, reserved: Se
     return offering
 
 
-def _made(resources: Resources, wish: Wish, devices: tuple[Device, ...]) -> Offering:
+def _made(resources: Resources, wish: VendorRules, devices: tuple[Device, ...]) -> Offering:
     """The vendor's answer; of rules that may name the same cards it hears one at a time."""
     if not wish.dynamic or len(wish.rules) < 2:
         return resources(wish.rules, devices)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent.core.devices.cards_of_resources import Offer, beside, dealt
 from agent.core.devices.device_ids import stems
-from agent.core.devices.ids_in_use import Usage, Uses, kin
+from agent.core.devices.ids_in_use import IdsInUse, ResourceUsage, kin
 from agent.core.devices.memory_units import counted_in, units
 from agent.core.model import (
     AdvertisedDevice,
@@ -23,7 +23,7 @@ from agent.vendor_api.agent import FOREIGN_SLICES, IdForm, Policy, ResourceRule,
 #: What each way to count a card packs or spreads without a word of the rule.
 _POLICIES: Mapping[str, Policy] = {"exclusive": "aligned", "replicas": "distributed", "memory": "packed"}
 
-UNUSED = Usage()
+UNUSED = ResourceUsage()
 
 
 def plan(
@@ -31,7 +31,7 @@ def plan(
     snapshot: NodeSnapshot,
     *,
     before: Plan | None = None,
-    usage: Usage = UNUSED,
+    usage: ResourceUsage = UNUSED,
     withheld: Collection[str] = (),
     of_others: Collection[str] = (),
 ) -> dict[str, Resource]:
@@ -51,7 +51,7 @@ def plan(
     heeds schedulers.
     """
     before, held = before or {}, usage.held
-    uses = Uses(usage, kin(snapshot.devices))
+    uses = IdsInUse(usage, kin(snapshot.devices))
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     names = stems(snapshot.devices)
@@ -96,7 +96,7 @@ def plan(
     return {name: _hiding(it, usage.forgotten.get(name, ())) for name, it in given.items()}
 
 
-def _in_mode(rule: ResourceRule, card: AdvertisedDevice, mode: str, uses: Uses) -> AdvertisedDevice:
+def _in_mode(rule: ResourceRule, card: AdvertisedDevice, mode: str, uses: IdsInUse) -> AdvertisedDevice:
     """The card as who offers it beside others lists it: those who have it alone keep it."""
     return replace(card, healthy=False, held=uses.listed(rule.name, card), mode=mode) if mode else card
 
@@ -110,7 +110,7 @@ def _withheld(resource: Resource) -> Resource:
     return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
 
 
-def _holding(resource: Resource, uses: Uses, away: frozenset[str]) -> Resource:
+def _holding(resource: Resource, uses: IdsInUse, away: frozenset[str]) -> Resource:
     """The resource whose cards that nobody new gets are well for who has them alone.
 
     The kubelet must take a pod back after its restart, which it does only where the pod's IDs are healthy.
@@ -151,7 +151,7 @@ def _joined(
     return replace(resource, rule=leading, policy=policy, cards=tuple(both))
 
 
-def _orphans(names: Iterable[str], usage: Usage, snapshot: NodeSnapshot) -> dict[str, Resource]:
+def _orphans(names: Iterable[str], usage: ResourceUsage, snapshot: NodeSnapshot) -> dict[str, Resource]:
     """Resources in use that nobody offers now: the config left them, or their vendor can not be asked."""
     heard = {it.name for it in snapshot.vendors if it.state is not VendorState.STARTING}
     vendors = {status.uuid: status.vendor for status in snapshot.devices}
@@ -196,7 +196,7 @@ def _is_given_out(status: DeviceStatus) -> bool:
     return status.told_healthy and status.cordon is None
 
 
-def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: Uses) -> bool:
+def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> bool:
     """Whether the card is held in a way that the rule does not know: it must not be given out twice."""
     if uses.elsewhere(rule.name, card.uuid):
         return True
@@ -208,7 +208,7 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: Uses) -> b
     return not all("::" in device_id or card.knows(device_id) for device_id in others)
 
 
-def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: Uses) -> AdvertisedDevice:
+def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> AdvertisedDevice:
     """The card whose range makes way for shares that pods have of another plugin, or of a longer range.
 
     The kubelet keeps their IDs, and takes back a pod after its restart only where they are listed; beside the
@@ -228,7 +228,7 @@ def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: Uses) -> Adver
     return replace(card, ids=replace(card.ids, count=left), instead=card.ids.count - left)
 
 
-def _keeping(resource: Resource, uses: Uses, snapshot: NodeSnapshot) -> Resource:
+def _keeping(resource: Resource, uses: IdsInUse, snapshot: NodeSnapshot) -> Resource:
     """The resource with IDs in use that its rule no longer makes."""
     cards = {card.uuid: card for card in resource.cards}
     strays = {uuid: _strays(resource, uuid, cards.get(uuid), uses) for uuid in uses.cards(resource.name)}
@@ -252,6 +252,6 @@ def _keeping(resource: Resource, uses: Uses, snapshot: NodeSnapshot) -> Resource
     return replace(resource, cards=tuple(cards.values()))
 
 
-def _strays(resource: Resource, uuid: str, card: AdvertisedDevice | None, uses: Uses) -> list[str]:
+def _strays(resource: Resource, uuid: str, card: AdvertisedDevice | None, uses: IdsInUse) -> list[str]:
     """IDs in use on the card that the resource lists nowhere."""
     return [it for it in uses.beyond(resource.name, uuid, card) if resource.index.find(it) is None]

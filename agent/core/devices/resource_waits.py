@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent.core.devices.cards_of_resources import Offer, beside, dealt
-from agent.core.devices.ids_in_use import Usage, kin
+from agent.core.devices.ids_in_use import ResourceUsage, kin
 from agent.core.devices.memory_units import UNKNOWN
 from agent.core.model import NodeSnapshot, Owner
 
@@ -15,7 +15,7 @@ NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class ResourceWait:
     """Cards that are to be one resource's, and that pods hold as another's: theirs until they are free."""
 
     resource: str
@@ -25,24 +25,24 @@ class Wait:
     held: frozenset[str]
 
 
-def waits(offers: Iterable[Offer], snapshot: NodeSnapshot, usage: Usage) -> tuple[Wait, ...]:
+def waits(offers: Iterable[Offer], snapshot: NodeSnapshot, usage: ResourceUsage) -> tuple[ResourceWait, ...]:
     """What of the config waits until pods end, by resource and holder; that may be the resource itself."""
     slices = kin(snapshot.devices)
     busy = {name: usage.cards_of(name) for name in usage.held}
-    found: list[Wait] = []
+    found: list[ResourceWait] = []
     for offer, rule, chosen in dealt(offers, snapshot):
         for holder in sorted(busy.keys() - {rule.name} - beside(offer, rule)):
             on = {it.uuid: busy[holder] & {it.uuid, *slices.get(it.uuid, ())} for it in chosen}
             if cards := tuple(uuid for uuid, its in on.items() if its):
-                found.append(Wait(rule.name, holder, cards, frozenset().union(*on.values())))
+                found.append(ResourceWait(rule.name, holder, cards, frozenset().union(*on.values())))
         its = usage.units.get(rule.name, {})
         strange = tuple(it.uuid for it in chosen if UNKNOWN in its.get(it.uuid, ()))
         if strange:
-            found.append(Wait(rule.name, rule.name, strange, frozenset(strange)))
+            found.append(ResourceWait(rule.name, rule.name, strange, frozenset(strange)))
     return tuple(found)
 
 
-def awaited(it: Wait, owners: Sequence[Owner | None]) -> str:
+def awaited(it: ResourceWait, owners: Sequence[Owner | None]) -> str:
     """The sentence for people; `owners` are those who hold the cards."""
     cards = "1 card" if len(it.cards) == 1 else f"{len(it.cards)} cards"
     how = "in shares of another plugin's size" if it.holder == it.resource else f"as {it.holder}"

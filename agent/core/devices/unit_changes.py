@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.ids_in_use import Usage
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.memory_units import AUTO, THOUSANDTHS, counted_in
 from agent.core.devices.plan import plan
 from agent.core.devices.resource_waits import named
@@ -19,7 +19,7 @@ TooLong = Callable[[Resource], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptUnit:
     """A resource that counts in another unit than the config wants: pods hold such units, or `why`."""
 
     resource: str
@@ -37,22 +37,22 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class UnitPlan:
     """Offers whose units are sizes, what is kept, and what was chosen where the config leaves the choice."""
 
     offers: tuple[Offer, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptUnit, ...] = ()
     chosen: Mapping[str, str] = field(default_factory=dict)
 
 
 def counting(
     offers: Sequence[Offer],
     snapshot: NodeSnapshot,
-    usage: Usage,
+    usage: ResourceUsage,
     before: Plan,
-    last: Counting,
+    last: UnitPlan,
     too_long: TooLong,
-) -> Counting:
+) -> UnitPlan:
     """What each resource counts in now. IDs do not say what they count, so a resource has one unit at a time.
 
     A unit that pods hold stays until the last of them has ended. One that makes a list which the kubelet does
@@ -60,14 +60,14 @@ def counting(
     """
     asking = _Asking(snapshot, usage, before, last.chosen, too_long)
     settled = [replace(it, rules=tuple(asking.settle(it, rule) for rule in it.rules)) for it in offers]
-    return Counting(tuple(settled), tuple(asking.kept), asking.chosen)
+    return UnitPlan(tuple(settled), tuple(asking.kept), asking.chosen)
 
 
 class _Asking:
     def __init__(
         self,
         snapshot: NodeSnapshot,
-        usage: Usage,
+        usage: ResourceUsage,
         before: Plan,
         last: Mapping[str, str],
         too_long: TooLong,
@@ -77,7 +77,7 @@ class _Asking:
         self._before = before
         self._last = last
         self._too_long = too_long
-        self.kept: list[Kept] = []
+        self.kept: list[KeptUnit] = []
         self.chosen: dict[str, str] = {}
 
     def settle(self, offer: Offer, rule: ResourceRule) -> ResourceRule:
@@ -95,7 +95,7 @@ class _Asking:
         else:
             unit = wanted
         if unit != wanted:
-            self.kept.append(Kept(rule.name, unit, wanted, why))
+            self.kept.append(KeptUnit(rule.name, unit, wanted, why))
         return _of(rule, unit)
 
     def _wanted(self, offer: Offer, rule: ResourceRule, held: Sequence[str]) -> str:
@@ -114,7 +114,7 @@ class _Asking:
         return self._too_long(planned) if planned is not None else ""
 
 
-def _held(usage: Usage, resource: str) -> Iterator[str]:
+def _held(usage: ResourceUsage, resource: str) -> Iterator[str]:
     """The sizes that IDs in use of the resource stand for, oldest first on each card.
 
     One of another release is none that we can count in: its cards wait.

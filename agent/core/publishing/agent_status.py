@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.core.allocation.reconcile_evidence import Granted
-from agent.core.devices.unit_changes import Kept
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.devices.unit_changes import KeptUnit
 from agent.core.model import (
     Allocation,
     NodeSnapshot,
@@ -16,7 +16,7 @@ from agent.core.model import (
     SessionStatus,
     VendorState,
 )
-from agent.core.notices import Refusal, StartRefusal, Swap, Unheeded
+from agent.core.notices import ClaimSwap, PlacementMismatch, Refusal, StartRefusal
 from agent.scheduler_api import Candidate, Scheduler
 from agent.vendor_api.agent import Vendor
 
@@ -27,7 +27,7 @@ Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedList:
     """A list of the API server's. `synced`: seen since the start. `error`: why nothing new is heard.
 
     `refused`: that is for want of a right.
@@ -47,7 +47,7 @@ class ApiServer:
     synced: bool = False
     error: str = ""
     #: What is followed: this node's `nodes` and, unless that is switched off, `pods`.
-    followed: Mapping[str, Followed] = field(default_factory=dict)
+    followed: Mapping[str, FollowedList] = field(default_factory=dict)
 
     @property
     def up(self) -> bool:
@@ -57,7 +57,7 @@ class ApiServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class SchedulerReport:
     """What a scheduler is told of the cards; `mode` is empty while the way is not known."""
 
     #: The scheduler, and its own program on a node, as people name them.
@@ -80,7 +80,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AgentStatus:
     """What is known at one moment; `troubles` are sentences that keep the agent from being ready."""
 
     node: str
@@ -128,15 +128,15 @@ class View:
     receipts_owed: int = 0
     #: Why a scheduler's lock of the Node that is over can not be freed; schedulers end it themselves later.
     locks_error: str = ""
-    reported: Reported = Reported()
+    reported: SchedulerReport = SchedulerReport()
     #: Why no pod is ever seen; without them nobody is given a card that a scheduler must choose.
     pods_unseen: str = ""
     #: What schedulers chose for pods and is not so here.
-    unheeded: tuple[Unheeded, ...] = ()
+    unheeded: tuple[PlacementMismatch, ...] = ()
     #: The last Allocates that were refused, the last claims that changed hands, and the last containers that
     #: cannot start with what their pods ask for; oldest first.
     refusals: tuple[Refusal, ...] = ()
-    swaps: tuple[Swap, ...] = ()
+    swaps: tuple[ClaimSwap, ...] = ()
     starts_refused: tuple[StartRefusal, ...] = ()
     #: A sentence for each of the last locks of schedulers whose pods did not come for their devices.
     stale_locks: tuple[str, ...] = ()
@@ -150,10 +150,10 @@ class View:
     #: end, maybe for days, and keeps nobody from being ready: an update of the DaemonSet would stand still.
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Resource to how it counts memory in another unit than the config wants, with a sentence: the same.
-    kept_units: Mapping[str, tuple[Kept, str]] = field(default_factory=dict)
+    kept_units: Mapping[str, tuple[KeptUnit, str]] = field(default_factory=dict)
     standby: str = ""
     #: What pods have that names cards which are not here, each with the vendor that it would be of.
-    unknown_cards: tuple[tuple[str, Granted], ...] = ()
+    unknown_cards: tuple[tuple[str, CheckpointAnswer], ...] = ()
     #: Resource to how it shows that another plugin has registered it, too.
     strangers: Mapping[str, str] = field(default_factory=dict)
     #: Monotonic counters by metric name and labels, as the wires keep them.
@@ -215,4 +215,4 @@ class View:
 
 
 #: Before the first look.
-UNKNOWN = View(node="", version="")
+UNKNOWN = AgentStatus(node="", version="")

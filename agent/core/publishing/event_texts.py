@@ -8,14 +8,14 @@ from itertools import groupby
 from agent.core.devices.health_rules import LOST_CONTACT
 from agent.core.model import (
     Allocation,
+    AllocationSource,
     AllocationState,
     DeviceStatus,
-    Source,
     VendorState,
     VendorStatus,
 )
-from agent.core.notices import Notice, PodRef, Refusal, Swap
-from agent.core.publishing.agent_status import Reported, View
+from agent.core.notices import ClaimSwap, Notice, PodRef, Refusal
+from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import State
 from agent.vendor_api.text import shorten
@@ -29,7 +29,7 @@ NAMED = 3
 _Word = tuple[str, str, str]
 
 
-def news(before: View, after: View, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
+def news(before: AgentStatus, after: AgentStatus, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
     """The notices, in the order in which a person would ask. `pods` are those bound to the node.
 
     Whoever looks for the first time gives UNKNOWN as `before`.
@@ -54,7 +54,7 @@ def news(before: View, after: View, pods: Sequence[Candidate] = ()) -> tuple[Not
     )
 
 
-def _of_config(before: View, after: View) -> Iterator[Notice]:
+def _of_config(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     was, error = _refused(before), _refused(after)
     if error and error != was:
         kept = "none is in force yet" if after.config_awaited else "the last good one stays in force"
@@ -63,12 +63,12 @@ def _of_config(before: View, after: View) -> Iterator[Notice]:
         yield Notice("ConfigTaken", f"the config is taken in again: {after.config_source}", "Normal")
 
 
-def _refused(view: View) -> str:
+def _refused(view: AgentStatus) -> str:
     """Why the config is refused; a config that waits for the labels of the Node is not."""
     return "" if view.labels_awaited else view.config_error
 
 
-def _of_checkpoint(before: View, after: View) -> Iterator[Notice]:
+def _of_checkpoint(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     if after.set_aside and not before.set_aside:
         yield Notice("CheckpointSetAside", after.set_aside)
     if after.set_aside and after.rebuilt and not before.rebuilt:
@@ -76,7 +76,7 @@ def _of_checkpoint(before: View, after: View) -> Iterator[Notice]:
         yield Notice("CheckpointRebuilt", told, "Normal")
 
 
-def _of_vendors(before: View, after: View) -> Iterator[Notice]:
+def _of_vendors(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     known = {it.name: it for it in before.snapshot.vendors}
     for vendor in after.snapshot.vendors:
         failed = _has_failed(after, vendor)
@@ -88,7 +88,7 @@ def _of_vendors(before: View, after: View) -> Iterator[Notice]:
             yield Notice("VendorOpened", f"vendor {vendor.name} is open again", "Normal")
 
 
-def _has_failed(view: View, vendor: VendorStatus) -> bool:
+def _has_failed(view: AgentStatus, vendor: VendorStatus) -> bool:
     wanted = vendor.name in view.required_vendors
     return vendor.state in (VendorState.FAILED, VendorState.LEFT_OUT) or (
         wanted and vendor.state is VendorState.UNAVAILABLE
@@ -98,7 +98,7 @@ def _has_failed(view: View, vendor: VendorStatus) -> bool:
 # Devices
 
 
-def _of_devices(before: View, after: View) -> Iterator[Notice]:
+def _of_devices(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     if before.snapshot is after.snapshot:
         return
     known = {it.uuid: it for it in before.snapshot.devices}
@@ -184,18 +184,18 @@ def _because(why: str, devices: Iterable[DeviceStatus]) -> str:
 # What the kubelet and others do
 
 
-def _of_strangers(before: View, after: View) -> Iterator[Notice]:
+def _of_strangers(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     for resource in sorted(after.strangers.keys() - before.strangers.keys()):
         yield Notice("ForeignPlugin", f"{resource}: {after.strangers[resource]}")
 
 
-def _of_waits(before: View, after: View) -> Iterator[Notice]:
+def _of_waits(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     """Said as it begins; each pod that ends is no news."""
     for resource in sorted(after.waits.keys() - before.waits.keys()):
         yield Notice("ResourceWaits", "; ".join(after.waits[resource]), "Normal")
 
 
-def _of_units(before: View, after: View) -> Iterator[Notice]:
+def _of_units(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     """Said as it begins and as it ends; each pod that ends is no news."""
     was, now = ({name: it for name, (it, _) in one.kept_units.items()} for one in (before, after))
     for name in sorted(now):
@@ -206,7 +206,7 @@ def _of_units(before: View, after: View) -> Iterator[Notice]:
         yield Notice("UnitChanged", told, "Normal")
 
 
-def _of_refusals(before: View, after: View, pods: Sequence[Candidate]) -> Iterator[Notice]:
+def _of_refusals(before: AgentStatus, after: AgentStatus, pods: Sequence[Candidate]) -> Iterator[Notice]:
     last = max((it.number for it in before.refusals), default=0)
     fresh = [it for it in after.refusals if it.number > last]
     if fresh and (others := fresh[-1].number - last - len(fresh)):  # first, or similar ones would swallow it
@@ -234,14 +234,14 @@ def _unattributed(refusal: Refusal) -> str:
     return f"a pod that asked for {refusal.resource} was refused ({ids}){maybe}: {refusal.text}"
 
 
-def _of_starts(before: View, after: View) -> Iterator[Notice]:
+def _of_starts(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     last = max((it.number for it in before.starts_refused), default=0)
     for it in after.starts_refused:
         if it.number > last:
             yield Notice("StartRefused", it.text, pod=it.pod)
 
 
-def _of_claims(before: View, after: View) -> Iterator[Notice]:
+def _of_claims(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     last = max((it.number for it in before.swaps), default=0)
     known = {it.id: it for it in after.allocations}
     for it in after.swaps:
@@ -250,7 +250,7 @@ def _of_claims(before: View, after: View) -> Iterator[Notice]:
             yield Notice("SwapRepaired", _swapped(it, pod), "Normal", pod)
 
 
-def _swapped(swap: Swap, pod: PodRef | None) -> str:
+def _swapped(swap: ClaimSwap, pod: PodRef | None) -> str:
     before, after = (f"{it.namespace}/{it.pod}" if it else "nobody" for it in (swap.before, swap.after))
     if pod is not None and swap.after is None:
         after = f"{pod.namespace}/{pod.name}, which was promised nothing that is left"
@@ -260,7 +260,7 @@ def _swapped(swap: Swap, pod: PodRef | None) -> str:
     )
 
 
-def _holder(swap: Swap, it: Allocation | None) -> PodRef | None:
+def _holder(swap: ClaimSwap, it: Allocation | None) -> PodRef | None:
     """Who has it by the kubelet's word; before its name is known, whom its claim names."""
     owner, claim = it.owner if it else None, swap.after
     if owner is not None and owner.pod:
@@ -270,7 +270,7 @@ def _holder(swap: Swap, it: Allocation | None) -> PodRef | None:
     return PodRef(claim.namespace, claim.pod, claim.uid)
 
 
-def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
+def _of_report(before: SchedulerReport, after: SchedulerReport) -> Iterator[Notice]:
     if after.overwritten and not before.overwritten:
         now = "it is fed by a file from now on" if after.mode == "feed" else "the agent has stopped"
         what = f"{after.node_program} overwrote this node's Device"
@@ -285,18 +285,22 @@ def _of_report(before: Reported, after: Reported) -> Iterator[Notice]:
             yield Notice("CardsNotReported", sentence)
 
 
-def _of_choices(before: View, after: View) -> Iterator[Notice]:
+def _of_choices(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     for it in after.unheeded:
         if it not in before.unheeded:
             yield Notice("ChoiceUnheeded", f"no scheduler's choice of cards is heeded: {it.why}", pod=it.pod)
 
 
-def _of_overlaps(before: View, after: View) -> Iterator[Notice]:
+def _of_overlaps(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     """That a pod which asks nobody here uses a card that another one has."""
     known = {it.id: it.reason for it in before.allocations}
     for it in after.allocations:
         owner = it.owner
-        if it.source is not Source.ANNOTATION or it.state is AllocationState.RELEASED or owner is None:
+        if (
+            it.source is not AllocationSource.ANNOTATION
+            or it.state is AllocationState.RELEASED
+            or owner is None
+        ):
             continue
         if it.reason and known.get(it.id) != it.reason:
             pod = PodRef(owner.namespace, owner.pod, owner.uid)
@@ -304,19 +308,19 @@ def _of_overlaps(before: View, after: View) -> Iterator[Notice]:
             yield Notice("CardGivenTwice", told, pod=pod)
 
 
-def _of_shares(before: View, after: View) -> Iterator[Notice]:
+def _of_shares(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     """Of what was answered since: that a container gets another share than it asked for."""
     known = {it.id: it.claim.remark for it in before.allocations if it.claim is not None}
     for it in after.allocations:
         claim = it.claim
-        if claim is None or not claim.remark or it.source is not Source.ALLOCATE:
+        if claim is None or not claim.remark or it.source is not AllocationSource.ALLOCATE:
             continue
         if known.get(it.id) != claim.remark:
             pod = PodRef(claim.namespace, claim.pod, claim.uid)
             yield Notice("ShareAveraged", f"{it.resource}: {claim.remark}", "Normal", pod)
 
 
-def _of_limits(before: View, after: View) -> Iterator[Notice]:
+def _of_limits(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     """That a container was answered with the share of another claim than turned out to be its own."""
     known = {it.id: it for it in before.allocations}
     for it in after.allocations:
@@ -324,7 +328,7 @@ def _of_limits(before: View, after: View) -> Iterator[Notice]:
         if not container or it.handed is None or it.state is AllocationState.RELEASED:
             continue
         was = known.get(it.id)
-        if was is None and it.source is Source.CHECKPOINT:
+        if was is None and it.source is AllocationSource.CHECKPOINT:
             continue  # told in another life of the agent
         if was is None or (was.handed, was.claim, _whose(was)) != (it.handed, it.claim, (pod, container)):
             yield Notice("LimitsDiffer", _differing(it, it.handed, container), pod=pod)
@@ -353,7 +357,7 @@ def _share(parameters: Mapping[str, str]) -> str:
     return said or "no limits"
 
 
-def _of_locks(before: View, after: View) -> Iterator[Notice]:
+def _of_locks(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     for it in after.stale_locks:
         if it not in before.stale_locks:
             yield Notice("LockExpired", it)

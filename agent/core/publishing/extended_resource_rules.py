@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.core.errors import VendorError
 from agent.core.kubernetes_names import wrong_name
-from agent.core.publishing.vendor_key_rules import Owned, wrong_domain, wrong_keys
+from agent.core.publishing.vendor_key_rules import WantedKeys, wrong_domain, wrong_keys
 from agent.vendor_api.agent import Device, ResourceRule, Vendor
 from agent.vendor_api.text import shorten
 
@@ -14,7 +14,7 @@ from agent.vendor_api.text import shorten
 MOST = (1 << 31) - 1
 
 #: Name to count.
-Extended = Owned[int]
+Extended = WantedKeys[int]
 
 
 def wrong_key(name: str) -> str:

@@ -13,7 +13,7 @@ from agent.vendor_api.text import shorten
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class NodeStamp:
     """What the agent knows and no vendor does: the machine's model, and the time if it is wanted."""
 
     machine: str = ""
@@ -22,7 +22,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class VendorLabels:
     """What the vendors made of the devices so far.
 
     `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who can not.
@@ -38,11 +38,11 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFeatures:
     """What shall be told, and how: by labels of the Node, by others who make such of it, or not at all."""
 
     told_as: Literal["node", "nodeFeature", "file"] | None = None
-    heard: Heard = field(default_factory=lambda: Heard({}))
+    heard: VendorLabels = field(default_factory=lambda: VendorLabels({}))
     #: Of the NodeFeature object; empty is where the agent's pod is.
     namespace: str = ""
     #: The file for node-feature-discovery, where they are told by one.
@@ -55,7 +55,7 @@ def domain(key: str) -> str:
 
 
 def made(
-    vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], stamp: Stamp
+    vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], stamp: NodeStamp
 ) -> dict[str, str]:
     """The labels of a vendor: with the machine where it has devices, with the time where it has labels.
 

@@ -8,7 +8,7 @@ from agent.core.allocation.scheduler_promises import requested
 from agent.core.errors import VendorError
 from agent.core.kubernetes_names import wrong_label
 from agent.core.model import Allocation
-from agent.core.publishing.vendor_key_rules import Owned, wrong_domain, wrong_keys
+from agent.core.publishing.vendor_key_rules import WantedKeys, wrong_domain, wrong_keys
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Device, Grant, ResourceRule, Vendor
 from agent.vendor_api.text import shorten
@@ -18,7 +18,7 @@ from agent.vendor_api.text import shorten
 MAX_BYTES = 256 << 10
 
 #: Key to text.
-Annotated = Owned[str]
+Annotated = WantedKeys[str]
 
 
 def grants(

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.core.kubernetes_names import wrong_label
-from agent.core.model import Allocation, AllocationState, Source
+from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.core.publishing.label_rules import domain
-from agent.scheduler_api import Candidate, Dialect, Given
+from agent.scheduler_api import Candidate, Dialect, ServedClaim
 from agent.vendor_api.text import shorten
 
 #: Keys of one dialect, and bytes of its keys and texts on one pod: what is kept of a pod has room for it.
@@ -24,7 +24,7 @@ _NOBODYS = ("kubernetes.io", "k8s.io")
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class OwedReceipt:
     """The annotations that a pod lacks. `there`: what stands at their keys instead, of those that stand."""
 
     uid: str
@@ -35,10 +35,10 @@ class Owed:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipts:
+class OwedReceipts:
     """Those that are to be written, oldest pod first, and why others can not be made, a sentence each."""
 
-    owed: tuple[Owed, ...] = ()
+    owed: tuple[OwedReceipt, ...] = ()
     wrong: tuple[str, ...] = ()
 
 
@@ -49,12 +49,12 @@ Held = Mapping[tuple[str, str], Sequence[Allocation]]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PodReceipts:
     """What followed of one pod, and from what."""
 
     pod: Candidate
     held: Held
-    owed: Owed | None
+    owed: OwedReceipt | None
     wrong: tuple[str, ...]
 
 
@@ -62,15 +62,15 @@ def receipts(
     pods: Iterable[Candidate],
     in_use: Iterable[Allocation],
     dialects: Dialects,
-    known: dict[str, Known] | None = None,
-) -> Receipts:
+    known: dict[str, PodReceipts] | None = None,
+) -> OwedReceipts:
     """What is owed to the pods of this node. One that is over is nobody's any more; a static pod bears
     another uid at the API server than here, and no scheduler placed it.
 
     `known`: by uid what followed of pods before with the same dialects; brought up to date.
     """
     held, known = _held(in_use), {} if known is None else known
-    found: list[Known] = []
+    found: list[PodReceipts] = []
     for pod in pods:
         if pod.over or pod.static or pod.uid not in held:
             continue
@@ -81,10 +81,10 @@ def receipts(
     for uid in known.keys() - held.keys():
         del known[uid]
     owed = tuple(it.owed for it in found if it.owed is not None)
-    return Receipts(owed, tuple(why for it in found for why in it.wrong))
+    return OwedReceipts(owed, tuple(why for it in found for why in it.wrong))
 
 
-def _looked_at(pod: Candidate, held: Held, dialects: Dialects) -> Known:
+def _looked_at(pod: Candidate, held: Held, dialects: Dialects) -> PodReceipts:
     texts: dict[str, str] = {}
     wrong: list[str] = []
     for (vendor, name), its in held.items():
@@ -97,8 +97,8 @@ def _looked_at(pod: Candidate, held: Held, dialects: Dialects) -> Known:
             why = shorten(str(exc) or repr(exc), WORDS)
             wrong.append(f"{pod.namespace}/{pod.name}: {name}: {why}")
     there = {key: pod.annotations[key] for key in texts if key in pod.annotations}
-    owed = Owed(pod.uid, pod.namespace, pod.name, texts, there) if texts else None
-    return Known(pod, held, owed, tuple(wrong))
+    owed = OwedReceipt(pod.uid, pod.namespace, pod.name, texts, there) if texts else None
+    return PodReceipts(pod, held, owed, tuple(wrong))
 
 
 def wrong_key(key: str) -> str:
@@ -122,7 +122,7 @@ def _held(in_use: Iterable[Allocation]) -> Mapping[str, Held]:
 def _is_confirmed(it: Allocation) -> bool:
     """Whether the kubelet's word is that who was promised it has it: a claim alone is our best guess, and
     one that was never answered, as the agent was killed meanwhile, is nobody's."""
-    if it.claim is None or it.owner is None or it.source is Source.ANNOTATION:
+    if it.claim is None or it.owner is None or it.source is AllocationSource.ANNOTATION:
         return False
     if it.state is not AllocationState.DONE:
         return False
@@ -134,10 +134,10 @@ def _is_confirmed(it: Allocation) -> bool:
     return its == (claim.namespace, claim.pod, claim.container)
 
 
-def _given(pod: Candidate, its: Iterable[Allocation]) -> tuple[Given, ...]:
+def _given(pod: Candidate, its: Iterable[Allocation]) -> tuple[ServedClaim, ...]:
     """In the order of the pod's containers; of what one has twice, for a while, what it got last."""
     newest = {
-        (it.claim.container, it.resource): Given(
+        (it.claim.container, it.resource): ServedClaim(
             it.claim.container, it.resource, len(it.ids), it.cards, it.partitions
         )
         for it in its
@@ -148,7 +148,7 @@ def _given(pod: Candidate, its: Iterable[Allocation]) -> tuple[Given, ...]:
     return tuple(sorted(known, key=lambda it: places[it.container]))
 
 
-def _lacking(dialect: Dialect, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def _lacking(dialect: Dialect, pod: Candidate, given: Sequence[ServedClaim]) -> Mapping[str, str]:
     """What of its receipt does not stand on the pod.
 
     Raises:
@@ -167,7 +167,7 @@ def _differing(texts: Mapping[str, str], pod: Candidate) -> Mapping[str, str]:
     return {key: text for key, text in texts.items() if pod.annotations.get(key) != text}
 
 
-def _made(dialect: Dialect, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def _made(dialect: Dialect, pod: Candidate, given: Sequence[ServedClaim]) -> Mapping[str, str]:
     assert dialect.receipt is not None
     texts = dict(dialect.receipt(pod, given))
     if others := sorted(texts.keys() - {*dialect.receipt_keys}):

@@ -9,12 +9,12 @@ from dataclasses import replace
 from agent.core.allocation.pod_attribution import heard, places
 from agent.core.allocation.scheduler_promises import by_minor, dialects
 from agent.core.model import Allocation, AllocationState, Resource
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api import Candidate, Claim
 from agent.vendor_api.agent import Format, Holder, Holding, Listing, Picture, Vendor
 
 
-def formats(view: View) -> Mapping[str, tuple[Vendor, Format]]:
+def formats(view: AgentStatus) -> Mapping[str, tuple[Vendor, Format]]:
     """Every format by its name; one that two vendors have is the first one's."""
     found: dict[str, tuple[Vendor, Format]] = {}
     for vendor in view.vendors.values():
@@ -23,7 +23,7 @@ def formats(view: View) -> Mapping[str, tuple[Vendor, Format]]:
     return found
 
 
-def picture(view: View, vendor: Vendor) -> Picture:
+def picture(view: AgentStatus, vendor: Vendor) -> Picture:
     """What is there, and who has or is promised it."""
     plan = {name: it for name, it in view.resources.items() if it.vendor == vendor.name}
     its = [it for it in view.allocations if it.vendor == vendor.name]
@@ -91,7 +91,7 @@ def _shown(pod: Candidate) -> Holder:
 
 
 def _reserved(
-    view: View, vendor: Vendor, plan: Mapping[str, Resource], held: Collection[Allocation]
+    view: AgentStatus, vendor: Vendor, plan: Mapping[str, Resource], held: Collection[Allocation]
 ) -> Iterator[Holding]:
     """What schedulers promised to containers that have nothing yet. A claim that makes no sense is none."""
     cards = by_minor(view.snapshot, vendor.name)

@@ -17,7 +17,7 @@ _NOBODYS = ("kubernetes.io", "k8s.io", "xpu-agent.io")
 
 
 @dataclass(frozen=True)  # with slots Python 3.11 can not make an Owned[T]
-class Owned(Generic[T]):
+class WantedKeys(Generic[T]):
     """What the vendors make so far: key to value, None where there shall be none.
 
     `awaited`: keys that stay as they are, of vendors who have not spoken or can not.

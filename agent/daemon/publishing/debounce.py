@@ -16,7 +16,7 @@ from agent.core.endless_tasks import for_ever
 log = structlog.get_logger()
 
 
-class Settling(ABC):
+class Debounced(ABC):
     """Keeps what it makes as the cells are that decide."""
 
     def __init__(self, cells: Iterable[Cell[Any]], settle: float, *, fails: str, again: str) -> None:

@@ -19,12 +19,12 @@ from agent.config.validation import replicas_as_cards
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import NodeSnapshot, Plan
-from agent.core.publishing.agent_status import Reported
+from agent.core.publishing.agent_status import SchedulerReport
 from agent.core.publishing.node_cards import node_cards
 from agent.host import device_infos_directory
 from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.schedulers.koordinator.report import Report, is_served, passed_over, report
-from agent.schedulers.koordinator.report_mode import Choice, Mode, Telling, choice
+from agent.schedulers.koordinator.report_mode import Mode, ModeChoice, Telling, choice
 from agent.vendor_api.agent import FOREIGN_SLICES
 
 log = structlog.get_logger()
@@ -89,7 +89,7 @@ class Reporting:
         self._is_there = is_there
         self._news = asyncio.Event()
         self.exchange = exchange or Exchange()
-        self._choice = Choice("none", "")
+        self._choice = ModeChoice("none", "")
         #: What was told last, and which way.
         self._last: Report | None = None
         #: What this agent told last.
@@ -140,7 +140,7 @@ class Reporting:
         there = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         return "" if there else settings.device_infos_dir
 
-    def _tell(self, chosen: Choice, settings: ReportSettings, *, unwanted: bool) -> None:
+    def _tell(self, chosen: ModeChoice, settings: ReportSettings, *, unwanted: bool) -> None:
         """Put it into the exchange. `unwanted`: for a reason of our own nobody is to be told of any cards."""
         snapshot, now = self._snapshot.value, None
         cards = node_cards(snapshot)
@@ -150,7 +150,7 @@ class Reporting:
             self._last = now or self._last
             if now is None and self._told and not is_served(cards, settings.vendor, self._told):
                 why = f"{self._told.vendor}, whose cards were told, is not in service any more"
-                chosen, unwanted = Choice("none", why), True
+                chosen, unwanted = ModeChoice("none", why), True
             # Without one, what an earlier agent told stands: this one does not know better yet.
             now = now if now or unwanted else self._standing(chosen.mode)
         no_file = unwanted or settings.mode in ("none", "device")
@@ -182,7 +182,7 @@ class Reporting:
     async def _in_file(self, directory: str) -> Report | None:
         return await anyio.to_thread.run_sync(partial(self._said, Path(directory)), abandon_on_cancel=True)
 
-    def seen(self, error: str, left_out: Mapping[str, str] | None = None) -> Reported:
+    def seen(self, error: str, left_out: Mapping[str, str] | None = None) -> SchedulerReport:
         """How it stands. `error` is what keeps those from it who tell it by a file, and `left_out` has the
         cards that others tell there, by their uuids, each with the sentence that says so.
         """
@@ -191,7 +191,7 @@ class Reporting:
         cards = [it for it in told.cards if it.uuid not in elsewhere] if told else []
         mode = telling.mode if telling is not None else ""
         shown = self.exchange.shown.value
-        return Reported(
+        return SchedulerReport(
             scheduler="Koordinator",
             node_program="koordlet",
             mode=mode,
@@ -216,7 +216,7 @@ class Reporting:
         async for _ in cell.watch():
             self._news.set()
 
-    def _choose(self, chosen: Choice) -> None:
+    def _choose(self, chosen: ModeChoice) -> None:
         if chosen != self._choice:
             log.info("how Koordinator is told of the cards", mode=chosen.mode, why=chosen.why)
         self._choice = chosen

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from agent.config import Config
 from agent.core.publishing.extended_resource_rules import made
-from agent.daemon.publishing.wanted_vendor_keys import Owning
+from agent.daemon.publishing.wanted_vendor_keys import WantedVendorKeys
 from agent.vendor_api.agent import Device, Vendor
 
 
-class Extending(Owning[int]):
+class WantedExtendedResources(WantedVendorKeys[int]):
     """Those of `NodeFacts.extended_resources`."""
 
     fails = "extended resources not counted"

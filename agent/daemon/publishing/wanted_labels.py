@@ -12,8 +12,8 @@ from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import NodeSnapshot, VendorState
-from agent.core.publishing.label_rules import Heard, Stamp, Wanted, made
-from agent.daemon.publishing.debounce import Settling
+from agent.core.publishing.label_rules import NodeStamp, VendorLabels, WantedFeatures, made
+from agent.daemon.publishing.debounce import Debounced
 from agent.host import files
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.label_values import label_value
@@ -31,8 +31,8 @@ def machine(file: str) -> str:
 
 
 def heard(
-    config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor], stamp: Stamp | None = None
-) -> Heard:
+    config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor], stamp: NodeStamp | None = None
+) -> VendorLabels:
     """The labels of the vendors that have listed their devices since the agent started."""
     labels: dict[str, str] = {}
     awaited, trouble = set(), []
@@ -43,12 +43,12 @@ def heard(
         devices = snapshot.present(status.name)
         try:
             if devices or status.state is VendorState.OPEN:
-                labels |= made(vendor, config.vendor(status.name).resources, devices, stamp or Stamp())
+                labels |= made(vendor, config.vendor(status.name).resources, devices, stamp or NodeStamp())
                 continue
         except VendorError as exc:
             trouble.append(str(exc))
         awaited.add(vendor.resource.partition("/")[0])
-    return Heard(labels, frozenset(awaited), "; ".join(trouble))
+    return VendorLabels(labels, frozenset(awaited), "; ".join(trouble))
 
 
 def untold(config: Config) -> str:
@@ -61,7 +61,7 @@ def untold(config: Config) -> str:
     return config.told(("report", "labelsAs"), f"'{report.labels_as}' {why}; {remedy}")
 
 
-class Labelling(Settling):
+class WantedLabels(Debounced):
     """Keeps `wanted` as config and devices are. Whoever tells the labels reads it."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Labelling(Settling):
         self._loaded: Config | None = None
         self._timestamp = 0.0
         #: None while nobody knows what is wanted.
-        self.wanted: Cell[Wanted | None] = Cell(None)
+        self.wanted: Cell[WantedFeatures | None] = Cell(None)
 
     async def once(self) -> None:
         """Look at config and devices, and say what follows."""
@@ -97,15 +97,15 @@ class Labelling(Settling):
         if config != self._loaded:
             # GPU feature discovery takes the time once for each load of its config, too.
             self._loaded, self._timestamp = config, self._clock()
-        known = await self._heard(config) if report.told_as else Heard({})
+        known = await self._heard(config) if report.told_as else VendorLabels({})
         file = report.features_file if report.told_as == "file" else ""
-        self.wanted.set(Wanted(report.told_as, known, report.namespace, file))
+        self.wanted.set(WantedFeatures(report.told_as, known, report.namespace, file))
         self._tell("; ".join(it for it in (known.trouble, "" if self._api else untold(config)) if it))
 
-    async def _heard(self, config: Config) -> Heard:
+    async def _heard(self, config: Config) -> VendorLabels:
         report = config.report
         # A disk that hangs must not hold up the end of the agent.
         read = partial(machine, report.machine_file)
         model = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
-        stamp = Stamp(model, self._timestamp if report.timestamp else None)
+        stamp = NodeStamp(model, self._timestamp if report.timestamp else None)
         return heard(config, self._snapshot.value, self._vendors(), stamp)

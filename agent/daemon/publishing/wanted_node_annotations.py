@@ -9,12 +9,12 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import NodeSnapshot
 from agent.core.publishing.node_annotation_rules import grants, made
-from agent.daemon.publishing.wanted_vendor_keys import Owning
+from agent.daemon.publishing.wanted_vendor_keys import WantedVendorKeys
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Device, Vendor
 
 
-class Annotating(Owning[str]):
+class WantedNodeAnnotations(WantedVendorKeys[str]):
     """Those of `NodeFacts.annotations`."""
 
     fails = "annotations not made"

@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable, Mapping
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
-from agent.core.publishing.receipt_rules import Known, Owed, receipts
-from agent.daemon.publishing.debounce import Settling
-from agent.scheduler_api import Candidate, Dialect, Reads, Scheduler, common_dialects
+from agent.core.publishing.receipt_rules import OwedReceipt, PodReceipts, receipts
+from agent.daemon.publishing.debounce import Debounced
+from agent.scheduler_api import AnnotationFilter, Candidate, Dialect, Scheduler, common_dialects
 from agent.vendor_api.agent import Vendor
 
 #: What is wrong with receipts, of as many pods as are named.
 SAID = 3
 
 
-class Receipting(Settling):
+class WantedReceipts(Debounced):
     """Keeps `owed` as pods, allocations and vendors are. Whoever writes to pods reads it."""
 
     def __init__(
         self,
         pods: Cell[tuple[Candidate, ...]],
         ledger: Ledger,
-        configured: Cell[Reads],
+        configured: Cell[AnnotationFilter],
         vendors: Callable[[], Iterable[Vendor]],
         schedulers: Iterable[Scheduler] = (),
         *,
@@ -44,8 +44,8 @@ class Receipting(Settling):
         self._common = common_dialects(schedulers)
         self._dialects: Mapping[tuple[str, str], Dialect] = {}
         #: Of the hundred pods of a node one or two change at a time.
-        self._known: dict[str, Known] = {}
-        self.owed: Cell[tuple[Owed, ...]] = Cell(())
+        self._known: dict[str, PodReceipts] = {}
+        self.owed: Cell[tuple[OwedReceipt, ...]] = Cell(())
 
     async def once(self) -> None:
         """Look, and say what follows."""

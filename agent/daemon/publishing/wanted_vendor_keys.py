@@ -11,15 +11,15 @@ from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import DeviceStatus, NodeSnapshot, VendorState
-from agent.core.publishing.vendor_key_rules import Owned
-from agent.daemon.publishing.debounce import Settling
+from agent.core.publishing.vendor_key_rules import WantedKeys
+from agent.daemon.publishing.debounce import Debounced
 from agent.vendor_api.agent import Device, Fault, Vendor
 from agent.vendor_api.text import shorten
 
 T = TypeVar("T")
 
 
-class Owning(Settling, Generic[T]):
+class WantedVendorKeys(Debounced, Generic[T]):
     """Keeps `wanted` as config and devices are. Whoever writes the Node reads it."""
 
     #: What the log says where something is wrong, and once it is no more.
@@ -41,7 +41,7 @@ class Owning(Settling, Generic[T]):
         self._snapshot = snapshot
         self._vendors = vendors
         #: None while nobody knows what is wanted.
-        self.wanted: Cell[Owned[T] | None] = Cell(None)
+        self.wanted: Cell[WantedKeys[T] | None] = Cell(None)
 
     async def once(self) -> None:
         """Look at all that decides, and say what follows."""
@@ -64,7 +64,7 @@ class Owning(Settling, Generic[T]):
                 found = None
             values |= {key: value for key, value in (found or {}).items() if key in its}
             awaited |= set() if found is not None else its
-        self.wanted.set(Owned(values, frozenset(awaited)))
+        self.wanted.set(WantedKeys(values, frozenset(awaited)))
         self._tell("; ".join(trouble))
 
     def _of(self, vendor: Vendor, config: Config, *, opened: bool) -> Mapping[str, T | None] | None:

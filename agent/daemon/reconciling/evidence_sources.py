@@ -14,10 +14,10 @@ import anyio
 import structlog
 
 from agent.core.allocation import answer_annotations
-from agent.core.allocation.reconcile_evidence import FOREIGN, Evidence, Granted, Pods
+from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence, Pods
 from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import Owner, share
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.vendor_api.agent import Partition
 
@@ -36,7 +36,7 @@ POD_PARENTS = (
 )
 
 
-class Sources:
+class EvidenceSources:
     """Where evidence comes from. What can not be read is said once per change, and changes nothing."""
 
     def __init__(
@@ -120,7 +120,9 @@ class Sources:
             for device_id in resources.get(resource, frozenset()).intersection(ids)
         }
 
-    async def granted(self, *, prove: bool = True, sizes: bool = False) -> tuple[Granted, ...] | None:
+    async def granted(
+        self, *, prove: bool = True, sizes: bool = False
+    ) -> tuple[CheckpointAnswer, ...] | None:
         """What the kubelet's checkpoint holds. `prove` asks for its checksum, too.
 
         `sizes` asks what other plugins made of a card, which the kubelet knows until we have registered.
@@ -180,11 +182,13 @@ class Sources:
         return dict(self._complaints)
 
 
-def granted(entry: Entry, registered: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Granted:
+def granted(
+    entry: CheckpointEntry, registered: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> CheckpointAnswer:
     """The answer with what it says of itself, where it is ours; else what the list of who gave it says."""
     said = entry.edits.annotations
     ours = said if said.get(answer_annotations.ALLOCATION) else {}
-    return Granted(
+    return CheckpointAnswer(
         allocation_id(entry),
         entry.pod_uid,
         entry.container,
@@ -198,7 +202,7 @@ def granted(entry: Entry, registered: Mapping[str, Sequence[str]] = MappingProxy
     )
 
 
-def _shares(entry: Entry, listed: Sequence[str]) -> int:
+def _shares(entry: CheckpointEntry, listed: Sequence[str]) -> int:
     """How many shares its plugin lists of the card of the answer's first ID; 0 where it does no more."""
     its = share(entry.ids[0]) if entry.ids else None
     if its is None or entry.ids[0] not in listed or any("::" in it for it in listed):
@@ -207,7 +211,7 @@ def _shares(entry: Entry, listed: Sequence[str]) -> int:
     return sum(it.startswith(beginning) for it in listed)
 
 
-def allocation_id(entry: Entry) -> str:
+def allocation_id(entry: CheckpointEntry) -> str:
     """Our own mark, or an id that is made of its place where another plugin answered."""
     place = f"{entry.pod_uid}/{entry.container}/{entry.resource}"
     return entry.edits.annotations.get(answer_annotations.ALLOCATION) or foreign_id(place)

@@ -21,19 +21,19 @@ from agent.core.allocation.reconcile_changes import (
     Doubt,
     Find,
     Forget,
-    Recall,
+    RecallChange,
     Release,
     Remark,
     Remove,
     Revive,
 )
-from agent.core.allocation.reconcile_evidence import Evidence, Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.allocation.reconcile_rules import kept, reconcile, revived
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
-from agent.core.model import Allocation, AllocationState, Source
-from agent.daemon.reconciling.evidence_sources import Sources
-from agent.daemon.reconciling.recovery import Recaller
+from agent.core.model import Allocation, AllocationSource, AllocationState
+from agent.daemon.reconciling.evidence_sources import EvidenceSources
+from agent.daemon.reconciling.recovery import Recovery
 from agent.vendor_api.agent import Vendor
 
 log = structlog.get_logger(__name__)
@@ -48,9 +48,9 @@ class Reconciler:
     def __init__(
         self,
         ledger: Ledger,
-        sources: Sources,
+        sources: EvidenceSources,
         allocator: Allocator,
-        recaller: Recaller,
+        recaller: Recovery,
         vendors: Callable[[], Sequence[Vendor]],
         release: ReleaseSlices,
         ask_again: Callable[[str], None],
@@ -82,7 +82,7 @@ class Reconciler:
         self._written_within = written_within
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
-        self._passing: set[asyncio.Task[Sequence[Change | Recall]]] = set()
+        self._passing: set[asyncio.Task[Sequence[Change | RecallChange]]] = set()
         #: The life of the kubelet whose checkpoint was last proven.
         self._known_life = ""
         self._doubted: dict[str, float] = {}
@@ -178,7 +178,7 @@ class Reconciler:
         if [it for it in kept(self._mine(), Evidence(granted, life=life)) if self._apply(it)]:
             await self._changed()
 
-    async def once(self, *, full: bool = True) -> Sequence[Change | Recall]:
+    async def once(self, *, full: bool = True) -> Sequence[Change | RecallChange]:
         """Read, decide, apply; what was done. A full pass also asks for the hardware's slices."""
         async with self._turn:
             making = [it.name for it in self._vendors() if it.makes is not None] if full else []
@@ -188,7 +188,7 @@ class Reconciler:
                 return ()
             return await self._pass(making, full=full)
 
-    async def _pass(self, making: Sequence[str], *, full: bool) -> Sequence[Change | Recall]:
+    async def _pass(self, making: Sequence[str], *, full: bool) -> Sequence[Change | RecallChange]:
         # What a new life of the kubelet has kept is told from what it forgot while it still lists all of it.
         prove = full or self._sources.life != self._known_life
         began, owned = self._clock(), self._owned()
@@ -228,7 +228,7 @@ class Reconciler:
 
     def _mine(self) -> list[Allocation]:
         """What is in use. Of what a scheduler alone gave, the kubelet knows nothing."""
-        return [it for it in self._ledger.in_use() if it.source is not Source.ANNOTATION]
+        return [it for it in self._ledger.in_use() if it.source is not AllocationSource.ANNOTATION]
 
     def _decided(self, evidence: Evidence, now: float, owned: Collection[str]) -> list[Change]:
         """What follows; `now` and `owned` are from before the first source was read, as old as the oldest
@@ -267,7 +267,7 @@ class Reconciler:
 
     # Applying
 
-    def _exchange(self, granted: Sequence[Granted]) -> bool:
+    def _exchange(self, granted: Sequence[CheckpointAnswer]) -> bool:
         """Whether claims changed hands."""
         exchanged = self._allocator.swaps.exchange(granted)
         for name in exchanged:

@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import structlog
 
-from agent.core.allocation.cards_of_answers import Ties
+from agent.core.allocation.cards_of_answers import AnswerTies
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_changes import Recall
-from agent.core.allocation.reconcile_evidence import FOREIGN, Evidence, Granted
+from agent.core.allocation.reconcile_changes import RecallChange
+from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence
 from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.cell import Cell
-from agent.core.model import Plan, Source
-from agent.daemon.reconciling.evidence_sources import Sources, foreign_id
+from agent.core.model import AllocationSource, Plan
+from agent.daemon.reconciling.evidence_sources import EvidenceSources, foreign_id
 
 log = structlog.get_logger(__name__)
 
 
-class Recaller:
+class Recovery:
     """Ours is what we answered before our checkpoint was lost or replaced by an older one: after the first
     look the kubelet has nothing of ours that we have not. What another plugin answered holds the cards that
     it names whenever it comes, whatever its resource.
@@ -29,10 +29,10 @@ class Recaller:
     def __init__(
         self,
         ledger: Ledger,
-        sources: Sources,
+        sources: EvidenceSources,
         plan: Cell[Plan],
         clock: Callable[[], float],
-        ties: Callable[[], Ties] = Ties,
+        ties: Callable[[], AnswerTies] = AnswerTies,
     ) -> None:
         """`ties` says which cards an answer names; another value each time that the cards are others."""
         self._ties = ties
@@ -46,9 +46,9 @@ class Recaller:
         self._sizes: Mapping[str, int] = {}
         #: Others' that have nothing to do with these cards, as far as these ties and this plan know.
         self._strange: frozenset[str] = frozenset()
-        self._judged: tuple[Ties, Plan] | None = None
+        self._judged: tuple[AnswerTies, Plan] | None = None
         #: What names cards that are not here: allocation to vendor, empty where nobody knows it, and answer.
-        self.unfit: Mapping[str, tuple[str, Granted]] = {}
+        self.unfit: Mapping[str, tuple[str, CheckpointAnswer]] = {}
         self.is_done = False
         self._turn = asyncio.Lock()
 
@@ -62,7 +62,7 @@ class Recaller:
         """Whether no answer of anybody has to be looked for."""
         return self.is_done and not self._ties().has_cards
 
-    async def at_once(self) -> Sequence[Recall]:
+    async def at_once(self) -> Sequence[RecallChange]:
         """Record what others gave of our cards, before the kubelet is told of them; what it was."""
         granted = await self._sources.granted(prove=False, sizes=True)
         if granted is None:
@@ -71,7 +71,7 @@ class Recaller:
             self._sizes = {**self._sizes, **{it.allocation: it.of for it in granted if it.of}}
         return await self.once(Evidence(granted, proven=False))
 
-    async def once(self, evidence: Evidence) -> Sequence[Recall]:
+    async def once(self, evidence: Evidence) -> Sequence[RecallChange]:
         """Record what can be taken back now; what it was."""
         async with self._turn:
             if evidence.granted is None:
@@ -80,7 +80,7 @@ class Recaller:
             self.unfit = {name: it for name, it in self.unfit.items() if _is_there(it[1], evidence)}
             return recalled
 
-    async def _looked(self, granted: Sequence[Granted], *, proven: bool) -> Sequence[Recall]:
+    async def _looked(self, granted: Sequence[CheckpointAnswer], *, proven: bool) -> Sequence[RecallChange]:
         plan, ties = self._plan.value, self._ties()
         if self._judged is None or self._judged[0] is not ties or self._judged[1] is not plan:
             self._strange = frozenset()
@@ -104,7 +104,7 @@ class Recaller:
         self.is_done = not self._left and (bool(plan) or not self._strange)
         return self._taken_back(recalled.found)
 
-    def _say(self, unfit: Mapping[str, tuple[str, Granted]]) -> None:
+    def _say(self, unfit: Mapping[str, tuple[str, CheckpointAnswer]]) -> None:
         """Keep what still stands there, and say once what is new."""
         standing = self._strange | (self._left or set())
         known = {name: it for name, it in self.unfit.items() if name in standing}
@@ -113,7 +113,7 @@ class Recaller:
             log.warning("a pod has cards that are not here", vendor=vendor, resource=it.resource, uid=it.uid)
         self.unfit = {**known, **unfit}
 
-    def _fresh(self, granted: Sequence[Granted]) -> list[Granted]:
+    def _fresh(self, granted: Sequence[CheckpointAnswer]) -> list[CheckpointAnswer]:
         """What is not known here, and was not found to be of no card of ours."""
         return [
             it
@@ -123,17 +123,17 @@ class Recaller:
             and self._ledger.get(it.allocation) is None
         ]
 
-    def _from_pods(self, evidence: Evidence) -> Sequence[Recall]:
+    def _from_pods(self, evidence: Evidence) -> Sequence[RecallChange]:
         """What PodResources shows of our cards, where nothing else is left to know it from."""
         # What schedulers gave by themselves was never asked of us: it says nothing of what was.
-        bare = (Source.POD_RESOURCES, Source.ANNOTATION)
+        bare = (AllocationSource.POD_RESOURCES, AllocationSource.ANNOTATION)
         known = any(it.source not in bare for it in self._ledger.in_use())
         if evidence.pods is None or known or (self.is_done and not self._left):
             return ()
         found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock(), self._ties())
         return self._taken_back([it for it in found if self._ledger.get(it.allocation.id) is None])
 
-    def _taken_back(self, recalled: Sequence[Recall]) -> Sequence[Recall]:
+    def _taken_back(self, recalled: Sequence[RecallChange]) -> Sequence[RecallChange]:
         for it in recalled:
             self._ledger.record(it.allocation)
             log.info(
@@ -150,7 +150,7 @@ class Recaller:
         return recalled
 
 
-def _is_there(it: Granted, evidence: Evidence) -> bool:
+def _is_there(it: CheckpointAnswer, evidence: Evidence) -> bool:
     """Whether its pod may be there: where nobody is registered, the kubelet writes of nobody who goes."""
     if evidence.pods is None or (evidence.running is not None and it.uid in evidence.running):
         return True

@@ -11,7 +11,7 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.core.model import SessionStatus
-from agent.kubelet.directory import Neighbour
+from agent.kubelet.directory import OtherSocket
 from agent.vendor_api.agent import Vendor
 
 log = structlog.get_logger()
@@ -29,8 +29,8 @@ class Rivals:
     def __init__(
         self,
         vendors: Callable[[], Iterable[Vendor]],
-        neighbours: Cell[frozenset[Neighbour]],
-        is_served: Callable[[Neighbour], bool],
+        neighbours: Cell[frozenset[OtherSocket]],
+        is_served: Callable[[OtherSocket], bool],
         yields: Callable[[str], bool],
         beside: Callable[[], Mapping[str, str]] = dict,
         every: float = 2.0,

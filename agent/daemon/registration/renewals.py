@@ -11,8 +11,16 @@ import structlog
 
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
-from agent.core.renewal_rules import Look, Registration, Standing, Why, on_list, on_look, standing
-from agent.kubelet.directory import Neighbour
+from agent.core.renewal_rules import (
+    KubeletObservation,
+    Registration,
+    RegistrationStanding,
+    Why,
+    on_list,
+    on_look,
+    standing,
+)
+from agent.kubelet.directory import OtherSocket
 from agent.kubelet.kubelet_errors import KubeletError
 
 log = structlog.get_logger()
@@ -29,8 +37,8 @@ class Renewals:
         registrations: Callable[[], Mapping[str, Registration]],
         planned: Callable[[], Collection[str]],
         allocatable: Allocatable,
-        neighbours: Cell[frozenset[Neighbour]],
-        is_served: Callable[[Neighbour], bool],
+        neighbours: Cell[frozenset[OtherSocket]],
+        is_served: Callable[[OtherSocket], bool],
         renew: Callable[[str], None],
         every: float = 10.0,
         sure: float = 5.0,
@@ -52,8 +60,8 @@ class Renewals:
         self._every = every
         self._sure = sure
         self._clock = clock
-        self._known: dict[str, Standing] = {}
-        self._served: frozenset[Neighbour] = frozenset()
+        self._known: dict[str, RegistrationStanding] = {}
+        self._served: frozenset[OtherSocket] = frozenset()
         self._wanted = asyncio.Event()
 
     async def run(self) -> None:
@@ -88,16 +96,16 @@ class Renewals:
         others = self._others(again=any(self._has_sent(name, it) for name, it in its.items()))
         for name, it in its.items():
             if it == before.get(name):  # what is said meanwhile could be from before or after the answer
-                look = Look(listed.get(name), others)
+                look = KubeletObservation(listed.get(name), others)
                 self._settle(name, *on_look(self._standing(name, it), it, look, self._clock(), self._sure))
 
-    def _settle(self, name: str, known: Standing, why: Why | None) -> None:
+    def _settle(self, name: str, known: RegistrationStanding, why: Why | None) -> None:
         self._known[name] = known
         if why is not None:
             log.warning("registering again", resource=name, reason=str(why))
             self._renew(name)
 
-    def _standing(self, name: str, it: Registration) -> Standing:
+    def _standing(self, name: str, it: Registration) -> RegistrationStanding:
         return standing(self._known.get(name), it, self._served & self._neighbours.value)
 
     def _is_open(self) -> bool:
@@ -126,7 +134,7 @@ class Renewals:
             for name, it in self._registrations().items():
                 self._known[name] = self._standing(name, it).beside(fresh)
 
-    def _others(self, *, again: bool) -> frozenset[Neighbour]:
+    def _others(self, *, again: bool) -> frozenset[OtherSocket]:
         """Those that are served. One that was is tried `again` where it matters: each try is a connection."""
         self._served = frozenset(
             it for it in self._neighbours.value if (it in self._served and not again) or self._is_served(it)

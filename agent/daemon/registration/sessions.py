@@ -13,10 +13,10 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import Resource, SessionStatus
 from agent.core.renewal_rules import Registration
-from agent.daemon.node_state import Node
-from agent.kubelet.device_plugin import Answers, PluginStats
+from agent.daemon.node_state import NodeState
+from agent.kubelet.device_plugin import PluginStats, RequestHandler
 from agent.kubelet.directory import FileIdentity, KubeletDirectory
-from agent.kubelet.registration import Door, Intervals, KubeletSession
+from agent.kubelet.registration import KubeletSession, RegistrationGate, SessionIntervals
 
 log = structlog.get_logger()
 
@@ -26,13 +26,13 @@ class Sessions:
 
     def __init__(
         self,
-        node: Node,
-        answers: Answers,
+        node: NodeState,
+        answers: RequestHandler,
         directory: KubeletDirectory,
-        intervals: Intervals,
+        intervals: SessionIntervals,
         clock: Callable[[], float],
         registered: Cell[bool],
-        door: Door | None = None,
+        door: RegistrationGate | None = None,
     ) -> None:
         """`door` is what each registration passes through."""
         self._node = node

@@ -17,7 +17,7 @@ from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.cell import Cell
 from agent.core.model import Plan, Resource
 from agent.kubelet.directory import FileIdentity
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.vendor_api.text import shorten
 
@@ -128,5 +128,5 @@ def _shown(pod: str | None, unknown: Sequence[str]) -> str:
     return f"another plugin lists devices that are not ours ({some})"
 
 
-def _place(it: Entry) -> _Answer:
+def _place(it: CheckpointEntry) -> _Answer:
     return it.pod_uid, it.container, it.resource, it.ids

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import anyio
 import structlog
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.cell import Cell
 from agent.core.model import Plan
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 class PodSync:
     """Has the pods followed as soon as a plan needs them, and holds up registrations until they are known."""
 
-    def __init__(self, plan: Cell[Plan], scheduled: Scheduled, within: float) -> None:
+    def __init__(self, plan: Cell[Plan], scheduled: PodState, within: float) -> None:
         """`within`: seconds after its first plan in which a resource waits, whatever the API server does."""
         self._plan = plan
         self._scheduled = scheduled

@@ -9,7 +9,7 @@ from typing import Any
 from agent.cluster.api import Object
 from agent.cluster.koordinator_withdrawal import is_ours
 from agent.cluster.object_fields import text
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.report_path import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of, rows_of
@@ -19,7 +19,7 @@ from agent.vendor_api.text import shorten
 
 DEVICE = "koord-device"
 
-MISSING = Ailment(
+MISSING = FindingKind(
     DEVICE,
     "device-missing",
     Severity.WARNS,
@@ -28,7 +28,7 @@ MISSING = Ailment(
     "look again in 10 s; if it stays so, and the agent tells by feed, look at koordlet's log and at the "
     "check koordlet, else at `report` in xpu-agent inspect",
 )
-EMPTY = Ailment(
+EMPTY = FindingKind(
     DEVICE,
     "device-empty",
     Severity.STOPS,
@@ -38,7 +38,7 @@ EMPTY = Ailment(
     "look again in a minute, in which report.mode auto takes over from a koordlet that does nothing; if it "
     "stays so, see the checks koordinator, koordlet and device-daemon",
 )
-UNUSABLE = Ailment(
+UNUSABLE = FindingKind(
     DEVICE,
     "device-unusable",
     Severity.STOPS,
@@ -48,7 +48,7 @@ UNUSABLE = Ailment(
     "who writes such an entry mends it: kubectl get devices.scheduling.koordinator.sh {node} -o yaml "
     "--show-managed-fields; for koordlet see what its files list twice",
 )
-OTHER = Ailment(
+OTHER = FindingKind(
     DEVICE,
     "device-of-others",
     Severity.WARNS,
@@ -57,7 +57,7 @@ OTHER = Ailment(
     "choose the vendor by report.vendor, or have who writes the Device (--show-managed-fields) write no "
     "more; one of cards that are gone: kubectl delete devices.scheduling.koordinator.sh {node}",
 )
-DIFFERS = Ailment(
+DIFFERS = FindingKind(
     DEVICE,
     "device-differs",
     Severity.WARNS,
@@ -66,7 +66,7 @@ DIFFERS = Ailment(
     "look again in 10 s; if it stays so, and the agent tells by feed, look at koordlet's log: one entry that "
     "the API server refuses keeps all from it",
 )
-PRUNED = Ailment(
+PRUNED = FindingKind(
     DEVICE,
     "device-kind-old",
     Severity.WARNS,
@@ -76,7 +76,7 @@ PRUNED = Ailment(
     "bring the kind up to date: kubectl apply --server-side -f "
     "deploy/crd/devices.scheduling.koordinator.sh.yaml, or upgrade Koordinator",
 )
-LEFT = Ailment(
+LEFT = FindingKind(
     DEVICE,
     "device-left-behind",
     Severity.WARNS,
@@ -85,7 +85,7 @@ LEFT = Ailment(
     "an agent that runs takes them out by itself, where it may get, update and delete Devices (with the "
     "chart koordinator.enabled=true); or kubectl delete devices.scheduling.koordinator.sh {node}",
 )
-STALE = Ailment(
+STALE = FindingKind(
     DEVICE,
     "device-of-old-name",
     Severity.WARNS,

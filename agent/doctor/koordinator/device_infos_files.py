@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from agent.doctor.findings import Ailment, Finding, Severity, well
+from agent.doctor.findings import Finding, FindingKind, Severity, well
 from agent.doctor.koordinator.programs import running
 from agent.doctor.koordinator.report_path import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
@@ -22,7 +22,7 @@ AFFINITY = (
     "deviceDaemon.nodeAffinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
     ".nodeSelectorTerms[0].matchExpressions[0]"
 )
-TWICE = Ailment(
+TWICE = FindingKind(
     CHECK,
     "device-daemon-lists-cards",
     Severity.WARNS,
@@ -33,7 +33,7 @@ TWICE = Ailment(
     f"--reuse-values --set '{AFFINITY}.key=LABEL' --set '{AFFINITY}.operator=DoesNotExist'; where nobody "
     "writes the file any more: rm -f {path}",
 )
-BROKEN = Ailment(
+BROKEN = FindingKind(
     CHECK,
     "device-infos-broken",
     Severity.WARNS,
@@ -41,7 +41,7 @@ BROKEN = Ailment(
     "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
     "have who writes it mend it, or rm -f {path}",
 )
-STRANGE = Ailment(
+STRANGE = FindingKind(
     CHECK,
     "device-infos-strange",
     Severity.WARNS,
@@ -50,7 +50,7 @@ STRANGE = Ailment(
     "have whose it is put it elsewhere; where the directory is not koordlet's at all, name koordlet's in "
     "report.deviceInfosDir",
 )
-NO_DIRECTORY = Ailment(
+NO_DIRECTORY = FindingKind(
     CHECK,
     "device-infos-missing",
     Severity.WARNS,

@@ -11,7 +11,7 @@ from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.koordinator_device_writer import DEVICES, VERSION, path
 from agent.cluster.object_fields import text
-from agent.doctor.surroundings import Koordinator, Look, Stale
+from agent.doctor.surroundings import KoordinatorObjects, Observed, Stale
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.common.resource_names import PREFIX
 
@@ -29,17 +29,17 @@ WAITING = "spec.nodeName=,status.phase=Pending"
 NAMESPACE, SETTINGS = "koordinator-system", "slo-controller-config"
 
 
-async def koordinator(api: Api, node: str) -> Koordinator:
+async def koordinator(api: Api, node: str) -> KoordinatorObjects:
     """All but the Devices of other names, for which the cards must be known."""
     kind = await _kind(api)
     if not kind.value:
-        return Koordinator(kind)
+        return KoordinatorObjects(kind)
     programs = await _pods(api, {"labelSelector": PROGRAMS})
     namespace = _namespace(programs)
-    return Koordinator(
+    return KoordinatorObjects(
         kind,
         await _own(api, node),
-        Look(why="nobody looked"),
+        Observed(why="nobody looked"),
         programs,
         await _pods(api, {"fieldSelector": WAITING}, _asks),
         await _colocation(api, namespace),
@@ -49,14 +49,14 @@ async def koordinator(api: Api, node: str) -> Koordinator:
 
 async def stale(
     api: Api, node: str, cards: Collection[str], noted: Collection[str] = ()
-) -> Look[tuple[Stale, ...]]:
+) -> Observed[tuple[Stale, ...]]:
     """Devices of other names with cards of this node, whose Nodes do not work any more.
 
     `noted`: names under which an agent here has written one.
     """
     found: list[Stale] = []
     if not cards and not set(noted) - {node}:
-        return Look(())
+        return Observed(())
     try:
         async for device in _each(api, DEVICES, {}):
             name = text(part_of(device, "metadata"), "name")
@@ -65,27 +65,27 @@ async def stale(
             if name != node and (shared or name in noted) and len(found) < MOST:
                 found.append(Stale(name, tuple(sorted(shared or ids)), await _gone(api, name)))
     except ApiError as exc:
-        return Look(why=f"the Devices could not be listed: {exc}")
-    return Look(tuple(it for it in found if it.gone))
+        return Observed(why=f"the Devices could not be listed: {exc}")
+    return Observed(tuple(it for it in found if it.gone))
 
 
-async def _kind(api: Api) -> Look[bool]:
+async def _kind(api: Api) -> Observed[bool]:
     try:
         served = rows_of(await api.get(VERSION), "resources")
     except NotFound:
-        return Look(False)
+        return Observed(False)
     except ApiError as exc:
-        return Look(why=f"the API server does not say whether it has Device objects: {exc}")
-    return Look(any(it.get("name") == "devices" for it in served))
+        return Observed(why=f"the API server does not say whether it has Device objects: {exc}")
+    return Observed(any(it.get("name") == "devices" for it in served))
 
 
-async def _own(api: Api, node: str) -> Look[tuple[Object, ...]]:
+async def _own(api: Api, node: str) -> Observed[tuple[Object, ...]]:
     try:
-        return Look((await api.get(path(node)),))
+        return Observed((await api.get(path(node)),))
     except NotFound:
-        return Look(())
+        return Observed(())
     except ApiError as exc:
-        return Look(why=f"the Device of {node} could not be read: {exc}")
+        return Observed(why=f"the Device of {node} could not be read: {exc}")
 
 
 async def _gone(api: Api, name: str) -> str:
@@ -104,7 +104,7 @@ def _is_ready(condition: Mapping[str, Any]) -> bool:
 
 async def _pods(
     api: Api, query: Mapping[str, str], wanted: Callable[[Object], bool] = lambda _: True
-) -> Look[tuple[Object, ...]]:
+) -> Observed[tuple[Object, ...]]:
     found: list[Object] = []
     try:
         async for pod in _each(api, "/api/v1/pods", query):
@@ -113,8 +113,8 @@ async def _pods(
             if len(found) == MOST_PODS:
                 break
     except ApiError as exc:
-        return Look(why=f"pods could not be listed: {exc}")
-    return Look(tuple(found))
+        return Observed(why=f"pods could not be listed: {exc}")
+    return Observed(tuple(found))
 
 
 def _asks(pod: Object) -> bool:
@@ -137,14 +137,14 @@ async def _each(api: Api, at: str, query: Mapping[str, str]) -> AsyncIterator[Ob
             return
 
 
-def _namespace(programs: Look[tuple[Object, ...]]) -> str:
+def _namespace(programs: Observed[tuple[Object, ...]]) -> str:
     """That of koord-manager, beside which its settings are."""
     found = (part_of(it, "metadata") for it in programs.value or ())
     its = (text(it, "namespace") for it in found if part_of(it, "labels").get("koord-app") == "koord-manager")
     return next(its, NAMESPACE)
 
 
-async def _colocation(api: Api, namespace: str) -> Look[str]:
+async def _colocation(api: Api, namespace: str) -> Observed[str]:
     """Why koord-manager does not work for the nodes; empty where it does. It is not known where settings
     differ from node to node.
 
@@ -155,18 +155,18 @@ async def _colocation(api: Api, namespace: str) -> Look[str]:
     try:
         settings = await api.get(at)
     except NotFound:
-        return Look(f"there is no ConfigMap {place}")
+        return Observed(f"there is no ConfigMap {place}")
     except ApiError as exc:
-        return Look(why=str(exc))
+        return Observed(why=str(exc))
     try:
         said: Any = json.loads(text(part_of(settings, "data"), "colocation-config") or "{}")
     except RecursionError:
-        return Look(f"colocation-config of {place} is nested too deeply")
+        return Observed(f"colocation-config of {place} is nested too deeply")
     except ValueError as exc:
-        return Look(f"colocation-config of {place} is no JSON: {exc}")
+        return Observed(f"colocation-config of {place} is no JSON: {exc}")
     if not isinstance(said, dict):
-        return Look(f"colocation-config of {place} is no object")
+        return Observed(f"colocation-config of {place} is no object")
     if said.get("nodeConfigs"):
-        return Look(why="colocation-config differs from node to node")
+        return Observed(why="colocation-config differs from node to node")
     on = said.get("enable") is True
-    return Look("" if on else f"{place} has no colocation-config with enable: true")
+    return Observed("" if on else f"{place} has no colocation-config with enable: true")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.cluster.koordlet import ALL_GATES, GATE, NAME, keeps
 from agent.cluster.object_fields import text
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.koordinator.programs import Program, on_host, running, with_gate
 from agent.doctor.koordinator.report_path import chosen, unconcerned
@@ -18,7 +18,7 @@ from agent.schedulers.koordinator.device_infos_file import DIRECTORY
 
 KOORDLET = "koordlet"
 
-UNREAD = Ailment(
+UNREAD = FindingKind(
     KOORDLET,
     "koordlet-not-reporting",
     Severity.WARNS,
@@ -28,7 +28,7 @@ UNREAD = Ailment(
     "'koordlet.features={gates}'; or set report.mode to auto: then the agent writes the Device itself a "
     "minute after nobody does what the file says",
 )
-OLD = Ailment(
+OLD = FindingKind(
     KOORDLET,
     "koordlet-too-old",
     Severity.WARNS,
@@ -36,7 +36,7 @@ OLD = Ailment(
     "It does from v1.7 on. An older one reports what it finds by itself, which are NVIDIA's cards alone.",
     "upgrade Koordinator to v1.7 or later, or switch its gate Accelerators off and set report.mode to device",
 )
-ELSEWHERE = Ailment(
+ELSEWHERE = FindingKind(
     KOORDLET,
     "koordlet-reads-elsewhere",
     Severity.WARNS,
@@ -45,7 +45,7 @@ ELSEWHERE = Ailment(
     "give both the same directory of the host: with the chart koordinator.directory={directory}, and of "
     "koordlet the mount and -xpu-device-infos-dir",
 )
-INJECTS = Ailment(
+INJECTS = FindingKind(
     KOORDLET,
     "koordlet-injects",
     Severity.WARNS,

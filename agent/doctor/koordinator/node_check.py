@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.koordinator.report_path import unconcerned
 from agent.doctor.surroundings import Surroundings
@@ -18,7 +18,7 @@ from agent.vendor_api.text import shorten
 
 NODE = "koord-node"
 
-NOTHING = Ailment(
+NOTHING = FindingKind(
     NODE,
     "koordinator-resources-missing",
     Severity.STOPS,
@@ -28,7 +28,7 @@ NOTHING = Ailment(
     "see the check koord-programs; koord-manager runs, its controllers have noderesource, and "
     "colocation is enabled: kubectl -n koordinator-system get configmap slo-controller-config -o yaml",
 )
-DIFFERS = Ailment(
+DIFFERS = FindingKind(
     NODE,
     "koordinator-resources-differ",
     Severity.WARNS,
@@ -38,7 +38,7 @@ DIFFERS = Ailment(
     "look again in 5 minutes; if it stays so look at koord-manager's log; a number that nobody keeps is "
     "taken out by kubectl edit node {node} --subresource=status",
 )
-LABELS = Ailment(
+LABELS = FindingKind(
     NODE,
     "koordinator-labels-differ",
     Severity.WARNS,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from agent.core.allocation.node_locks import EXPIRES, lock
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
 from agent.vendor_api.text import shorten
@@ -17,7 +17,7 @@ SKEW = 60.0
 #: Of a vendor that the agent does not serve: the agent frees those of the registered schedulers alone.
 NOT_FREED = "cambricon.com/dsmlu.lock"
 
-LEFT = Ailment(
+LEFT = FindingKind(
     CHECK,
     "lock-left-behind",
     Severity.WARNS,
@@ -27,7 +27,7 @@ LEFT = Ailment(
     "kubectl annotate node {node} {key}-; and see that an agent runs here that may patch its Node (check "
     "rbac; with the chart any labels.output but none)",
 )
-NONSENSE = Ailment(
+NONSENSE = FindingKind(
     CHECK,
     "lock-unreadable",
     Severity.WARNS,
@@ -36,7 +36,7 @@ NONSENSE = Ailment(
     "of a time to come 5 minutes after it has seen it, and none that can not be read.",
     "kubectl annotate node {node} {key}-; and set the clocks of this node and of the scheduler's",
 )
-FORBIDDEN = Ailment(
+FORBIDDEN = FindingKind(
     CHECK,
     "locks-not-freed",
     Severity.WARNS,

@@ -6,17 +6,17 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from agent.config.validation import replicas_as_cards
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.programs import Program, running, with_gate
 from agent.doctor.koordinator.reporting_signs import sign
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
-from agent.schedulers.koordinator.report_mode import NO_KIND, Choice, Shown, choice
+from agent.schedulers.koordinator.report_mode import NO_KIND, ModeChoice, Shown, choice
 
 WAY = "koordinator"
 PROGRAMS = "koord-programs"
 
-NO_DEVICES = Ailment(
+NO_DEVICES = FindingKind(
     WAY,
     "koordinator-kind-missing",
     Severity.STOPS,
@@ -26,7 +26,7 @@ NO_DEVICES = Ailment(
     "install Koordinator, or the kind alone: helm upgrade with crd.install=true; where there is to be none, "
     "set report.mode to auto or none",
 )
-IN_THE_WAY = Ailment(
+IN_THE_WAY = FindingKind(
     WAY,
     "koordlet-in-the-way",
     Severity.STOPS,
@@ -35,7 +35,7 @@ IN_THE_WAY = Ailment(
     "set report.mode to auto or feed: then koordlet reports what the agent tells it; or keep koordlet off "
     "these nodes (koordlet.nodeAffinity in Koordinator's chart) or without Accelerators (koordlet.features)",
 )
-OVERWRITTEN = Ailment(
+OVERWRITTEN = FindingKind(
     WAY,
     "device-overwritten",
     Severity.WARNS,
@@ -44,7 +44,7 @@ OVERWRITTEN = Ailment(
     "Device to it since, and feeds it where report.mode is auto.",
     "let the agent see koordlet's pod (in the chart pods.enabled=true), or set report.mode to feed",
 )
-NOT_TOLD = Ailment(
+NOT_TOLD = FindingKind(
     WAY,
     "cards-not-told",
     Severity.WARNS,
@@ -53,7 +53,7 @@ NOT_TOLD = Ailment(
     "them.",
     "do as is said there; where it is meant so set report.mode to none",
 )
-LEFT_OUT = Ailment(
+LEFT_OUT = FindingKind(
     WAY,
     "cards-left-out",
     Severity.WARNS,
@@ -62,7 +62,7 @@ LEFT_OUT = Ailment(
     "choose the vendor by report.vendor, for a node has one; give the card to a resource of the config; and "
     "see the check device-daemon where another file lists it",
 )
-SCHEDULER_GATE = Ailment(
+SCHEDULER_GATE = FindingKind(
     PROGRAMS,
     "scheduler-gate-off",
     Severity.WARNS,
@@ -72,7 +72,7 @@ SCHEDULER_GATE = Ailment(
     "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
     "'scheduler.featureGates={gates}'",
 )
-MANAGER_GATE = Ailment(
+MANAGER_GATE = FindingKind(
     PROGRAMS,
     "manager-gate-off",
     Severity.WARNS,
@@ -81,7 +81,7 @@ MANAGER_GATE = Ailment(
     "Pending.",
     "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string 'featureGates={gates}'",
 )
-COLOCATION = Ailment(
+COLOCATION = FindingKind(
     PROGRAMS,
     "colocation-off",
     Severity.WARNS,
@@ -92,7 +92,7 @@ COLOCATION = Ailment(
     "colocation-config; a ConfigMap that is gone comes back by helm upgrade koordinator "
     "koordinator-sh/koordinator --reuse-values",
 )
-OLD = Ailment(
+OLD = FindingKind(
     PROGRAMS,
     "koordinator-old",
     Severity.WARNS,
@@ -116,15 +116,15 @@ def unconcerned(check: str, around: Surroundings) -> Finding | None:
     return None if kind.value else well(check, NO_KIND)
 
 
-def chosen(around: Surroundings) -> Choice:
+def chosen(around: Surroundings) -> ModeChoice:
     """Which way the running agent tells, and why; which way one would, where none runs."""
     if around.serves and (told := part_of(around.told.value, "report")).get("mode"):
-        return Choice(told["mode"], str(told.get("why")))
+        return ModeChoice(told["mode"], str(told.get("why")))
     shares = next((rule.name for _, _, rule in replicas_as_cards(around.config)), "")
     kind = around.cluster.koordinator.kind.value is True
     shown = Shown(kind=kind, koordlet=sign(around))
     its = choice(around.config.report.mode, shown, api=True, shares=shares)
-    return its or Choice("none", "")
+    return its or ModeChoice("none", "")
 
 
 def way(around: Surroundings) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def way(around: Surroundings) -> Iterator[Finding]:
     yield from found or [well(WAY, f"the cards are told by {its.mode}: {its.why}")]
 
 
-def _wrong(around: Surroundings, its: Choice) -> Iterator[Finding]:
+def _wrong(around: Surroundings, its: ModeChoice) -> Iterator[Finding]:
     named = around.config.report.mode == "device"
     told = part_of(around.told.value, "report") if around.serves else {}
     # An agent that writes beside one which does nothing is in nobody's way.
@@ -202,7 +202,7 @@ def _old(running: Iterable[Program]) -> Iterator[Finding]:
         yield OLD.found(told)
 
 
-def _without(running: list[Program], gate: str, ailment: Ailment) -> Iterator[Finding]:
+def _without(running: list[Program], gate: str, ailment: FindingKind) -> Iterator[Finding]:
     off = [it for it in running if not it.has(gate)]
     if off:
         what = f"{', '.join(map(str, off[:3]))}: without {gate}=true in --feature-gates"

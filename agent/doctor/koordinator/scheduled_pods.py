@@ -11,10 +11,10 @@ from agent.cluster.object_fields import text
 from agent.cluster.pods import candidate
 from agent.core.allocation.external_pods import objection
 from agent.core.allocation.pod_attribution import heard
-from agent.core.model import Source
-from agent.doctor.findings import Ailment, Finding, Severity, not_made, well
+from agent.core.model import AllocationSource
+from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
-from agent.doctor.surroundings import Look, Surroundings
+from agent.doctor.surroundings import Observed, Surroundings
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects, reads
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
@@ -28,7 +28,7 @@ SHOWN = 5
 METAX = "metax-tech.com/"
 ISOLATION = "koordinator.sh/gpu-isolation-provider"
 
-UNSEEN = Ailment(
+UNSEEN = FindingKind(
     PODS,
     "scheduler-choice-unheeded",
     Severity.WARNS,
@@ -37,7 +37,7 @@ UNSEEN = Ailment(
     "cards of pods that ask for koordinator.sh/ resources alone are given away.",
     "set placement: auto (or claim) on the vendor's resources in the config; no restart is needed",
 )
-UNBELIEVED = Ailment(
+UNBELIEVED = FindingKind(
     PODS,
     "annotation-not-believed",
     Severity.WARNS,
@@ -47,7 +47,7 @@ UNBELIEVED = Ailment(
     "schedulerName: koord-scheduler in the pod's template, where Koordinator is to choose; else remove the "
     "annotation " + ALLOCATED,
 )
-NOT_HEEDED = Ailment(
+NOT_HEEDED = FindingKind(
     PODS,
     "choice-not-heeded",
     Severity.WARNS,
@@ -60,7 +60,7 @@ NOT_HEEDED = Ailment(
     + " to koord-scheduler, and mend what is said of it; then kubectl -n {namespace} delete pod {pod}, for "
     "its controller to make it anew",
 )
-TWICE = Ailment(
+TWICE = FindingKind(
     PODS,
     "card-given-twice",
     Severity.WARNS,
@@ -70,7 +70,7 @@ TWICE = Ailment(
     "delete the pod that the finding says to delete, for its controller to make it anew; where it says one "
     "of the pods, kubectl -n {namespace} delete pod {pod}",
 )
-UNBOOKED = Ailment(
+UNBOOKED = FindingKind(
     PODS,
     "pod-not-booked",
     Severity.WARNS,
@@ -80,7 +80,7 @@ UNBOOKED = Ailment(
     "schedulerName: koord-scheduler in the pod's template, and kubectl -n {namespace} delete pod {pod}; or "
     "keep pods of other schedulers off this node by a taint",
 )
-NO_CORE = Ailment(
+NO_CORE = FindingKind(
     PODS,
     "metax-pod-without-core",
     Severity.WARNS,
@@ -90,7 +90,7 @@ NO_CORE = Ailment(
     "add koordinator.sh/gpu-core to the limits of pod {pod} in {namespace} (percent of a card), and make it "
     "anew",
 )
-NO_PROVIDER = Ailment(
+NO_PROVIDER = FindingKind(
     PODS,
     "isolation-label-missing",
     Severity.WARNS,
@@ -169,7 +169,7 @@ def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
     heeding, common = dict[str, Cards](), common_dialects(schedulers)
     for plugin in around.configuration.plugins:
         rules = [it for it in around.config.vendor(plugin.name).resources if it.placement != "local"]
-        its = around.vendors.get(plugin.name, Look()).value
+        its = around.vendors.get(plugin.name, Observed()).value
         if plugin.vendor is None or not its or not rules:
             continue
         heeding[plugin.name] = known = {it.uuid: it.minor for it in its if it.parent is None}
@@ -196,7 +196,7 @@ def _elsewhere(rows: Sequence[Mapping[str, Any]], resource: str, claims: Sequenc
 
 def _twice(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
     for it in rows_of(around.told.value or {}, "allocations"):
-        mine = it.get("source") == Source.ANNOTATION and part_of(it, "owner").get("uid") == pod.uid
+        mine = it.get("source") == AllocationSource.ANNOTATION and part_of(it, "owner").get("uid") == pod.uid
         if mine and it.get("state") != "released" and (why := text(it, "reason")):
             names = {"namespace": shorten(pod.namespace), "pod": shorten(pod.name)}
             return TWICE.found(f"{_name(pod)}: {why}", **names)

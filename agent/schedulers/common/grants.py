@@ -15,7 +15,7 @@ _SHARE = ("core", "memory", "ratio")
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class CardGrant:
     """A card, and how much of it: `core` and `ratio` (of its memory) in percent, `memory` in bytes.
 
     None: the scheduler did not say. The uuid is empty where it named the minor alone.
@@ -32,7 +32,7 @@ class Grant:
         return self.ratio == 100 and self.core in (None, 100)
 
 
-def share(grants: Sequence[Grant]) -> dict[str, str]:
+def share(grants: Sequence[CardGrant]) -> dict[str, str]:
     """What all of these cards give, as parameters of a claim; none where they are whole."""
     each = least(grants)
     said = {"core": each.core, "memory": each.memory, "ratio": each.ratio}
@@ -52,14 +52,14 @@ def measured(parameters: Mapping[str, str], memory: int) -> Part | None:
     return Part(said.get("core", 0) / 100, min(parts, default=0.0))
 
 
-def least(grants: Sequence[Grant]) -> Grant:
+def least(grants: Sequence[CardGrant]) -> CardGrant:
     """What every one of these cards gives: of cards of two sizes half is not the same."""
     cores, memories, ratios = ([getattr(it, name) for it in grants] for name in ("core", "memory", "ratio"))
     core, memory, ratio = (None if None in its else min(its) for its in (cores, memories, ratios))
-    return Grant(0, "", core, memory, ratio)
+    return CardGrant(0, "", core, memory, ratio)
 
 
-def in_words(it: Grant) -> str:
+def in_words(it: CardGrant) -> str:
     """How much of a card it is: `10 % of the cores and 1Gi`."""
     said = [f"{it.core} % of the cores"] if it.core is not None else []
     if it.memory is not None:

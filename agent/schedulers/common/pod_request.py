@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.scheduler_api import Candidate, PodContainer
-from agent.schedulers.common.grants import Grant
+from agent.schedulers.common.grants import CardGrant
 from agent.schedulers.common.resource_names import CORE, GPU, MEMORY, PREFIX, RATIO, SHARED, WHOLE_CARDS
 
 _NAMES = (GPU, SHARED, CORE, MEMORY, RATIO, *WHOLE_CARDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PodRequest:
     """So many cards, and of all of them together percent of cores, bytes, and percent of memory.
 
     None: it is not asked for.
@@ -28,27 +28,27 @@ class Wish:
     ratio: int | None = None
 
     @property
-    def each(self) -> Grant:
+    def each(self) -> CardGrant:
         """Of one card."""
         count = max(1, self.cards)
         core, memory, ratio = (
             None if it is None else it // count for it in (self.core, self.memory, self.ratio)
         )
-        return Grant(0, "", core, memory, ratio)
+        return CardGrant(0, "", core, memory, ratio)
 
 
-def wish(limits: Mapping[str, int]) -> Wish:
+def wish(limits: Mapping[str, int]) -> PodRequest:
     """What these limits mean: of a container, or of a pod in all."""
     whole = sum(limits.get(name, 0) for name in WHOLE_CARDS)
     if not any(limits.get(name) for name in (GPU, SHARED, CORE, MEMORY, RATIO)):
-        return Wish(whole, 100 * whole, None, 100 * whole) if whole else Wish()
+        return PodRequest(whole, 100 * whole, None, 100 * whole) if whole else PodRequest()
     percent = limits.get(GPU)
     ratio = limits.get(RATIO, percent)
     cards = limits.get(SHARED) or max(1, (ratio or 0) // 100)
-    return Wish(cards, limits.get(CORE, percent), limits.get(MEMORY), ratio)
+    return PodRequest(cards, limits.get(CORE, percent), limits.get(MEMORY), ratio)
 
 
-def asked(pod: Candidate) -> Wish:
+def asked(pod: Candidate) -> PodRequest:
     """What the pod asks for in all, which is what the scheduler goes by."""
     return wish({name: count for name in _NAMES if (count := _sum(pod, name))})
 
@@ -85,7 +85,7 @@ def split(
     return parts, most
 
 
-def believed(wanted: Wish, grants: Sequence[Grant], key: str) -> tuple[Grant, ...]:
+def believed(wanted: PodRequest, grants: Sequence[CardGrant], key: str) -> tuple[CardGrant, ...]:
     """The grants in the amounts that were asked for: by bytes or by percent, and what they leave unsaid too.
 
     A scheduler divides what is asked for, and rounds down.
@@ -112,8 +112,8 @@ def _believed(said: Sequence[int | None], most: int | None, name: str, key: str)
 
 
 def shared_out(
-    pod: Candidate, grants: Sequence[Grant], key: str
-) -> list[tuple[PodContainer, tuple[Grant, ...]]]:
+    pod: Candidate, grants: Sequence[CardGrant], key: str
+) -> list[tuple[PodContainer, tuple[CardGrant, ...]]]:
     """What each container of a pod gets of the cards that the pod was granted.
 
     In their order, where each gets cards of its own. Containers that ask for parts of a card without
@@ -132,7 +132,7 @@ def shared_out(
     return _packed(pod, its, key)
 
 
-def _of_its_time(pod: Candidate, it: PodContainer, grants: Sequence[Grant]) -> tuple[Grant, ...]:
+def _of_its_time(pod: Candidate, it: PodContainer, grants: Sequence[CardGrant]) -> tuple[CardGrant, ...]:
     """No more than the containers ask for that run at one time; the pod was granted the most of any time."""
     names = {name for one in _beside(pod, it) for name in one.limits}
     each = wish({name: sum(one.limits.get(name, 0) for one in _beside(pod, it)) for name in names}).each
@@ -160,8 +160,8 @@ def _lesser(granted: int | None, asked: int | None) -> int | None:
 
 
 def _packed(
-    pod: Candidate, grants: Sequence[Grant], key: str
-) -> list[tuple[PodContainer, tuple[Grant, ...]]]:
+    pod: Candidate, grants: Sequence[CardGrant], key: str
+) -> list[tuple[PodContainer, tuple[CardGrant, ...]]]:
     """Each container, in order, on the first cards that have left what it asks for."""
     left = list(grants)
     found = []
@@ -179,12 +179,12 @@ def _packed(
     return found
 
 
-def _fits(own: Grant, card: Grant) -> bool:
+def _fits(own: CardGrant, card: CardGrant) -> bool:
     rest = _less(card, own)
     return min(rest.core or 0, rest.memory or 0, rest.ratio or 0) >= 0
 
 
-def _less(card: Grant, own: Grant) -> Grant:
+def _less(card: CardGrant, own: CardGrant) -> CardGrant:
     return replace(
         card,
         core=(card.core or 0) - (own.core or 0),

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
 
-from .grants import Grant, in_words, least, share
+from .grants import CardGrant, in_words, least, share
 from .pod_request import wish
 
 AVERAGE = "the scheduler grants each container the average of its pod"
 
 
-def claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant]) -> Claim:
+def claim(pod: Candidate, it: PodContainer, grants: Sequence[CardGrant]) -> Claim:
     """That a container was granted so much of these cards."""
     uuids = tuple(one.uuid for one in grants)
     alone = sum(1 for one in pod.containers if wish(one.limits).cards) == 1
@@ -20,7 +20,7 @@ def claim(pod: Candidate, it: PodContainer, grants: Sequence[Grant]) -> Claim:
     return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, share(grants), remark)
 
 
-def _averaged(it: PodContainer, granted: Grant, *, alone: bool) -> str:
+def _averaged(it: PodContainer, granted: CardGrant, *, alone: bool) -> str:
     """That the container gets another share than it asks for: the scheduler divides the pod's sums evenly.
 
     `alone`: no other container of its pod asks for a card.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.scheduler_api import Candidate, Cards, Claim, Given, PodContainer
+from agent.scheduler_api import Candidate, Cards, Claim, PodContainer, ServedClaim
 from agent.vendor_api.text import shorten
 
 #: Nanoseconds since 1970 have 19 digits; a minor or a number of slices has few.
@@ -16,7 +16,7 @@ _ASSIGNED = ("false", "true")
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class AnnotationKeys:
     """The annotations of one generation."""
 
     card: str
@@ -49,14 +49,14 @@ def total(its: Iterable[PodContainer], resources: Collection[str]) -> int:
     return sum(it.limits.get(name, 0) for it in its if not it.init for name in resources)
 
 
-def is_served(pod: Candidate, given: Iterable[Given], resources: Collection[str]) -> bool:
+def is_served(pod: Candidate, given: Iterable[ServedClaim], resources: Collection[str]) -> bool:
     """Whether each container has all that it asks for of these."""
     has = {(it.container, it.resource) for it in given}
     wanted = {(it.name, name) for it in pod.containers for name in resources if it.limits.get(name)}
     return wanted <= has
 
 
-def check(pod: Candidate, keys: Keys) -> None:
+def check(pod: Candidate, keys: AnnotationKeys) -> None:
     """Refuse what no scheduler of these generations writes.
 
     Raises:

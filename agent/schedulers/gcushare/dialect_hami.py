@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, ServedClaim
 
 from . import card_annotations as of_pod
 from . import pod_records as records
-from .card_annotations import Keys
+from .card_annotations import AnnotationKeys
 from .dialect_v4 import believed, done, keys_of, on_card, recorded
 from .dialect_v4 import receipt as of_records
-from .names import Names
+from .names import ResourceNames
 from .pod_records import RECORDS
 
 
-def hami(names: Names) -> Dialect:
+def hami(names: ResourceNames) -> Dialect:
     """The dialect `hami`: `enflame.com/gcu-memory` counts MiB."""
     keys = keys_of(names)
     place = names.key("enflame.com/gcu-assigned-id")
@@ -33,7 +33,7 @@ def hami(names: Names) -> Dialect:
 
 
 def _claims(
-    names: Names, keys: Keys, place: str, pod: Candidate, resource: str, cards: Cards
+    names: ResourceNames, keys: AnnotationKeys, place: str, pod: Candidate, resource: str, cards: Cards
 ) -> Sequence[Claim]:
     """The claims of the pod's containers, all on one card.
 
@@ -52,7 +52,7 @@ def _claims(
     return on_card(names, pod, its, resource, uuid, known)
 
 
-def _card(pod: Candidate, keys: Keys, place: str, cards: Cards) -> str | None:
+def _card(pod: Candidate, keys: AnnotationKeys, place: str, cards: Cards) -> str | None:
     """By its minor; up to 2.8 by its place among the cards, which HAMi only counts."""
     minor = of_pod.number(pod.annotations, keys.card)
     if minor is not None:
@@ -66,7 +66,7 @@ def _card(pod: Candidate, keys: Keys, place: str, cards: Cards) -> str | None:
     return whole[at]
 
 
-def _check_size(pod: Candidate, keys: Keys, resource: str) -> None:
+def _check_size(pod: Candidate, keys: AnnotationKeys, resource: str) -> None:
     """Of several containers HAMi writes the first one's alone; up to 2.8 it writes none."""
     promised = of_pod.number(pod.annotations, keys.size)
     its = of_pod.asking(pod, (resource,))
@@ -76,12 +76,14 @@ def _check_size(pod: Candidate, keys: Keys, resource: str) -> None:
         raise ValueError(f"{keys.size} promises {promised} of {resource}, the pod asks for {wanted}")
 
 
-def _is_old(pod: Candidate, keys: Keys) -> bool:
+def _is_old(pod: Candidate, keys: AnnotationKeys) -> bool:
     """Whether it was written for the second generation, which knew a card by its place."""
     return keys.card not in pod.annotations
 
 
-def _receipt(names: Names, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def _receipt(
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, given: Sequence[ServedClaim]
+) -> Mapping[str, str]:
     """What the device plugin would have written for which HAMi wrote the pod.
 
     Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/resource/pod.go (3d6f337, of old; ee04a65).

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, ServedClaim
 
 from . import card_annotations as of_pod
-from .card_annotations import Keys
-from .names import Names
+from .card_annotations import AnnotationKeys
+from .names import ResourceNames
 
 #: What HAMi counts in the resource of the same name, for one of 1024 units of this dialect's.
 _MIB = 1024
 
 
-def v1(names: Names) -> Dialect:
+def v1(names: ResourceNames) -> Dialect:
     """The dialect `gcushare-v1`: `enflame.com/gcu-memory` counts units of memory."""
-    keys = Keys(
+    keys = AnnotationKeys(
         card=names.key("enflame.com/gcu-device-id"),
         size=names.key("enflame.com/gcu-device-memory-request"),
         assigned=names.key("enflame.com/gcu-device-assigned"),
@@ -36,7 +36,9 @@ def v1(names: Names) -> Dialect:
     )
 
 
-def _claims(names: Names, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+def _claims(
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, resource: str, cards: Cards
+) -> Sequence[Claim]:
     """The claims of the pod's containers, all on one card.
 
     Raises:
@@ -54,7 +56,9 @@ def _claims(names: Names, keys: Keys, pod: Candidate, resource: str, cards: Card
     return [of_pod.claim(pod, it, uuid, {}) for it in its]
 
 
-def _receipt(names: Names, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def _receipt(
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, given: Sequence[ServedClaim]
+) -> Mapping[str, str]:
     """One word for all containers; while one lacks its units it stays as its scheduler wrote it."""
     return {keys.assigned: "true"} if of_pod.is_served(pod, given, (names.memory,)) else {}
 

@@ -10,21 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, Given, PodContainer
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, PodContainer, ServedClaim
 
 from . import card_annotations as of_pod
 from . import pod_records as records
-from .card_annotations import Keys
-from .names import Names
-from .pod_records import RECORDS, Record, slices
+from .card_annotations import AnnotationKeys
+from .names import ResourceNames
+from .pod_records import RECORDS, PodRecord, slices
 
 #: Parameters of a claim on a slice of the hardware, for the vendor that makes the slice: its profile's name,
 #: and number.
 PROFILE, PROFILE_ID = "profile", "profile-id"
 
 
-def keys_of(names: Names) -> Keys:
-    return Keys(
+def keys_of(names: ResourceNames) -> AnnotationKeys:
+    return AnnotationKeys(
         card=names.key("enflame.com/gcu-assigned-minor"),
         size=names.key("enflame.com/gcu-request-size"),
         assigned=names.key("enflame.com/gcu-assigned"),
@@ -32,7 +32,7 @@ def keys_of(names: Names) -> Keys:
     )
 
 
-def v4(names: Names) -> Dialect:
+def v4(names: ResourceNames) -> Dialect:
     """The dialect `gcushare-v4`."""
     keys = keys_of(names)
     return Dialect(
@@ -44,7 +44,9 @@ def v4(names: Names) -> Dialect:
     )
 
 
-def _claims(names: Names, keys: Keys, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
+def _claims(
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, resource: str, cards: Cards
+) -> Sequence[Claim]:
     """The claims of the pod's containers, all on one card.
 
     Raises:
@@ -63,7 +65,7 @@ def _claims(names: Names, keys: Keys, pod: Candidate, resource: str, cards: Card
     return on_card(names, pod, its, resource, of_pod.card(minor, keys.card, cards), recorded(pod))
 
 
-def believed(pod: Candidate, keys: Keys) -> None:
+def believed(pod: Candidate, keys: AnnotationKeys) -> None:
     """Refuse what GCUShare's scheduler did not write.
 
     Raises:
@@ -74,7 +76,7 @@ def believed(pod: Candidate, keys: Keys) -> None:
     of_pod.check(pod, keys)
 
 
-def recorded(pod: Candidate) -> dict[str, Record]:
+def recorded(pod: Candidate) -> dict[str, PodRecord]:
     """What stands on the pod of its containers.
 
     Raises:
@@ -84,12 +86,12 @@ def recorded(pod: Candidate) -> dict[str, Record]:
 
 
 def on_card(
-    names: Names,
+    names: ResourceNames,
     pod: Candidate,
     its: Sequence[PodContainer],
     resource: str,
     uuid: str,
-    known: Mapping[str, Record],
+    known: Mapping[str, PodRecord],
 ) -> list[Claim]:
     """Their claims on this card; slices of the hardware with the profile that is recorded of each."""
     drs = resource == names.drs
@@ -97,7 +99,7 @@ def on_card(
 
 
 def _parameters(
-    it: PodContainer, resource: str, known: Mapping[str, Record], *, drs: bool
+    it: PodContainer, resource: str, known: Mapping[str, PodRecord], *, drs: bool
 ) -> Mapping[str, str]:
     record, wanted = known.get(it.name), it.limits[resource]
     if record is not None and record.request not in (None, wanted):
@@ -116,7 +118,9 @@ def _parameters(
     return {PROFILE: record.profile_name, PROFILE_ID: record.profile_id}
 
 
-def receipt(names: Names, keys: Keys, pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def receipt(
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, given: Sequence[ServedClaim]
+) -> Mapping[str, str]:
     """The records of those containers that have their slices, and a word for all once none lacks its own.
 
     Raises:
@@ -124,16 +128,18 @@ def receipt(names: Names, keys: Keys, pod: Candidate, given: Sequence[Given]) ->
     """
     its = [it for it in given if it.resource == names.shared or it.partitions]
     known = recorded(pod)
-    known |= {it.container: _allocated(known.get(it.container, Record()), it) for it in its}
+    known |= {it.container: _allocated(known.get(it.container, PodRecord()), it) for it in its}
     return {RECORDS: records.write(known), **done(names, keys, pod, its)} if its else {}
 
 
-def done(names: Names, keys: Keys, pod: Candidate, given: Iterable[Given]) -> Mapping[str, str]:
+def done(
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, given: Iterable[ServedClaim]
+) -> Mapping[str, str]:
     """The word for all; while a container lacks its slices it stays as the scheduler wrote it."""
     return {keys.assigned: "true"} if of_pod.is_served(pod, given, (names.shared, names.drs)) else {}
 
 
-def _allocated(record: Record, given: Given) -> Record:
+def _allocated(record: PodRecord, given: ServedClaim) -> PodRecord:
     """One slice of the hardware is made for a container; its id is its number on the card, and its uuid."""
     if not given.partitions:
         return replace(record, allocated=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ResourceNames:
     """`domain/kind` is the whole card, as enflame.com/gcu; `memory`, `shared` and `drs` are resources: units
     of memory, slices that nothing keeps apart, and slices that the hardware makes.
 
@@ -23,7 +23,7 @@ class Names:
     drs: str
 
     @classmethod
-    def of(cls, terms: Mapping[str, str]) -> Names:
+    def of(cls, terms: Mapping[str, str]) -> ResourceNames:
         """The names in a vendor's terms.
 
         Raises:

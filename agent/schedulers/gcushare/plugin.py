@@ -13,16 +13,20 @@ from agent.scheduler_api.hooks import hookimpl
 from .dialect_hami import hami
 from .dialect_v1 import v1
 from .dialect_v4 import v4
-from .names import Names
+from .names import ResourceNames
 from .pod_records import RECORDS
 
-#: By the names under which vendors hear them; the terms are the fields of `Names`.
-DIALECTS: Mapping[str, Callable[[Names], Dialect]] = {"gcushare-v1": v1, "gcushare-v4": v4, "hami": hami}
+#: By the names under which vendors hear them; the terms are the fields of `ResourceNames`.
+DIALECTS: Mapping[str, Callable[[ResourceNames], Dialect]] = {
+    "gcushare-v1": v1,
+    "gcushare-v4": v4,
+    "hami": hami,
+}
 
 
-def _in_terms(made: Callable[[Names], Dialect]) -> MakeDialect:
+def _in_terms(made: Callable[[ResourceNames], Dialect]) -> MakeDialect:
     def make(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
-        return made(Names.of(terms))
+        return made(ResourceNames.of(terms))
 
     return make
 

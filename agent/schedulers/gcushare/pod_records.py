@@ -24,7 +24,7 @@ _DONE = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PodRecord:
     """What a container was promised, and whether it has it; the rest is of slices of the hardware alone."""
 
     allocated: bool = False
@@ -50,7 +50,7 @@ def slices(profile: str) -> int:
     return int(found["slices"]) if found else 0
 
 
-def read(text: str) -> dict[str, Record]:
+def read(text: str) -> dict[str, PodRecord]:
     """The records of a pod by container.
 
     Raises:
@@ -84,7 +84,7 @@ def _containers(text: str) -> Mapping[str, Any]:
     return said
 
 
-def write(records: Mapping[str, Record]) -> str:
+def write(records: Mapping[str, PodRecord]) -> str:
     """The annotation, as its readers parse it: compact, and without what nobody said."""
     names = {field: key for key, (field, _, _) in _TEXTS.items()}
     its = {
@@ -105,7 +105,7 @@ def _compact(its: Mapping[str, Any]) -> str:
     return json.dumps(its, separators=(",", ":"))
 
 
-def _record(name: str, said: Any) -> Record:
+def _record(name: str, said: Any) -> PodRecord:
     where = f"{RECORDS}, container {shorten(name, 63)}"
     if not isinstance(said, dict):
         raise ValueError(f"{where}: no JSON object")
@@ -120,7 +120,7 @@ def _record(name: str, said: Any) -> Record:
         if not isinstance(value, str) or (value and not pattern.fullmatch(value)):
             raise ValueError(f"{where}: {key} is {shorten(repr(value), 60)}, awaited is {awaited}")
         texts[field] = value
-    return Record(allocated, request, **texts)
+    return PodRecord(allocated, request, **texts)
 
 
 def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer, Scheduler
-from agent.schedulers.common.grants import Grant, share
-from agent.schedulers.common.pod_request import Wish, wish
+from agent.schedulers.common.grants import CardGrant, share
+from agent.schedulers.common.pod_request import PodRequest, wish
 from agent.schedulers.common.resource_names import PREFIX, SHARED
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, asked_of_each
 from agent.vendor_api.text import shorten
@@ -145,11 +145,11 @@ def _asked(it: PodContainer, resource: str) -> Mapping[str, str]:
         own = asked_of_each(resource, it.limits)
         if own.core is own.memory is None:
             return {}
-        own = Grant(0, "", own.core or WHOLE, own.memory, None if own.memory else WHOLE)
+        own = CardGrant(0, "", own.core or WHOLE, own.memory, None if own.memory else WHOLE)
     return _ALL if own.whole else share([own])
 
 
-def _of_koordinator(it: PodContainer) -> Wish:
+def _of_koordinator(it: PodContainer) -> PodRequest:
     """Cards that another vendor's plugin counts whole are none of these."""
     return wish({name: count for name, count in it.limits.items() if name.startswith(PREFIX)})
 

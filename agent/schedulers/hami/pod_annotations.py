@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, PodContainer
-from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, Grant, measured
+from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, CardGrant, measured
 from agent.schedulers.common.pod_request import asks_koordinator, believed, shared_out, split, wish
 from agent.schedulers.common.resource_names import PREFIX
 from agent.schedulers.common.shares import claim
@@ -56,7 +56,7 @@ _NAMES = {
 #: From here on it was written in bytes: HAMi takes no larger number of units.
 _BYTES = {"metax-tech.com": 1 << 21}
 #: What a container gets, as the scheduler gave it.
-Given = list[tuple[PodContainer, Sequence[Grant]]]
+Given = list[tuple[PodContainer, Sequence[CardGrant]]]
 
 
 def metax(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
@@ -94,7 +94,7 @@ def hami(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     return ()
 
 
-def _metax_part(said: Any) -> Grant:
+def _metax_part(said: Any) -> CardGrant:
     if not isinstance(said, dict):
         raise ValueError(f"{METAX_ALLOCATED}: a card is no JSON object")
     uuid, core, memory = said.get("uuid"), said.get("compute", 0), said.get("vRam", 0)
@@ -103,7 +103,7 @@ def _metax_part(said: Any) -> Grant:
     return _part(uuid, core, memory, METAX_ALLOCATED)
 
 
-def _hami_parts(text: str, key: str) -> list[Grant]:
+def _hami_parts(text: str, key: str) -> list[CardGrant]:
     found = []
     for it in filter(None, text.split(":")):
         words = it.split(",")
@@ -113,14 +113,14 @@ def _hami_parts(text: str, key: str) -> list[Grant]:
     return found
 
 
-def _part(uuid: str, core: int, memory: int, key: str) -> Grant:
+def _part(uuid: str, core: int, memory: int, key: str) -> CardGrant:
     """Percent of the cores, and MiB; 0 says nothing."""
     if not (0 <= core <= 100 and 0 <= memory <= MAX_MEMORY >> 20):
         raise ValueError(f"{key}: {core} % and {memory} MiB are no part of a card")
-    return Grant(0, uuid, core or None, memory << 20 or None)
+    return CardGrant(0, uuid, core or None, memory << 20 or None)
 
 
-def _flat(pod: Candidate, resource: str, grants: Sequence[Grant]) -> Given:
+def _flat(pod: Candidate, resource: str, grants: Sequence[CardGrant]) -> Given:
     """The cards of a pod over its containers, in order."""
     if not grants:
         return []
@@ -132,7 +132,7 @@ def _flat(pod: Candidate, resource: str, grants: Sequence[Grant]) -> Given:
     return [(it, _held(it, resource, grants[part], METAX_ALLOCATED)) for it, part in parts]
 
 
-def _by_container(pod: Candidate, resource: str, given: Sequence[Sequence[Grant]], key: str) -> Given:
+def _by_container(pod: Candidate, resource: str, given: Sequence[Sequence[CardGrant]], key: str) -> Given:
     """The cards as the scheduler gave them to each container; older ones left init containers out."""
     for its in (pod.containers, [it for it in pod.containers if not it.init]):
         if len(its) == len(given):
@@ -140,7 +140,7 @@ def _by_container(pod: Candidate, resource: str, given: Sequence[Sequence[Grant]
     raise ValueError(f"{key} speaks of {len(given)} containers, the pod has {len(pod.containers)}")
 
 
-def _held(it: PodContainer, resource: str, grants: Sequence[Grant], key: str) -> Sequence[Grant]:
+def _held(it: PodContainer, resource: str, grants: Sequence[CardGrant], key: str) -> Sequence[CardGrant]:
     """No more than the container asks for, in Koordinator's words or else in HAMi's."""
     if not grants:
         return grants
@@ -165,7 +165,7 @@ def _in_koordinators_words(it: PodContainer) -> bool:
     return any(name.startswith(PREFIX) for name in it.limits)
 
 
-def asked_of_each(resource: str, limits: Mapping[str, int]) -> Grant:
+def asked_of_each(resource: str, limits: Mapping[str, int]) -> CardGrant:
     """What is asked of each card in HAMi's own words; nothing of it where they are not used.
 
     A percentage of memory goes with the bytes that the scheduler made of it: whoever holds a container to its
@@ -174,11 +174,11 @@ def asked_of_each(resource: str, limits: Mapping[str, int]) -> Grant:
     domain = _domain(resource, limits)
     names = _NAMES.get(domain)
     if names is None:
-        return Grant(0)
+        return CardGrant(0)
     core, memory, ratio = (limits.get(name) for name in (names.core, names.memory, names.ratio))
     unit = 1 if (memory or 0) >= _BYTES.get(domain, 1 << 63) else names.unit
     percent = None if memory or not ratio else min(ratio, 100)
-    return Grant(0, "", min(core, 100) if core else None, memory * unit if memory else None, percent)
+    return CardGrant(0, "", min(core, 100) if core else None, memory * unit if memory else None, percent)
 
 
 def _domain(resource: str, limits: Mapping[str, int]) -> str:
@@ -210,7 +210,7 @@ def _claims(pod: Candidate, resource: str, cards: Cards, given: Given, key: str)
     return [one if _in_koordinators_words(it) else replace(one, remark="") for it, one in found]
 
 
-def _check(grants: Sequence[Grant], cards: Cards, key: str) -> None:
+def _check(grants: Sequence[CardGrant], cards: Cards, key: str) -> None:
     uuids = [it.uuid for it in grants]
     strange = [uuid for uuid in uuids if uuid not in cards]
     if strange:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from agent.scheduler_api.quantities import exact
-from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, Grant
+from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, CardGrant
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.vendor_api.text import shorten
 
@@ -31,7 +31,7 @@ _AMOUNTS = (
 )
 
 
-def allocated(text: str) -> tuple[Grant, ...]:
+def allocated(text: str) -> tuple[CardGrant, ...]:
     """The cards of the annotation `ALLOCATED`; none of one that speaks of other devices.
 
     Raises:
@@ -45,7 +45,7 @@ def allocated(text: str) -> tuple[Grant, ...]:
         raise ValueError(f"{ALLOCATED}: {exc}") from exc
 
 
-def _read(text: str) -> tuple[Grant, ...]:
+def _read(text: str) -> tuple[CardGrant, ...]:
     try:
         said: Any = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError as exc:
@@ -68,7 +68,7 @@ def _read(text: str) -> tuple[Grant, ...]:
 _known = lru_cache(maxsize=256)(_read)
 
 
-def _grant(said: Any) -> Grant:
+def _grant(said: Any) -> CardGrant:
     if not isinstance(said, dict):
         raise ValueError("a card is no JSON object")
     minor, uuid, resources = said.get("minor"), said.get("id", ""), said.get("resources", {})
@@ -79,7 +79,7 @@ def _grant(said: Any) -> Grant:
     if not isinstance(resources, dict):
         raise ValueError(f"the resources of minor {minor} are no JSON object")
     amounts = dict(_amounts(minor, resources))
-    return Grant(minor, uuid, amounts.get(CORE), amounts.get(MEMORY), amounts.get(RATIO))
+    return CardGrant(minor, uuid, amounts.get(CORE), amounts.get(MEMORY), amounts.get(RATIO))
 
 
 def _amounts(minor: int, resources: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

@@ -15,7 +15,7 @@ from typing import Any
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import WHOLE, quantity
 from agent.schedulers.koordinator.gpu_partitions import P2p
-from agent.schedulers.koordinator.report import MAX_MINOR, Card, Report, reason
+from agent.schedulers.koordinator.report import MAX_MINOR, Report, ReportedCard, reason
 from agent.vendor_api.text import shorten
 
 #: Where koordlet looks unless its flag -xpu-device-infos-dir says otherwise.
@@ -85,7 +85,7 @@ def told(text: str) -> Report | None:
         entries = _entries(text)
     except ValueError:
         return None
-    found: dict[int, Card] = {}
+    found: dict[int, ReportedCard] = {}
     for it in entries:
         minor = _number(_text(it, "minor"))
         if minor is not None and 0 <= minor <= MAX_MINOR and _text(it, "uuid"):
@@ -102,7 +102,7 @@ def told(text: str) -> Report | None:
     )
 
 
-def _entry(report: Report, card: Card) -> dict[str, Any]:
+def _entry(report: Report, card: ReportedCard) -> dict[str, Any]:
     links = [
         {"peerMinor": ",".join(str(minor) for minor in it.minors if minor != card.minor), "type": it.type}
         for it in report.links
@@ -192,12 +192,12 @@ def _text(entry: _Entry, name: str) -> str:
     return entry.get(name) or ""
 
 
-def _card(entry: _Entry, minor: int) -> Card:
+def _card(entry: _Entry, minor: int) -> ReportedCard:
     resources, topology = _object(entry.get("resources")), _object(entry.get("topology"))
     status = _object(entry.get("status"))
     healthy = not status or bool(status.get("healthy"))
     numa = _number(_text(topology, "nodeID"))
-    return Card(
+    return ReportedCard(
         uuid=_text(entry, "uuid"),
         minor=minor,
         healthy=healthy,

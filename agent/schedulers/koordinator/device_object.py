@@ -14,7 +14,7 @@ from agent.scheduler_api.document_parts import part_of, rows_of, text
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO, WHOLE, quantity
 from agent.schedulers.koordinator import gpu_partitions
-from agent.schedulers.koordinator.report import LABELS, MAX_MINOR, Card, Report, Status
+from agent.schedulers.koordinator.report import LABELS, MAX_MINOR, Report, ReportedCard, Status
 
 API_VERSION = "scheduling.koordinator.sh/v1alpha1"
 KIND = "Device"
@@ -95,7 +95,7 @@ def told(existing: _Object | None) -> Report | None:
     metadata = part_of(existing, "metadata")
     labels = part_of(metadata, "labels")
     vendor, model, driver = (text(labels, key) for key in (VENDOR, MODEL, DRIVER))
-    found: dict[int, Card] = {}
+    found: dict[int, ReportedCard] = {}
     for it in rows_of(part_of(existing, "spec"), "devices"):
         card = _card(it)
         if card is not None:
@@ -155,7 +155,7 @@ def _entries(spec: _Object, report: Report, now: str) -> list[Any]:
     return [*foreign, *(_entry(it, ours.get(it.uuid, {}), now) for it in report.cards)]
 
 
-def _entry(card: Card, there: _Object, now: str) -> dict[str, Any]:
+def _entry(card: ReportedCard, there: _Object, now: str) -> dict[str, Any]:
     """The card's entry. What others added to it, as a moduleID or labels, stays."""
     others = {key: it for key, it in part_of(there, "labels").items() if not key.startswith(LABELS)}
     memory = {MEMORY: quantity(card.memory)} if card.memory else {}
@@ -173,7 +173,7 @@ def _entry(card: Card, there: _Object, now: str) -> dict[str, Any]:
     return entry if entry["labels"] else _without(entry, "labels")
 
 
-def _conditions(card: Card, there: Sequence[Any], now: str) -> list[Any]:
+def _conditions(card: ReportedCard, there: Sequence[Any], now: str) -> list[Any]:
     own = next((it for it in map(_mapping, there) if it.get("type") == _HEALTHY), {})
     since = text(own, "lastTransitionTime") if own.get("status") == card.status else ""
     condition = {
@@ -187,7 +187,7 @@ def _conditions(card: Card, there: Sequence[Any], now: str) -> list[Any]:
     return [{**own, **condition}, *others]
 
 
-def _card(entry: _Object) -> Card | None:
+def _card(entry: _Object) -> ReportedCard | None:
     uuid, minor = text(entry, "id"), entry.get("minor")
     if entry.get("type") != _GPU or not uuid or type(minor) is not int or not 0 <= minor <= MAX_MINOR:
         return None
@@ -198,7 +198,7 @@ def _card(entry: _Object) -> Card | None:
     status: Status = "True" if healthy else "False"
     if condition.get("status") == "Unknown":
         status = "Unknown"
-    return Card(
+    return ReportedCard(
         uuid=uuid,
         minor=minor,
         healthy=healthy,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.scheduler_api import DEFAULT_SCHEDULER, Asked, Candidate, Cards, Claim, Dialect, Part
-from agent.schedulers.common.grants import Grant, in_words, measured
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, ContainerRequest, Dialect, Part
+from agent.schedulers.common.grants import CardGrant, in_words, measured
 from agent.schedulers.common.pod_request import asked, shared_out, wish
 from agent.schedulers.common.resource_names import GPU, PREFIX, SHARED
 from agent.schedulers.common.shares import claim
@@ -36,7 +36,7 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     return [claim(pod, it, part) for it, part in shared_out(pod, its, ALLOCATED) if it.name in asking]
 
 
-def uuid_of(grant: Grant, cards: Cards) -> str:
+def uuid_of(grant: CardGrant, cards: Cards) -> str:
     """The card that is meant: by its id; by its minor where it has none.
 
     Raises:
@@ -58,12 +58,12 @@ def _measured(parameters: Mapping[str, str], memory: int) -> Part | None:
     return measured(parameters, memory) if parameters else Part(1.0, 1.0)
 
 
-def asks(limits: Mapping[str, int]) -> Asked | None:
+def asks(limits: Mapping[str, int]) -> ContainerRequest | None:
     """What a container asks for by Koordinator's own names: cards, or parts of some."""
     wanted = wish(limits)
     if not wanted.cards or not any(name.startswith(PREFIX) for name in limits):
         return None
-    return Asked(wanted.cards, in_words(wanted.each))
+    return ContainerRequest(wanted.cards, in_words(wanted.each))
 
 
 KOORDINATOR = Dialect("koordinator", claims, measure=_measured, card_count=SHARED)

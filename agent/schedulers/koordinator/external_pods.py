@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, ExternalUse
-from agent.schedulers.common.grants import Grant, share
+from agent.schedulers.common.grants import CardGrant, share
 from agent.schedulers.common.pod_request import asked, asks_koordinator, believed, most_cards
 from agent.schedulers.common.resource_names import GPU
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
@@ -41,7 +41,7 @@ def claim(pod: Candidate, cards: Cards) -> Claim | None:
     )
 
 
-def _here(grant: Grant, cards: Cards) -> str:
+def _here(grant: CardGrant, cards: Cards) -> str:
     """The card that is meant; empty where it is not among these."""
     try:
         return uuid_of(grant, cards)
@@ -49,7 +49,7 @@ def _here(grant: Grant, cards: Cards) -> str:
         return ""
 
 
-def _in_asked(pod: Candidate, grants: Sequence[Grant]) -> Sequence[Grant]:
+def _in_asked(pod: Candidate, grants: Sequence[CardGrant]) -> Sequence[CardGrant]:
     """In the amounts that were asked for; as they stand there where they do not fit."""
     try:
         return believed(asked(pod), grants, ALLOCATED)

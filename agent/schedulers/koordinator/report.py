@@ -38,7 +38,7 @@ Status = Literal["True", "False", "Unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ReportedCard:
     """One physical card, as an entry of a Device has it."""
 
     uuid: str
@@ -72,7 +72,7 @@ class Report:
 
     #: As Koordinator names it: the value of the label gpu-vendor.
     vendor: str
-    cards: tuple[Card, ...]
+    cards: tuple[ReportedCard, ...]
     #: Of all cards; empty where they differ.
     model: str = ""
     driver: str = ""
@@ -220,7 +220,7 @@ def _made(
 
 
 def _minors(
-    listed: Sequence[CardOnNode], absent: Sequence[str], known: Mapping[str, Card]
+    listed: Sequence[CardOnNode], absent: Sequence[str], known: Mapping[str, ReportedCard]
 ) -> Mapping[str, int]:
     """The minor of each card, by uuid: what the driver says, what it had, its index, or a free one.
 
@@ -246,14 +246,14 @@ def _minors(
     return minors
 
 
-def _card(vendor: str, device: Device, minor: int, nowhere: int, known: Card | None) -> Card:
+def _card(vendor: str, device: Device, minor: int, nowhere: int, known: ReportedCard | None) -> ReportedCard:
     """The card without its health. What it does not tell this time is as it was told before."""
     numa = known.numa if device.numa is None and device.fault and known else device.numa
     model = model_name(vendor, device.model) or (known.model if known else "")
     pci = device.pci or (known.pci if known else "")
     told = {name: label_value(device.attributes[name]) for name in LABELLED if name in device.attributes}
     labels = {**(known.labels if known else {}), **{f"{LABELS}{name}": it for name, it in told.items()}}
-    return Card(
+    return ReportedCard(
         uuid=device.uuid,
         minor=minor,
         memory=device.memory or (known.memory if known else 0),
@@ -271,7 +271,9 @@ def _own_root(pci: str) -> str:
     return f"pci{pci.rpartition(':')[0]}" if pci else ""
 
 
-def _judged(card: Card, it: CardOnNode, sliced: Set[str | None], withheld: Mapping[str, str]) -> Card:
+def _judged(
+    card: ReportedCard, it: CardOnNode, sliced: Set[str | None], withheld: Mapping[str, str]
+) -> ReportedCard:
     """The card with what the kubelet hears of its health, and why."""
     health = it.condition
     unknown = health.state is State.UNKNOWN
@@ -291,7 +293,7 @@ def _judged(card: Card, it: CardOnNode, sliced: Set[str | None], withheld: Mappi
     return card
 
 
-def _unwell(card: Card, why: str, message: str, status: Status = "False") -> Card:
+def _unwell(card: ReportedCard, why: str, message: str, status: Status = "False") -> ReportedCard:
     return replace(card, healthy=False, status=status, reason=reason(why), message=_message(message))
 
 

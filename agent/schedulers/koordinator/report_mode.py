@@ -30,7 +30,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModeChoice:
     """The way that is gone, and why. `trouble`: it is not the one that the config names."""
 
     mode: Mode
@@ -54,7 +54,7 @@ class Telling:
     no_device: bool = False
 
 
-NOT_ASKED = Choice("none", "report.mode is 'none'")
+NOT_ASKED = ModeChoice("none", "report.mode is 'none'")
 AS_SAID = "report.mode says so"
 NO_SERVER = "no API server is known here"
 NO_KIND = "the API server has no Device objects: Koordinator is not installed"
@@ -64,7 +64,7 @@ GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.ko
 
 def choice(
     wanted: Wanted, shown: Shown | None, *, api: bool, shares: str = "", missing: str = ""
-) -> Choice | None:
+) -> ModeChoice | None:
     """How to tell; None while that is not known, so that it stays as it is.
 
     `api`: whether there is an API server. `shares`: the resource whose shares koord-scheduler would take for
@@ -76,37 +76,39 @@ def choice(
     named = wanted != "auto"
     shared = _shared(shares, named=named) if shares else None
     if wanted == "feed":
-        return shared or Choice("feed", AS_SAID)
+        return shared or ModeChoice("feed", AS_SAID)
     if not api:
-        return Choice("none", NO_SERVER, trouble=named)
+        return ModeChoice("none", NO_SERVER, trouble=named)
     if shown is None:
         return shared
     if not shown.kind:
-        return Choice("none", NO_KIND, trouble=named)
+        return ModeChoice("none", NO_KIND, trouble=named)
     if shared is not None:
         return shared
     if shown.koordlet:
         return _beside(shown, missing, named=named)
     if shown.refused:
-        return Choice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
+        return ModeChoice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
     silent = f"{shown.silent}, and has not told for a minute what it should" if shown.silent else ""
-    return Choice("device", AS_SAID if named else silent or "no koordlet here reports accelerators")
+    return ModeChoice("device", AS_SAID if named else silent or "no koordlet here reports accelerators")
 
 
-def _shared(resource: str, *, named: bool) -> Choice:
+def _shared(resource: str, *, named: bool) -> ModeChoice:
     why = "counts replicas, which koord-scheduler takes for whole cards; rename it"
-    return Choice("none", f"{resource} {why}", trouble=named)
+    return ModeChoice("none", f"{resource} {why}", trouble=named)
 
 
-def _beside(shown: Shown, missing: str, *, named: bool) -> Choice:
+def _beside(shown: Shown, missing: str, *, named: bool) -> ModeChoice:
     """Two who write one list would undo each other every few seconds."""
     if not named:
         return _fed(shown.koordlet, missing)
     remedy = "set report.mode to auto or feed, or switch koordlet's feature gate Accelerators off"
-    return Choice("none", f"{shown.koordlet}, which would overwrite ours; {remedy}", trouble=True)
+    return ModeChoice("none", f"{shown.koordlet}, which would overwrite ours; {remedy}", trouble=True)
 
 
-def _fed(why: str, missing: str) -> Choice:
+def _fed(why: str, missing: str) -> ModeChoice:
     if missing:
-        return Choice("none", f"{why}, and there is no directory {missing} to tell it by; {GIVE_DIRECTORY}")
-    return Choice("feed", why)
+        return ModeChoice(
+            "none", f"{why}, and there is no directory {missing} to tell it by; {GIVE_DIRECTORY}"
+        )
+    return ModeChoice("feed", why)

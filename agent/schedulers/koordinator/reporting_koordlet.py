@@ -19,7 +19,7 @@ AT_ONCE = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class KoordletObservation:
     """What one look at the API server shows of it."""
 
     #: Whether a pod of it is here that reports accelerators.
@@ -31,7 +31,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KoordletStanding:
     """Whether it counts. Times are seconds of one clock that only goes on."""
 
     counts: bool = False
@@ -40,26 +40,26 @@ class Standing:
     patience: float = PATIENCE
     #: When it stopped counting. Then only a new write of its own makes it count again.
     stopped: float | None = None
-    #: `Look.written` of the last look.
+    #: `KoordletObservation.written` of the last look.
     written: object = None
 
-    def after(self, look: Look, now: float) -> Standing:
+    def after(self, look: KoordletObservation, now: float) -> KoordletStanding:
         """How it stands after this look."""
         if self.stopped is not None:
             if look.written in (None, self.written):
-                return Standing(False, None, self.patience, self.stopped, look.written)
+                return KoordletStanding(False, None, self.patience, self.stopped, look.written)
             undone = now - self.stopped < AT_ONCE
             patience = min(2 * self.patience, LONGEST) if undone else PATIENCE
-            return Standing(patience=patience).after(look, now)
+            return KoordletStanding(patience=patience).after(look, now)
         if not look.is_here and look.written is None:
-            return Standing()
+            return KoordletStanding()
         if look.shows is not False:
             patience = PATIENCE if look.shows else self.patience
-            return Standing(True, None, patience, None, look.written)
+            return KoordletStanding(True, None, patience, None, look.written)
         differs = now if self.differs is None else self.differs
         if now - differs < self.patience:
-            return Standing(True, differs, self.patience, None, look.written)
-        return Standing(False, None, self.patience, now, look.written)
+            return KoordletStanding(True, differs, self.patience, None, look.written)
+        return KoordletStanding(False, None, self.patience, now, look.written)
 
     def ends(self, now: float) -> float:
         """Seconds until it counts no more if nothing changes; it may be never."""

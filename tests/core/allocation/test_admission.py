@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving
-from agent.core.devices.resource_waits import Wait
+from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
@@ -315,12 +315,14 @@ def test_a_resource_is_served_by_its_vendor() -> None:
     [
         pytest.param((), "", id="no resource waits"),
         pytest.param(
-            (Wait("acme.com/new", SLICE, ("c0",), frozenset({"c0"})),), "", id="one waits for another's card"
+            (ResourceWait("acme.com/new", SLICE, ("c0",), frozenset({"c0"})),),
+            "",
+            id="one waits for another's card",
         ),
         pytest.param(
             (
-                Wait("acme.com/new", WHOLE, ("c0",), frozenset({"c0"})),
-                Wait("acme.com/far", WHOLE, ("c1",), frozenset({"c1"})),
+                ResourceWait("acme.com/new", WHOLE, ("c0",), frozenset({"c0"})),
+                ResourceWait("acme.com/far", WHOLE, ("c1",), frozenset({"c1"})),
             ),
             "; ask for acme.com/new, which has its cards as they get free",
             id="one waits for this card",
@@ -328,7 +330,7 @@ def test_a_resource_is_served_by_its_vendor() -> None:
     ],
 )
 def test_a_resource_that_the_config_no_longer_has_is_given_to_no_new_pod(
-    waits: tuple[Wait, ...], remedy: str
+    waits: tuple[ResourceWait, ...], remedy: str
 ) -> None:
     known = scene(retired={WHOLE}, waits=waits)
 

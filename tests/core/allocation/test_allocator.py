@@ -11,7 +11,7 @@ import pytest
 
 from agent.core.allocation.allocator import ALLOCATION, UnusableEdits
 from agent.core.allocation.answer_annotations import CARDS
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.errors import (
     AllocationError,
@@ -29,7 +29,7 @@ from agent.core.errors import (
     VendorCrashed,
     VendorError,
 )
-from agent.core.model import Allocation, AllocationState, Owner, Source
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import ContainerEdits
 from core.room import Room, heeding, promising
@@ -491,9 +491,11 @@ async def test_a_share_is_refused_on_a_card_that_another_resource_has_through_it
         await room.allocator.allocate(SHARE, [["c4::0"]])
 
 
-@pytest.mark.parametrize(("source", "age"), [(Source.CHECKPOINT, 0.0), (Source.ALLOCATE, TAKEN_WITHIN)])
+@pytest.mark.parametrize(
+    ("source", "age"), [(AllocationSource.CHECKPOINT, 0.0), (AllocationSource.ALLOCATE, TAKEN_WITHIN)]
+)
 async def test_an_answer_that_the_kubelet_asks_on_without_keeps_its_claim_from_nobody(
-    source: Source, age: float
+    source: AllocationSource, age: float
 ) -> None:
     """The agent was killed before the answer was out, or the kubelet had given up on it."""
     room = heeding(bound("web", "c5", resource=SHARE))
@@ -512,7 +514,7 @@ async def test_who_got_an_answer_without_a_promise_is_known_before_the_next_one_
     early, late = bound("early", "c5", resource=SHARE), bound("late", "c4", resource=SHARE)
     room = heeding(replace(early, pending=False), late)
     room.ledger.record(allocation("plain", ["c4::0"], resource=SHARE, life=room.life))
-    room.grants = [Granted("plain", "uid-early", "main", SHARE, ("c4::0",))]
+    room.grants = [CheckpointAnswer("plain", "uid-early", "main", SHARE, ("c4::0",))]
 
     await room.allocator.allocate(SHARE, [["c4::1"]])
 

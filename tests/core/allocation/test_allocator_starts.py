@@ -11,7 +11,7 @@ import pytest
 from agent.core.allocation.allocator import ALLOCATION
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
-from agent.core.model import Allocation, Owner, Source
+from agent.core.model import Allocation, AllocationSource, Owner
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.schedulers.common.grants import measured
 from agent.vendor_api.agent import ContainerEdits, Device, Edits, Request
@@ -153,7 +153,7 @@ async def test_a_start_brings_nothing_back_that_was_released_meanwhile() -> None
 
 async def test_a_share_that_was_read_back_is_made_as_it_was_answered_until_its_claim_is_known() -> None:
     room = Room(prepares=True, dialects=(Dialect("plain", limited),), placement="auto")
-    read_back = held("high", "c4::0", resource=SHARE, source=Source.KUBELET)
+    read_back = held("high", "c4::0", resource=SHARE, source=AllocationSource.KUBELET)
     room.ledger.record(replace(read_back, handed=LIMITED["low"]))
 
     await room.allocator.pre_start(SHARE, ["c4::0"])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agent.core.allocation.admission import Scene, admit
 from agent.core.allocation.claim_swaps import Swaps
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
@@ -125,7 +125,7 @@ class Node:
         self.ledger.record(replace(answer, diverged=choice.instead))
         self.answered[name] = choice.claim.parameters if choice.claim else {}
         Swaps(self.ledger, self.promises).exchange(
-            [Granted(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]
+            [CheckpointAnswer(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]
         )
         self.ledger.confirm(name, Owner(pod.uid, "main", "default", pod.name))
         return True
@@ -139,9 +139,9 @@ class Node:
         """The card of each pod that has one."""
         return {it.owner.pod: it.cards[0] for it in self.ledger.in_use() if it.owner}
 
-    def granted(self) -> Iterable[Granted]:
+    def granted(self) -> Iterable[CheckpointAnswer]:
         owned = (it for it in self.ledger.in_use() if it.owner)
-        return [Granted(it.id, it.owner.uid, "main", GPU, it.ids) for it in owned if it.owner]
+        return [CheckpointAnswer(it.id, it.owner.uid, "main", GPU, it.ids) for it in owned if it.owner]
 
     def given(self, card: str, count: Callable[[str, str], Mapping[str, str]]) -> Percent:
         """What of a card is given out, by the parameters of an answer or of its pod."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.allocation.card_amounts import Amounts, fit, measures, of_init
-from agent.core.model import Allocation, Owner, Source
+from agent.core.allocation.card_amounts import CardAmounts, fit, measures, of_init
+from agent.core.model import Allocation, AllocationSource, Owner
 from agent.scheduler_api import Candidate, Claim, Dialect, Part, PodContainer
 from agent.schedulers.common.grants import measured
 from agent.schedulers.hami.pod_annotations import HAMI
@@ -18,7 +18,7 @@ from core.values import GPU, allocation, shared, whole
 GIB = 1 << 30
 HALF, THIRD = {"core": "50", "ratio": "50"}, {"core": "30", "memory": str(16 * GIB)}
 TENTH = {"core": "10", "ratio": "10"}
-AMOUNTS = Amounts({GPU: shared({"a": 4, "b": 4})}, measures((KOORDINATOR, HAMI)), {"a": 64 * GIB})
+AMOUNTS = CardAmounts({GPU: shared({"a": 4, "b": 4})}, measures((KOORDINATOR, HAMI)), {"a": 64 * GIB})
 
 
 def takes(
@@ -37,7 +37,7 @@ def takes(
     return replace(it, claim=claim if said is not None else None, diverged=tuple(on), handed=handed)
 
 
-WORD = replace(takes("own", said=HALF), resource="koordinator.sh/gpu", source=Source.ANNOTATION)
+WORD = replace(takes("own", said=HALF), resource="koordinator.sh/gpu", source=AllocationSource.ANNOTATION)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_containers_that_do_not_run_at_one_time_take_as_much_as_the_larger_time(
 
 def test_a_card_of_no_such_resource_is_used_whole() -> None:
     assert AMOUNTS.on("c", [takes("web", "c")]) == Part(1, 1)
-    assert Amounts({GPU: whole("a")}).on("a", [takes("web", "a")]) == Part(1, 1)
+    assert CardAmounts({GPU: whole("a")}).on("a", [takes("web", "a")]) == Part(1, 1)
 
 
 def test_parts_fit_on_a_card_where_neither_cores_nor_memory_are_more_than_all() -> None:

@@ -11,13 +11,13 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.cards_of_answers import Tie, Ties, theirs
+from agent.core.allocation.cards_of_answers import AnswerTie, AnswerTies, theirs
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
-from agent.core.model import DeviceStatus, NodeSnapshot, Source
+from agent.core.model import AllocationSource, DeviceStatus, NodeSnapshot
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -66,7 +66,7 @@ def by_variable(answer: ContainerEdits, devices: Sequence[Device]) -> Sequence[s
     return None if value is None else value.split(",")
 
 
-TIES = Ties(CARDS, {"acme": vendor(by_variable)})
+TIES = AnswerTies(CARDS, {"acme": vendor(by_variable)})
 
 
 def entry(
@@ -77,9 +77,9 @@ def entry(
     mark: str = "",
     cards: tuple[str, ...] = (),
     **edits: Any,
-) -> Granted:
+) -> CheckpointAnswer:
     name = mark or f"kubelet-{uid}-{container}-{resource}"
-    return Granted(
+    return CheckpointAnswer(
         name,
         uid,
         container,
@@ -120,7 +120,9 @@ def nodes(*paths: str) -> dict[str, Any]:
         pytest.param(entry("a", env={"CARDS": "b"}), ("b",), id="another card than its ID says"),
     ],
 )
-def test_an_answer_is_tied_to_the_cards_that_it_names(answered: Granted, cards: tuple[str, ...]) -> None:
+def test_an_answer_is_tied_to_the_cards_that_it_names(
+    answered: CheckpointAnswer, cards: tuple[str, ...]
+) -> None:
     tie = TIES.tie(answered)
 
     assert tie is not None
@@ -137,7 +139,7 @@ def test_an_answer_is_tied_to_the_cards_that_it_names(answered: Granted, cards: 
         pytest.param(entry(resource="nic.example/vf"), id="nothing"),
     ],
 )
-def test_an_answer_of_other_devices_is_neither_held_nor_said(answered: Granted) -> None:
+def test_an_answer_of_other_devices_is_neither_held_nor_said(answered: CheckpointAnswer) -> None:
     assert TIES.tie(answered) is None
     recalled = recall([answered], {}, NOW, TIES)
     assert (recalled.found, recalled.unfit) == ([], {})
@@ -153,7 +155,7 @@ def test_an_answer_of_other_devices_is_neither_held_nor_said(answered: Granted) 
         pytest.param(entry("gone", mark="0123456789abcdef"), "", id="with our mark"),
     ],
 )
-def test_an_answer_of_a_card_that_is_not_here_is_said(answered: Granted, of: str) -> None:
+def test_an_answer_of_a_card_that_is_not_here_is_said(answered: CheckpointAnswer, of: str) -> None:
     recalled = recall([answered], {}, NOW, TIES)
 
     assert recalled.found == []
@@ -164,21 +166,21 @@ def test_a_vendor_that_fails_on_an_answer_leaves_its_ids_to_say_the_card() -> No
     def fails(answer: ContainerEdits, devices: Sequence[Device]) -> Sequence[str]:
         raise RuntimeError("a bug")
 
-    tie = Ties(CARDS, {"acme": vendor(fails)}).tie(entry("a", env={"CARDS": "b"}))
+    tie = AnswerTies(CARDS, {"acme": vendor(fails)}).tie(entry("a", env={"CARDS": "b"}))
 
-    assert tie == Tie("acme", ("a",), ("a",))
+    assert tie == AnswerTie("acme", ("a",), ("a",))
 
 
 def test_a_vendor_without_cards_here_ties_nothing() -> None:
-    ties = Ties((), {"acme": vendor(by_variable)})
+    ties = AnswerTies((), {"acme": vendor(by_variable)})
 
     assert ties.tie(entry("a", env={"CARDS": "a"}, resource="acme.example/gpu")) is None
     assert not ties.has_cards
 
 
-def held(snapshot: NodeSnapshot, *granted: Granted) -> Ledger:
+def held(snapshot: NodeSnapshot, *granted: CheckpointAnswer) -> Ledger:
     ledger = Ledger()
-    for it in recall(granted, {}, NOW, Ties(snapshot.devices, {"acme": vendor(by_variable)})).found:
+    for it in recall(granted, {}, NOW, AnswerTies(snapshot.devices, {"acme": vendor(by_variable)})).found:
         ledger.record(it.allocation)
     return ledger
 
@@ -189,7 +191,9 @@ def held(snapshot: NodeSnapshot, *granted: Granted) -> Ledger:
     [entry("b::1"), entry(*map(str, range(130)), env={"CARDS": "b"}), entry("1", env={"CARDS": "b"})],
     ids=["a share", "units", "one ID"],
 )
-def test_its_card_is_given_out_in_no_other_way_until_it_is_free(answered: Granted, sharing: Sharing) -> None:
+def test_its_card_is_given_out_in_no_other_way_until_it_is_free(
+    answered: CheckpointAnswer, sharing: Sharing
+) -> None:
     snapshot = node(*CARDS[:3])
     ledger = held(snapshot, answered)
     offers = [Offer("acme", (ResourceRule(GPU, sharing=sharing),))]
@@ -235,7 +239,7 @@ def test_what_we_answered_under_a_name_that_the_config_has_no_more_is_held() -> 
         "0123456789abcdef",
         "acme",
         ("a", "b"),
-        Source.KUBELET,
+        AllocationSource.KUBELET,
     )
 
 

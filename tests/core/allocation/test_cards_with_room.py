@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.cards_with_room import cards_with_room as chosen_by
 from agent.core.allocation.cards_with_room import first_that_fits
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises, dialects, of_schedulers
 from agent.core.errors import (
     InsufficientRoom,
@@ -205,7 +205,7 @@ def test_a_pod_on_another_card_than_was_chosen_keeps_what_it_asks_for_itself() -
     known = has("job", "c4", 40)
     its = by_limits(share("web", "c5"), in_use=[known])
 
-    after = its.exchanged([Granted(known.id, "uid-web", "main", SHARE, known.ids)])
+    after = its.exchanged([CheckpointAnswer(known.id, "uid-web", "main", SHARE, known.ids)])
 
     assert after == {known.id: Claim("uid-web", "default", "web", "main")}
 
@@ -227,4 +227,4 @@ def test_what_a_container_asks_for_is_unread_where_its_pod_is_not_known(
     known = has("job", "c4", 40)
     its: Promises = by_limits(*pods, in_use=[known], **more)
 
-    assert its.is_unread(known, Granted(known.id, uid, "main", SHARE, known.ids)) is unread
+    assert its.is_unread(known, CheckpointAnswer(known.id, uid, "main", SHARE, known.ids)) is unread

@@ -11,7 +11,7 @@ import pytest
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.claim_swaps import SHOWN, Swaps
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation
 from agent.scheduler_api import Claim, Dialect
@@ -60,7 +60,7 @@ def answered(
     return held(name, device_id, resource=resource, owner=None, claim=claim, **more)
 
 
-def swapped() -> tuple[Claims, Sequence[Granted]]:
+def swapped() -> tuple[Claims, Sequence[CheckpointAnswer]]:
     """Two equal pods were answered in one order, and the kubelet gave them the answers in the other."""
     one, other = answered("a", "c2::0", LOW), answered("b", "c2::1", HIGH)
     its = claims(scene(*WAITING, dialects=(PLAIN,)), one, other)
@@ -103,7 +103,7 @@ def test_a_pod_that_was_not_attributed_is_given_its_promise_once_the_kubelet_nam
     unattributed = answered("a", "c2::0", None)
     its = claims(scene(*WAITING, dialects=(PLAIN,)), unattributed)
 
-    its.swaps.exchange([granted(unattributed, "high"), Granted("other", "uid-low", "main")])
+    its.swaps.exchange([granted(unattributed, "high"), CheckpointAnswer("other", "uid-low", "main")])
 
     assert its.borne() == [HIGH]
     assert its.swaps.last == ()
@@ -114,7 +114,7 @@ def test_a_pod_that_has_an_equal_pods_card_is_known_by_its_claim_on_the_card_tha
     first = answered("a", "c0", Claim("uid-early", "default", "early", "main", ("c0",)), WHOLE)
     pods = bound("early", "c0", created=1), bound("late", "c1", created=2)
     its = claims(scene(*pods, dialects=(CHOSEN,), placement="auto"), first)
-    grants = [Granted("a", "uid-late", "main", WHOLE, ("c0",))]
+    grants = [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]
 
     assert its.swaps.exchange(grants) == ("a",)
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.allocation.current_holders import SHOWN_AFTER, refuse_held, still_there
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation, Owner
 from core.scenes import WHOLE, held
@@ -28,7 +28,7 @@ class Kubelet:
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    async def granted(self) -> Sequence[Granted] | None:
+    async def granted(self) -> Sequence[CheckpointAnswer] | None:
         raise AssertionError("the checkpoint is not read")
 
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from agent.core.allocation.double_booking import overlaps
-from agent.core.model import Allocation, NodeSnapshot, Owner, Resource, Source
+from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Resource
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim
 from core.values import GPU, allocation, node, shared, status, whole
@@ -28,7 +28,9 @@ def external(name: str, *cards: str, **share: str) -> Allocation:
     """A pod that has them by its scheduler's word alone."""
     claim = Claim(name, "default", name, "", cards, share, dialect="koordinator")
     it = allocation(f"annotation-{name}", (), resource="koordinator.sh/gpu", devices=cards)
-    return replace(it, source=Source.ANNOTATION, owner=Owner(name, "", "default", name), claim=claim)
+    return replace(
+        it, source=AllocationSource.ANNOTATION, owner=Owner(name, "", "default", name), claim=claim
+    )
 
 
 def held(
@@ -266,7 +268,9 @@ def test_of_shares_it_counts_whether_there_is_room(its: Sequence[Allocation], ro
 
 
 def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name() -> None:
-    it = replace(held("b", "c0"), source=Source.POD_RESOURCES, owner=Owner("", "main", "default", "b"))
+    it = replace(
+        held("b", "c0"), source=AllocationSource.POD_RESOURCES, owner=Owner("", "main", "default", "b")
+    )
 
     assert len(told(it, external("c", "c0"))) == 1
 

@@ -13,7 +13,7 @@ import recorded
 from agent.core.allocation.external_pods import changes
 from agent.core.allocation.external_pods import external as of_schedulers
 from agent.core.allocation.ledger import Ledger
-from agent.core.model import AllocationState, Source
+from agent.core.model import AllocationSource, AllocationState
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
@@ -70,7 +70,8 @@ def test_a_pod_that_asks_koordinator_alone_uses_what_was_written(
 
     assert [one.devices for one in found] == ([devices] if devices else [])
     assert all(
-        (one.source, one.state, one.ids) == (Source.ANNOTATION, AllocationState.DONE, ()) for one in found
+        (one.source, one.state, one.ids) == (AllocationSource.ANNOTATION, AllocationState.DONE, ())
+        for one in found
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.ledger import FORGOTTEN, KEPT_RELEASED, Ledger
-from agent.core.model import AllocationState, Owner, Source
+from agent.core.model import AllocationSource, AllocationState, Owner
 from agent.vendor_api.agent import Partition
 from core.values import GPU, allocation
 
@@ -117,7 +117,7 @@ def test_the_allocations_that_hold_an_id_are_those_in_use_of_that_resource() -> 
 
 def test_what_is_in_use_is_as_it_is_now_after_every_change() -> None:
     ledger = Ledger([allocation("one", ["a"])])
-    own = replace(allocation("own", [], devices=("c1",)), source=Source.ANNOTATION)
+    own = replace(allocation("own", [], devices=("c1",)), source=AllocationSource.ANNOTATION)
 
     assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one"], {})
     ledger.record(own)

@@ -22,7 +22,7 @@ from agent.core.allocation.node_locks import (
     over,
     stale,
 )
-from agent.core.model import Owner, Source
+from agent.core.model import AllocationSource, Owner
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Dialect, PodContainer, Scheduler
 from agent.vendor_api.agent import ContainerEdits, Vendor
@@ -94,7 +94,7 @@ def test_a_lock_is_over_when_its_pod_has_its_devices_or_will_never_have_them(
     assert over(HELD, pods, allocations, TAKEN + age) == why  # type: ignore[arg-type]
 
 
-BY_WORD = replace(allocation("x", [], owner=Owner("uid-web", "")), source=Source.ANNOTATION)
+BY_WORD = replace(allocation("x", [], owner=Owner("uid-web", "")), source=AllocationSource.ANNOTATION)
 ALONE = replace(WEB, containers=(PodContainer("a", {"koordinator.sh/gpu-core": 50}),))
 
 

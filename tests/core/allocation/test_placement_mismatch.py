@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.placement_mismatch import Lookout, unheeded
+from agent.core.allocation.placement_mismatch import MismatchNotices, unheeded
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
@@ -232,7 +232,7 @@ def test_what_is_made_on_the_chosen_card_before_its_container_starts_is_told_onl
     )
     claim = Claim("u", "default", "web", "main", ("c0",))
     started: set[str] = set()
-    lookout = Lookout(lambda: Promises(scene, (held("c1", claim),)), lambda: frozenset(started))
+    lookout = MismatchNotices(lambda: Promises(scene, (held("c1", claim),)), lambda: frozenset(started))
 
     assert not lookout.found
 
@@ -273,7 +273,7 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
     scene = Scene(
         planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods, schedulers=registered()
     )
-    lookout = Lookout(lambda: Promises(scene, (held("c1"),)))
+    lookout = MismatchNotices(lambda: Promises(scene, (held("c1"),)))
 
     assert len(lookout.found) == 3
     assert lookout.moved() == {"u"}
@@ -317,7 +317,7 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
         planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),), schedulers=registered()
     )
     now = [Promises(scene, ())]
-    lookout = Lookout(lambda: now[0])
+    lookout = MismatchNotices(lambda: now[0])
 
     before = lookout.found
     assert len(before) == 1
@@ -338,7 +338,7 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
     vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits(), schedulers=(Dialect("acme", claims),))
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
-    lookout = Lookout(
+    lookout = MismatchNotices(
         lambda: Promises(
             Scene(
                 planned,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.pod_attribution import (
     Attribution,
-    Waiting,
+    WaitingPods,
     attribute,
     exchanged,
     intended,
@@ -22,7 +22,7 @@ from agent.core.allocation.pod_attribution import (
     starting,
     suspect,
 )
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.model import Allocation, Owner
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from core.values import GPU, allocation
@@ -69,7 +69,7 @@ def asked(
     dialects: Sequence[Dialect] = (DIALECT,),
     taken: Iterable[tuple[str, str]] = (),
 ) -> Attribution:
-    return attribute(GPU, count, set(cards), Waiting(candidates, dialects, CARDS, set(taken)))
+    return attribute(GPU, count, set(cards), WaitingPods(candidates, dialects, CARDS, set(taken)))
 
 
 WEB, JOB = pod("web", created=1), pod("job", created=2)
@@ -170,7 +170,9 @@ def swapped(
     """The claim behind a request for these cards of a pod; the others have theirs, `has`: card to whose."""
     holders = {card: f"uid-{name}" for card, name in has.items()}
     taken = {(it.uid, it.containers[0].name) for it in others}
-    waiting = Waiting((asks, *others), (DIALECT,), dict.fromkeys(("c0", "c1", "c2", "c3")), taken, holders)
+    waiting = WaitingPods(
+        (asks, *others), (DIALECT,), dict.fromkeys(("c0", "c1", "c2", "c3")), taken, holders
+    )
     wanted = set(cards)
     return attribute(GPU, len(wanted), wanted, waiting).claim
 
@@ -191,7 +193,7 @@ def test_who_comes_late_gets_what_is_left_though_three_have_each_others() -> Non
     holders = {"c0": "uid-both", "c1": "uid-both", "c2": "uid-third"}
     taken = {("uid-both", "main"), ("uid-third", "main")}
     cards = dict.fromkeys(("c0", "c1", "c2", "c3", "c4"))
-    waiting = Waiting((late, both, third), (DIALECT,), cards, taken, holders)
+    waiting = WaitingPods((late, both, third), (DIALECT,), cards, taken, holders)
 
     assert attribute(GPU, 2, {"c3", "c4"}, waiting).claim == claim("late", "c4", "c3")
 
@@ -208,7 +210,7 @@ def test_a_container_that_comes_late_gets_none_that_another_of_its_pod_has() -> 
             else [replace(one, container=c.name, devices=(card,)) for c, card in its]
         )
 
-    waiting = Waiting(
+    waiting = WaitingPods(
         pair,
         (Dialect("each", each),),
         dict.fromkeys(("c0", "c1", "c2", "c3")),
@@ -332,11 +334,11 @@ def held(name: str, of: Claim | None, resource: str = GPU) -> Allocation:
     return allocation(name, [name], claim=of, resource=resource)
 
 
-def given_to(name: str, owner: str, container: str = "main") -> Granted:
-    return Granted(name, f"uid-{owner}", container)
+def given_to(name: str, owner: str, container: str = "main") -> CheckpointAnswer:
+    return CheckpointAnswer(name, f"uid-{owner}", container)
 
 
-def unpromised(it: Allocation, grant: Granted) -> None:
+def unpromised(it: Allocation, grant: CheckpointAnswer) -> None:
     """No pod says anything."""
 
 
@@ -401,7 +403,7 @@ def test_two_that_bear_one_claim_end_nothing() -> None:
 
 
 def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
-    def promise(it: Allocation, grant: Granted) -> Claim:
+    def promise(it: Allocation, grant: CheckpointAnswer) -> Claim:
         return claim(grant.uid.removeprefix("uid-"), on=it.id)
 
     its = [held("1", A), held("2", None), held("3", C)]
@@ -507,14 +509,14 @@ def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
 def test_who_is_refused_is_who_most_likely_asked(
     pods: Sequence[Candidate], cards: Sequence[str], expected: str
 ) -> None:
-    waiting = Waiting(pods, (DIALECT,), CARDS)
+    waiting = WaitingPods(pods, (DIALECT,), CARDS)
 
     assert suspect(attribute(GPU, 1, cards, waiting), GPU, 1, waiting) == expected
 
 
 def test_who_is_refused_is_who_has_a_lock_of_the_node() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c1", created=2)
-    waiting = Waiting((web, job), (DIALECT,), CARDS, locked={("default", "job")})
+    waiting = WaitingPods((web, job), (DIALECT,), CARDS, locked={("default", "job")})
 
     assert suspect(attribute(GPU, 1, ["c2"], waiting), GPU, 1, waiting) == job.uid
 
@@ -532,7 +534,7 @@ def test_of_two_pods_that_were_bound_at_once_who_came_first_asks_first_whom_the_
         replace(pod("web", says="c0", created=1), appeared=web),
         replace(pod("job", says="c1", created=2), appeared=job),
     )
-    waiting = Waiting(pods, (DIALECT,), CARDS, locked={("default", "job")})
+    waiting = WaitingPods(pods, (DIALECT,), CARDS, locked={("default", "job")})
 
     assert intended(GPU, 1, set(), {"c0", "c1"}, waiting).claim == claim(
         first, {"web": "c0", "job": "c1"}[first]
@@ -548,7 +550,7 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
         replace(pod("late", says="c2", created=0), appeared=9),
     )
     names = {("default", name) for name in locked}
-    waiting = Waiting(pods, (DIALECT,), CARDS, locked=names, found={pods[0].uid, pods[1].uid})
+    waiting = WaitingPods(pods, (DIALECT,), CARDS, locked=names, found={pods[0].uid, pods[1].uid})
     order = []
     for _ in pods:
         asks = intended(GPU, 1, set(), {"c0", "c1", "c2"}, waiting).claim
@@ -561,7 +563,7 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
 
 def test_who_was_refused_most_likely_comes_last() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c0", created=2)
-    waiting = Waiting((web, job), (DIALECT,), CARDS, refused={web.uid})
+    waiting = WaitingPods((web, job), (DIALECT,), CARDS, refused={web.uid})
 
     assert attribute(GPU, 1, {"c0"}, waiting).claim == claim("job", "c0")
     assert attribute(GPU, 1, {"c0"}, replace(waiting, candidates=(web,))).claim == claim("web", "c0")
@@ -569,7 +571,7 @@ def test_who_was_refused_most_likely_comes_last() -> None:
 
 def test_who_was_refused_most_likely_is_no_pod_of_which_no_scheduler_spoke() -> None:
     mute, job = pod("mute", says=None, created=1), pod("job", says="c1", created=2)
-    waiting = Waiting((mute, job), (DIALECT,), CARDS)
+    waiting = WaitingPods((mute, job), (DIALECT,), CARDS)
 
     assert attribute(GPU, 1, {"c0"}, waiting).unclaimed
     assert not attribute(GPU, 1, {"c0"}, replace(waiting, refused={mute.uid})).unclaimed
@@ -585,22 +587,28 @@ INIT, APP, OTHER = allocation("init", ["x", "y"]), allocation("app", ["y", "x"])
     ("granted", "expected"),
     [
         pytest.param(
-            [Granted("init", "u", "i"), Granted("app", "u", "a")], ["init", "app"], id="init and app"
+            [CheckpointAnswer("init", "u", "i"), CheckpointAnswer("app", "u", "a")],
+            ["init", "app"],
+            id="init and app",
         ),
-        pytest.param([Granted("init", "u", "i", GPU, ("x", "y"))], ["init"], id="one of them is over"),
+        pytest.param(
+            [CheckpointAnswer("init", "u", "i", GPU, ("x", "y"))], ["init"], id="one of them is over"
+        ),
         pytest.param(None, ["app"], id="the kubelet's checkpoint can not be read: the newest"),
         pytest.param([], ["app"], id="it is an older one, that says nothing of these IDs: the newest"),
         pytest.param(
-            [Granted("u", "u", "a", GPU, ("x",))], ["app"], id="it says something of other IDs only"
+            [CheckpointAnswer("u", "u", "a", GPU, ("x",))], ["app"], id="it says something of other IDs only"
         ),
         pytest.param(
-            [Granted("u", "u", "a", GPU, ("y", "x"))], [], id="these IDs are granted to one unknown"
+            [CheckpointAnswer("u", "u", "a", GPU, ("y", "x"))], [], id="these IDs are granted to one unknown"
         ),
-        pytest.param([Granted("u", "u", "a", "acme.com/x", ("y", "x"))], ["app"], id="of another resource"),
+        pytest.param(
+            [CheckpointAnswer("u", "u", "a", "acme.com/x", ("y", "x"))], ["app"], id="of another resource"
+        ),
     ],
 )
 def test_a_container_starts_with_the_allocations_of_just_its_ids(
-    granted: Sequence[Granted] | None, expected: Sequence[str]
+    granted: Sequence[CheckpointAnswer] | None, expected: Sequence[str]
 ) -> None:
     its = [OTHER, INIT, APP, replace(APP, id="far", resource="acme.com/other")]
 

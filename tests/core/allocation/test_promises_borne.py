@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import (
     by_minor,
     devices_of,
@@ -16,7 +16,7 @@ from agent.core.allocation.scheduler_promises import (
     holder,
     requested,
 )
-from agent.core.model import Allocation, Owner, Source
+from agent.core.model import Allocation, AllocationSource, Owner
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim, Dialect, common_dialects
 from agent.vendor_api.agent import ContainerEdits, Edits, Placement, Request
@@ -31,7 +31,7 @@ def test_a_promise_of_another_card_is_no_claim_on_this_one_where_no_scheduler_is
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)], placement="local")
 
-    assert its.exchanged([Granted("a", "uid-late", "main", WHOLE, ("c0",))]) == {"a": None}
+    assert its.exchanged([CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]) == {"a": None}
 
 
 def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_another() -> None:
@@ -39,7 +39,7 @@ def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_
     claim = Claim("uid-early", "default", "early", "main", ("c0",), {"priority": "low"})
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = its.exchanged([Granted("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = its.exchanged([CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c1",))}
 
@@ -48,7 +48,7 @@ def test_a_promise_of_a_like_card_is_a_claim_on_this_one() -> None:
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = its.exchanged([Granted("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = its.exchanged([CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c0",))}
 
@@ -61,7 +61,7 @@ def test_a_promise_of_a_like_card_is_a_claim_on_this_one() -> None:
         pytest.param(share("web", "c0"), shown("web", "c4::0"), {}, id="a card of another resource"),
         pytest.param(
             share("web", "c5"),
-            replace(shown("web", "c4::0"), source=Source.KUBELET),
+            replace(shown("web", "c4::0"), source=AllocationSource.KUBELET),
             {},
             id="known better",
         ),
@@ -173,7 +173,7 @@ OWNED = held("web", "c0")
         pytest.param(replace(OWNED, owner=None), "allocation web", id="neither"),
         pytest.param(replace(OWNED, resource=SLICE), f"default/web as {SLICE}", id="another resource"),
         pytest.param(
-            replace(OWNED, resource=SLICE, source=Source.ANNOTATION),
+            replace(OWNED, resource=SLICE, source=AllocationSource.ANNOTATION),
             "default/web, by its scheduler's word alone",
             id="a scheduler's word",
         ),

@@ -23,12 +23,12 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError, VendorError
 from agent.core.model import Plan
-from agent.daemon.reconciling.evidence_sources import Sources
+from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
-from agent.daemon.reconciling.recovery import Recaller
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.daemon.reconciling.recovery import Recovery
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
-from agent.state.checkpoint import Saved
+from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Slices, Vendor
 from core.values import GPU, node, status
@@ -51,7 +51,7 @@ class Pod:
     name: str
     uid: str
     #: Container to the allocation that was answered for it.
-    answers: dict[str, Entry] = field(default_factory=dict)
+    answers: dict[str, CheckpointEntry] = field(default_factory=dict)
     alive: bool = True
     listed: bool = True
 
@@ -63,11 +63,11 @@ class Agent:
         self._world = world
         self.dies_at = ""
         self.dead = False
-        allocations = opened(saved, Saved).allocations if saved else ()
+        allocations = opened(saved, SavedState).allocations if saved else ()
         self.ledger = Ledger(allocations, world.now)
         if rebooted:
             self.ledger.rebooted()
-        self.sources = Sources(
+        self.sources = EvidenceSources(
             world.checkpoint,
             world.pod_resources,
             self._partitions,
@@ -82,7 +82,7 @@ class Agent:
             self.ledger,
             self.sources,
             self.allocator,
-            Recaller(self.ledger, self.sources, Cell[Plan](self._scene().plan), lambda: world.now),
+            Recovery(self.ledger, self.sources, Cell[Plan](self._scene().plan), lambda: world.now),
             lambda: [VENDOR],
             self._release,
             lambda resource: world.write(),
@@ -103,7 +103,7 @@ class Agent:
     async def save(self, *, durable: bool) -> None:
         self._die_at(self.ledger.all()[-1].state if self.ledger.all() else "")
         if not self.dead:
-            self._world.saved.append(sealed(Saved(allocations=self.ledger.all())))
+            self._world.saved.append(sealed(SavedState(allocations=self.ledger.all())))
 
     async def _changed(self) -> None:
         await self.save(durable=False)
@@ -131,7 +131,7 @@ class Agent:
         """At a save, before it is on disk, but where the step comes after it."""
         if self.dies_at and step == self.dies_at and not self.dead:
             if step in ("intent", "prepared", "done"):
-                self._world.saved.append(sealed(Saved(allocations=self.ledger.all())))
+                self._world.saved.append(sealed(SavedState(allocations=self.ledger.all())))
             self.dead = True
             raise Killed
 
@@ -149,9 +149,9 @@ class World(RuleBasedStateMachine):
         self.vendor_away = False
         #: The kubelet: its books, what it wrote of them last (None: torn), and how far it has come.
         self.life = 1
-        self.books: list[Entry] = []
-        self.disk: list[Entry] | None = []
-        self.written: list[list[Entry]] = []
+        self.books: list[CheckpointEntry] = []
+        self.disk: list[CheckpointEntry] | None = []
+        self.written: list[list[CheckpointEntry]] = []
         self.knows_pods = True
         self.registered_since: float | None = 0.0
         #: Every state of our checkpoint so far, and whether the agent has not looked around since an old one.
@@ -264,7 +264,7 @@ class World(RuleBasedStateMachine):
             (edits,) = self.run(self.agent.allocator.allocate(GPU, [ids]))
         except (AllocationError, VendorError, Killed):
             return False
-        entry = Entry(pod.uid, container, GPU, tuple(ids), edits)
+        entry = CheckpointEntry(pod.uid, container, GPU, tuple(ids), edits)
         held = {
             it: one.uid for one in self.pods if one.alive for its in one.answers.values() for it in its.ids
         }
@@ -352,7 +352,7 @@ class World(RuleBasedStateMachine):
             self.disk = data.draw(st.sampled_from([None, *self.written]), "its file")
             self.begin_kubelet(list(self.disk or ()), data)
 
-    def begin_kubelet(self, books: list[Entry], data: Any) -> None:
+    def begin_kubelet(self, books: list[CheckpointEntry], data: Any) -> None:
         self.life += 1
         self.books = books
         self.registered_since = None
@@ -445,7 +445,7 @@ class World(RuleBasedStateMachine):
         return self.living() - {mark(it) for it in self.books}
 
 
-def mark(entry: Entry) -> str:
+def mark(entry: CheckpointEntry) -> str:
     return entry.edits.annotations[ALLOCATION]
 
 

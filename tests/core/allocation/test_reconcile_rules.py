@@ -11,16 +11,16 @@ import strategies
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.core.allocation.cards_of_answers import Ties
+from agent.core.allocation.cards_of_answers import AnswerTies
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.missing_slices import foreign, slices
 from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
-from agent.core.allocation.reconcile_evidence import Evidence, Granted, Pods
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN, reconcile
 from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
-from agent.core.model import Allocation, AllocationState, Owner, Plan, Source
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner, Plan
 from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Partition, ResourceRule, Sharing, Vendor
 from core.values import GPU, allocation, node, status
 
@@ -40,18 +40,18 @@ def pods(**containers: Mapping[str, list[str]]) -> Pods:
     }
 
 
-def answer(name: str, uid: str, container: str, *ids: str) -> Granted:
-    return Granted(name, uid, container, GPU, ids)
+def answer(name: str, uid: str, container: str, *ids: str) -> CheckpointAnswer:
+    return CheckpointAnswer(name, uid, container, GPU, ids)
 
 
-def seen(granted: list[Granted] | None, shown: Pods | None, **fields: Any) -> Evidence:
+def seen(granted: list[CheckpointAnswer] | None, shown: Pods | None, **fields: Any) -> Evidence:
     """What a kubelet says that has served for long."""
     return replace(Evidence(None if granted is None else tuple(granted), settled=True), pods=shown, **fields)
 
 
 def changes(
     allocations: list[Allocation],
-    granted: list[Granted] | None,
+    granted: list[CheckpointAnswer] | None,
     shown: Pods | None,
     now: float = NOW,
     **fields: Any,
@@ -67,7 +67,9 @@ def test_a_pod_that_took_the_ids_meanwhile_lends_its_name_to_nobody() -> None:
     rejected = allocation("rejected", ["a"], since=NOW)
     web = allocation("web", ["a"], since=NOW, state=AllocationState.PREPARED)
 
-    found = changes([rejected, web], [Granted("rejected", "uid-1", "main")], pods(web={"main": ["a"]}))
+    found = changes(
+        [rejected, web], [CheckpointAnswer("rejected", "uid-1", "main")], pods(web={"main": ["a"]})
+    )
 
     assert found == [Confirm("rejected", Owner("uid-1", "main"))]
 
@@ -75,7 +77,7 @@ def test_a_pod_that_took_the_ids_meanwhile_lends_its_name_to_nobody() -> None:
 def test_the_kubelets_checkpoint_proves_pod_and_container() -> None:
     it = allocation("one", ["a"], since=NOW)
 
-    found = changes([it], [Granted("one", "uid-web", "main")], pods())
+    found = changes([it], [CheckpointAnswer("one", "uid-web", "main")], pods())
 
     assert found == [Confirm("one", Owner("uid-web", "main"))]
 
@@ -84,7 +86,9 @@ def test_pod_resources_adds_the_name() -> None:
     it = allocation("one", ["a", "b"])
 
     found = changes(
-        [it], [Granted("one", "uid-web", "main")], pods(other={"main": ["c"]}, web={"main": ["b", "a"]})
+        [it],
+        [CheckpointAnswer("one", "uid-web", "main")],
+        pods(other={"main": ["c"]}, web={"main": ["b", "a"]}),
     )
 
     assert found == [Confirm("one", WEB)]
@@ -93,12 +97,15 @@ def test_pod_resources_adds_the_name() -> None:
 def test_what_is_known_is_not_said_again() -> None:
     it = allocation("one", ["a"], owner=WEB, life=LIFE)
 
-    assert changes([it], [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]}), life=LIFE) == []
+    assert (
+        changes([it], [CheckpointAnswer("one", "uid-web", "main")], pods(web={"main": ["a"]}), life=LIFE)
+        == []
+    )
 
 
 def test_an_init_container_that_pod_resources_hides_is_named_after_its_sibling() -> None:
     init, app = allocation("init", ["a", "b"]), allocation("app", ["a"])
-    granted = [Granted("init", "uid-web", "setup"), Granted("app", "uid-web", "main")]
+    granted = [CheckpointAnswer("init", "uid-web", "setup"), CheckpointAnswer("app", "uid-web", "main")]
 
     found = changes([init, app], granted, pods(web={"main": ["a"]}))
 
@@ -108,7 +115,7 @@ def test_an_init_container_that_pod_resources_hides_is_named_after_its_sibling()
 def test_owners_are_learned_without_pod_resources_too() -> None:
     it = allocation("one", ["a"])
 
-    assert changes([it], [Granted("one", "uid-web", "main")], None) == [
+    assert changes([it], [CheckpointAnswer("one", "uid-web", "main")], None) == [
         Confirm("one", Owner("uid-web", "main"))
     ]
 
@@ -119,7 +126,9 @@ def test_of_two_pods_that_show_the_ids_the_one_that_nobody_bears_is_the_owner() 
     web = allocation("web", ["a"], since=2)
 
     found = changes(
-        [ended, web], [Granted("web", "uid-web", "main")], pods(ended={"main": ["a"]}, web={"main": ["a"]})
+        [ended, web],
+        [CheckpointAnswer("web", "uid-web", "main")],
+        pods(ended={"main": ["a"]}, web={"main": ["a"]}),
     )
 
     assert found == [Confirm("web", WEB), Release("ended", "superseded")]
@@ -128,7 +137,7 @@ def test_of_two_pods_that_show_the_ids_the_one_that_nobody_bears_is_the_owner() 
 def test_a_wrong_name_is_mended_and_releases_nothing() -> None:
     web = allocation("web", ["a"], owner=Owner("uid-web", "main", "default", "ended"))
 
-    found = changes([web], [Granted("web", "uid-web", "main")], pods(web={"main": ["a"]}))
+    found = changes([web], [CheckpointAnswer("web", "uid-web", "main")], pods(web={"main": ["a"]}))
 
     assert found == [Confirm("web", WEB)]
 
@@ -154,7 +163,7 @@ def test_what_was_never_answered_is_rolled_back_after_the_grace_whatever_else_ca
 def test_what_the_kubelet_grants_was_answered_whatever_state_a_crash_left(state: AllocationState) -> None:
     it = allocation("one", ["a"], state=state)
 
-    assert changes([it], [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]})) == [
+    assert changes([it], [CheckpointAnswer("one", "uid-web", "main")], pods(web={"main": ["a"]})) == [
         Confirm("one", WEB)
     ]
 
@@ -163,7 +172,7 @@ def test_an_intent_ends_no_pod_that_has_its_ids() -> None:
     old = allocation("old", ["a"], since=1, owner=WEB)
     intent = allocation("new", ["a"], since=2, state=AllocationState.INTENT)
 
-    found = changes([old, intent], [Granted("old", "uid-web", "main")], pods(web={"main": ["a"]}))
+    found = changes([old, intent], [CheckpointAnswer("old", "uid-web", "main")], pods(web={"main": ["a"]}))
 
     assert found == [Release("new", "never answered")]
 
@@ -172,7 +181,7 @@ def test_an_intent_whose_ids_went_on_is_rolled_back_and_gets_no_name() -> None:
     intent = allocation("intent", ["a"], since=1, state=AllocationState.INTENT)
     web = allocation("web", ["a"], since=2, owner=WEB)
 
-    found = changes([intent, web], [Granted("web", "uid-web", "main")], pods(web={"main": ["a"]}))
+    found = changes([intent, web], [CheckpointAnswer("web", "uid-web", "main")], pods(web={"main": ["a"]}))
 
     assert found == [Release("intent", "never answered")]
 
@@ -217,7 +226,7 @@ def test_what_this_life_of_the_kubelet_has_shown_needs_no_grace_to_appear() -> N
 
 def test_what_an_agent_before_gave_and_the_kubelet_never_took_needs_no_grace_to_appear() -> None:
     """No answer of that agent is under way any more."""
-    it = replace(allocation("one", ["a"], since=NOW - 1, source=Source.CHECKPOINT), life=LIFE)
+    it = replace(allocation("one", ["a"], since=NOW - 1, source=AllocationSource.CHECKPOINT), life=LIFE)
 
     def found(it: Allocation, shown: Pods, proven: bool = True) -> list[Change]:
         return changes([it], [], shown, life=LIFE, proven=proven, steady=True)
@@ -225,7 +234,7 @@ def test_what_an_agent_before_gave_and_the_kubelet_never_took_needs_no_grace_to_
     assert found(it, pods()) == [Release("one", "never used")]
     assert found(it, pods(web={"main": ["a"]})) == []
     assert found(it, pods(), proven=False) == []
-    assert found(replace(it, source=Source.ALLOCATE), pods()) == []
+    assert found(replace(it, source=AllocationSource.ALLOCATE), pods()) == []
     assert found(replace(it, life="k0"), pods()) == []
 
 
@@ -280,13 +289,13 @@ def test_a_kubelet_that_has_just_begun_ends_nothing_that_was_answered() -> None:
     gone = allocation("gone", ["a"], since=1, owner=WEB)
     older = allocation("older", ["b"], since=1, owner=WEB)
     newer = allocation("newer", ["b"], since=2, owner=Owner("uid-2", "main"))
-    granted = [Granted("newer", "uid-2", "main")]
+    granted = [CheckpointAnswer("newer", "uid-2", "main")]
 
     assert changes([gone, older, newer], granted, pods(), settled=False) == []
 
 
 def just_begun(
-    its_life: str, granted: list[Granted], shown: Pods | None = None, **fields: Any
+    its_life: str, granted: list[CheckpointAnswer], shown: Pods | None = None, **fields: Any
 ) -> list[Change]:
     """What a kubelet brings about in its first two minutes, of an allocation with this life noted."""
     it = allocation("one", ["a"], owner=WEB, life=its_life)
@@ -331,9 +340,9 @@ class YoungKubelet:
         self.noted = (1, -SETTLE if settled else 0.0)
         self.life, self.knows_pods, self.alive = 1, True, True
         self.grant = answer("one", "uid-web", "main", "a")
-        self.books: list[Granted] = [self.grant]
+        self.books: list[CheckpointAnswer] = [self.grant]
         #: What it wrote of them; None: the file is lost.
-        self.disk: list[Granted] | None = [self.grant]
+        self.disk: list[CheckpointAnswer] | None = [self.grant]
         self.ledger = allocation("one", ["a"], owner=WEB, life="k1")
         self.released = False
 
@@ -433,7 +442,7 @@ def test_a_pod_whose_cgroup_is_there_lives_whatever_the_kubelet_says() -> None:
 def test_the_kubelets_checkpoint_is_written_late_so_what_nobody_shows_is_doubted() -> None:
     it = allocation("one", ["a"], owner=WEB)
 
-    assert changes([it], [Granted("one", "uid-web", "main")], pods()) == [Doubt("one", GPU)]
+    assert changes([it], [CheckpointAnswer("one", "uid-web", "main")], pods()) == [Doubt("one", GPU)]
 
 
 def test_what_the_kubelet_neither_grants_nor_shows_is_over() -> None:
@@ -448,7 +457,7 @@ def test_the_answer_to_a_rejected_pod_is_over_also_while_another_pod_holds_its_i
     rejected = allocation("rejected", ["a"], since=1)
     web = allocation("web", ["a"], since=2, owner=WEB)
 
-    found = changes([rejected, web], [Granted("web", "uid-web", "main")], pods(web={"main": ["a"]}))
+    found = changes([rejected, web], [CheckpointAnswer("web", "uid-web", "main")], pods(web={"main": ["a"]}))
 
     assert found == [Release("rejected", "superseded")]
 
@@ -456,7 +465,7 @@ def test_the_answer_to_a_rejected_pod_is_over_also_while_another_pod_holds_its_i
 def test_ids_that_went_to_another_pod_end_the_older_allocation() -> None:
     old = allocation("old", ["a", "b"], since=1, owner=Owner("uid-old", "main"))
     new = allocation("new", ["b", "c"], since=2, owner=WEB)
-    granted = [Granted("old", "uid-old", "main"), Granted("new", "uid-web", "main")]
+    granted = [CheckpointAnswer("old", "uid-old", "main"), CheckpointAnswer("new", "uid-web", "main")]
 
     assert changes([old, new], granted, pods(web={"main": ["b", "c"]})) == [Release("old", "superseded")]
 
@@ -465,7 +474,7 @@ def test_a_pod_of_the_same_name_with_the_same_ids_does_not_keep_its_predecessor(
     """A StatefulSet's pod comes back under its name, and on a node with one card gets the same IDs."""
     old = allocation("old", ["a"], since=1, owner=Owner("uid-old", "main", "default", "web"))
     new = allocation("new", ["a"], since=2)
-    granted = [Granted("old", "uid-old", "main"), Granted("new", "uid-web", "main")]
+    granted = [CheckpointAnswer("old", "uid-old", "main"), CheckpointAnswer("new", "uid-web", "main")]
 
     found = changes([old, new], granted, pods(web={"main": ["a"]}))
 
@@ -477,7 +486,7 @@ def test_a_clock_that_stepped_back_ends_no_living_pod() -> None:
     old = allocation("old", ["a"], since=500, owner=Owner("uid-old", "main", "default", "old"))
     new = allocation("new", ["a"], since=2, owner=WEB)
 
-    found = changes([old, new], [Granted("new", "uid-web", "main")], pods(web={"main": ["a"]}))
+    found = changes([old, new], [CheckpointAnswer("new", "uid-web", "main")], pods(web={"main": ["a"]}))
 
     assert found == [Release("old", "superseded")]
 
@@ -485,19 +494,21 @@ def test_a_clock_that_stepped_back_ends_no_living_pod() -> None:
 @pytest.mark.parametrize("since", [100, 500])
 def test_a_clock_that_was_set_back_keeps_no_predecessor_of_the_same_name(since: float) -> None:
     """What an earlier life answered in a time to come is of the moment at which it is loaded."""
-    old = allocation("old", ["a"], since=since, source=Source.CHECKPOINT, owner=replace(WEB, uid="uid-old"))
-    new = allocation("new", ["a"], since=100, source=Source.CHECKPOINT, owner=WEB)
+    old = allocation(
+        "old", ["a"], since=since, source=AllocationSource.CHECKPOINT, owner=replace(WEB, uid="uid-old")
+    )
+    new = allocation("new", ["a"], since=100, source=AllocationSource.CHECKPOINT, owner=WEB)
 
-    found = changes([old, new], [Granted("new", "uid-web", "main")], pods(web={"main": ["a"]}))
+    found = changes([old, new], [CheckpointAnswer("new", "uid-web", "main")], pods(web={"main": ["a"]}))
 
     assert found == [Release("old", "superseded")]
 
 
-@pytest.mark.parametrize("source", [Source.KUBELET, Source.POD_RESOURCES])
-def test_allocations_read_back_at_the_same_moment_have_no_order(source: Source) -> None:
+@pytest.mark.parametrize("source", [AllocationSource.KUBELET, AllocationSource.POD_RESOURCES])
+def test_allocations_read_back_at_the_same_moment_have_no_order(source: AllocationSource) -> None:
     one = allocation("one", ["a"], since=NOW - GRACE, source=source, owner=Owner("uid-1", "main"))
     other = replace(one, id="other", owner=Owner("uid-2", "main"))
-    granted = [Granted("one", "uid-1", "main"), Granted("other", "uid-2", "main")]
+    granted = [CheckpointAnswer("one", "uid-1", "main"), CheckpointAnswer("other", "uid-2", "main")]
 
     assert changes([one, other], granted, pods(), running=frozenset({"uid-1", "uid-2"})) == []
 
@@ -505,10 +516,12 @@ def test_allocations_read_back_at_the_same_moment_have_no_order(source: Source) 
 OLD = allocation("old", ["a", "b"], since=NOW, owner=Owner("uid-old", "main"), life="k1")
 NEXT = allocation("next", ["b", "c"], since=NOW, owner=WEB, life="k2")
 ELDER = allocation("elder", ["d"], owner=Owner("uid-elder", "main"))
-GIVEN = [Granted("next", "uid-web", "main")]
+GIVEN = [CheckpointAnswer("next", "uid-web", "main")]
 
 
-def given_again(*before: Allocation, granted: Sequence[Granted] = GIVEN, **fields: Any) -> list[Change]:
+def given_again(
+    *before: Allocation, granted: Sequence[CheckpointAnswer] = GIVEN, **fields: Any
+) -> list[Change]:
     """What ends of `before` when the kubelet has just begun and an ID is another pod's, a moment ago."""
     fields = {"shown": pods(web={"main": ["b", "c"]}), "life": "k2", "settled": False, **fields}
     found = changes([*before, NEXT], [*granted], **fields)
@@ -528,7 +541,7 @@ def test_an_id_that_was_given_out_again_ends_at_once_the_allocation_of_a_pod_wit
 def test_an_id_that_was_given_out_again_ends_what_a_kubelet_with_its_memory_no_longer_grants() -> None:
     """It still grants one that was answered later in the same life: it knew both."""
     later = replace(ELDER, id="later", life="k1")
-    granted = [Granted("later", "uid-elder", "main"), *GIVEN]
+    granted = [CheckpointAnswer("later", "uid-elder", "main"), *GIVEN]
 
     assert given_again(replace(OLD, owner=None), later, granted=granted) == [Release("old", "superseded")]
     assert given_again(replace(OLD, owner=None), replace(later, life="k2"), granted=granted) == []
@@ -537,7 +550,7 @@ def test_an_id_that_was_given_out_again_ends_what_a_kubelet_with_its_memory_no_l
 def test_an_id_that_was_given_out_again_ends_nothing_that_an_older_file_of_the_kubelet_can_not_know() -> None:
     """What it still grants was answered earlier: its file may be a backup of the time between."""
     elder = replace(ELDER, life="k1")
-    granted = [Granted("elder", "uid-elder", "main"), *GIVEN]
+    granted = [CheckpointAnswer("elder", "uid-elder", "main"), *GIVEN]
 
     assert given_again(elder, OLD, granted=granted) == []
     assert given_again(elder, OLD, granted=granted, running=frozenset({"uid-old", "uid-web"})) == []
@@ -551,11 +564,16 @@ def test_an_id_that_was_given_out_again_ends_nothing_that_an_older_file_of_the_k
         pytest.param(replace(OLD, life="k2"), {"shown": None}, id="no PodResources"),
         pytest.param(OLD, {"running": frozenset(), "granted": []}, id="nobody was granted the ID since"),
         pytest.param(
-            replace(OLD, life="k2"), {"granted": [Granted("old", "uid-old", "main"), *GIVEN]}, id="granted"
+            replace(OLD, life="k2"),
+            {"granted": [CheckpointAnswer("old", "uid-old", "main"), *GIVEN]},
+            id="granted",
         ),
         pytest.param(
-            replace(OLD, source=Source.KUBELET, life=""),
-            {"granted": [Granted("elder", "uid-elder", "main"), *GIVEN], "elder": Source.KUBELET},
+            replace(OLD, source=AllocationSource.KUBELET, life=""),
+            {
+                "granted": [CheckpointAnswer("elder", "uid-elder", "main"), *GIVEN],
+                "elder": AllocationSource.KUBELET,
+            },
             id="what was read back has no order",
         ),
     ],
@@ -564,7 +582,7 @@ def test_an_older_allocation_whose_id_may_not_have_been_freed_waits(
     it: Allocation, fields: dict[str, Any]
 ) -> None:
     fields = dict(fields)
-    elder = replace(ELDER, source=fields.pop("elder", Source.ALLOCATE))
+    elder = replace(ELDER, source=fields.pop("elder", AllocationSource.ALLOCATE))
 
     assert [one for one in given_again(elder, it, **fields) if isinstance(one, Release)] == []
 
@@ -581,14 +599,16 @@ def test_the_same_ids_under_another_resource_end_nothing() -> None:
         "other", ["0"], since=2, resource="acme.com/x", owner=Owner("uid-2", "main", "default", "b")
     )
 
-    found = changes([one, other], [Granted("other", "uid-2", "main")], pods(web={"main": ["0"]}, b={}))
+    found = changes(
+        [one, other], [CheckpointAnswer("other", "uid-2", "main")], pods(web={"main": ["0"]}, b={})
+    )
 
     assert found == [Doubt("other", "acme.com/x")]
 
 
 def test_init_and_app_container_of_one_pod_share_ids() -> None:
     init, app = allocation("init", ["a", "b"], since=1), allocation("app", ["a"], since=2)
-    granted = [Granted("init", "uid-web", "setup"), Granted("app", "uid-web", "main")]
+    granted = [CheckpointAnswer("init", "uid-web", "setup"), CheckpointAnswer("app", "uid-web", "main")]
 
     found = changes([init, app], granted, pods(web={"main": ["a"]}))
 
@@ -632,7 +652,7 @@ def test_an_older_snapshot_of_the_kubelet_takes_nothing_from_a_container_that_wa
 
 def test_the_life_that_still_grants_an_allocation_is_noted() -> None:
     it = allocation("one", ["a"], owner=WEB, life="k1")
-    granted, shown = [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]})
+    granted, shown = [CheckpointAnswer("one", "uid-web", "main")], pods(web={"main": ["a"]})
 
     assert changes([it], granted, shown, life="k2") == [Confirm("one", WEB, "k2")]
     assert changes([it], granted, shown, life="k2", settled=False) == [Confirm("one", WEB, "k2")]
@@ -643,7 +663,7 @@ def test_a_life_is_not_noted_on_a_file_that_nobody_has_proven() -> None:
     it = allocation("one", ["a"], owner=WEB, life="k1")
 
     found = changes(
-        [it], [Granted("one", "uid-web", "main")], pods(web={"main": ["a"]}), life="k2", proven=False
+        [it], [CheckpointAnswer("one", "uid-web", "main")], pods(web={"main": ["a"]}), life="k2", proven=False
     )
 
     assert found == []
@@ -681,7 +701,7 @@ def test_a_kubelet_that_still_knows_what_was_answered_later_knows_all_that_is_le
     """The pod ended while the kubelet was away, and kubelets up to 1.33 list it until it is deleted."""
     found = changes(
         [FORGOT, OTHER],
-        [Granted("other", "uid-2", "main")],
+        [CheckpointAnswer("other", "uid-2", "main")],
         pods(web={"main": []}, next={"main": ["b"]}),
         life="k2",
     )
@@ -697,7 +717,10 @@ def test_a_pod_that_an_older_file_of_the_kubelet_can_not_know_keeps_its_devices(
     running: frozenset[str] | None,
 ) -> None:
     """The file of a backup, or what a disk had kept: it knows who was answered before, and nobody since."""
-    granted, shown = [Granted("other", "uid-2", "main")], pods(web={"main": []}, next={"main": ["b"]})
+    granted, shown = (
+        [CheckpointAnswer("other", "uid-2", "main")],
+        pods(web={"main": []}, next={"main": ["b"]}),
+    )
 
     found = changes([OTHER, FORGOT], granted, shown, life="k2", running=running)
 
@@ -705,8 +728,11 @@ def test_a_pod_that_an_older_file_of_the_kubelet_can_not_know_keeps_its_devices(
 
 
 def test_what_was_read_back_does_not_say_how_far_the_file_of_the_kubelet_goes() -> None:
-    read = replace(OTHER, source=Source.KUBELET, since=FORGOT.since)
-    granted, shown = [Granted("other", "uid-2", "main")], pods(web={"main": []}, next={"main": ["b"]})
+    read = replace(OTHER, source=AllocationSource.KUBELET, since=FORGOT.since)
+    granted, shown = (
+        [CheckpointAnswer("other", "uid-2", "main")],
+        pods(web={"main": []}, next={"main": ["b"]}),
+    )
 
     found = changes([FORGOT, read], granted, shown, life="k2")
 
@@ -718,7 +744,7 @@ def test_what_a_life_has_forgotten_the_next_one_does_not_know_either() -> None:
 
     found = changes(
         [FORGOT, later],
-        [Granted("later", "uid-2", "main")],
+        [CheckpointAnswer("later", "uid-2", "main")],
         pods(web={"main": []}, next={"main": ["b"]}),
         life="k3",
     )
@@ -737,7 +763,9 @@ def test_a_pod_that_came_back_under_its_name_keeps_nothing_for_its_predecessor()
     old = replace(FORGOT, owner=Owner("uid-old", "main", "default", "web"), since=1)
     new = allocation("new", ["b"], since=2, owner=WEB, life="k2")
 
-    found = changes([old, new], [Granted("new", "uid-web", "main")], pods(web={"main": ["b"]}), life="k2")
+    found = changes(
+        [old, new], [CheckpointAnswer("new", "uid-web", "main")], pods(web={"main": ["b"]}), life="k2"
+    )
 
     assert found == [Release("one", "pod gone")]
 
@@ -747,7 +775,7 @@ def test_a_forgotten_pod_is_not_ended_by_another_that_got_its_ids() -> None:
 
     found = changes(
         [FORGOT, new],
-        [Granted("new", "uid-2", "main")],
+        [CheckpointAnswer("new", "uid-2", "main")],
         pods(web={"main": []}, next={"main": ["a"]}),
         life="k2",
     )
@@ -757,7 +785,7 @@ def test_a_forgotten_pod_is_not_ended_by_another_that_got_its_ids() -> None:
 
 def test_a_pod_that_the_kubelet_knows_again_is_forgotten_no_more() -> None:
     it = replace(FORGOT, forgotten=True)
-    granted = [Granted("one", "uid-web", "main")]
+    granted = [CheckpointAnswer("one", "uid-web", "main")]
 
     assert changes([it], granted, pods(web={"main": ["a"]}), life="k3") == [
         Confirm("one", WEB, "k3"),
@@ -776,7 +804,7 @@ def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
     (found,) = recall([answer("one", "uid-web", "main", "a::1", "b::0")], PLAN, NOW).found
 
     assert found.allocation == allocation(
-        "one", ["a::1", "b::0"], since=NOW, owner=Owner("uid-web", "main"), source=Source.KUBELET
+        "one", ["a::1", "b::0"], since=NOW, owner=Owner("uid-web", "main"), source=AllocationSource.KUBELET
     )
 
 
@@ -822,7 +850,7 @@ def test_another_plugins_pod_is_counted_on_the_cards_that_its_answer_names_as_fa
 ) -> None:
     said = ContainerEdits(env={"CARDS": "c"})
     granted = replace(answer("kubelet-one", "uid-web", "main", "a-1", "b-0"), unit=None, answer=said)
-    ties = Ties(ABC, {"acme": telling(lambda answer: told if answer == said else ())})
+    ties = AnswerTies(ABC, {"acme": telling(lambda answer: told if answer == said else ())})
 
     (found,) = recall([granted], planned, NOW, ties).found
 
@@ -833,7 +861,7 @@ def test_another_plugins_pod_is_counted_on_the_cards_that_its_answer_names_as_fa
 def test_what_we_answered_ourselves_is_asked_of_no_vendor() -> None:
     granted = replace(answer("one", "uid-web", "main", "a::1"), cards=("b",))
 
-    (found,) = recall([granted], PLAN, NOW, Ties(ABC, {"acme": telling(lambda answer: ("c",))})).found
+    (found,) = recall([granted], PLAN, NOW, AnswerTies(ABC, {"acme": telling(lambda answer: ("c",))})).found
 
     assert found.allocation.cards == ("b",)
 
@@ -866,7 +894,7 @@ def test_what_only_pod_resources_shows_is_read_back_without_a_uid() -> None:
         ["a::1", "b::0"],
         since=NOW,
         owner=Owner("", "main", "default", "web"),
-        source=Source.POD_RESOURCES,
+        source=AllocationSource.POD_RESOURCES,
     )
 
 
@@ -936,7 +964,7 @@ def test_a_share_of_another_plugin_of_a_card_that_is_whole_here_is_none_of_ours_
     ("resource", "ids"), [("amd.com/gpu", ("a::1",)), (GPU, ()), (GPU, ("c::0",)), (GPU, ("a::1", "c::0"))]
 )
 def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[str, ...]) -> None:
-    assert recall([Granted("one", "uid", "main", resource, ids)], PLAN, NOW).found == []
+    assert recall([CheckpointAnswer("one", "uid", "main", resource, ids)], PLAN, NOW).found == []
     assert recall_pods({("ns", "web"): {"main": {resource: frozenset(ids)}}}, PLAN, str, NOW) == []
 
 
@@ -944,7 +972,7 @@ def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[st
 def test_hostile_names_are_read_back_as_they_are_or_not_at_all(name: str, ids: list[str]) -> None:
     known = {"a::0", "b::1"}
 
-    found = recall([Granted(name, name, name, GPU, tuple(ids))], PLAN, NOW).found
+    found = recall([CheckpointAnswer(name, name, name, GPU, tuple(ids))], PLAN, NOW).found
     shown = recall_pods({(name, name): {name: {GPU: frozenset(ids), name: frozenset(ids)}}}, PLAN, str, NOW)
 
     whole = bool(ids) and known.issuperset(ids)
@@ -954,8 +982,8 @@ def test_hostile_names_are_read_back_as_they_are_or_not_at_all(name: str, ids: l
 
 def test_what_pod_resources_showed_gives_way_to_what_the_kubelets_checkpoint_knows() -> None:
     bare = Owner("", "main", "default", "web")
-    shown = allocation("shown", ["a", "b"], owner=bare, source=Source.POD_RESOURCES)
-    known = allocation("known", ["b", "a"], owner=WEB, source=Source.KUBELET)
+    shown = allocation("shown", ["a", "b"], owner=bare, source=AllocationSource.POD_RESOURCES)
+    known = allocation("known", ["b", "a"], owner=WEB, source=AllocationSource.KUBELET)
 
     found = changes(
         [shown, known], [answer("known", "uid-web", "main", "b", "a")], pods(web={"main": ["a", "b"]})
@@ -965,7 +993,9 @@ def test_what_pod_resources_showed_gives_way_to_what_the_kubelets_checkpoint_kno
 
 
 def test_what_pod_resources_showed_is_kept_while_nothing_else_knows_it() -> None:
-    it = allocation("shown", ["a"], owner=Owner("", "main", "default", "web"), source=Source.POD_RESOURCES)
+    it = allocation(
+        "shown", ["a"], owner=Owner("", "main", "default", "web"), source=AllocationSource.POD_RESOURCES
+    )
 
     assert changes([it], None, pods()) == []
     assert changes([it], [], pods(web={"main": ["a"]})) == []
@@ -1031,7 +1061,7 @@ def test_a_slice_that_bears_no_id_of_an_allocation_is_foreign_and_never_removed(
 
 
 def test_a_slice_of_an_allocation_that_only_the_kubelet_knows_is_kept() -> None:
-    assert slices([], Evidence((Granted(LOST, "uid", "main"),), partitions=there(LOST))) == []
+    assert slices([], Evidence((CheckpointAnswer(LOST, "uid", "main"),), partitions=there(LOST))) == []
 
 
 def test_without_the_kubelets_checkpoint_no_slice_is_removed() -> None:

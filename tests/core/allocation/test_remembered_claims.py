@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.allocation import remembered_claims
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Listed, merged
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodList, merged
 
 GPU = "acme.com/gpu"
 CARDS = {"a": 0, "b": 1}
@@ -87,7 +87,7 @@ def test_a_list_that_shows_the_version_that_is_known_has_nothing_read_anew() -> 
     scheduler, known, listed = Scheduler(), pod(version=7), pod(version=7)
     scheduler.heard(known)
 
-    [it] = merged([known], 7, Listed((listed,), 9))
+    [it] = merged([known], 7, PodList((listed,), 9))
     scheduler.heard(it)
 
     assert scheduler.asked == 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.pod_attribution import Waiting
+from agent.core.allocation.pod_attribution import WaitingPods
 from agent.core.allocation.scheduler_choice import free_on, has_room, holders, is_as_counted, roomier, steered
 from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, Owner, Resource
@@ -59,7 +59,7 @@ def steer(
     whole_of: dict[str, str] | None = None,
 ) -> list[str]:
     cards = {card.uuid: n for n, card in enumerate(resource.cards)}
-    waiting = Waiting(pods, [CHOSEN], cards, holders=whole_of or {})
+    waiting = WaitingPods(pods, [CHOSEN], cards, holders=whole_of or {})
     return steered(resource, available.split(), required.split(), size, Topology(), waiting)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.admission import admit
 from agent.core.allocation.scheduler_choice import free_on
-from agent.core.allocation.scheduler_promises import Choice, Promises
+from agent.core.allocation.scheduler_promises import PlacementChoice, Promises
 from agent.core.errors import (
     AllocationError,
     InsufficientMemory,
@@ -21,7 +21,7 @@ from agent.core.errors import (
     PromisedElsewhere,
     PromisedMoreCards,
 )
-from agent.core.model import Allocation, Source
+from agent.core.model import Allocation, AllocationSource
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.vendor_api.agent import Placement, Sharing
 from core.promising import MEMORY, TOGETHER, choose, counted, of, prefer, promises, share
@@ -56,7 +56,7 @@ def test_a_whole_card_other_than_the_chosen_one_is_refused() -> None:
             [
                 replace(
                     held("own", resource="koordinator.sh/gpu", devices=("c1",)),
-                    source=Source.ANNOTATION,
+                    source=AllocationSource.ANNOTATION,
                 )
             ],
             "c1 is held by default/own, by its scheduler's word alone;",
@@ -110,7 +110,7 @@ def test_a_refusal_says_what_keeps_the_chosen_card_from_the_pod(card: str, why: 
 
 
 def test_a_whole_card_may_be_a_pods_of_which_no_scheduler_spoke() -> None:
-    assert choose(promises(bound("web", "c1"), bound("job")), WHOLE, "c0") == Choice()
+    assert choose(promises(bound("web", "c1"), bound("job")), WHOLE, "c0") == PlacementChoice()
 
 
 @pytest.mark.parametrize(
@@ -534,4 +534,4 @@ def test_a_whole_card_that_was_chosen_for_a_pod_is_given_to_it_alone(
         with pytest.raises(NotPromised):
             choose(its, WHOLE, *asked)
     else:
-        assert choose(its, WHOLE, *asked) == Choice()
+        assert choose(its, WHOLE, *asked) == PlacementChoice()

@@ -13,9 +13,9 @@ from agent.core.allocation.admission import Scene, admit
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.dynamic_modes import elsewhere, twins
-from agent.core.devices.ids_in_use import Usage
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
-from agent.core.devices.resource_waits import Wait, waits
+from agent.core.devices.resource_waits import ResourceWait, waits
 from agent.core.devices.topology import Topology
 from agent.core.errors import InOtherMode
 from agent.core.model import AdvertisedDevice, DeviceStatus, Plan, Resource
@@ -40,7 +40,7 @@ def planned(
     diverged: Mapping[str, Mapping[str, Collection[str]]] | None = None,
 ) -> dict[str, Resource]:
     offers = [Offer("acme", rules, dynamic=True)]
-    return plan(offers, node(*cards), before=before or {}, usage=Usage(held or {}, diverged or {}))
+    return plan(offers, node(*cards), before=before or {}, usage=ResourceUsage(held or {}, diverged or {}))
 
 
 def card(it: Resource, uuid: str) -> AdvertisedDevice:
@@ -127,12 +127,12 @@ def test_a_policy_that_the_config_names_wins() -> None:
 def test_nobody_waits_for_a_card_that_changes_its_mode_by_itself() -> None:
     held = {SHARE: {"a::0": "a"}, "acme.com/former": {"b": "b"}}
 
-    found = waits([Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), Usage(held=held))
+    found = waits([Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), ResourceUsage(held=held))
 
     former = "acme.com/former"
     assert found == (
-        Wait(WHOLE, former, ("b",), frozenset("b")),
-        Wait(SHARE, former, ("b",), frozenset("b")),
+        ResourceWait(WHOLE, former, ("b",), frozenset("b")),
+        ResourceWait(SHARE, former, ("b",), frozenset("b")),
     )
 
 

@@ -10,8 +10,8 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.devices.health_rules import LOST_CONTACT, Record
-from agent.core.devices.inventory import REMEMBERED, Cleared, Inventory, left_out
+from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord
+from agent.core.devices.inventory import REMEMBERED, ClearedFaults, Inventory, left_out
 from agent.core.errors import NoSuchDevice
 from agent.core.model import Cordon, DeviceStatus, VendorState, VendorStatus
 from agent.vendor_api.agent import DRIVER_NOT_LOADED, Device, Fault, HealthEvent, Link, Proof, State
@@ -22,7 +22,7 @@ XID = Fault("xid-48", cleared_by=(Proof.RESET, Proof.REBOOT))
 NEEDS_RELOAD = Fault("xid-46", cleared_by=(Proof.DRIVER_RELOAD,))
 
 
-def inventory(*, remembered: Mapping[str, Record] | None = None) -> Inventory:
+def inventory(*, remembered: Mapping[str, HealthRecord] | None = None) -> Inventory:
     """An inventory of two vendors, where nothing was seen yet."""
     it = Inventory(remembered)
     it.enable([ACME, BOLT])
@@ -256,7 +256,7 @@ def test_contact_lost_for_another_reason_proves_no_reload(reason: str) -> None:
 
 
 def test_the_reload_is_proven_only_once_devices_are_back() -> None:
-    it = inventory(remembered={"a-0": Record(NEEDS_RELOAD, told_healthy=False)})
+    it = inventory(remembered={"a-0": HealthRecord(NEEDS_RELOAD, told_healthy=False)})
     it.lost("acme", VendorState.UNAVAILABLE, DRIVER_NOT_LOADED, now=0)
 
     it.discovered("acme", [], now=10)
@@ -281,7 +281,7 @@ def test_remembered_faults_hold_before_and_after_the_card_is_seen_again() -> Non
 
 def test_a_reboot_proves_remembered_faults_that_name_it() -> None:
     only_reset = Fault("xid-62", cleared_by=(Proof.RESET,))
-    it = inventory(remembered={"a-0": Record(XID, since=5), "a-1": Record(only_reset, since=5)})
+    it = inventory(remembered={"a-0": HealthRecord(XID, since=5), "a-1": HealthRecord(only_reset, since=5)})
 
     it.rebooted(now=100)
     for now in (101, 102, 110):
@@ -433,7 +433,7 @@ def test_a_second_plugin_of_the_same_name_does_not_stop_the_first() -> None:
 
 
 def test_that_nothing_watches_a_device_does_not_outlive_the_process() -> None:
-    unwatched = Record(Fault("unmonitored", state=State.UNKNOWN))
+    unwatched = HealthRecord(Fault("unmonitored", state=State.UNKNOWN))
     it = inventory(remembered={"a-1": unwatched})
     it.discovered("acme", [A0], now=0)
     it.observed("acme", [HealthEvent("a-0", unwatched.fault)], now=1)
@@ -469,11 +469,11 @@ def test_minor_and_memory_that_were_not_read_this_time_are_still_known() -> None
 
 
 def test_a_record_of_a_clock_that_was_ahead_counts_from_now() -> None:
-    ahead = Record(XID, since=9000, good_since=9000, lost="hung", lost_since=9000)
+    ahead = HealthRecord(XID, since=9000, good_since=9000, lost="hung", lost_since=9000)
 
     it = Inventory({"a-0": ahead}, now=100)
 
-    assert it.records() == {"a-0": Record(XID, since=100, good_since=100, lost="hung", lost_since=100)}
+    assert it.records() == {"a-0": HealthRecord(XID, since=100, good_since=100, lost="hung", lost_since=100)}
 
 
 S0, S1 = (Device(f"a-0/{n}", 0, parent="a-0", slice=n) for n in (0, 1))
@@ -749,7 +749,7 @@ def test_a_cordon_outlives_the_card_that_is_dropped_and_ends_by_its_name() -> No
     [("a-0", "a-0"), ("b", "b-0"), ("a-0/", "a-0/0"), ("old", "old-1"), ("faulty", "faulty-1")],
 )
 def test_a_device_is_found_by_its_uuid_or_by_how_it_alone_begins(named: str, found: str) -> None:
-    it = Inventory({"faulty-1": Record(XID)}, devices={"acme": [Device("old-1", 4)]})
+    it = Inventory({"faulty-1": HealthRecord(XID)}, devices={"acme": [Device("old-1", 4)]})
     it.enable([ACME, BOLT])
     it.discovered("acme", [A0, S0], now=0)
     it.discovered("bolt", [B0], now=0)
@@ -776,7 +776,7 @@ def test_an_operators_word_ends_any_sticky_fault_once_the_card_looks_well() -> N
     it.observed("acme", [HealthEvent("a-0", Fault("xid-79", cleared_by=(Proof.REBOOT,)))], now=1)
     assert look(it, "a-0").cleared_by == (Proof.REBOOT,)
 
-    assert it.clear("a-0", 10, in_use=()) is Cleared.CLEARED
+    assert it.clear("a-0", 10, in_use=()) is ClearedFaults.CLEARED
 
     assert look(it, "a-0").cleared_by == ()
     for now in (11, 21):
@@ -788,13 +788,13 @@ def test_an_operators_word_on_a_card_is_one_on_its_slices() -> None:
     it = sliced()
     it.observed("acme", [HealthEvent("a-0/1", XID)], now=1)
 
-    assert it.clear("a-0", 10, in_use=()) is Cleared.CLEARED
+    assert it.clear("a-0", 10, in_use=()) is ClearedFaults.CLEARED
 
     assert look(it, "a-0/1").cleared_by == ()
 
 
 def test_there_is_nothing_to_clear_on_a_card_that_is_well() -> None:
-    assert seen().clear("a-0", 10, in_use=()) is Cleared.NOTHING
+    assert seen().clear("a-0", 10, in_use=()) is ClearedFaults.NOTHING
 
 
 @pytest.mark.parametrize(("in_use", "left"), [((), []), (("a-1",), ["a-1"])])
@@ -807,29 +807,29 @@ def test_a_card_that_is_away_is_forgotten_on_an_operators_word_unless_it_is_in_u
 
     done = it.clear("a-1", 3, in_use)
 
-    assert done is (Cleared.CLEARED if in_use else Cleared.FORGOTTEN)
+    assert done is (ClearedFaults.CLEARED if in_use else ClearedFaults.FORGOTTEN)
     assert [status.uuid for status in it.snapshot().of("acme") if status.uuid != "a-0"] == left
     assert it.named() == {"acme": (A0, A1)[: 1 + len(left)], "bolt": (B0,)}
     assert not any(record.sticky for record in it.records().values())
 
 
 def test_a_fault_of_a_device_that_never_came_back_is_forgotten_on_an_operators_word() -> None:
-    it = inventory(remembered={"a-9": Record(XID, told_healthy=False)})
+    it = inventory(remembered={"a-9": HealthRecord(XID, told_healthy=False)})
     it.discovered("acme", [A0], now=0)
     assert [(absent.uuid, absent.cleared_by) for absent in it.snapshot().absent] == [
         ("a-9", (Proof.RESET, Proof.REBOOT))
     ]
 
-    assert it.clear("a-9", 1, in_use=()) is Cleared.FORGOTTEN
+    assert it.clear("a-9", 1, in_use=()) is ClearedFaults.FORGOTTEN
 
     assert it.records() == {}
     assert it.snapshot().absent == ()
 
 
 def test_a_fault_of_a_device_that_never_came_back_and_is_in_use_waits_for_clean_polls_alone() -> None:
-    it = inventory(remembered={"a-0": Record(XID, told_healthy=False)})
+    it = inventory(remembered={"a-0": HealthRecord(XID, told_healthy=False)})
 
-    assert it.clear("a-0", 0, in_use=("a-0",)) is Cleared.CLEARED
+    assert it.clear("a-0", 0, in_use=("a-0",)) is ClearedFaults.CLEARED
 
     for now in (1, 11):
         it.discovered("acme", [A0], now=now)
@@ -993,7 +993,7 @@ def test_devices_that_are_cleared_one_by_one_are_missed_no_more() -> None:
     it.discovered("acme", [], now=0)
 
     for uuid in ("a-0", "a-1"):
-        assert it.clear(uuid, 1, in_use=()) is Cleared.FORGOTTEN
+        assert it.clear(uuid, 1, in_use=()) is ClearedFaults.FORGOTTEN
     it.discovered("acme", [], now=2)
 
     assert it.snapshot().vendors[0].state is VendorState.OPEN

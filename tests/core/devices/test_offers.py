@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.offers import COMPLAINTS, OfferedResources, Wish
+from agent.core.devices.offers import COMPLAINTS, OfferedResources, VendorRules
 from agent.core.devices.plan import plan
 from agent.core.model import NodeSnapshot
 from agent.daemon.scheduler_plugins import reserved
@@ -48,8 +48,8 @@ class Acme:
         name = rules[0].name if rules else GPU
         return self.fails or Offering((ResourceRule(name, tuple(it.uuid for it in devices)),))
 
-    def wish(self, *rules: ResourceRule) -> Wish:
-        return Wish(Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=self.resources)), rules)
+    def wish(self, *rules: ResourceRule) -> VendorRules:
+        return VendorRules(Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=self.resources)), rules)
 
 
 def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
@@ -57,7 +57,7 @@ def edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
 
 
 def test_without_a_word_of_config_or_vendor_all_cards_are_its_resource() -> None:
-    offers = OfferedResources([Wish(Vendor("acme", "a:B", GPU, edits))])
+    offers = OfferedResources([VendorRules(Vendor("acme", "a:B", GPU, edits))])
 
     assert offers.of(ONE) == (Offer("acme", (ResourceRule(GPU),)),)
 
@@ -70,7 +70,7 @@ def test_the_vendor_says_what_the_rules_of_the_config_mean() -> None:
 
 def test_the_rules_of_a_vendor_that_complains_itself_are_not_plain() -> None:
     rule = ResourceRule("bolt.com/x", 9)
-    bolt = Wish(Vendor("bolt", "b:C", "bolt.com/x", edits), (rule,))
+    bolt = VendorRules(Vendor("bolt", "b:C", "bolt.com/x", edits), (rule,))
 
     assert OfferedResources([Acme().wish(rule), bolt]).plain == (Offer("bolt", (rule,)),)
 
@@ -142,7 +142,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_an_offering_that_can_not_be_planned_with_is_not_taken(wrong: Offering | None) -> None:
     vendor = Vendor("acme", "a:B", GPU, edits, offers=Offers(resources=lambda *_: cast("Offering", wrong)))
-    offers = OfferedResources([Wish(vendor)], reserved())
+    offers = OfferedResources([VendorRules(vendor)], reserved())
 
     assert plan(offers.of(ONE), ONE) == {}
     assert offers.complaints["acme"][0].startswith("its plugin fails to make resources: ")
@@ -184,7 +184,7 @@ def test_a_resource_that_two_vendors_make_is_the_first_ones_and_the_second_is_co
         edits,
         offers=Offers(resources=lambda *_: Offering((ResourceRule(GPU, ("z",)),))),
     )
-    offers = OfferedResources([Acme().wish(), Wish(bolt)])
+    offers = OfferedResources([Acme().wish(), VendorRules(bolt)])
 
     made = offers.of(node(status("a"), status("z", vendor="bolt")))
 

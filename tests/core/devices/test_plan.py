@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from agent.core.devices.cards_of_resources import Offer, absent
 from agent.core.devices.device_ids import short_forms
-from agent.core.devices.ids_in_use import Usage
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
-from agent.core.devices.resource_waits import Wait, awaited, waits
+from agent.core.devices.resource_waits import ResourceWait, awaited, waits
 from agent.core.model import (
     Cordon,
     DeviceStatus,
@@ -52,7 +52,7 @@ def planned(
         offers,
         its,
         before=before or {},
-        usage=Usage(held or {}, diverged or {}, units or {}, external=frozenset(external)),
+        usage=ResourceUsage(held or {}, diverged or {}, units or {}, external=frozenset(external)),
     )
 
 
@@ -113,7 +113,9 @@ def test_a_card_whose_ids_in_use_count_something_else_is_offered_once_free(
     held = {GPU: {"bl62ea::1": "GPU-a"}}
 
     it = plan(
-        [Offer("acme", (rule,))], node(*SIZED), usage=Usage(held=held, units={GPU: {"GPU-a": (unit,)}})
+        [Offer("acme", (rule,))],
+        node(*SIZED),
+        usage=ResourceUsage(held=held, units={GPU: {"GPU-a": (unit,)}}),
     )[GPU]
 
     assert listed(it)["GPU-a"] == (["bl62ea::0", "bl62ea::1"] if offered else ["bl62ea::1"])
@@ -452,22 +454,22 @@ def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
     rules = (ResourceRule(GPU, devices=(1,)), ResourceRule("acme.com/new"))
     held = {"acme.com/old": {"GPU-a::0": "GPU-a", "GPU-b::0": "GPU-b"}, GPU: {"GPU-b": "GPU-b"}}
 
-    found = waits([Offer("acme", rules)], node(*CARDS), Usage(held=held))
+    found = waits([Offer("acme", rules)], node(*CARDS), ResourceUsage(held=held))
 
     assert found == (
-        Wait(GPU, "acme.com/old", ("GPU-b",), frozenset({"GPU-b"})),
-        Wait("acme.com/new", "acme.com/old", ("GPU-a",), frozenset({"GPU-a"})),
+        ResourceWait(GPU, "acme.com/old", ("GPU-b",), frozenset({"GPU-b"})),
+        ResourceWait("acme.com/new", "acme.com/old", ("GPU-a",), frozenset({"GPU-a"})),
     )
 
 
 def test_slices_wait_for_their_card_and_cards_for_their_slices() -> None:
-    whole = waits([Offer("acme", (SLICES,))], node(*SLICED), Usage(held={GPU: {"GPU-a": "GPU-a"}}))
+    whole = waits([Offer("acme", (SLICES,))], node(*SLICED), ResourceUsage(held={GPU: {"GPU-a": "GPU-a"}}))
     sliced = waits(
-        [Offer("acme", (WHOLE,))], node(*SLICED), Usage(held={"acme.com/slice": {"MIG-a1": "MIG-a1"}})
+        [Offer("acme", (WHOLE,))], node(*SLICED), ResourceUsage(held={"acme.com/slice": {"MIG-a1": "MIG-a1"}})
     )
 
-    assert whole == (Wait("acme.com/slice", GPU, ("MIG-a0", "MIG-a1"), frozenset({"GPU-a"})),)
-    assert sliced == (Wait(GPU, "acme.com/slice", ("GPU-a",), frozenset({"MIG-a1"})),)
+    assert whole == (ResourceWait("acme.com/slice", GPU, ("MIG-a0", "MIG-a1"), frozenset({"GPU-a"})),)
+    assert sliced == (ResourceWait(GPU, "acme.com/slice", ("GPU-a",), frozenset({"MIG-a1"})),)
 
 
 @pytest.mark.parametrize(
@@ -479,7 +481,7 @@ def test_slices_wait_for_their_card_and_cards_for_their_slices() -> None:
     ],
 )
 def test_the_sentence_names_some_of_the_pods_that_are_waited_for(pods: int, cards: int, told: str) -> None:
-    wait = Wait(GPU, "acme.com/old", tuple(f"GPU-{n}" for n in range(cards)), frozenset())
+    wait = ResourceWait(GPU, "acme.com/old", tuple(f"GPU-{n}" for n in range(cards)), frozenset())
     owners = [Owner(str(n), name, "a", f"p{n}") for n in range(pods) for name in ("main", "sidecar")]
 
     assert awaited(wait, owners) == f"{GPU} waits for {told}"
@@ -522,8 +524,8 @@ def test_ids_in_use_wait_for_their_vendor_to_be_heard_after_a_restart() -> None:
     failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED),))
     offers = [Offer("acme", (ResourceRule(GPU),))]
 
-    assert plan(offers, starting, usage=Usage(held=held)) == {}
-    assert listed(plan(offers, failed, usage=Usage(held=held))[GPU]) == {"GPU-a": ["GPU-a"]}
+    assert plan(offers, starting, usage=ResourceUsage(held=held)) == {}
+    assert listed(plan(offers, failed, usage=ResourceUsage(held=held))[GPU]) == {"GPU-a": ["GPU-a"]}
 
 
 @given(
@@ -673,7 +675,7 @@ def test_ids_in_use_are_listed_though_their_vendor_can_not_be_asked_since_the_st
     failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED, "hung"),))
     held = {GPU: {"GPU-a": "GPU-a"}}
 
-    it = plan([Offer("acme", ())], failed, usage=Usage(held=held, vendors={GPU: "acme"}))[GPU]
+    it = plan([Offer("acme", ())], failed, usage=ResourceUsage(held=held, vendors={GPU: "acme"}))[GPU]
 
     assert listed(it) == {"GPU-a": ["GPU-a"]}
     assert it.allocatable == 0
@@ -684,7 +686,9 @@ def test_ids_in_use_are_not_listed_before_their_vendor_was_heard() -> None:
 
     assert (
         plan(
-            [Offer("acme", ())], starting, usage=Usage(held={GPU: {"GPU-a": "GPU-a"}}, vendors={GPU: "acme"})
+            [Offer("acme", ())],
+            starting,
+            usage=ResourceUsage(held={GPU: {"GPU-a": "GPU-a"}}, vendors={GPU: "acme"}),
         )
         == {}
     )
@@ -707,7 +711,7 @@ def test_an_id_that_the_kubelet_takes_for_free_and_is_not_is_well_for_nobody() -
     offers = [Offer("acme", (ResourceRule(GPU, sharing=Sharing("replicas", 3)),))]
 
     planned = plan(
-        offers, node(status("a"), status("b", 1)), usage=Usage(forgotten={GPU: frozenset({"a::1"})})
+        offers, node(status("a"), status("b", 1)), usage=ResourceUsage(forgotten={GPU: frozenset({"a::1"})})
     )
 
     first, second = planned[GPU].cards
@@ -840,7 +844,7 @@ def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
     it = plan(
         [Offer("acme", (ResourceRule(GPU),))],
         node(cordoned("GPU-a")),
-        usage=Usage(held=held),
+        usage=ResourceUsage(held=held),
         withheld={"acme"},
     )[GPU]
 
@@ -849,7 +853,7 @@ def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
 
 SHARES, WHOLES = "example.com/share", "example.com/whole"
 #: By its ID the share is of GPU-a; it lies on GPU-b.
-ELSEWHERE = Usage(held={SHARES: {"GPU-a::0": "GPU-a"}}, diverged={SHARES: {"GPU-b": ["GPU-a::0"]}})
+ELSEWHERE = ResourceUsage(held={SHARES: {"GPU-a::0": "GPU-a"}}, diverged={SHARES: {"GPU-b": ["GPU-a::0"]}})
 
 
 @pytest.mark.parametrize("sharing", [Sharing(), replicas(2)])
@@ -862,7 +866,7 @@ def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_nobody_elses(shari
 
     assert [*listed(planned(*rules, held=held, diverged=diverged)[WHOLES])] == ["GPU-c"]
     (wait,) = waits([Offer("acme", rules)], node(*CARDS), ELSEWHERE)
-    assert wait == Wait(WHOLES, SHARES, ("GPU-b",), frozenset({"GPU-b"}))
+    assert wait == ResourceWait(WHOLES, SHARES, ("GPU-b",), frozenset({"GPU-b"}))
 
 
 def test_a_card_on_which_a_share_lies_is_not_whole_where_its_resource_is_shared_no_more() -> None:

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.ids_in_use import Usage
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
-from agent.core.devices.unit_changes import Counting, Kept, TooLong, counting
+from agent.core.devices.unit_changes import KeptUnit, TooLong, UnitPlan, counting
 from agent.core.model import DeviceStatus, Owner, Resource
 from agent.vendor_api.agent import ResourceRule, Sharing, Unit
 from core.values import GPU, node, status
@@ -45,12 +45,17 @@ def settled(
     counted: Mapping[str, tuple[str, ...]] | None = None,
     served: str = "",
     most: int = 1 << 30,
-    last: Counting | None = None,
-) -> tuple[Sharing, tuple[Kept, ...], Counting]:
+    last: UnitPlan | None = None,
+) -> tuple[Sharing, tuple[KeptUnit, ...], UnitPlan]:
     before = plan([Offer("acme", (rule(served),))], CARDS) if served else {}
     held = {GPU: counted or {}}
     made = counting(
-        [Offer("acme", (wanted,))], CARDS, Usage(units=held), before, last or Counting(), at_most(most)
+        [Offer("acme", (wanted,))],
+        CARDS,
+        ResourceUsage(units=held),
+        before,
+        last or UnitPlan(),
+        at_most(most),
     )
     return made.offers[0].rules[0].sharing, made.kept, made
 
@@ -62,7 +67,7 @@ def unit_of(*given: object, **more: object) -> str | None:
 def test_resources_that_may_name_the_same_cards_still_may_once_their_units_are_settled() -> None:
     offers = [Offer("acme", (ResourceRule(OTHER), rule("auto")), dynamic=True)]
 
-    made = counting(offers, CARDS, Usage(), {}, Counting(), at_most(1000))
+    made = counting(offers, CARDS, ResourceUsage(), {}, UnitPlan(), at_most(1000))
 
     its = plan(made.offers, CARDS)
     assert made.offers[0].dynamic
@@ -79,7 +84,7 @@ def test_a_unit_that_pods_hold_stays(served: str) -> None:
     sharing, kept, _ = settled(rule("0.1"), {"a": ("1",)}, served)
 
     assert sharing.unit == "1"
-    assert kept == (Kept(GPU, "1", "0.1"),)
+    assert kept == (KeptUnit(GPU, "1", "0.1"),)
     assert "until these pods have ended: a/b" in kept[0].told([Owner("u", "c", "a", "b")])
 
 
@@ -106,7 +111,7 @@ def test_a_unit_whose_list_is_too_long_does_not_take_the_place_of_one_that_is_se
     sharing, kept, _ = settled(rule("0.001"), served="1", most=1000)
 
     assert sharing.unit == "1"
-    assert kept == (Kept(GPU, "1", "0.001", "32000 are more than 1000"),)
+    assert kept == (KeptUnit(GPU, "1", "0.001", "32000 are more than 1000"),)
     assert "because 32000 are more than 1000" in kept[0].told([])
     assert unit_of(rule("0.001"), most=1000) == "0.001"  # the session says what is wrong
 
@@ -120,14 +125,14 @@ def test_auto_stays_what_it_was_while_that_fits() -> None:
     _, _, last = settled(rule("auto"), most=320)
     assert unit_of(rule("auto"), last=last) == "0.1"
     assert unit_of(rule("auto"), most=31, last=last) == "1"
-    assert unit_of(rule("auto"), last=Counting()) == "0.001"
+    assert unit_of(rule("auto"), last=UnitPlan()) == "0.001"
 
 
 def test_auto_is_what_pods_hold_where_that_fits() -> None:
     assert settled(rule("auto"), {"a": ("0.1",)})[:2] == (Sharing("memory", unit="0.1"), ())
     assert settled(rule("auto"), {"a": ("0.1",)}, most=31)[:2] == (
         Sharing("memory", unit="0.1"),
-        (Kept(GPU, "0.1", "1"),),
+        (KeptUnit(GPU, "0.1", "1"),),
     )
 
 
@@ -137,10 +142,10 @@ def test_other_resources_are_left_as_they_are() -> None:
     made = counting(
         [Offer("acme", rules)],
         CARDS,
-        Usage(units={OTHER: {"b": ("",)}}),
+        ResourceUsage(units={OTHER: {"b": ("",)}}),
         {},
-        Counting(),
+        UnitPlan(),
         lambda it: "too long",
     )
 
-    assert made == Counting((Offer("acme", rules),))
+    assert made == UnitPlan((Offer("acme", rules),))

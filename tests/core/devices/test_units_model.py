@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.allocator import ALLOCATION, Allocator
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
@@ -111,7 +111,7 @@ class World:
     async def release(self, vendor: str, allocation: str) -> None:
         raise AssertionError("nothing is made")
 
-    async def granted(self) -> Sequence[Granted] | None:
+    async def granted(self) -> Sequence[CheckpointAnswer] | None:
         return ()
 
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:

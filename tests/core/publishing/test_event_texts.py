@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.devices.health_rules import LOST_CONTACT
-from agent.core.devices.unit_changes import Kept
+from agent.core.devices.unit_changes import KeptUnit
 from agent.core.model import (
+    AllocationSource,
     AllocationState,
     Cordon,
     DeviceStatus,
     Health,
     NodeSnapshot,
     Owner,
-    Source,
     VendorState,
     VendorStatus,
 )
-from agent.core.notices import ACTIONS, Notice, PodRef, Refusal, StartRefusal, Swap
-from agent.core.publishing.agent_status import UNKNOWN, Reported, View
+from agent.core.notices import ACTIONS, ClaimSwap, Notice, PodRef, Refusal, StartRefusal
+from agent.core.publishing.agent_status import UNKNOWN, AgentStatus, SchedulerReport
 from agent.core.publishing.event_texts import news
 from agent.scheduler_api import Candidate, Claim
 from agent.vendor_api.agent import State
@@ -32,18 +32,18 @@ from core.values import GPU, allocation, node, status
 WELL = replace(UNKNOWN, snapshot=node(*(status(f"GPU-{n}", n) for n in range(4))))
 
 
-def sick(count: int = 1, of: int = 4, **fields: Any) -> View:
+def sick(count: int = 1, of: int = 4, **fields: Any) -> AgentStatus:
     """The first `count` of the cards are unhealthy."""
     cards = (status(f"GPU-{n}", n, healthy=n >= count, **fields) for n in range(of))
     return replace(WELL, snapshot=node(*cards))
 
 
-def only(before: View, after: View, *pods: Candidate) -> Notice:
+def only(before: AgentStatus, after: AgentStatus, *pods: Candidate) -> Notice:
     (notice,) = news(before, after, pods)
     return notice
 
 
-def with_card(**fields: Any) -> View:
+def with_card(**fields: Any) -> AgentStatus:
     return replace(WELL, snapshot=node(replace(status("GPU-0"), **fields)))
 
 
@@ -100,7 +100,7 @@ def test_of_a_checkpoint_that_was_good_nothing_is_told() -> None:
 # Vendors
 
 
-def vendors(*its: VendorStatus, required: bool = False) -> View:
+def vendors(*its: VendorStatus, required: bool = False) -> AgentStatus:
     names = frozenset(it.name for it in its) if required else frozenset[str]()
     return replace(WELL, snapshot=NodeSnapshot(vendors=its), required_vendors=names)
 
@@ -214,7 +214,7 @@ def test_a_cordon_that_was_there_at_the_start_is_no_news() -> None:
     assert news(UNKNOWN, with_card(cordon=Cordon("alice"))) == ()
 
 
-def sliced(*, card: bool, slices: bool) -> View:
+def sliced(*, card: bool, slices: bool) -> AgentStatus:
     its = (status(f"MIG-{n}", parent="GPU-0", slice=n, healthy=slices) for n in range(2))
     return replace(WELL, snapshot=node(status("GPU-0", healthy=card), *its))
 
@@ -251,7 +251,7 @@ def test_a_resource_that_waits_is_told_as_it_begins_and_not_with_each_pod_that_e
 def test_a_unit_that_is_kept_is_told_as_it_begins_and_as_it_ends(
     why: str, kind: Literal["Normal", "Warning"]
 ) -> None:
-    it = Kept(GPU, "1", "0.1", why)
+    it = KeptUnit(GPU, "1", "0.1", why)
     kept = replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/b, a/c")})
 
     assert only(WELL, kept) == Notice("UnitKept", "until these pods have ended: a/b, a/c", kind)
@@ -271,7 +271,7 @@ WEB, DB = PodRef("default", "web", "uid-web"), PodRef("default", "db", "uid-db")
 TEXT = f'invalid allocation request for "{GPU}": device GPU-0 is unhealthy: hot'
 
 
-def refused(*waiting: PodRef, number: int = 1) -> View:
+def refused(*waiting: PodRef, number: int = 1) -> AgentStatus:
     return replace(WELL, refusals=(Refusal(number, GPU, ("GPU-0",), TEXT, waiting),))
 
 
@@ -334,9 +334,9 @@ def claim(ref: PodRef) -> Claim:
     return Claim(ref.uid, ref.namespace, ref.name, "main")
 
 
-def swapped(after: Claim | None, owner: Owner | None = None, number: int = 1) -> View:
+def swapped(after: Claim | None, owner: Owner | None = None, number: int = 1) -> AgentStatus:
     held = allocation("a1", ["GPU-0"], claim=after, owner=owner)
-    return replace(WELL, swaps=(Swap(number, "a1", GPU, claim(WEB), after),), allocations=(held,))
+    return replace(WELL, swaps=(ClaimSwap(number, "a1", GPU, claim(WEB), after),), allocations=(held,))
 
 
 TEXT_OF_SWAP = (
@@ -355,7 +355,7 @@ def test_a_claim_that_changed_hands_is_told_on_the_pod_that_has_it(owner: Owner 
 @pytest.mark.parametrize(
     "after", [swapped(None, Owner("uid-x", "main")), swapped(claim(DB), Owner("uid-x", "main"))]
 )
-def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node(after: View) -> None:
+def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node(after: AgentStatus) -> None:
     assert only(WELL, after).pod is None
 
 
@@ -373,7 +373,7 @@ def test_who_has_what_was_anothers_and_no_claim_is_named_too() -> None:
     assert told.message.endswith("and is for default/db, which was promised nothing that is left")
 
 
-def limited(handed: dict[str, str] | None, **more: Any) -> View:
+def limited(handed: dict[str, str] | None, **more: Any) -> AgentStatus:
     its = replace(claim(WEB), parameters={"core": "50", "memory": "1024"})
     held = replace(allocation("a1", ["GPU-0"], claim=its), handed=handed, **more)
     return replace(WELL, allocations=(held,))
@@ -406,22 +406,22 @@ def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_the
     [
         (limited({"core": "30"}), limited({"core": "30"})),
         (limited({"core": "30"}), limited(None)),
-        (WELL, limited({"core": "30"}, source=Source.CHECKPOINT)),
+        (WELL, limited({"core": "30"}, source=AllocationSource.CHECKPOINT)),
         (limited(None), limited({"core": "30"}, state=AllocationState.RELEASED)),
         (limited(None), limited({"core": "30"}, claim=None)),
     ],
     ids=["told", "mended", "told before a restart", "over", "nothing was promised"],
 )
-def test_limits_are_told_once_and_only_where_they_matter(before: View, after: View) -> None:
+def test_limits_are_told_once_and_only_where_they_matter(before: AgentStatus, after: AgentStatus) -> None:
     assert news(before, after) == ()
 
 
 # Cards that a scheduler gave twice
 
 
-def twice(why: str, **more: Any) -> View:
+def twice(why: str, **more: Any) -> AgentStatus:
     held = allocation("a1", (), owner=Owner(WEB.uid, "", "default", "web"), reason=why)
-    return replace(WELL, allocations=(replace(held, **{"source": Source.ANNOTATION, **more}),))
+    return replace(WELL, allocations=(replace(held, **{"source": AllocationSource.ANNOTATION, **more}),))
 
 
 @pytest.mark.parametrize(
@@ -434,13 +434,13 @@ def twice(why: str, **more: Any) -> View:
         (twice("delete b"), twice("delete c"), "delete c"),
         (twice("delete b"), twice(""), None),
         (WELL, twice("delete b", state=AllocationState.RELEASED), None),
-        (WELL, twice("its slice is gone", source=Source.ALLOCATE), None),
+        (WELL, twice("its slice is gone", source=AllocationSource.ALLOCATE), None),
         (WELL, twice("delete b", owner=None), None),
     ],
     ids=["new", "at the start", "begins", "told", "other words", "ends", "over", "asked for", "nobody's"],
 )
 def test_a_card_that_was_given_twice_is_told_once_in_the_same_words(
-    before: View, after: View, told: str | None
+    before: AgentStatus, after: AgentStatus, told: str | None
 ) -> None:
     said = f"a card of this pod is in use by another one, too: {told}"
 
@@ -483,8 +483,8 @@ def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
 # What Koordinator is told
 
 
-def reporting(**its: Any) -> View:
-    reported = Reported(scheduler="Koordinator", node_program="koordlet", **its)
+def reporting(**its: Any) -> AgentStatus:
+    reported = SchedulerReport(scheduler="Koordinator", node_program="koordlet", **its)
     return replace(UNKNOWN, reported=reported)
 
 

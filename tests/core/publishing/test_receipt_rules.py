@@ -11,15 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.model import Allocation, AllocationState, Owner, Source
-from agent.core.publishing.receipt_rules import MAX_BYTES, Known, Owed, Receipts, receipts, wrong_key
-from agent.scheduler_api import Candidate, Claim, Dialect, Given, PodContainer
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.core.publishing.receipt_rules import (
+    MAX_BYTES,
+    OwedReceipt,
+    OwedReceipts,
+    PodReceipts,
+    receipts,
+    wrong_key,
+)
+from agent.scheduler_api import Candidate, Claim, Dialect, PodContainer, ServedClaim
 from core.values import GPU, allocation
 
 DONE, EACH = "acme.com/assigned", "assigned-containers"
 
 
-def told(pod: Candidate, its: Sequence[Given]) -> Mapping[str, str]:
+def told(pod: Candidate, its: Sequence[ServedClaim]) -> Mapping[str, str]:
     """As GCUShare's plugins tell it: each container with what it has, and whether those are all."""
     known = json.loads(pod.annotations.get(EACH, "{}"))
     known |= {it.container: {"request": it.count, "cards": list(it.devices)} for it in its}
@@ -44,7 +51,7 @@ def of(name: str, container: str = "main", card: str = "a", **but: Any) -> Alloc
     return replace(made, **but)
 
 
-def owed(pods: Sequence[Candidate], in_use: Sequence[Allocation], dialect: Dialect = ACME) -> Receipts:
+def owed(pods: Sequence[Candidate], in_use: Sequence[Allocation], dialect: Dialect = ACME) -> OwedReceipts:
     return receipts(pods, in_use, lambda *name: {("acme", dialect.name): dialect}.get(name))
 
 
@@ -54,14 +61,14 @@ MAIN = '{"main": {"cards": ["a"], "request": 1}}'
 def test_a_pod_that_has_its_devices_is_to_say_so() -> None:
     found = owed((pod("web"),), (of("web"),))
 
-    assert found == Receipts((Owed("uid-web", "default", "web", {DONE: "true", EACH: MAIN}),))
+    assert found == OwedReceipts((OwedReceipt("uid-web", "default", "web", {DONE: "true", EACH: MAIN}),))
 
 
 def test_of_a_receipt_only_what_differs_is_owed_and_what_stands_there_is_known() -> None:
     it = pod("web", **{DONE: "false", EACH: MAIN, "acme.com/index": "1"})
 
     assert owed((it,), (of("web"),)).owed == (
-        Owed("uid-web", "default", "web", {DONE: "true"}, {DONE: "false"}),
+        OwedReceipt("uid-web", "default", "web", {DONE: "true"}, {DONE: "false"}),
     )
 
 
@@ -78,7 +85,7 @@ def test_each_container_of_a_pod_adds_to_what_stands_there() -> None:
 
 
 def test_a_pod_that_bears_its_receipt_is_owed_nothing() -> None:
-    assert owed((pod("web", **{DONE: "true", EACH: MAIN}),), (of("web"),)) == Receipts()
+    assert owed((pod("web", **{DONE: "true", EACH: MAIN}),), (of("web"),)) == OwedReceipts()
 
 
 ANOTHER = Claim("uid-job", "default", "job", "main", dialect="acme")
@@ -92,7 +99,7 @@ NOT_THEIRS = {
     "the kubelet gave it to another container": (pod("web"), of("web", owner=Owner("uid-web", "side"))),
     "PodResources shows another pod": (pod("web"), of("web", owner=Owner("", "main", "default", "job"))),
     "it is another pod's promise still": (pod("web"), of("web", claim=ANOTHER)),
-    "it is known by a scheduler's word alone": (pod("web"), of("web", source=Source.ANNOTATION)),
+    "it is known by a scheduler's word alone": (pod("web"), of("web", source=AllocationSource.ANNOTATION)),
     "its hardware is not made yet": (pod("web"), of("web", state=AllocationState.INTENT)),
     "the pod has no such container": (pod("web", "side"), of("web")),
 }
@@ -102,11 +109,11 @@ NOT_THEIRS = {
 def test_no_pod_says_that_it_has_what_it_may_not_have(case: str) -> None:
     it, held = NOT_THEIRS[case]
 
-    assert owed((it,), (held,)) == Receipts()
+    assert owed((it,), (held,)) == OwedReceipts()
 
 
 def test_whom_podresources_alone_shows_is_known_by_its_claim_and_name() -> None:
-    held = of("web", owner=Owner("", "main", "default", "web"), source=Source.POD_RESOURCES)
+    held = of("web", owner=Owner("", "main", "default", "web"), source=AllocationSource.POD_RESOURCES)
 
     assert [it.pod for it in owed((pod("web"),), (held,)).owed] == ["web"]
 
@@ -114,8 +121,8 @@ def test_whom_podresources_alone_shows_is_known_by_its_claim_and_name() -> None:
 def test_a_dialect_without_a_receipt_and_one_that_nobody_has_ask_for_nothing() -> None:
     silent = replace(ACME, receipt=None)
 
-    assert owed((pod("web"),), (of("web"),), silent) == Receipts()
-    assert owed((pod("web"),), (of("web"),), replace(ACME, name="other")) == Receipts()
+    assert owed((pod("web"),), (of("web"),), silent) == OwedReceipts()
+    assert owed((pod("web"),), (of("web"),), replace(ACME, name="other")) == OwedReceipts()
 
 
 def test_what_a_container_got_last_counts() -> None:
@@ -125,16 +132,16 @@ def test_what_a_container_got_last_counts() -> None:
 
 
 def test_a_dialect_is_given_cards_count_and_slices_in_the_order_of_the_containers() -> None:
-    seen: list[Sequence[Given]] = []
+    seen: list[Sequence[ServedClaim]] = []
     watching = replace(ACME, receipt=lambda _, its: seen.append(its) or {})  # type: ignore[func-returns-value]
     its = (of("web", "two", diverged=("c", "d"), ids=("a::0", "a::1")), of("web", "one", partitions=("s",)))
 
     owed((pod("web", "one", "two"),), its, watching)
 
-    assert seen == [(Given("one", GPU, 1, ("a",), ("s",)), Given("two", GPU, 2, ("c", "d")))]
+    assert seen == [(ServedClaim("one", GPU, 1, ("a",), ("s",)), ServedClaim("two", GPU, 2, ("c", "d")))]
 
 
-def growing(it: Candidate, _: Sequence[Given]) -> Mapping[str, str]:
+def growing(it: Candidate, _: Sequence[ServedClaim]) -> Mapping[str, str]:
     return {DONE: it.annotations.get(DONE, "") + "x"}
 
 
@@ -153,7 +160,7 @@ def growing(it: Candidate, _: Sequence[Given]) -> Mapping[str, str]:
     ],
 )
 def test_a_receipt_that_can_not_be_written_is_told_and_harms_no_other_pod(receipt: Any, why: str) -> None:
-    def odd(it: Candidate, its: Sequence[Given]) -> Mapping[str, str]:
+    def odd(it: Candidate, its: Sequence[ServedClaim]) -> Mapping[str, str]:
         made: Mapping[str, str] = receipt(it, its) if it.name == "odd" else told(it, its)
         return made
 
@@ -192,7 +199,7 @@ others = st.sampled_from([held for _, held in NOT_THEIRS.values()])
 def test_what_is_remembered_of_pods_changes_nothing_of_what_follows(
     steps: list[tuple[list[Allocation], set[str]]],
 ) -> None:
-    known: dict[str, Known] = {}
+    known: dict[str, PodReceipts] = {}
     for in_use, there in steps:
         pods = tuple(pod(it, "one", "two") for it in sorted(there))
 
@@ -203,11 +210,11 @@ def test_what_is_remembered_of_pods_changes_nothing_of_what_follows(
 def test_a_pod_is_looked_at_again_only_when_it_or_its_devices_changed() -> None:
     asked: list[str] = []
 
-    def counting(it: Candidate, its: Sequence[Given]) -> Mapping[str, str]:
+    def counting(it: Candidate, its: Sequence[ServedClaim]) -> Mapping[str, str]:
         asked.append(it.name)
         return {}
 
-    dialect, known, in_use = replace(ACME, receipt=counting), dict[str, Known](), (of("web"), of("job"))
+    dialect, known, in_use = replace(ACME, receipt=counting), dict[str, PodReceipts](), (of("web"), of("job"))
     for pods in ((pod("web"), pod("job")), (pod("web"), pod("job")), (pod("web", **{DONE: "x"}), pod("job"))):
         receipts(pods, in_use, lambda *_: dialect, known)
 
@@ -224,6 +231,6 @@ def test_once_written_nothing_is_owed_and_only_pods_with_devices_are_written(
     written = {it.uid: it.texts for it in found.owed}
     bearing = [replace(it, annotations=written.get(it.uid, {})) for it in pods]
 
-    assert owed(bearing, in_use) == Receipts()
+    assert owed(bearing, in_use) == OwedReceipts()
     assert written.keys() <= {it.owner.uid for it in in_use if it.owner is not None}
     assert all(texts.keys() <= {*ACME.receipt_keys} for texts in written.values())

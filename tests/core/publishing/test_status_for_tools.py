@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.core.model import Allocation, AllocationState, Owner
-from agent.core.publishing.agent_status import View
+from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.status_for_tools import formats, picture
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import ContainerEdits, Format, Holder, Holding, Listing, Vendor
@@ -31,7 +31,7 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
 ACME = Vendor(
     "acme", "acme:Acme", GPU, lambda devices, request: ContainerEdits(), schedulers=(Dialect("acme", claims),)
 )
-VIEW = View(
+VIEW = AgentStatus(
     "node-1",
     "1",
     snapshot=node(status("a", 0), status("b", 1)),

@@ -23,7 +23,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.daemon.publishing.koordinator_report import NOT_OFFERED, SLICED, Reporting, withheld
-from agent.schedulers.koordinator.report import Card, Report
+from agent.schedulers.koordinator.report import Report, ReportedCard
 from agent.schedulers.koordinator.report_mode import Shown, Telling
 from agent.vendor_api.agent import FOREIGN_SLICES, ResourceRule, Sharing
 
@@ -107,7 +107,11 @@ async def test_the_api_server_is_looked_at_only_where_it_decides(mode: Any, look
 
 
 async def test_cards_keep_the_minors_that_an_earlier_agent_gave_them() -> None:
-    here = Here(mode="feed", device_infos_dir="/d", said=Report("metax", (Card(its(1), 5), Card(its(0), 7))))
+    here = Here(
+        mode="feed",
+        device_infos_dir="/d",
+        said=Report("metax", (ReportedCard(its(1), 5), ReportedCard(its(0), 7))),
+    )
     here.snapshot.set(node([card(0, minor=None), card(1, minor=None)]))
 
     assert await here.told(None) == ("feed", [(its(1), 5, True), (its(0), 7, True)])
@@ -116,7 +120,7 @@ async def test_cards_keep_the_minors_that_an_earlier_agent_gave_them() -> None:
 
     there = Here(mode="device")
     there.snapshot.set(here.snapshot.value)
-    shown = replace(ALONE, told=Report("metax", (Card(its(0), 9),)))
+    shown = replace(ALONE, told=Report("metax", (ReportedCard(its(0), 9),)))
     assert await there.told(shown) == ("device", [(its(1), 1, True), (its(0), 9, True)])
 
 
@@ -247,7 +251,7 @@ async def test_cards_of_a_vendor_that_the_config_has_taken_out_of_service_are_ta
 
 async def test_cards_that_an_earlier_agent_told_stay_whoever_is_in_service() -> None:
     here = Here()
-    told = replace(ALONE, told=Report("metax", (Card(its(0), 0),)))
+    told = replace(ALONE, told=Report("metax", (ReportedCard(its(0), 0),)))
 
     assert await here.told(told) == ("device", [])
     telling = here.exchange.telling.value

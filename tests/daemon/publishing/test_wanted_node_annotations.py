@@ -12,7 +12,7 @@ from agent.config import Config, ConfigState
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.daemon.publishing.wanted_node_annotations import Annotating
+from agent.daemon.publishing.wanted_node_annotations import WantedNodeAnnotations
 from agent.vendor_api.agent import ContainerEdits, Device, Grant, NodeFacts, ResourceRule, State, Vendor
 
 KEY = "acme.com/devices"
@@ -39,7 +39,9 @@ async def test_they_follow_what_is_given_out() -> None:
         publishes=NodeFacts(annotations=told, annotation_keys=(KEY,)),
     )
     config, ledger = Cell(ConfigState(Config(), "test")), Ledger()
-    annotating = Annotating(config, Cell(snapshot), ledger, Cell(()), lambda: {"acme": vendor}, settle=0.001)
+    annotating = WantedNodeAnnotations(
+        config, Cell(snapshot), ledger, Cell(()), lambda: {"acme": vendor}, settle=0.001
+    )
 
     def texts() -> Mapping[str, str | None]:
         wanted = annotating.wanted.value

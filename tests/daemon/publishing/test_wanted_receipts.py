@@ -15,14 +15,14 @@ from support.waiting import eventually
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import Owner
-from agent.daemon.publishing.wanted_receipts import SAID, Receipting
-from agent.scheduler_api import Candidate, Claim, Dialect, Given, PodContainer, Reads
+from agent.daemon.publishing.wanted_receipts import SAID, WantedReceipts
+from agent.scheduler_api import AnnotationFilter, Candidate, Claim, Dialect, PodContainer, ServedClaim
 from agent.vendor_api.agent import ContainerEdits, Vendor
 
 KEY = "acme.com/given"
 
 
-def told(pod: Candidate, its: Sequence[Given]) -> Mapping[str, str]:
+def told(pod: Candidate, its: Sequence[ServedClaim]) -> Mapping[str, str]:
     return {KEY: " ".join(one for it in its for one in it.devices)}
 
 
@@ -41,9 +41,9 @@ class Here:
     def __init__(self) -> None:
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         self.ledger = Ledger()
-        self.configured: Cell[Reads] = Cell(Reads())
+        self.configured: Cell[AnnotationFilter] = Cell(AnnotationFilter())
         self.vendors = [acme()]
-        self.receipting = Receipting(
+        self.receipting = WantedReceipts(
             self.pods, self.ledger, self.configured, lambda: self.vendors, settle=0.001
         )
 
@@ -83,7 +83,7 @@ async def test_it_follows_the_ledger_the_pods_and_the_vendors() -> None:
         here.pods.set((pod("web"),))
         await eventually(lambda: here.texts())
         here.vendors.clear()
-        here.configured.set(Reads(("acme.com/",)))
+        here.configured.set(AnnotationFilter(("acme.com/",)))
         await eventually(lambda: here.texts() == {})
 
 
@@ -101,7 +101,7 @@ async def test_until_the_kubelet_confirms_it_no_pod_says_anything() -> None:
 
 
 async def test_what_is_wrong_is_told_once_of_few_pods_and_ends() -> None:
-    def failing(pod: Candidate, its: Sequence[Given]) -> Mapping[str, str]:
+    def failing(pod: Candidate, its: Sequence[ServedClaim]) -> Mapping[str, str]:
         raise ValueError(f"no sense in {pod.name}")
 
     here = Here()

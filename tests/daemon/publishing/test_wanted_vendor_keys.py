@@ -14,10 +14,10 @@ from agent.config import Config, ConfigState, VendorSettings
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import Cordon, DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.core.publishing.vendor_key_rules import Owned
-from agent.daemon.publishing.wanted_extended_resources import Extending
-from agent.daemon.publishing.wanted_node_annotations import Annotating
-from agent.daemon.publishing.wanted_vendor_keys import Owning
+from agent.core.publishing.vendor_key_rules import WantedKeys
+from agent.daemon.publishing.wanted_extended_resources import WantedExtendedResources
+from agent.daemon.publishing.wanted_node_annotations import WantedNodeAnnotations
+from agent.daemon.publishing.wanted_vendor_keys import WantedVendorKeys
 from agent.vendor_api.agent import ContainerEdits, Device, Fault, NodeFacts, ResourceRule, State, Vendor
 
 #: Of a vendor that makes it of its rules and devices.
@@ -34,7 +34,9 @@ class Sort:
     """A sort of values: how a vendor makes them, and which part keeps them."""
 
     vendor: Callable[[Make | None, tuple[str, ...]], Vendor]
-    owning: Callable[[Cell[ConfigState], Cell[NodeSnapshot], Callable[[], Mapping[str, Vendor]]], Owning[Any]]
+    owning: Callable[
+        [Cell[ConfigState], Cell[NodeSnapshot], Callable[[], Mapping[str, Vendor]]], WantedVendorKeys[Any]
+    ]
     #: How a value is written.
     value: Callable[[Any], Any]
     #: What a vendor may not make, and what is said of it.
@@ -61,14 +63,16 @@ def _extended(make: Make | None, keys: tuple[str, ...]) -> Vendor:
 
 ANNOTATIONS = Sort(
     _annotated,
-    lambda config, snapshot, vendors: Annotating(config, snapshot, Ledger(), Cell(()), vendors, settle=0.001),
+    lambda config, snapshot, vendors: WantedNodeAnnotations(
+        config, snapshot, Ledger(), Cell(()), vendors, settle=0.001
+    ),
     str,
     {"foreign.com/x": "1"},
     "not among its annotation_keys",
 )
 EXTENDED_RESOURCES = Sort(
     _extended,
-    lambda config, snapshot, vendors: Extending(config, snapshot, vendors, settle=0.001),
+    lambda config, snapshot, vendors: WantedExtendedResources(config, snapshot, vendors, settle=0.001),
     int,
     {"acme.com/key": -1},
     "-1 is no count",
@@ -93,14 +97,14 @@ class Here:
         self.vendors = {"acme": sort.vendor(sort.make, (sort.key,))}
         self.owning = sort.owning(self.config, self.snapshot, lambda: self.vendors)
 
-    def made(self, count: int) -> Owned[Any]:
-        return Owned({self.sort.key: self.sort.value(count)})
+    def made(self, count: int) -> WantedKeys[Any]:
+        return WantedKeys({self.sort.key: self.sort.value(count)})
 
     def makes(self, make: Make | None) -> None:
         """From now on the vendor makes this."""
         self.vendors["acme"] = self.sort.vendor(make, (self.sort.key,))
 
-    async def once(self) -> Owned[Any] | None:
+    async def once(self) -> WantedKeys[Any] | None:
         await self.owning.once()
         return self.owning.wanted.value
 
@@ -129,14 +133,14 @@ async def test_a_vendor_that_makes_none_any_more_has_its_keys_removed(sort: Sort
     here = Here(sort)
     here.makes(None)
 
-    assert await here.once() == Owned({sort.key: None})
+    assert await here.once() == WantedKeys({sort.key: None})
 
 
 async def test_a_vendor_that_cannot_make_them_is_told_and_what_stands_there_stays(sort: Sort) -> None:
     here = Here(sort)
     here.makes(lambda rules, devices: sort.wrong)
 
-    assert await here.once() == Owned({}, frozenset({sort.key}))
+    assert await here.once() == WantedKeys({}, frozenset({sort.key}))
     assert sort.says in here.owning.error
 
     here.makes(sort.make)
@@ -148,7 +152,7 @@ async def test_a_vendor_that_cannot_make_them_is_told_and_what_stands_there_stay
 async def test_of_a_vendor_that_has_not_listed_its_devices_nothing_changes(
     sort: Sort, state: VendorState
 ) -> None:
-    assert await Here(sort, snapshot(state=state)).once() == Owned({}, frozenset({sort.key}))
+    assert await Here(sort, snapshot(state=state)).once() == WantedKeys({}, frozenset({sort.key}))
 
 
 # What is the same of every sort
@@ -166,7 +170,7 @@ async def test_a_vendor_that_left_the_config_wants_nothing() -> None:
 
     here.snapshot.set(NodeSnapshot())
 
-    assert await here.once() == Owned()
+    assert await here.once() == WantedKeys()
 
 
 async def test_a_card_that_is_known_to_be_gone_is_left_out_and_a_broken_one_is_not() -> None:
@@ -208,14 +212,14 @@ async def test_a_key_of_two_vendors_is_the_first_ones_and_that_is_said() -> None
     brio = ANNOTATIONS.vendor(lambda *_: {key: "brio", "brio.com/own": "brio"}, (key, "brio.com/own"))
     here.vendors["brio"] = replace(brio, name="brio")
 
-    assert await here.once() == Owned({key: "0", "brio.com/own": "brio"})
+    assert await here.once() == WantedKeys({key: "0", "brio.com/own": "brio"})
     assert here.owning.error == f"brio: {key} is acme's, and is not written for brio"
 
     here.snapshot.set(NodeSnapshot((VendorStatus("acme", VendorState.STARTING), both[1])))
-    assert await here.once() == Owned({"brio.com/own": "brio"}, frozenset({key}))
+    assert await here.once() == WantedKeys({"brio.com/own": "brio"}, frozenset({key}))
 
     here.snapshot.set(NodeSnapshot(both[1:]))
-    assert await here.once() == Owned({key: "brio", "brio.com/own": "brio"})
+    assert await here.once() == WantedKeys({key: "brio", "brio.com/own": "brio"})
     assert here.owning.error == ""
 
 

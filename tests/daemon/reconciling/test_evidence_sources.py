@@ -11,11 +11,11 @@ import pytest
 import structlog
 
 from agent.core.allocation.allocator import ALLOCATION
-from agent.core.allocation.reconcile_evidence import FOREIGN, Evidence, Granted, Pods
+from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence, Pods
 from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import Owner
-from agent.daemon.reconciling.evidence_sources import Sources, allocation_id, running_pods
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.daemon.reconciling.evidence_sources import EvidenceSources, allocation_id, running_pods
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.vendor_api.agent import ContainerEdits, Partition
 
@@ -27,16 +27,16 @@ GONE = Owner("uid-gone", "main", "default", "gone")
 SLICE = Partition("a1/0", "a", "a1")
 
 
-def entry(allocation: str | None, resource: str = XPU, container: str = "main") -> Entry:
+def entry(allocation: str | None, resource: str = XPU, container: str = "main") -> CheckpointEntry:
     annotations = {} if allocation is None else {ALLOCATION: allocation}
-    return Entry(UID, container, resource, ("a",), ContainerEdits(annotations=annotations))
+    return CheckpointEntry(UID, container, resource, ("a",), ContainerEdits(annotations=annotations))
 
 
 @dataclass
 class World:
     """What the sources say; `broken` names those that can not be read."""
 
-    entries: Sequence[Entry] | None = (entry("a1"),)
+    entries: Sequence[CheckpointEntry] | None = (entry("a1"),)
     broken: set[str] = field(default_factory=set)
     running: frozenset[str] | None = None
     life: str = "k1"
@@ -66,8 +66,8 @@ class World:
             raise VendorError(f"{vendor}: hung")
         return [SLICE]
 
-    def sources(self, patience: float = 5.0) -> Sources:
-        return Sources(
+    def sources(self, patience: float = 5.0) -> EvidenceSources:
+        return EvidenceSources(
             self.read,
             self.in_use,
             self.partitions,
@@ -79,7 +79,7 @@ class World:
 
 
 ANSWER = ContainerEdits(annotations={ALLOCATION: "a1"})
-GRANTED = (Granted("a1", UID, "main", XPU, ("a",), answer=ANSWER),)
+GRANTED = (CheckpointAnswer("a1", UID, "main", XPU, ("a",), answer=ANSWER),)
 SLICES = {"acme": (SLICE,), "other": (SLICE,)}
 
 
@@ -108,7 +108,7 @@ async def test_a_vendor_that_is_not_on_this_node_has_no_slices_that_could_not_be
     async def partitions(vendor: str) -> Sequence[Partition]:
         raise VendorAbsent(f"{vendor}: library-not-found")
 
-    sources = Sources(world.read, world.in_use, partitions)
+    sources = EvidenceSources(world.read, world.in_use, partitions)
     found = await sources.evidence(["acme"])
 
     assert found.partitions == {}
@@ -194,7 +194,7 @@ def test_an_answer_of_ours_is_known_by_its_annotation_and_another_plugins_by_its
     assert all(it.startswith(FOREIGN) for it in ids)
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3
-    assert allocation_id(Entry("\udc80", "main", XPU, ())).startswith(FOREIGN)
+    assert allocation_id(CheckpointEntry("\udc80", "main", XPU, ())).startswith(FOREIGN)
 
 
 # Whether a pod is there
@@ -239,7 +239,7 @@ async def test_a_pod_is_not_over_where_another_kubelet_has_begun_while_it_was_as
         world.life = "k2"
         return SHOWN
 
-    sources = Sources(
+    sources = EvidenceSources(
         world.read, in_use, world.partitions, life=lambda: world.life, settled=lambda life: life == "k1"
     )
 
@@ -335,7 +335,9 @@ async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn
     async def at_once() -> Pods:
         return SHOWN
 
-    sources = Sources(World().read, World(hangs=True).in_use, World().partitions, pods_at_once=at_once)
+    sources = EvidenceSources(
+        World().read, World(hangs=True).in_use, World().partitions, pods_at_once=at_once
+    )
 
     with anyio.fail_after(30):
         assert await sources.shown_with(XPU, ["a"]) == {"a": ("default", "web")}

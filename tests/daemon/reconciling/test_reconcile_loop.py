@@ -16,7 +16,7 @@ from support.waiting import eventually
 
 from agent.core.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.core.allocation.ledger import FORGOTTEN, Ledger
-from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, Recall, Release, Remove
+from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, RecallChange, Release, Remove
 from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.cell import Cell
@@ -24,11 +24,11 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import VendorError
-from agent.core.model import Allocation, AllocationState, NodeSnapshot, Owner, Plan, Source
-from agent.daemon.reconciling.evidence_sources import Sources
+from agent.core.model import Allocation, AllocationSource, AllocationState, NodeSnapshot, Owner, Plan
+from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler, jittered
-from agent.daemon.reconciling.recovery import Recaller
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.daemon.reconciling.recovery import Recovery
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.scheduler_api import Candidate, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Sharing, Slices, Vendor
@@ -46,10 +46,12 @@ def vendor(*, prepares: bool) -> Vendor:
     )
 
 
-def entry(name: str, uid: str = "uid-web", ids: Sequence[str] = ("a::1",), resource: str = XPU) -> Entry:
+def entry(
+    name: str, uid: str = "uid-web", ids: Sequence[str] = ("a::1",), resource: str = XPU
+) -> CheckpointEntry:
     """An answer of ours as the kubelet keeps it; "" is another plugin's."""
     edits = ContainerEdits(annotations={ALLOCATION: name} if name else {"other/plugin": "it"})
-    return Entry(uid, "main", resource, tuple(ids), edits)
+    return CheckpointEntry(uid, "main", resource, tuple(ids), edits)
 
 
 def held(name: str = "a1", *, since: float = 1.0, owner: Owner | None = WEB, **fields: Any) -> Allocation:
@@ -62,7 +64,7 @@ class Node:
     """A reconciler between sources that say what they are told to and hands that write down what they do."""
 
     allocations: Sequence[Allocation] = ()
-    entries: Sequence[Entry] | None = ()
+    entries: Sequence[CheckpointEntry] | None = ()
     pods: Pods | None = field(default_factory=dict)
     slices: list[Partition] = field(default_factory=list)
     prepares: bool = False
@@ -71,7 +73,7 @@ class Node:
     settled: bool = True
     #: Whether the checksum of the kubelet's file is right, and what is found once it is proven.
     proves: bool = True
-    proven: Sequence[Entry] | None = None
+    proven: Sequence[CheckpointEntry] | None = None
     release_fails: bool = False
     release_error: str = "the driver is away"
     rebooted: bool = False
@@ -92,7 +94,7 @@ class Node:
         if self.rebooted:
             self.ledger.rebooted()
         self.plan: Cell[Plan] = Cell(PLAN)
-        sources = Sources(
+        sources = EvidenceSources(
             self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda life: self.settled
         )
         self.scene = Scene({}, NodeSnapshot(), Topology(), {})
@@ -103,7 +105,7 @@ class Node:
             self.ledger,
             sources,
             self.allocator,
-            Recaller(self.ledger, sources, self.plan, lambda: self.now),
+            Recovery(self.ledger, sources, self.plan, lambda: self.now),
             lambda: [vendor(prepares=self.prepares)],
             self.release,
             self.ask_again,
@@ -155,10 +157,10 @@ class Node:
     async def changed(self) -> None:
         self.log.append("changed")
 
-    async def full(self) -> Sequence[Change | Recall]:
+    async def full(self) -> Sequence[Change | RecallChange]:
         return await self.reconciler.once()
 
-    async def quick(self) -> Sequence[Change | Recall]:
+    async def quick(self) -> Sequence[Change | RecallChange]:
         return await self.reconciler.once(full=False)
 
     def states(self) -> dict[str, str]:
@@ -287,7 +289,7 @@ def test_the_agents_of_many_nodes_do_not_march_in_step() -> None:
 
 @pytest.mark.parametrize("pods", [{}, ALIVE], ids=["nothing is listed", "another pod is"])
 async def test_what_the_kubelet_never_granted_is_not_over_because_it_knows_nothing_of_it(pods: Pods) -> None:
-    given = held(ids=(), source=Source.ANNOTATION)
+    given = held(ids=(), source=AllocationSource.ANNOTATION)
     it = Node([given, held("a2", owner=None)], [entry("a2")], pods)
 
     await it.full()
@@ -299,7 +301,7 @@ async def test_what_the_kubelet_never_granted_is_not_over_because_it_knows_nothi
 
 
 async def test_a_slice_that_a_scheduler_gave_by_itself_is_not_missed_on_the_hardware() -> None:
-    given = held(ids=(), source=Source.ANNOTATION, partitions=("a1/0",))
+    given = held(ids=(), source=AllocationSource.ANNOTATION, partitions=("a1/0",))
     it = Node([given], prepares=True)
 
     await it.full()
@@ -522,7 +524,7 @@ async def test_what_an_undone_allocate_left_on_the_hardware_goes_with_its_intent
 # What others gave before
 
 
-def given(text: str) -> Sequence[Entry]:
+def given(text: str) -> Sequence[CheckpointEntry]:
     """The kubelet's file: what another plugin gave of the card, and what ended since."""
     return [entry("", f"uid-{it}", ids=[f"a::{number}"]) for number, it in enumerate(text.split())]
 
@@ -836,7 +838,7 @@ async def test_what_a_lost_checkpoint_knew_is_taken_back_with_its_owner() -> Non
     await it.quick()
     await it.quick()
 
-    assert it.ledger.in_use() == (held(since=1000.0, source=Source.KUBELET),)
+    assert it.ledger.in_use() == (held(since=1000.0, source=AllocationSource.KUBELET),)
     assert +it.reconciler.actions == {"recall": 1, "confirm": 1}
 
 
@@ -847,7 +849,7 @@ async def test_what_an_older_copy_of_our_checkpoint_lacks_is_taken_back_too() ->
 
     assert [(one.id, one.source) for one in it.ledger.in_use()] == [
         ("a1", "allocate"),
-        ("a2", Source.KUBELET),
+        ("a2", AllocationSource.KUBELET),
     ]
 
 
@@ -880,7 +882,12 @@ async def test_a_pod_that_another_plugin_served_is_taken_over_and_released_when_
     it.now += GRACE
     await it.full()
 
-    assert (taken.ids, taken.devices, taken.source, taken.owner) == (("a::1",), ("a",), Source.KUBELET, WEB)
+    assert (taken.ids, taken.devices, taken.source, taken.owner) == (
+        ("a::1",),
+        ("a",),
+        AllocationSource.KUBELET,
+        WEB,
+    )
     assert it.states() == {taken.id: "released"}
 
 
@@ -930,7 +937,7 @@ async def test_without_any_checkpoint_pod_resources_says_what_is_in_use() -> Non
         await it.full()
 
     (one,) = it.ledger.in_use()
-    assert (one.ids, one.devices, one.source) == (("a::1",), ("a",), Source.POD_RESOURCES)
+    assert (one.ids, one.devices, one.source) == (("a::1",), ("a",), AllocationSource.POD_RESOURCES)
     assert one.owner == Owner("", "main", "default", "web")
     assert +it.reconciler.actions == {"recall": 1}
 
@@ -957,11 +964,14 @@ async def test_where_our_checkpoint_is_there_pod_resources_adds_nothing_to_it() 
 
 
 async def test_what_a_scheduler_gave_by_itself_keeps_nothing_from_being_taken_back() -> None:
-    it = Node([held("given", ids=(), source=Source.ANNOTATION)], entries=None, pods=ALIVE)
+    it = Node([held("given", ids=(), source=AllocationSource.ANNOTATION)], entries=None, pods=ALIVE)
 
     await it.full()
 
-    assert [one.source for one in it.ledger.in_use()] == [Source.ANNOTATION, Source.POD_RESOURCES]
+    assert [one.source for one in it.ledger.in_use()] == [
+        AllocationSource.ANNOTATION,
+        AllocationSource.POD_RESOURCES,
+    ]
 
 
 async def test_whom_pod_resources_alone_shows_is_known_with_its_claim_once_its_pod_is_heard_of() -> None:

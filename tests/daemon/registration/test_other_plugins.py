@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from agent.core.cell import Cell
 from agent.core.model import SessionStatus
 from agent.daemon.registration.other_plugins import Rivals
-from agent.kubelet.directory import FileIdentity, Neighbour
+from agent.kubelet.directory import FileIdentity, OtherSocket
 from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Vendor
 
 VENDOR = Vendor(
@@ -25,13 +25,13 @@ VENDOR = Vendor(
 class Directory:
     """The sockets in the kubelet's directory, and which of them somebody serves."""
 
-    there: Cell[frozenset[Neighbour]] = field(default_factory=lambda: Cell(frozenset()))
+    there: Cell[frozenset[OtherSocket]] = field(default_factory=lambda: Cell(frozenset()))
     served: set[str] = field(default_factory=set)
     now: float = 100.0
     yields: bool = False
 
     def put(self, *names: str) -> None:
-        self.there.set(frozenset(Neighbour(name, FileIdentity(1, n, 1)) for n, name in enumerate(names)))
+        self.there.set(frozenset(OtherSocket(name, FileIdentity(1, n, 1)) for n, name in enumerate(names)))
         self.served = set(names)
 
     def rivals(self) -> Rivals:

@@ -14,11 +14,11 @@ from support.waiting import eventually
 from agent.core.cell import Cell
 from agent.core.renewal_rules import Registration
 from agent.daemon.registration.renewals import Renewals
-from agent.kubelet.directory import FileIdentity, Neighbour
+from agent.kubelet.directory import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_errors import KubeletError
 
 XPU, GPU = "example.com/xpu", "example.com/gpu"
-BOB, EVE = (Neighbour(name, FileIdentity(1, n, 1)) for n, name in enumerate(["bob.sock", "eve.sock"]))
+BOB, EVE = (OtherSocket(name, FileIdentity(1, n, 1)) for n, name in enumerate(["bob.sock", "eve.sock"]))
 NEVER = 3600.0
 
 
@@ -31,10 +31,10 @@ class Node:
     listed: Sequence[Collection[str] | None] = ((XPU, GPU),)
     #: What happens while the kubelet is asked.
     meanwhile: Callable[[], None] = lambda: None
-    neighbours: Cell[frozenset[Neighbour]] = field(default_factory=lambda: Cell(frozenset[Neighbour]()))
+    neighbours: Cell[frozenset[OtherSocket]] = field(default_factory=lambda: Cell(frozenset[OtherSocket]()))
     #: Sockets at which nobody listens, and those that were tried.
-    dead: set[Neighbour] = field(default_factory=set)
-    tried: list[Neighbour] = field(default_factory=list)
+    dead: set[OtherSocket] = field(default_factory=set)
+    tried: list[OtherSocket] = field(default_factory=list)
     asked: list[Collection[str]] = field(default_factory=list)
     renewed: list[str] = field(default_factory=list)
     planned: list[str] = field(default_factory=lambda: [XPU, GPU])
@@ -60,7 +60,7 @@ class Node:
             raise KubeletError("no such call")
         return {*names} & {*found}
 
-    def is_served(self, it: Neighbour) -> bool:
+    def is_served(self, it: OtherSocket) -> bool:
         self.tried.append(it)
         return it not in self.dead
 

@@ -17,7 +17,7 @@ from support.waiting import eventually
 from agent.core.cell import Cell
 from agent.core.model import Plan, Resource
 from agent.core.renewal_rules import Registration
-from agent.daemon.node_state import Node
+from agent.daemon.node_state import NodeState
 from agent.daemon.registration.sessions import Sessions
 from agent.kubelet.directory import KubeletDirectory, identify_socket
 
@@ -53,7 +53,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(
-            cast("Node", self.node), FakeAnswers(), self.directory, QUICK, lambda: self.now, Cell(False)
+            cast("NodeState", self.node), FakeAnswers(), self.directory, QUICK, lambda: self.now, Cell(False)
         )
 
     @property

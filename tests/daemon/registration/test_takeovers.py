@@ -11,7 +11,7 @@ from agent.core.allocation.allocator import ALLOCATION
 from agent.core.cell import Cell
 from agent.core.model import AdvertisedDevice, IdRange, Plan, Resource
 from agent.daemon.registration.takeovers import REMEMBERED, Strangers
-from agent.kubelet.kubelet_checkpoint import Entry, KubeletCheckpoint
+from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.vendor_api.agent import ContainerEdits, ResourceRule
 
@@ -25,15 +25,15 @@ def listing(*uuids: str, count: int | None = None) -> Resource:
     return Resource(XPU, "acme", ResourceRule(XPU), "distributed", cards)
 
 
-def entry(pod: str, annotations: dict[str, str], *ids: str, resource: str = XPU) -> Entry:
-    return Entry(pod, "main", resource, ids or ("a",), ContainerEdits(annotations=annotations))
+def entry(pod: str, annotations: dict[str, str], *ids: str, resource: str = XPU) -> CheckpointEntry:
+    return CheckpointEntry(pod, "main", resource, ids or ("a",), ContainerEdits(annotations=annotations))
 
 
 @dataclass
 class Node:
     """What the kubelet's checkpoint says, and what we serve."""
 
-    entries: Sequence[Entry] = ()
+    entries: Sequence[CheckpointEntry] = ()
     ids: tuple[str, ...] = ("a", "b")
     served: tuple[str, ...] = (XPU,)
     unreadable: bool = False

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from agent.cluster.pod_state import Scheduled
+from agent.cluster.pod_state import PodState
 from agent.core.cell import Cell
 from agent.core.model import Plan, Resource
 from agent.daemon.registration.wait_for_pods import PodSync
@@ -33,7 +33,7 @@ async def following(sync: PodSync) -> asyncio.Task[None]:
 async def test_a_resource_whose_cards_schedulers_choose_has_the_pods_followed_and_waits_for_them(
     placement: Placement,
 ) -> None:
-    scheduled = Scheduled()
+    scheduled = PodState()
     sync = PodSync(planned(placement), scheduled, 3600.0)
     task = await following(sync)
     assert scheduled.wanted.value
@@ -47,7 +47,7 @@ async def test_a_resource_whose_cards_schedulers_choose_has_the_pods_followed_an
 
 
 async def test_another_resource_waits_for_nobody_and_asks_for_nobody() -> None:
-    scheduled = Scheduled()
+    scheduled = PodState()
     sync = PodSync(planned("local"), scheduled, 3600.0)
     task = await following(sync)
 
@@ -58,14 +58,14 @@ async def test_another_resource_waits_for_nobody_and_asks_for_nobody() -> None:
 
 
 async def test_where_no_pod_is_ever_seen_nothing_waits() -> None:
-    scheduled = Scheduled()
+    scheduled = PodState()
     scheduled.unseen = "no API server is known here"
 
     await PodSync(planned("claim"), scheduled, 3600.0).before(XPU)
 
 
 async def test_after_its_time_it_is_registered_without_them_which_is_said_and_waits_no_more() -> None:
-    plan, scheduled = planned("auto"), Scheduled()
+    plan, scheduled = planned("auto"), PodState()
     sync = PodSync(plan, scheduled, 0.01)
     task = await following(sync)
 

@@ -14,9 +14,9 @@ from agent.scheduler_api import Candidate, Claim, PodContainer
 from agent.schedulers.gcushare.dialect_hami import hami
 from agent.schedulers.gcushare.dialect_v1 import v1
 from agent.schedulers.gcushare.dialect_v4 import v4
-from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.names import ResourceNames
 from agent.schedulers.gcushare.plugin import DIALECTS
-from agent.schedulers.gcushare.pod_records import RECORDS, Record, read, write
+from agent.schedulers.gcushare.pod_records import RECORDS, PodRecord, read, write
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
 from agent.vendors.enflame.child.efsmi import profiles
 from agent.vendors.enflame.constants import PROFILE, PROFILE_ID, slices
@@ -26,7 +26,7 @@ SCENES: list[dict[str, Any]] = json.loads(RECORDED.read_text())["scenes"]
 #: Minors that are not the cards' places, as after a card was taken out.
 CARDS: Mapping[str, int | None] = {f"GCU-{minor}": minor for minor in range(1, 9)}
 MEMORY, SHARED, DRS = ENFLAME.memory, ENFLAME.shared, ENFLAME.drs
-NAMES = Names.of(ENFLAME.terms)
+NAMES = ResourceNames.of(ENFLAME.terms)
 #: Document 002's third pod, word for word.
 V1 = {
     "enflame.com/gcu-device-assign-time": "1662453232515055293",
@@ -211,13 +211,13 @@ def test_a_record_as_it_was_seen_on_a_real_node_is_read_and_written_word_for_wor
 def test_a_record_may_name_every_profile_that_efsmi_can_list(name: str) -> None:
     (listed,) = profiles(f"| 0 | {name} | 1 | 2 | 6GB | 1 |").rows
 
-    assert read(json.dumps({"a": {"profileName": name}})) == {"a": Record(profile_name=listed.name)}
+    assert read(json.dumps({"a": {"profileName": name}})) == {"a": PodRecord(profile_name=listed.name)}
     assert slices(name) == listed.slices > 0
 
 
 def test_a_shared_container_is_recorded_as_gcushares_plugin_does() -> None:
     assert (
-        write({"b": Record(allocated=True), "a": Record()})
+        write({"b": PodRecord(allocated=True), "a": PodRecord()})
         == '{"a":{"allocated":false},"b":{"allocated":true}}'
     )
 
@@ -276,7 +276,7 @@ def test_slices_are_nothing_that_the_first_generation_speaks_of() -> None:
 
 def test_who_sells_the_cards_under_another_name_has_the_names_in_its_own_words() -> None:
     brand = Brand("tencent.com", "zixiao")
-    tencent = Names.of(brand.terms)
+    tencent = ResourceNames.of(brand.terms)
     assert (brand.whole, tencent.shared) == ("tencent.com/zixiao", "tencent.com/shared-zixiao")
     said = {tencent.key(key): value for key, value in V4.items()}
     found = v4(tencent).claims(pod(tencent.shared, {"a": 5}, said), tencent.shared, CARDS)
@@ -285,5 +285,5 @@ def test_who_sells_the_cards_under_another_name_has_the_names_in_its_own_words()
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_dialect_bears_the_name_of_its_configuration_and_reads_its_own_annotations(name: str) -> None:
-    dialect = DIALECTS[name](Names.of(Brand("acme.com", "npu").terms))
+    dialect = DIALECTS[name](ResourceNames.of(Brand("acme.com", "npu").terms))
     assert (dialect.name, dialect.reads[0]) == (name, "acme.com/")

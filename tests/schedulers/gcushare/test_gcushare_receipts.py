@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 from agent.cluster.pods import candidate
 from agent.core.model import Allocation, AllocationState, Owner
-from agent.core.publishing.receipt_rules import Receipts, receipts, wrong_key
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given, PodContainer
+from agent.core.publishing.receipt_rules import OwedReceipts, receipts, wrong_key
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer, ServedClaim
 from agent.schedulers.gcushare.dialect_hami import hami
 from agent.schedulers.gcushare.dialect_v1 import v1
 from agent.schedulers.gcushare.dialect_v4 import v4
-from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.names import ResourceNames
 from agent.schedulers.gcushare.plugin import DIALECTS
-from agent.schedulers.gcushare.pod_records import RECORDS, Record, read, read_old, write
+from agent.schedulers.gcushare.pod_records import RECORDS, PodRecord, read, read_old, write
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
 
 CARDS: Cards = {f"GCU-{minor}": minor for minor in range(8)}
 MEMORY, SHARED, DRS = ENFLAME.memory, ENFLAME.shared, ENFLAME.drs
-NAMES = Names.of(ENFLAME.terms)
+NAMES = ResourceNames.of(ENFLAME.terms)
 SLICE = "2:7325501d-02bd-4da2-9289-24d8521736b9"
 TIME = "1795210908257059937"
 #: As each scheduler binds a pod, less its size.
@@ -57,11 +57,11 @@ def pod(
     return Candidate("u", "default", "p", its, said, scheduler=scheduler)
 
 
-def has(resource: str, container: str, count: int = 1, *slices: str) -> Given:
-    return Given(container, resource, count, ("GCU-3",), slices)
+def has(resource: str, container: str, count: int = 1, *slices: str) -> ServedClaim:
+    return ServedClaim(container, resource, count, ("GCU-3",), slices)
 
 
-def told(dialect: Dialect, of: Candidate, *given: Given) -> Mapping[str, str]:
+def told(dialect: Dialect, of: Candidate, *given: ServedClaim) -> Mapping[str, str]:
     assert dialect.receipt is not None
     return dialect.receipt(of, given)
 
@@ -103,7 +103,7 @@ def test_each_container_with_its_slices_is_recorded_and_the_last_one_says_it_for
 def test_what_is_recorded_on_the_pod_already_stays() -> None:
     asks = shared_pair(**{RECORDS: '{"a":{"allocated":true},"gone":{"request":1}}'})
     text = told(v4(NAMES), asks, has(SHARED, "b", 3))[RECORDS]
-    assert read(text) == {"a": Record(True), "b": Record(True), "gone": Record(False, 1)}
+    assert read(text) == {"a": PodRecord(True), "b": PodRecord(True), "gone": PodRecord(False, 1)}
 
 
 def test_what_the_pod_says_of_itself_falsely_makes_it_no_pod_with_all_its_devices() -> None:
@@ -126,7 +126,7 @@ def test_a_slice_of_the_hardware_is_recorded_with_its_number_and_uuid(
     }
     both = told(dialect(NAMES), asks, has(DRS, "a", 3, SLICE), has(DRS, "b", 1, "0:b-uuid"))
     assert both["enflame.com/gcu-assigned"] == "true"
-    assert read(both[RECORDS])["b"] == Record(True, 1, "0", "1g.6gb", "0", "b-uuid")
+    assert read(both[RECORDS])["b"] == PodRecord(True, 1, "0", "1g.6gb", "0", "b-uuid")
 
 
 def test_a_container_whose_slice_is_not_made_yet_is_not_recorded() -> None:
@@ -183,7 +183,7 @@ def test_where_hostile_words_stand_nothing_is_written_over_them(dialect: Any) ->
 
 
 def test_a_receipt_bears_the_names_of_who_sells_the_cards() -> None:
-    tencent = Names.of(Brand("tencent.com", "zixiao").terms)
+    tencent = ResourceNames.of(Brand("tencent.com", "zixiao").terms)
     said = {tencent.key(key): text for key, text in V4.items()}
     asks = pod(tencent.shared, {"a": 1}, said)
     assert told(v4(tencent), asks, has(tencent.shared, "a")) == {
@@ -217,7 +217,7 @@ asked = st.dictionaries(st.sampled_from(CONTAINERS), st.integers(1, 4), min_size
 
 
 @st.composite
-def scenes(draw: Any) -> tuple[Dialect, Candidate, tuple[Given, ...]]:
+def scenes(draw: Any) -> tuple[Dialect, Candidate, tuple[ServedClaim, ...]]:
     """A dialect, a pod as its scheduler wrote it, and what all of its containers get, in any order."""
     counts: Mapping[str, int] = draw(asked)
     total = str(sum(counts.values()))
@@ -240,7 +240,7 @@ def scenes(draw: Any) -> tuple[Dialect, Candidate, tuple[Given, ...]]:
 
 @for_all(scenes())
 def test_a_receipt_grows_to_the_same_text_in_any_order_asks_nothing_twice_and_changes_no_claim(
-    scene: tuple[Dialect, Candidate, tuple[Given, ...]],
+    scene: tuple[Dialect, Candidate, tuple[ServedClaim, ...]],
 ) -> None:
     dialect, asks, gets = scene
     at_once = {**asks.annotations, **told(dialect, asks, *gets)}
@@ -281,10 +281,10 @@ def test_whatever_stands_on_a_pod_its_receipt_is_made_and_stands_or_is_refused_i
     assert (len(found.owed), len(found.wrong)) in {(1, 0), (0, 1)}
     if found.owed:
         bearing = replace(asks, annotations={**said, **found.owed[0].texts})
-        assert owed(made(NAMES), bearing, has(SHARED, "a")) == Receipts()
+        assert owed(made(NAMES), bearing, has(SHARED, "a")) == OwedReceipts()
 
 
-def owed(dialect: Dialect, of: Candidate, *gets: Given) -> Receipts:
+def owed(dialect: Dialect, of: Candidate, *gets: ServedClaim) -> OwedReceipts:
     """As the core asks for it: of a pod whose containers have this, as the kubelet confirms."""
     claims = {it.container: replace(it, dialect=dialect.name) for it in claimed(dialect, of)}
     its = [
@@ -325,4 +325,4 @@ def test_an_init_container_gets_its_slice_by_size_and_its_record_spoils_nothing(
     made = told(v4(NAMES), asks, has(DRS, "init", 1, "0:i"), has(DRS, "a", 3, SLICE))
     bearing = replace(asks, annotations={**asks.annotations, **made})
     assert v4(NAMES).claims(bearing, DRS, CARDS) == claims
-    assert read(write(read(made[RECORDS])))["init"] == Record(True, instance_id="0", instance_uuid="i")
+    assert read(write(read(made[RECORDS])))["init"] == PodRecord(True, instance_id="0", instance_uuid="i")

@@ -11,7 +11,7 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.pod_attribution import Waiting, attribute
+from agent.core.allocation.pod_attribution import WaitingPods, attribute
 from agent.scheduler_api import Candidate, Cards, Claim, PodContainer
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, hami, metax
 
@@ -272,6 +272,6 @@ words = st.lists(st.sampled_from(["GPU-a", "GPU-b", ",NVIDIA", ",1", ",", ":", "
 def test_no_annotation_crashes_or_names_a_card_that_it_does_not_hold(first: str, second: str) -> None:
     it = pod(GPU, {METAX_ALLOCATED: first, KEY: second})
 
-    found = attribute(GPU, 1, {"GPU-a"}, Waiting((it,), (METAX, HAMI), CARDS)).claim
+    found = attribute(GPU, 1, {"GPU-a"}, WaitingPods((it,), (METAX, HAMI), CARDS)).claim
 
     assert found is None or "GPU-a" in first + second

@@ -13,7 +13,7 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.allocation.pod_attribution import Waiting, attribute, intended
+from agent.core.allocation.pod_attribution import WaitingPods, attribute, intended
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.common.pod_request import asked, wish
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
@@ -230,7 +230,7 @@ def test_a_pod_that_kubernetes_own_scheduler_bound_is_not_believed() -> None:
 def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bound_it() -> None:
     """koord-scheduler may run under the name of Kubernetes' own; only schedulers write on the Node."""
     it = pod(whole("main"), annotations=written(1), scheduler="default-scheduler")
-    waiting = Waiting((it,), (KOORDINATOR,), NVIDIA)
+    waiting = WaitingPods((it,), (KOORDINATOR,), NVIDIA)
 
     doubted = attribute(GPU, 1, {uuid(1)}, waiting)
     found = attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("default", "web")}))
@@ -245,7 +245,7 @@ def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bou
 def test_a_claim_says_in_whose_words_it_was_made() -> None:
     it = pod(whole("main"), annotations=written(1))
 
-    found = attribute(GPU, 1, {uuid(1)}, Waiting((it,), (KOORDINATOR,), NVIDIA)).claim
+    found = attribute(GPU, 1, {uuid(1)}, WaitingPods((it,), (KOORDINATOR,), NVIDIA)).claim
 
     assert found is not None
     assert found.dialect == "koordinator"
@@ -317,8 +317,8 @@ containers = st.builds(
 def test_no_annotation_crashes_or_promises_a_card_twice(its: list[PodContainer], text: str) -> None:
     it = pod(*its, annotations={ALLOCATED: text})
 
-    found = attribute(GPU, 1, {uuid(0)}, Waiting((it,), (KOORDINATOR,), NVIDIA))
-    aim = intended(GPU, 1, (), NVIDIA, Waiting((it,), (KOORDINATOR,), NVIDIA))
+    found = attribute(GPU, 1, {uuid(0)}, WaitingPods((it,), (KOORDINATOR,), NVIDIA))
+    aim = intended(GPU, 1, (), NVIDIA, WaitingPods((it,), (KOORDINATOR,), NVIDIA))
 
     assert set(aim.cards) <= set(NVIDIA)
     if found.claim is not None:

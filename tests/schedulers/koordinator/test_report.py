@@ -9,7 +9,7 @@ import pytest
 from agent.core.model import AbsentDevice, Health, NodeSnapshot, VendorState
 from agent.schedulers.koordinator.report import (
     MAX_MINOR,
-    Card,
+    ReportedCard,
     koordinator_vendor,
     model_name,
     reason,
@@ -213,7 +213,7 @@ def test_what_the_driver_says_of_a_minor_beats_what_another_card_had() -> None:
 # How they are
 
 
-def health(it: Card) -> tuple[bool, str, str, str]:
+def health(it: ReportedCard) -> tuple[bool, str, str, str]:
     return it.healthy, it.status, it.reason, it.message
 
 
@@ -299,7 +299,7 @@ def test_a_card_is_told_in_full() -> None:
     }
 
     assert told(node([card(0, attributes=attributes)])).cards == (
-        Card(
+        ReportedCard(
             uuid="GPU-00000000-metax",
             minor=0,
             memory=64 * GIB,

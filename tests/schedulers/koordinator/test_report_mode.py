@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.schedulers.koordinator.report_mode import NO_KIND, NO_SERVER, Choice, Shown, choice
+from agent.schedulers.koordinator.report_mode import NO_KIND, NO_SERVER, ModeChoice, Shown, choice
 
 BESIDE = Shown(kind=True, koordlet="koordlet x runs here with Accelerators=true")
 ALONE = Shown(kind=True)
@@ -93,4 +93,4 @@ def test_where_koordinator_is_not_nobody_is_told_to_rename_shares_for_its_sake(
 ) -> None:
     chosen = choice(wanted, shown, api=api, shares="nvidia.com/gpu")
 
-    assert chosen == Choice("none", why, trouble=trouble)
+    assert chosen == ModeChoice("none", why, trouble=trouble)

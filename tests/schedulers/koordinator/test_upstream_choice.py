@@ -16,7 +16,7 @@ from heard import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.node_locks import EXPIRED, EXPIRES, lock, over
-from agent.core.allocation.pod_attribution import Waiting, attribute
+from agent.core.allocation.pod_attribution import WaitingPods, attribute
 from agent.core.allocation.reconcile_evidence import Evidence, Pods
 from agent.core.allocation.reconcile_rules import reconcile
 from agent.core.allocation.recovered_allocations import recall_pods
@@ -208,7 +208,7 @@ def test_cards_that_are_written_as_one_containers_are_split_over_all() -> None:
     assert [*found] == ["a", "b"]
     assert len({*found["a"], *found["b"]}) == 2
     for container, cards in found.items():
-        its = attribute(SGPU, 1, set(cards), Waiting((alone,), (METAX, KOORDINATOR), MXC)).claim
+        its = attribute(SGPU, 1, set(cards), WaitingPods((alone,), (METAX, KOORDINATOR), MXC)).claim
         assert its is not None
         assert its.container == container
 

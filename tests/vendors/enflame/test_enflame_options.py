@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.schedulers.gcushare.dialect_v4 import keys_of, v4
-from agent.schedulers.gcushare.names import Names
+from agent.schedulers.gcushare.names import ResourceNames
 from agent.schedulers.gcushare.plugin import DIALECTS
 from agent.vendor_api.agent import SettingsError
 from agent.vendors.enflame.agent.names import Brand
@@ -54,7 +54,7 @@ def test_whatever_cards_are_called_resources_have_that_domain_and_that_kind(doma
 @given(st.lists(LABELS, min_size=2, max_size=3).map(".".join), LABELS)
 def test_whatever_cards_are_called_a_dialect_reads_what_it_tells_and_writes(domain: str, kind: str) -> None:
     brand = Brand(domain, kind)
-    names = Names.of(brand.terms)
+    names = ResourceNames.of(brand.terms)
 
     for made in DIALECTS.values():
         dialect = made(names)
@@ -64,7 +64,7 @@ def test_whatever_cards_are_called_a_dialect_reads_what_it_tells_and_writes(doma
 
 
 def test_annotations_have_the_kind_in_the_domain_too_as_gcushares_scheduler_writes_them() -> None:
-    names = Names.of(Brand("gcucloud.com", "card").terms)
+    names = ResourceNames.of(Brand("gcucloud.com", "card").terms)
 
     assert keys_of(names).card == "cardcloud.com/card-assigned-minor"
     assert v4(names).reads[0] == "cardcloud.com/"

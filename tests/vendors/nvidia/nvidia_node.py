@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.core.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Granted
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
@@ -137,7 +137,7 @@ class _NoDisk:
 class _NoKubelet:
     life = ""
 
-    async def granted(self) -> Sequence[Granted] | None:
+    async def granted(self) -> Sequence[CheckpointAnswer] | None:
         raise AssertionError("NVIDIA's containers start without us")
 
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:

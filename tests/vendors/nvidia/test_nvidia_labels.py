@@ -17,10 +17,10 @@ from nvml_stub import NvmlStub
 
 from agent.config import Config, parse
 from agent.core.kubernetes_names import wrong_label
-from agent.core.publishing.label_rules import Stamp
+from agent.core.publishing.label_rules import NodeStamp
 from agent.daemon.labels_once import ask
 from agent.daemon.publishing.wanted_labels import machine
-from agent.daemon.vendor_plugins import Plugin
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.vendor_api.agent import Device, Fault, ResourceRule, Sharing
 from agent.vendors.nvidia.agent.labels import family, labels
 from agent.vendors.nvidia.agent.options import Options
@@ -142,8 +142,8 @@ async def test_what_is_read_from_nvml_gives_the_recorded_labels(
     play(stub, case["hardware"], tmp_path / "proc")
     vendor = register_backend({**settings, **recorded_settings(case)})
 
-    stamp = Stamp(machine(str(product_name)))
-    said = await ask(Config(), [Plugin(vendor.name, "", "", vendor)], stamp)
+    stamp = NodeStamp(machine(str(product_name)))
+    said = await ask(Config(), [VendorPlugin(vendor.name, "", "", vendor)], stamp)
 
     assert said.reasons == {}
     assert said.labels == case["labels"]

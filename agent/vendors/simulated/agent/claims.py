@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, ServedClaim
 
 #: Annotation of a pod: JSON, container to {"devices": [uuid, ...], "parameters": {name: text}}.
 ANNOTATION = "xpu-agent.io/simulated-claim"
@@ -44,7 +44,7 @@ def _claim(pod: Candidate, container: str, said: Any, devices: Cards) -> Claim:
     return Claim(pod.uid, pod.namespace, pod.name, container, tuple(cards), texts)
 
 
-def receipt(pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def receipt(pod: Candidate, given: Sequence[ServedClaim]) -> Mapping[str, str]:
     """What each container of the pod has; it grows with each."""
     found: dict[str, dict[str, Sequence[str]]] = {}
     for it in given:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Given, Part, Scheduler
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Part, Scheduler, ServedClaim
 from agent.scheduler_api.hooks import hookimpl
 
 #: Annotations of a pod. JSON: container to {"card": uuid, "percent": how much of it}; and our answer.
@@ -50,7 +50,7 @@ def measure(parameters: Mapping[str, str], memory: int) -> Part | None:
     return Part(int(percent) / 100, int(percent) / 100) if percent.isdecimal() and len(percent) < 4 else None
 
 
-def receipt(pod: Candidate, given: Sequence[Given]) -> Mapping[str, str]:
+def receipt(pod: Candidate, given: Sequence[ServedClaim]) -> Mapping[str, str]:
     """Which containers have their cards."""
     return {GIVEN: ",".join(it.container for it in given)} if given else {}
 
