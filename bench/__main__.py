@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _measure(subject: Subject, chosen: Sequence[Measurement]) -> tuple[list[Row], int]:
-    """Make the measurements one after the other; one that can not be made stops no other."""
+    """Make the measurements one after the other; one that cannot be made stops no other."""
     rows: list[Row] = []
     failures = 0
     for it in chosen:

@@ -103,7 +103,7 @@ class Rival:
         self._arguments = tuple(arguments)
         self._kubelet_dir = kubelet_dir
         if not os.access(self._binary, os.X_OK):
-            raise Refused(f"{binary} can not be executed")
+            raise Refused(f"{binary} cannot be executed")
 
     def prepare(self, directory: Path) -> None:
         """Lead the measuring kubelet, which serves in `directory`, to the compiled-in place."""
@@ -117,7 +117,7 @@ class Rival:
 
     def launch(self, directory: Path, stub: NvmlStub, vendors: Mapping[str, Any], *, watched: bool) -> Launch:
         if vendors or watched:
-            raise Refused(f"{self.name} can not be measured so")
+            raise Refused(f"{self.name} cannot be measured so")
         search = [str(stub.library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         environment = {**stub.environment, "LD_LIBRARY_PATH": ":".join(search), "NODE_NAME": NODE}
         return Launch([self._binary, *self._arguments], environment)

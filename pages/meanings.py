@@ -48,7 +48,7 @@ MEANINGS: Mapping[str, str] = {
     "agent.log.format": "`auto` is console on a terminal, JSON elsewhere.",
     "agent.log.dir": (
         "Also write JSON lines to `xpu-agent.log` in this directory, each with the line of code that it "
-        "comes from, for its owner to read. One that can not be written is tried again every "
+        "comes from, for its owner to read. One that cannot be written is tried again every "
         f"{AGAIN:g} s, and nothing else waits for it: the log on standard error and `xpu-agent inspect` say "
         "why."
     ),
@@ -64,7 +64,7 @@ MEANINGS: Mapping[str, str] = {
     "agent.health.goodPolls": f"Clean polls that end a transient fault, 1 to {MAX_POLLS} ...",
     "agent.health.goodFor": "... and for how long it must have been clean, up to 1 h.",
     "agent.health.patience": (
-        "How long the kubelet keeps hearing the last word on a device whose vendor can not be asked, up to "
+        "How long the kubelet keeps hearing the last word on a device whose vendor cannot be asked, up to "
         "1 h."
     ),
     "agent.health.forgetAfter": "How long a free device that is gone stays listed, up to a week.",

@@ -177,7 +177,7 @@ def test_what_is_touched_is_refused_so_that_nothing_is_read_or_written(tmp_path:
     ids=["frozen", "posix_spawn", "exec"],
 )
 def test_a_child_s_environment_that_can_not_be_added_to_is_refused(code: str, tmp_path: Path) -> None:
-    assert "guard can not be added" in session(tmp_path, code).blamed["test_0"]
+    assert "guard cannot be added" in session(tmp_path, code).blamed["test_0"]
 
 
 def test_a_program_that_is_no_python_fails_the_session_by_what_it_leaves(tmp_path: Path) -> None:

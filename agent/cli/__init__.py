@@ -75,7 +75,7 @@ def command_line(names: Sequence[str] = VERBS) -> Parser:
         epilog="Every flag of `run` can be set as environment variable XPU_AGENT_<FLAG>, for example "
         "XPU_AGENT_STATE_DIR, NVIDIA's flags as NVIDIA calls them; NODE_NAME names the node. "
         "Exit: 0 done; 1 the verb's own answer is a bad one: refused, or something found; 2 used wrongly: "
-        "arguments, variables, or a configuration that can not be used.",
+        "arguments, variables, or a configuration that cannot be used.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     # What was not read to its end has proven nothing; a verb that only shows says 0 instead.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Exit codes. The verb's own answer is a bad one: it refuses, or has found something.
 REFUSED = 1
-#: It was used wrongly: an argument, a variable, or a file that it needs and that can not be used.
+#: It was used wrongly: an argument, a variable, or a file that it needs and that cannot be used.
 MISUSED = 2
 #: Somebody pressed ^C, as shells tell of it.
 INTERRUPTED = 130
@@ -114,7 +114,7 @@ def api_server(args: argparse.Namespace, say: Callable[[str], None] = warn) -> A
     """The way to the API server, or None: there is none here.
 
     Raises:
-        ConfigError: What is named can not be used.
+        ConfigError: What is named cannot be used.
     """
     from agent.cluster.credentials import find, named
 

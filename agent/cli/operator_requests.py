@@ -30,7 +30,7 @@ def say(path: Path, verb: str, device: str, reason: str = "") -> str:
     Raises:
         CannotAsk: Nobody answers.
         Refused: It is not done, or will not outlive the agent.
-        UsageError: It can not be said.
+        UsageError: It cannot be said.
     """
     said = {"device": device, "reason": reason, "user": os.environ.get("SUDO_USER", "")}
     for name, text in said.items():

@@ -92,7 +92,7 @@ def _remove_all(
         written, told = remains.all(), ServerObjects(remains.namespaces(), remains.devices())
         anothers = {it for it in written if remains.is_anothers(it)}.difference(more)
     except OSError as exc:
-        raise NotRemoved(f"{state_dir / NAME}: can not be read: {exc.strerror}; nothing is removed") from exc
+        raise NotRemoved(f"{state_dir / NAME}: cannot be read: {exc.strerror}; nothing is removed") from exc
     for path in dict.fromkeys((*written, *more)):
         if path in anothers:
             _say(f"{path}: stays: another program has written it since")
@@ -260,7 +260,7 @@ def await_nodes(access: ApiAccess, daemonsets: Sequence[str], within: float) -> 
 
     Raises:
         NotRemoved: Some are not after so many seconds.
-        ApiError: The way to the API server can not be used.
+        ApiError: The way to the API server cannot be used.
     """
     missing = anyio.run(_undone, access, daemonsets, within)
     if missing:

@@ -10,7 +10,7 @@ class ApiError(AgentError):
 
 
 class ApiAway(ApiError):
-    """Raised when nobody answered, or only that it can not just now (5xx): worth another try later."""
+    """Raised when nobody answered, or only that it cannot just now (5xx): worth another try later."""
 
 
 class TooLong(ApiAway):

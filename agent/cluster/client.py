@@ -79,12 +79,12 @@ async def open_api(
     Proxies: the kubeconfig's `proxy-url`, else HTTPS_PROXY and NO_PROXY, as all Kubernetes clients take them.
 
     Raises:
-        ApiAway: The library, the kubeconfig or a certificate can not be used; it may be mended meanwhile.
+        ApiAway: The library, the kubeconfig or a certificate cannot be used; it may be mended meanwhile.
     """
     try:
         library = await asyncio.to_thread(kubernetes_library.load)
     except ImportError as error:
-        raise ApiAway(f"kubernetes-asyncio can not be loaded: {error}") from None
+        raise ApiAway(f"kubernetes-asyncio cannot be loaded: {error}") from None
     connections = Connections(await _pool(access, library), partial(_pool, access, library))
     return Client(connections, library.errors, limits or CallTimeouts(), sleep)
 
@@ -96,7 +96,7 @@ async def _pool(access: ApiAccess, library: kubernetes_library.Library) -> Clien
         try:
             client = library.api_client(configuration)
         except OSError as error:  # of ssl too
-            raise ApiAway(f"{access}: its CA or client certificate can not be used: {error}") from None
+            raise ApiAway(f"{access}: its CA or client certificate cannot be used: {error}") from None
     client.user_agent = f"xpu-agent/{version()}"
     return ClientPool(access.server, client, token, access.files, before)
 

@@ -217,7 +217,7 @@ class ApiConnection:
                 await api.close()
 
     async def _opened(self) -> Api:
-        """What can not be used now may be mended meanwhile: a kubeconfig, a certificate."""
+        """What cannot be used now may be mended meanwhile: a kubeconfig, a certificate."""
         pauses = Pauses(*PAUSES)
         while True:
             try:

@@ -92,7 +92,7 @@ def find(
     """The kubeconfig that was named, or what a pod is given, or None: there is no API server here.
 
     Raises:
-        ConfigError: The file named can not be used, which begins with what named it; or the pod was given
+        ConfigError: The file named cannot be used, which begins with what named it; or the pod was given
             half of it.
     """
     if kubeconfig is None:
@@ -152,7 +152,7 @@ def parsed(path: Path) -> Any:
     """What a kubeconfig holds.
 
     Raises:
-        ConfigError: It can not be read, is no YAML or too long; the text quotes nothing of it.
+        ConfigError: It cannot be read, is no YAML or too long; the text quotes nothing of it.
     """
     try:
         content = files.read(path, MAX_BYTES)

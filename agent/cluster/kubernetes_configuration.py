@@ -50,7 +50,7 @@ def _reader() -> Any:
     try:
         return kubernetes_library.load_kubeconfig()
     except (ImportError, RuntimeError) as error:
-        raise ApiAway(f"kubeconfigs can not be read here: {error}") from None
+        raise ApiAway(f"kubeconfigs cannot be read here: {error}") from None
 
 
 async def _loaded(path: Path, reader: Any, configuration: Any) -> Any:

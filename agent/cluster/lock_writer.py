@@ -24,7 +24,7 @@ WITHOUT_RIGHT = (
 
 
 class LockWriter:
-    """Frees what is over for as long as it runs; one that can not be freed now is tried again."""
+    """Frees what is over for as long as it runs; one that cannot be freed now is tried again."""
 
     def __init__(self, api: Api, node_name: str, scheduled: PodState, pauses: Pauses | None = None) -> None:
         self._api = api

@@ -33,7 +33,7 @@ MAX_VERSION = 20
 MISSES = 3
 
 
-@dataclass(frozen=True)  # with slots Python 3.11 can not make a Mirror[T]
+@dataclass(frozen=True)  # with slots Python 3.11 cannot make a Mirror[T]
 class MirroredObjects(Generic[T]):
     """What was kept, by `namespace/name`, or by `name` of what has no namespace.
 

@@ -59,7 +59,7 @@ class Connections:
     """
 
     def __init__(self, pool: ClientPool, make: Callable[[], Awaitable[ClientPool]]) -> None:
-        """`make` raises ApiAway where the files can not be used; the pool of before serves on then."""
+        """`make` raises ApiAway where the files cannot be used; the pool of before serves on then."""
         self._pool = pool
         self._make = make
         self._next = 0.0
@@ -131,7 +131,7 @@ class Connections:
 
     def _tell(self, error: str) -> None:
         if error != self._told:
-            log.warning("new certificates can not be used, the old ones serve on", error=error)
+            log.warning("new certificates cannot be used, the old ones serve on", error=error)
         self._told = error
 
     def _close_if_done(self, pool: ClientPool) -> None:

@@ -71,7 +71,7 @@ class ConfigReader:
         """The configuration that was found.
 
         Raises:
-            ConfigError: It can not be used.
+            ConfigError: It cannot be used.
             LabelsUnknown: It depends on a label of the Node that is not known yet.
         """
         seen, labels = found.seen, found.labels
@@ -90,7 +90,7 @@ class ConfigReader:
         """The last configuration that was in force, as this agent reads it.
 
         Raises:
-            ConfigError: It can not be used any more.
+            ConfigError: It cannot be used any more.
         """
         return replace(self.good(ConfigInput(last.seen, remembered_labels(last.labels))), since=last.since)
 
@@ -104,7 +104,7 @@ class ConfigReader:
         return ConfigState(config, seen.source, words, waiting=True, labels_awaited=awaited)
 
     def _said(self, seen: SourceContent) -> Config:
-        """What flags tell of the agent itself, and what a file does that can not be used as a whole.
+        """What flags tell of the agent itself, and what a file does that cannot be used as a whole.
 
         Without the file's word an agent that waits would keep its lock in a directory that nobody named.
         """

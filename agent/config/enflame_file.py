@@ -39,7 +39,7 @@ def applied(config: Config, seen: Sequence[SideFiles] = ()) -> Config:
     `seen`: the files as they were looked at. One that was not is looked at now.
 
     Raises:
-        ConfigError: The file can not be used, or what it says is said here, too.
+        ConfigError: The file cannot be used, or what it says is said here, too.
     """
     named = {name: it for name, it in config.vendors.items() if it.config_file}
     for name, vendor in named.items():

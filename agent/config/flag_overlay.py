@@ -23,7 +23,7 @@ def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
     """Lay these over the configuration, in rising precedence, and judge what holds then.
 
     Raises:
-        ConfigError: A value can not be used; the text names where it was given.
+        ConfigError: A value cannot be used; the text names where it was given.
     """
     last: dict[str, GivenValue] = {}
     for it in given:

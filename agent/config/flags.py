@@ -41,7 +41,7 @@ def given_flags(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> tup
     `arguments` are named as flags; None is not set, a list is a flag that was repeated.
 
     Raises:
-        ConfigError: A value can not be read; the text names the flag or the variable.
+        ConfigError: A value cannot be read; the text names the flag or the variable.
     """
     return (*_from_environ(environ), *_from_arguments(arguments))
 

@@ -31,7 +31,7 @@ def load(
     """Read what the source has now; without one everything has its default. `vendors`: those that exist.
 
     Raises:
-        ConfigError: It can not be used; the text says where and what would work.
+        ConfigError: It cannot be used; the text says where and what would work.
     """
     where = source if isinstance(source, ConfigSource) else ConfigSource(source)
     return taken(where.look(labels), node_name, vendors=vendors, flags=flags, labels=labels)
@@ -47,7 +47,7 @@ def configured(
     """Read what the command line and the environment name; `arguments` are called as flags, None is not set.
 
     Raises:
-        ConfigError: It can not be used; the text says where and what would work.
+        ConfigError: It cannot be used; the text says where and what would work.
     """
     source, flags = given_source(arguments, environ), given_flags(arguments, environ)
     return load(source, node_name, vendors=vendors, flags=flags, labels=labels)
@@ -64,7 +64,7 @@ def taken(
     """The configuration of what was seen, with the flags laid over.
 
     Raises:
-        ConfigError: It can not be used, or there was nothing to see.
+        ConfigError: It cannot be used, or there was nothing to see.
         LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
     if seen.error:
@@ -105,7 +105,7 @@ def parse(
     `beside`: the directories that it names, as they were looked at with it; others are looked at now.
 
     Raises:
-        ConfigError: It can not be used; the text says where and what would work.
+        ConfigError: It cannot be used; the text says where and what would work.
     """
     # Both cost tens of milliseconds, and an agent without a file needs neither.
     from agent.config import nvidia_v1, own_document, yaml_document

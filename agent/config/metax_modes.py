@@ -32,7 +32,7 @@ def applied(config: Config, node_name: str, seen: Sequence[SideFiles] = ()) -> C
     `seen`: the directories as they were looked at. One that was not is looked at now.
 
     Raises:
-        ConfigError: The directory or what stands there can not be used, or the mode is said here, too.
+        ConfigError: The directory or what stands there cannot be used, or the mode is said here, too.
     """
     named = {name: it for name, it in config.vendors.items() if it.config_dir}
     for name, vendor in named.items():

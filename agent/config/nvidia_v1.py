@@ -28,7 +28,7 @@ def read(root: YamlNode, source: str, flags: Sequence[GivenValue] = ()) -> Confi
     agent stays, and is not ready without the vendor.
 
     Raises:
-        ConfigError: It can not be read as NVIDIA's programs would, or it asks for more than is served.
+        ConfigError: It cannot be read as NVIDIA's programs would, or it asks for more than is served.
     """
     file = NvidiaFile(source)
     top = file.keys(root, (), ("version", *KEYS))

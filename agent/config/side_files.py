@@ -56,7 +56,7 @@ def look(path: str) -> SideFiles:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return SideFiles(
-            path, error=f"{path}: can not be read: {why}; mount the ConfigMap metax-device-config there"
+            path, error=f"{path}: cannot be read: {why}; mount the ConfigMap metax-device-config there"
         )
 
 
@@ -66,7 +66,7 @@ def look_at_file(path: str) -> SideFiles:
         return SideFiles(path, ((os.path.basename(path), files.read(Path(path), MAX_BYTES)),))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        return SideFiles(path, error=f"{path}: can not be read: {why}; mount the file, or name none")
+        return SideFiles(path, error=f"{path}: cannot be read: {why}; mount the file, or name none")
 
 
 def _found(path: str) -> SideFiles:

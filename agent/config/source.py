@@ -158,7 +158,7 @@ def _name_in(file: Path | None) -> str:
         return ""
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{file}: can not be read: {why}; give --node-config-file a file") from error
+        raise ConfigError(f"{file}: cannot be read: {why}; give --node-config-file a file") from error
 
 
 def _names(directory: Path) -> frozenset[str]:
@@ -172,7 +172,7 @@ def _names(directory: Path) -> frozenset[str]:
                 if len(names) > MAX_FILES:
                     raise ConfigError(f"more than {MAX_FILES} files; name a directory of configurations")
     except OSError as error:
-        raise ConfigError(f"can not be read: {error.strerror}") from error
+        raise ConfigError(f"cannot be read: {error.strerror}") from error
     return frozenset(names)
 
 
@@ -180,10 +180,10 @@ def read_bytes(path: Path) -> bytes:
     """The content of the file, never more than a little over what is allowed.
 
     Raises:
-        ConfigError: It can not be read.
+        ConfigError: It cannot be read.
     """
     try:
         return files.read(path, MAX_BYTES, devices=True)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{path}: can not be read: {why}; give --config a readable file") from error
+        raise ConfigError(f"{path}: cannot be read: {why}; give --config a readable file") from error

@@ -47,7 +47,7 @@ class Problem:
 
 
 def check(config: Config) -> None:
-    """Refuse a configuration that can not be used.
+    """Refuse a configuration that cannot be used.
 
     Raises:
         ConfigError: With the place of the first thing that is wrong.

@@ -35,7 +35,7 @@ class ConfigWatch:
     this state directory knew when it last ran; asked only if it is needed.
 
     Raises:
-        ConfigError: The source can not be used at the start, and none was in force before. Of a directory a
+        ConfigError: The source cannot be used at the start, and none was in force before. Of a directory a
             good one is awaited instead: whoever chooses there is not the one who starts the agent, and a
             start that fails for ever helps neither.
     """

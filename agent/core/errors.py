@@ -46,11 +46,11 @@ class AgentError(Exception):
 
 
 class ConfigError(AgentError):
-    """Raised when a configuration can not be used; the text says where and what would work."""
+    """Raised when a configuration cannot be used; the text says where and what would work."""
 
 
 class UsageError(AgentError):
-    """Raised when a verb is called in a way that can not work; the text says what would."""
+    """Raised when a verb is called in a way that cannot work; the text says what would."""
 
 
 class AllocationError(AgentError):
@@ -206,12 +206,12 @@ class InsufficientRoom(AllocationError):
 
 
 class StartRefused(AllocationError):
-    """Raised when a container can not start with what its pod asks for, which showed after its Allocate."""
+    """Raised when a container cannot start with what its pod asks for, which showed after its Allocate."""
 
     def __init__(self, resource: str, uid: str, namespace: str, pod: str, container: str, why: str) -> None:
         self.uid, self.namespace, self.pod = uid, namespace, pod
         super().__init__(
-            f"{resource}: container {shorten(container)} of {namespace}/{pod} can not start on the card that "
+            f"{resource}: container {shorten(container)} of {namespace}/{pod} cannot start on the card that "
             f"the pod was admitted to: {why}; delete the pod: its controller creates it anew"
         )
 
@@ -273,7 +273,7 @@ class NotOnDisk(AgentError):
 
 
 class StateError(AgentError):
-    """Raised when what the agent saved can not be read; a person must mend it or move it away."""
+    """Raised when what the agent saved cannot be read; a person must mend it or move it away."""
 
     def __init__(self, path: object, found: str) -> None:
         super().__init__(f"{path}: {found}; mend it, or move it away to start without it")

@@ -85,7 +85,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class StartRefusal:
-    """A container that can not start with what its pod asks for. `number` counts from 1."""
+    """A container that cannot start with what its pod asks for. `number` counts from 1."""
 
     number: int
     pod: PodRef

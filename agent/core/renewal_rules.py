@@ -49,7 +49,7 @@ class Registration:
 class KubeletObservation:
     """What the kubelet and its directory show at one moment.
 
-    `listed`: whether the kubelet lists a healthy device of the resource; None where it can not be asked, or
+    `listed`: whether the kubelet lists a healthy device of the resource; None where it cannot be asked, or
     was told of none. `others`: whose sockets are served there that are not ours.
     """
 

@@ -66,7 +66,7 @@ class TimedAllocator:
 
     @property
     def starts_refused(self) -> tuple[StartRefusal, ...]:
-        """The last containers that can not start with what their pods ask for, oldest first."""
+        """The last containers that cannot start with what their pods ask for, oldest first."""
         return tuple(self._starts)
 
     @property
@@ -84,7 +84,7 @@ class TimedAllocator:
 
         Raises:
             AllocationError: The request is refused; the kubelet shows the text on the pod.
-            VendorError: The hardware can not be made now; the pod is refused just the same.
+            VendorError: The hardware cannot be made now; the pod is refused just the same.
         """
         started = time.perf_counter()
         try:
@@ -128,8 +128,8 @@ class TimedAllocator:
         """Answer a PreStartContainerRequest.
 
         Raises:
-            AllocationError: Nothing of ours holds these IDs, or what the container asks for can not be had.
-            VendorError: The hardware can not be made now. The kubelet tries again.
+            AllocationError: Nothing of ours holds these IDs, or what the container asks for cannot be had.
+            VendorError: The hardware cannot be made now. The kubelet tries again.
         """
         container = (resource, tuple(ids))
         try:

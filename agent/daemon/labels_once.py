@@ -33,7 +33,7 @@ def show(config: Config, output: Path | None, *, as_json: bool) -> int:
     Why one could not be asked stands on standard error.
 
     Raises:
-        AgentError: The config can not be used, or the file not be written.
+        AgentError: The config cannot be used, or the file not be written.
     """
     check(config)
     logs.configure(LogSettings(level="error"))  # what goes wrong with a vendor is told here, and once

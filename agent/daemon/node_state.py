@@ -119,7 +119,7 @@ class NodeState:
         self.refresh()
 
     def unspecified(self, vendor: str, reason: str) -> None:
-        """A vendor can not say it."""
+        """A vendor cannot say it."""
         if self._unspecified.get(vendor) != reason:
             log.warning("CDI specs not made", vendor=vendor, reason=reason)
         self._unspecified[vendor] = reason
@@ -131,7 +131,7 @@ class NodeState:
         self.refresh()
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
-        """A vendor can not be asked."""
+        """A vendor cannot be asked."""
         self._inventory.lost(vendor, state, reason, self._clock())
         self.refresh()
 
@@ -225,7 +225,7 @@ class NodeState:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What of the config can not be served with the devices there are, a sentence each."""
+        """What of the config cannot be served with the devices there are, a sentence each."""
         return tuple(
             f"vendor {vendor}: {it}" for vendor, its in self._offers.complaints.items() for it in its
         )

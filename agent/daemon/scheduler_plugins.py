@@ -110,7 +110,7 @@ def _made(wanted: DialectOf) -> Dialect:
     try:
         dialect = make(wanted.terms, registered())
     except Exception as exc:  # contributors' code
-        raise BrokenPlugin(f"{whose}, which can not be made: {type(exc).__name__}: {exc}") from exc
+        raise BrokenPlugin(f"{whose}, which cannot be made: {type(exc).__name__}: {exc}") from exc
     if not isinstance(dialect, Dialect):
         raise BrokenPlugin(f"{whose}, which is made as a {type(dialect).__name__}; a Dialect is needed")
     if wrong := wrong_field(dialect) or wrong_dialect("dialect", dialect):

@@ -14,7 +14,7 @@ AWAY = FindingKind(
     SERVER,
     "api-server-away",
     Severity.WARNS,
-    "the API server can not be spoken with",
+    "the API server cannot be spoken with",
     "Cards are served without it. Labels, Events and a config that matches by the Node's labels wait for it.",
     "kubectl --kubeconfig F get --raw /readyz with the same file shows it too; in a pod see that it has a "
     "service account (automountServiceAccountToken) and that no NetworkPolicy keeps it from the API server",

@@ -18,7 +18,7 @@ ELSEWHERE = FindingKind(
     "cdi-directory-unread",
     Severity.STOPS,
     "the container runtime does not read the directory of our CDI specs",
-    "Containers get their devices by CDI names alone here; a name that the runtime can not resolve keeps the "
+    "Containers get their devices by CDI names alone here; a name that the runtime cannot resolve keeps the "
     "container from starting.",
     "set agent.cdiDir (--cdi-dir, with the chart cdi.dir) to one of {directories}, or add {directory} to "
     "cdi_spec_dirs in {source} and restart the runtime",
@@ -37,7 +37,7 @@ UNWRITABLE = FindingKind(
     CHECK,
     "cdi-directory-closed",
     Severity.STOPS,
-    "CDI specs can not be written",
+    "CDI specs cannot be written",
     "Without its spec no container that gets its devices by CDI names starts: the agent holds such devices "
     "back as unhealthy.",
     "mount {directory} from the host without readOnly, or name another directory with --cdi-dir",
@@ -72,7 +72,7 @@ def why_closed(directory: Path) -> str:
         there = there.parent
     if not there.is_dir():
         return f"{there} is no directory"
-    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} can not be written from here"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written from here"
 
 
 def _seen(root: Path) -> str:

@@ -50,7 +50,7 @@ class Check:
         """What it finds. One that breaks is one that could not be made, and keeps no other from it."""
         if self.by_config and around.configuration.error:
             return [
-                not_made(self.name, "not checked, for the configuration can not be used (see check config)")
+                not_made(self.name, "not checked, for the configuration cannot be used (see check config)")
             ]
         try:
             return tuple(self.make(around)) or [not_made(self.name, "it had nothing to look at")]

@@ -16,7 +16,7 @@ REFUSED = FindingKind(
     CHECK,
     "config-refused",
     Severity.STOPS,
-    "the configuration can not be used",
+    "the configuration cannot be used",
     "The agent goes on with the last good one, after a restart too; without one it does not serve. Checks "
     "that follow from it are not made; the others look where flags, variables, what can be used of the "
     "file's `agent`, and defaults say.",

@@ -29,7 +29,7 @@ Cdi = Literal["yes", "no", "unsaid"]
 
 
 class Unreadable(AgentError):
-    """Raised when a runtime's configuration is there and can not be read."""
+    """Raised when a runtime's configuration is there and cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _document(path: Path, read: Callable[[str], Any] = tomllib.loads) -> Mapping
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as exc:
-        raise Unreadable(f"{path}: can not be read: {exc}") from exc
+        raise Unreadable(f"{path}: cannot be read: {exc}") from exc
 
 
 def _merged(parts: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:

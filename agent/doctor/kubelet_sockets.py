@@ -27,7 +27,7 @@ CLOSED_DIRECTORY = FindingKind(
     "kubelet-directory-closed",
     Severity.STOPS,
     "no socket can be made in the kubelet's directory",
-    "The agent serves each resource on a socket of its own there; without one the kubelet can not be told.",
+    "The agent serves each resource on a socket of its own there; without one the kubelet cannot be told.",
     "run the agent as root, and mount {directory} without readOnly",
 )
 NO_SOCKET = FindingKind(
@@ -94,7 +94,7 @@ def kubelet(around: Surroundings) -> Iterator[Finding]:
         yield NO_DIRECTORY.found(f"there is no directory {directory}", directory=directory)
         return
     if not os.access(directory, os.W_OK | os.X_OK):
-        yield CLOSED_DIRECTORY.found(f"{directory} can not be written from here", directory=directory)
+        yield CLOSED_DIRECTORY.found(f"{directory} cannot be written from here", directory=directory)
     path = directory / KUBELET_SOCKET
     found = around.sockets.kubelet
     ailment = {"missing": NO_SOCKET, "not-a-socket": NO_SUCH_SOCKET, "deaf": DEAF_SOCKET}.get(found.state)

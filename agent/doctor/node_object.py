@@ -30,7 +30,7 @@ OTHER = FindingKind(
     Severity.WARNS,
     "the Node offers another number of devices than the agent",
     "The kubelet writes it every 10 s; for longer it means that another plugin lists the same resource, or "
-    "that the kubelet can not reach the API server.",
+    "that the kubelet cannot reach the API server.",
     "look again in 10 s; if it stays so see the check device-plugins, and journalctl -u kubelet | grep -i "
     "'node status'",
 )

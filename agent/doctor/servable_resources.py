@@ -16,7 +16,7 @@ UNSERVED = FindingKind(
     CHECK,
     "resource-unserved",
     Severity.STOPS,
-    "something that the config asks for can not be served with the cards of this node",
+    "something that the config asks for cannot be served with the cards of this node",
     "The agent serves the rest and is not ready, so that no rollout goes on over it.",
     "mend the resources of that vendor in the configuration as is said there; xpu-agent config check shows "
     "what holds on a node with every card",

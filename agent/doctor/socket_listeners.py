@@ -42,7 +42,7 @@ def beside(kubelet_dir: Path) -> tuple[Path, ...]:
     """The sockets in the kubelet's directory but for its own, of the first entries.
 
     Raises:
-        OSError: It can not be listed.
+        OSError: It cannot be listed.
     """
     entries = islice((it for it in kubelet_dir.iterdir() if it.name != KUBELET_SOCKET), MOST)
     return tuple(sorted(it for it in entries if it.is_socket()))

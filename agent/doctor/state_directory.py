@@ -45,7 +45,7 @@ READ_ONLY = FindingKind(
     DISK,
     "state-read-only",
     Severity.STOPS,
-    "the state directory can not be written",
+    "the state directory cannot be written",
     "Allocations and faults would not outlive the agent: after a restart a faulty card would be healthy "
     "until it fails again.",
     "mount a writable hostPath at {directory}, not the container's own file system; where the disk went "
@@ -137,7 +137,7 @@ def disk(around: Surroundings) -> Iterator[Finding]:
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY or not os.access(place, os.W_OK | os.X_OK):
         why = (
-            "is on a read-only file system" if found.f_flag & os.ST_RDONLY else "can not be written from here"
+            "is on a read-only file system" if found.f_flag & os.ST_RDONLY else "cannot be written from here"
         )
         yield READ_ONLY.found(f"{place} {why}", directory=directory)
     elif free < ENOUGH:

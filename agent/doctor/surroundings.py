@@ -113,7 +113,7 @@ class Sockets:
     kubelet: SocketListener = NOT_ASKED
     #: The agent's admin socket.
     admin: SocketListener = NOT_ASKED
-    #: Those beside the kubelet's, or why its directory can not be listed.
+    #: Those beside the kubelet's, or why its directory cannot be listed.
     others: Observed[Mapping[Path, SocketListener]] = Observed()
 
     @property

@@ -153,7 +153,7 @@ async def _door(question: DoctorArguments, open: Callable[[ApiAccess], Awaitable
 def _configuration(question: DoctorArguments, door: _Door) -> Configuration:
     """As `run` would read it, which goes on without a vendor that nobody brings.
 
-    Where it can not be used, flags and what is good of its `agent` still say where things are. Of the
+    Where it cannot be used, flags and what is good of its `agent` still say where things are. Of the
     vendors, though, they say nothing: none is asked then.
     """
     known, source = _labels(door), ConfigSource()

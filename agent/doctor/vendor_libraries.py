@@ -56,7 +56,7 @@ UNUSABLE = FindingKind(
     LIBRARY,
     "library-unusable",
     Severity.STOPS,
-    "the library is there and can not be used",
+    "the library is there and cannot be used",
     "The loader says what it dislikes: half a file, another architecture, no right to read it, or a library "
     "that it needs and that is not there; or it is another one, which has none of the vendor's functions.",
     "install the driver anew; in a container mount what it needs as well, on a file system without noexec",
@@ -75,7 +75,7 @@ BROKEN = FindingKind(
     LIBRARY,
     "vendor-left-out",
     Severity.STOPS,
-    "a vendor's part of the agent can not be used, or is not there",
+    "a vendor's part of the agent cannot be used, or is not there",
     "It is left out, and its cards are not served. The agent serves the other vendors, and is not ready.",
     "xpu-agent plugins lists the vendors there are, and why one is left out; install the vendor's package in "
     "the version that fits this agent and restart the agent, or mend the name in the configuration",
@@ -122,7 +122,7 @@ SICK = FindingKind(
     DRIVER,
     "device-sick",
     Severity.WARNS,
-    "a device can not be read",
+    "a device cannot be read",
     "It is listed as unhealthy and given to nobody.",
     "xpu-agent health list says what ends it; reset or replace the card",
 )

@@ -80,7 +80,7 @@ class CdiDirectory:
                 f"{vendor}: its CDI specs are not in {self._path} after {within:g} s; is the disk well?"
             ) from None
         if error := self.errors.value.get(vendor):
-            raise VendorError(f"{vendor}: its CDI specs can not be written: {error}")
+            raise VendorError(f"{vendor}: its CDI specs cannot be written: {error}")
 
     async def _write(self, specs: Specs) -> None:
         # A disk that hangs must not hold up the end of the agent.

@@ -1,6 +1,6 @@
 """The file from which koordlet knows the cards, in the directory that it shares with other writers.
 
-koordlet takes every file there, hidden or half written, and none of them where it can not read one; a card
+koordlet takes every file there, hidden or half written, and none of them where it cannot read one; a card
 in two files counts twice. Source: koordinator pkg/koordlet/metricsadvisor/collectors/noderesource
 (collector_xpu.go).
 """
@@ -65,11 +65,11 @@ class Neighbours:
         self._read: dict[Path, tuple[float, Mapping[str, int]]] = {}
 
     def look(self, directory: Path) -> tuple[Mapping[str, Mapping[str, int]], str]:
-        """Of each file what it lists (`feed.cards`), and one that koordlet can not read, and why.
+        """Of each file what it lists (`feed.cards`), and one that koordlet cannot read, and why.
 
         Raises:
             ConfigError: There are too many.
-            OSError: The directory can not be read.
+            OSError: The directory cannot be read.
         """
         now, broken = self._clock(), ""
         for path in _others(directory):
@@ -204,8 +204,8 @@ def keep(directory: Path, report: Report, neighbours: Neighbours | None = None) 
     listed before.
 
     Raises:
-        ConfigError: There is no such directory, or it can not be written.
-        OSError: It can not be read.
+        ConfigError: There is no such directory, or it cannot be written.
+        OSError: It cannot be read.
     """
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"{directory} is a file, not a directory: {OTHER_DIRECTORY}")
@@ -229,7 +229,7 @@ def listed(path: Path) -> Mapping[str, int] | None:
     """The cards that another file lists (`feed.cards`); None where it is gone by now.
 
     Raises:
-        OSError: It can not be read, or is no file; `strerror` says what it is.
+        OSError: It cannot be read, or is no file; `strerror` says what it is.
         ValueError: It is no list of cards that koordlet takes.
     """
     try:
@@ -248,7 +248,7 @@ def _named(path: Path) -> str:
 
 
 def _others(directory: Path) -> Iterator[Path]:
-    """The files that koordlet reads beside ours; a link to a directory is one, too, and can not be read."""
+    """The files that koordlet reads beside ours; a link to a directory is one, too, and cannot be read."""
     there = sorted(os.scandir(directory), key=lambda it: it.name)
     names = (it for it in there if not it.is_dir(follow_symlinks=False))
     for count, it in enumerate(names):
@@ -275,7 +275,7 @@ def _set(path: Path, text: str) -> bool:
         _replace(path, text)
     except OSError as exc:
         why = "give the agent a directory that it can write"
-        raise ConfigError(f"{path}: can not be written: {exc.strerror}; {why}") from exc
+        raise ConfigError(f"{path}: cannot be written: {exc.strerror}; {why}") from exc
     return True
 
 

@@ -20,7 +20,7 @@ def holders(path: Path, locks: Path = LOCKS) -> tuple[int, ...]:
     has an arrow after its number (proc_locks(5)).
 
     Raises:
-        OSError: The file or the list can not be read.
+        OSError: The file or the list cannot be read.
     """
     found = path.stat()
     device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"

@@ -24,7 +24,7 @@ def read(path: Path, limit: int, *, devices: bool = False, links: bool = True) -
     `devices` count as files; symbolic `links` are followed.
 
     Raises:
-        OSError: It can not be read, or is no file; `strerror` says what it is.
+        OSError: It cannot be read, or is no file; `strerror` says what it is.
     """
     allowed = (stat.S_IFREG, stat.S_IFCHR) if devices else (stat.S_IFREG,)
 
@@ -53,7 +53,7 @@ def replace(path: Path, text: str, *, sync: bool = False) -> None:
     `sync`: also after a crash of the machine.
 
     Raises:
-        OSError: It can not be written.
+        OSError: It cannot be written.
     """
     # Hidden, and without its suffix: those who read every file of the directory leave it alone.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -82,7 +82,7 @@ def sync_directory(directory: Path) -> None:
     """Have what was made, moved and removed in it survive a crash of the machine.
 
     Raises:
-        OSError: It can not be synced.
+        OSError: It cannot be synced.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

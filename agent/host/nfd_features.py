@@ -31,7 +31,7 @@ def write(path: Path, text: str) -> None:
     """Replace the file in one step: whoever reads it sees the old one or the new one.
 
     Raises:
-        ConfigError: It can not be written.
+        ConfigError: It cannot be written.
     """
     if not path.parent.is_dir():
         raise ConfigError(
@@ -41,7 +41,7 @@ def write(path: Path, text: str) -> None:
         files.replace(path, text)
     except OSError as exc:
         raise ConfigError(
-            f"{path}: can not be written: {exc.strerror}; name a file in a directory that the agent can write"
+            f"{path}: cannot be written: {exc.strerror}; name a file in a directory that the agent can write"
         ) from exc
 
 
@@ -136,8 +136,8 @@ def keep(path: Path, known: VendorLabels) -> None:
     """Write the file where it is not as it should be. None is made while there is nothing to say.
 
     Raises:
-        ConfigError: It can not be written.
-        OSError: It can not be read.
+        ConfigError: It cannot be written.
+        OSError: It cannot be read.
     """
     there = _content(path)
     wanted = as_lines(known.over(from_lines(there)))

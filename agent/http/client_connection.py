@@ -161,7 +161,7 @@ class Conversation:
             return self._show(target, _host(request))
         except Exception:
             log.exception("view not shown" if request.method in _METHODS else "word not heard", path=path)
-            return text(500, "this can not be answered; the agent's log says why")
+            return text(500, "this cannot be answered; the agent's log says why")
 
     async def _heard(self, answer: Awaitable[Answer]) -> Answer:
         self._end()

@@ -6,7 +6,7 @@ from agent.core.errors import AgentError
 
 
 class CannotServe(AgentError, OSError):
-    """Raised when an address can not be listened on; it may be free later."""
+    """Raised when an address cannot be listened on; it may be free later."""
 
     def __init__(self, where: str, why: str, remedy: str) -> None:
-        super().__init__(f"can not serve on {where}: {why}; {remedy}")
+        super().__init__(f"cannot serve on {where}: {why}; {remedy}")

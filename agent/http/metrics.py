@@ -67,7 +67,7 @@ def _agent(view: AgentStatus) -> Iterator[Metric]:
     yield _gauge("report_cards", "Cards that Koordinator is told of.", ("state",), states)
     help_ = "Whether what is told gets where it shall, and nobody undoes it."
     yield _gauge("report_valid", help_, (), [((), not (told.error or told.overwritten))])
-    help_ = "Pods that have their devices and whose schedulers can not read so yet."
+    help_ = "Pods that have their devices and whose schedulers cannot read so yet."
     yield _gauge("receipts_owed", help_, (), [((), view.receipts_owed)])
     if view.api_server is not None:
         help_ = "Whether the API server answers, if only to refuse; what is served does not wait for it."

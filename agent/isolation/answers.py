@@ -121,7 +121,7 @@ def _bounded(fault: Fault | None) -> Fault | None:
 
 
 def uuid_trouble(uuid: str) -> str:
-    """Why this can not be the uuid of a device; empty when it can."""
+    """Why this cannot be the uuid of a device; empty when it can."""
     if not uuid:
         return "is empty"
     if len(uuid) > UUID_LIMIT:
@@ -166,7 +166,7 @@ def _check_parent(where: str, device: Device) -> None:
     if device.parent is not None:
         _check_uuid(f"{where}: parent", device.parent)
         if device.parent == device.uuid:
-            raise WrongAnswer(f"{where}: parent: it can not be its own slice")
+            raise WrongAnswer(f"{where}: parent: it cannot be its own slice")
 
 
 def _check_links(where: str, found: Sequence[Link]) -> None:

@@ -176,7 +176,7 @@ def _plain(value: object) -> Any:
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return list(value)
-    raise TypeError(f"a {type(value).__name__} can not be sent: {value!r:.80}")
+    raise TypeError(f"a {type(value).__name__} cannot be sent: {value!r:.80}")
 
 
 def error(exc: Exception) -> dict[str, str]:

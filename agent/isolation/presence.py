@@ -27,7 +27,7 @@ def absence(vendor: Vendor) -> str:
         return ""
     try:
         return _looked_for(vendor, vendor.host.signs)
-    except Exception as exc:  # the vendor's own code, or a sysfs that can not be read
+    except Exception as exc:  # the vendor's own code, or a sysfs that cannot be read
         log.warning("signs of the vendor not seen", vendor=vendor.name, reason=repr(exc))
         return ""
 

@@ -132,7 +132,7 @@ class VendorProcess:
         try:
             self._early = self._start()
         except OSError as exc:
-            self._trouble = f"can not start: {exc}"  # `run` tries again, and tells
+            self._trouble = f"cannot start: {exc}"  # `run` tries again, and tells
 
     @property
     def waits(self) -> bool:
@@ -219,7 +219,7 @@ class VendorProcess:
         try:
             started, self._early = self._early or self._start(), None
         except OSError as exc:
-            self._tell(vendor_process.failed(f"can not start: {exc}"))
+            self._tell(vendor_process.failed(f"cannot start: {exc}"))
             return 0.0
         self._service = service = Service(
             started, self.vendor.name, self._sink, self._deadlines, self._every, self._links, self._specs

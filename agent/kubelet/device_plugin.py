@@ -229,7 +229,7 @@ class DevicePlugin:
         self.stats.list_bytes += len(message)
 
     async def _encoded(self, resource: Resource) -> bytes | None:
-        """The list as bytes; None, logged, where it can not be had: ListAndWatch must outlive it."""
+        """The list as bytes; None, logged, where it cannot be had: ListAndWatch must outlive it."""
         try:
             fitting = self._within_limit(resource)
             if fitting is None:

@@ -37,7 +37,7 @@ class OtherSocket(NamedTuple):
 
 
 def identify(path: Path) -> FileIdentity | None:
-    """The file's identity; None where there is none (or it can not be seen)."""
+    """The file's identity; None where there is none (or it cannot be seen)."""
     found = _stat(path)
     return None if found is None else _identity(found)
 
@@ -72,7 +72,7 @@ def _stat(path: Path) -> os.stat_result | None:
 class KubeletDirectory:
     """Publishes who serves kubelet.sock, when the checkpoint changed, and which other plugins are there.
 
-    Inotify tells at once; a slow poll sees what inotify can not (an overflow, a directory that was replaced
+    Inotify tells at once; a slow poll sees what inotify cannot (an overflow, a directory that was replaced
     by a mount) and does all the work where inotify is not to be had.
     """
 

@@ -31,7 +31,7 @@ class DirectoryRemoved(AgentError):
 class DirectoryLock:
     """Holds the directory, opened as one, with no file in it: a kubelet up to 1.32 deletes all that it finds.
 
-    One that does not exist is locked once it does. One that can not be opened (by an agent without root) or
+    One that does not exist is locked once it does. One that cannot be opened (by an agent without root) or
     locked (on some file systems) is not, which is said; the state directory's lock is all there is then.
     """
 

@@ -54,14 +54,14 @@ def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint | None:
     interpreter. Whoever reads because the kubelet just wrote, and reads again soon, need not prove it.
 
     Raises:
-        KubeletError: The file can not be read or is corrupt; the kubelet itself then starts from nothing.
+        KubeletError: The file cannot be read or is corrupt; the kubelet itself then starts from nothing.
     """
     try:
         raw = _bounded(path)
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise KubeletError(f"{path} can not be read: {exc.strerror}") from exc
+        raise KubeletError(f"{path} cannot be read: {exc.strerror}") from exc
     try:
         return parse(raw) if prove else _parsed(raw)
     except (ValueError, TypeError, KeyError, RecursionError, Undecodable) as exc:

@@ -13,7 +13,7 @@ _SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, Linux 6.5
 
 
 class PeerProcess(NamedTuple):
-    """A process. Equal peers are one process, or several that can not be told apart.
+    """A process. Equal peers are one process, or several that cannot be told apart.
 
     `pid` is 0 for a process of another pid namespace, as the kubelet is for an agent in a container. `pidfd`,
     the inode of its pidfd, tells those apart from Linux 6.9 on (pidfs); before it is the same for all.
@@ -40,7 +40,7 @@ def _pidfd_of(connected: Connected) -> int:
 
 
 def peer_at(path: Path) -> PeerProcess | None:
-    """Who listens at the path; None where that can not be seen."""
+    """Who listens at the path; None where that cannot be seen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

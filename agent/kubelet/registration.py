@@ -298,7 +298,7 @@ class KubeletSession:
         return tuple(RegistrationEnd)[over]
 
     async def _retired(self, plugin: DevicePlugin) -> None:
-        """Wait until the resource is retired and its empty list is sent, or can not be."""
+        """Wait until the resource is retired and its empty list is sent, or cannot be."""
         await reaches(self._cell, _is_over)
         with anyio.move_on_after(self._intervals.retire):
             await reaches(plugin.delivered, lambda told: told is not None and _is_over(told))

@@ -291,7 +291,7 @@ class SocketServer(Server):
         """Serve at the path, for this user and root only, until `shutdown` ends the task; nothing else may.
 
         Raises:
-            KubeletError: The path is too long, taken, or can not be made.
+            KubeletError: The path is too long, taken, or cannot be made.
         """
         self._listener = listen(path)
         tasks.start_soon(self._keep_accepting, name=f"clients of {path.name}")

@@ -34,7 +34,7 @@ def listen(path: Path) -> socket.socket:
     """Listen at the path, for this user and root only.
 
     Raises:
-        KubeletError: The path is too long, taken, or can not be made.
+        KubeletError: The path is too long, taken, or cannot be made.
     """
     check_socket_path(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -44,7 +44,7 @@ def listen(path: Path) -> socket.socket:
         os.chmod(path, 0o600)
     except OSError as exc:
         listener.close()
-        raise KubeletError(f"can not serve in {path.parent}: {exc.strerror}") from exc
+        raise KubeletError(f"cannot serve in {path.parent}: {exc.strerror}") from exc
     listener.setblocking(False)
     listener.listen(_BACKLOG)
     return listener

@@ -178,7 +178,7 @@ _PROCESSORS: list[Any] = [structlog.processors.format_exc_info, _finish]
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every log line to `stream` (standard error), and as JSON to a file where `dir` is set.
 
-    Called again it replaces what it set before, also for loggers that are in use. A file that can not be
+    Called again it replaces what it set before, also for loggers that are in use. A file that cannot be
     written is tried again now and then; meanwhile `file_error` says why.
     """
     file = LogFile(settings.dir, settings.max_bytes, settings.keep, _told_of_file) if settings.dir else None
@@ -219,7 +219,7 @@ def file_error() -> str:
 
 
 def _told_of_file(error: str) -> None:
-    """By the file's own thread; what can not be written there is on standard error."""
+    """By the file's own thread; what cannot be written there is on standard error."""
     if error:
         _SINK._take(_told("error", {"event": "log file not written, trying again", "error": error}))
     else:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 NAME = "xpu-agent.log"
-#: Seconds until a file that can not be written is tried again.
+#: Seconds until a file that cannot be written is tried again.
 AGAIN = 10.0
 
 
 class LogFile:
-    """Writes lines for one thread. Where it can not the lines are lost here, and `tell` hears why, once.
+    """Writes lines for one thread. Where it cannot the lines are lost here, and `tell` hears why, once.
 
     `tell` is given a text, or an empty one when lines are written again.
     """
@@ -57,7 +57,7 @@ class LogFile:
     def close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with suppress(OSError, ValueError):  # what it holds back can not be written either
+            with suppress(OSError, ValueError):  # what it holds back cannot be written either
                 file.close()
 
     def _opened(self) -> _Private:
@@ -69,7 +69,7 @@ class LogFile:
         return _Private(self.path, maxBytes=self._max_bytes, backupCount=self._keep)
 
     def _say(self, why: str) -> None:
-        told = f"agent.log.dir: {self.path} can not be written: {why}" if why else ""
+        told = f"agent.log.dir: {self.path} cannot be written: {why}" if why else ""
         if told != self.error:
             self.error = told
             self._tell(told)

@@ -81,7 +81,7 @@ class AgentLock:
             LockLost: Another agent holds it.
         """
         fresh: dict[Path, int] = {}
-        with suppress(OSError):  # who can not write there says so
+        with suppress(OSError):  # who cannot write there says so
             state_directory.make(self.path.parent)
         for path, opened in self._opening.items():
             try:
@@ -118,7 +118,7 @@ class AgentLock:
         _close(old.values())
 
     def _hold(self) -> dict[Path, int]:
-        """Lock the directory, then the file; without the one that can not be opened or locked.
+        """Lock the directory, then the file; without the one that cannot be opened or locked.
 
         Raises:
             BlockingIOError: Somebody else holds one of them; now none is held.
@@ -154,7 +154,7 @@ class AgentLock:
         return "another process"
 
     def _sign(self) -> None:
-        """Say who holds it. Where that can not be written, the lock holds all the same."""
+        """Say who holds it. Where that cannot be written, the lock holds all the same."""
         with suppress(OSError):
             descriptor = os.open(self.path, os.O_WRONLY | _SAFELY)
             try:
@@ -180,7 +180,7 @@ def locked(descriptor: int) -> int:
 
     Raises:
         BlockingIOError: Somebody else holds it; the descriptor is closed.
-        OSError: It can not be locked; the descriptor is closed.
+        OSError: It cannot be locked; the descriptor is closed.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

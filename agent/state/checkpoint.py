@@ -75,7 +75,7 @@ class CheckpointFile:
             return SavedState(), self._set_aside(exc)
 
     def peek(self) -> SavedState:
-        """The saved state, for who may not hold the lock; an empty one where it can not be read."""
+        """The saved state, for who may not hold the lock; an empty one where it cannot be read."""
         try:
             return self._read()
         except (FileNotFoundError, Unusable, StateError):
@@ -109,15 +109,15 @@ class CheckpointFile:
             if not stat.S_ISREG(self.path.lstat().st_mode):
                 return Unusable("foreign", found)
         if exc.errno == errno.EIO:
-            return Unusable("unreadable", f"the disk can not read it ({found})")
-        raise StateError(self.path, f"can not be read: {found}") from exc
+            return Unusable("unreadable", f"the disk cannot read it ({found})")
+        raise StateError(self.path, f"cannot be read: {found}") from exc
 
     def _set_aside(self, exc: Unusable) -> SetAside:
         try:
             name = damaged_files.move(self.path).name
         except OSError as refusal:
             self._in_the_way = True
-            kept = f"it can not be set aside ({refusal.strerror}) and is not overwritten before it is"
+            kept = f"it cannot be set aside ({refusal.strerror}) and is not overwritten before it is"
             return SetAside(self.path, exc.why, f"{self.path}: {exc}; {kept}; {_WITHOUT}")
         return SetAside(self.path, exc.why, f"{self.path}: {exc}; set aside as {name}, {_WITHOUT}", name)
 

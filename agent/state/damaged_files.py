@@ -1,4 +1,4 @@
-"""Checkpoints that can not be used: moved aside for a person to look at, a few of them kept."""
+"""Checkpoints that cannot be used: moved aside for a person to look at, a few of them kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def move(path: Path) -> Path:
     They are counted: a clock that was wrong once, as it may be after a boot, says nothing of which is newest.
 
     Raises:
-        OSError: It can not be moved, and is where it was.
+        OSError: It cannot be moved, and is where it was.
     """
     before = sorted(path.parent.glob(f"{path.name}.corrupt-*"), key=lambda it: (_number(it), it.name))
     moved = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")

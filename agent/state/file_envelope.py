@@ -10,7 +10,7 @@ import msgspec
 from agent.state.file_formats import CHECKPOINT, Formats, migrated
 
 T = TypeVar("T")
-#: Why a file can not be used. `foreign`: no agent wrote it. `unreadable`: the disk's fault.
+#: Why a file cannot be used. `foreign`: no agent wrote it. `unreadable`: the disk's fault.
 Why = Literal["newer", "corrupt", "foreign", "empty", "unreadable"]
 #: How every file of ours begins, of whichever format.
 _BEGINNING = b'{"version":'
@@ -19,7 +19,7 @@ _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Unusable(Exception):
-    """Raised when a file is there and can not be used; the text says what was found."""
+    """Raised when a file is there and cannot be used; the text says what was found."""
 
     def __init__(self, why: Why, found: str) -> None:
         super().__init__(found)

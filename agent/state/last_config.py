@@ -1,4 +1,4 @@
-"""Keeps the last configuration that was in force, for a start with one that can not be used.
+"""Keeps the last configuration that was in force, for a start with one that cannot be used.
 
 In a file of its own: the checkpoint is written with each Allocate, and a configuration may have 1 MiB.
 """
@@ -45,7 +45,7 @@ def remembered_from(state_dir: Path) -> RememberedConfig:
         return RememberedConfig(saved.labels, saved.config, last_config(state_dir).read())
     except Unusable as exc:
         return RememberedConfig(
-            saved.labels, saved.config, trouble=f"the last good one can not be used: {exc}"
+            saved.labels, saved.config, trouble=f"the last good one cannot be used: {exc}"
         )
 
 

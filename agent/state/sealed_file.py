@@ -18,7 +18,7 @@ def read(path: Path, shape: type[T], limit: int, formats: Formats = CHECKPOINT) 
 
     Raises:
         Unusable: It holds no such value; the text does not name the file.
-        OSError: There is none, or it can not be read.
+        OSError: There is none, or it cannot be read.
     """
     text = files.read(path, limit, links=False)
     if len(text) > limit:
@@ -27,7 +27,7 @@ def read(path: Path, shape: type[T], limit: int, formats: Formats = CHECKPOINT) 
 
 
 class SealedFile(Generic[T]):
-    """One file, 0600, in the state directory. What can not be used is overwritten by the next value."""
+    """One file, 0600, in the state directory. What cannot be used is overwritten by the next value."""
 
     def __init__(self, path: Path, shape: type[T], formats: Formats, limit: int) -> None:
         """`limit`: the bytes that it may have."""
@@ -40,7 +40,7 @@ class SealedFile(Generic[T]):
         """The value; None where there is no such file.
 
         Raises:
-            Unusable: It can not be read, or holds no such value; the text names the file.
+            Unusable: It cannot be read, or holds no such value; the text names the file.
         """
         try:
             return read(self.path, self._shape, self._limit, self._formats)
@@ -49,7 +49,7 @@ class SealedFile(Generic[T]):
         except Unusable as exc:
             raise Unusable(exc.why, f"{self.path}: {exc}") from exc
         except OSError as exc:
-            raise Unusable("unreadable", f"{self.path}: can not be read: {exc.strerror}") from exc
+            raise Unusable("unreadable", f"{self.path}: cannot be read: {exc.strerror}") from exc
 
     def write(self, value: T) -> None:
         """Replace the file; it survives a power cut then.

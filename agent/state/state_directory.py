@@ -17,7 +17,7 @@ def make(directory: Path) -> None:
     """Make the directory where there is none.
 
     Raises:
-        OSError: There is none and it can not be made, or something else has its name.
+        OSError: There is none and it cannot be made, or something else has its name.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -37,7 +37,7 @@ def close_to_others(directory: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as exc:
-        why = f" and it can not be closed to them ({exc.strerror})"
+        why = f" and it cannot be closed to them ({exc.strerror})"
     else:
         why = ""
     return f"{directory}: others can write there{why}" if mode & 0o022 else ""

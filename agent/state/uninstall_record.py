@@ -88,7 +88,7 @@ class UninstallRecord:
         """Strike out a file of labels that is removed.
 
         Raises:
-            OSError: The list can not be written; it stays as it was.
+            OSError: The list cannot be written; it stays as it was.
         """
         self._forget(f"{_FEATURES}{path}")
 
@@ -113,7 +113,7 @@ class UninstallRecord:
         """The files of labels that are written down; those that are not removed yet.
 
         Raises:
-            OSError: It can not be read.
+            OSError: It cannot be read.
         """
         named = (it.removeprefix(_FEATURES) for it in self._lines() if it.startswith(_FEATURES))
         return tuple(dict.fromkeys(Path(it) for it in _absolute(named)))
@@ -122,7 +122,7 @@ class UninstallRecord:
         """The files that are written down, of both kinds; none where there is no such list.
 
         Raises:
-            OSError: It can not be read.
+            OSError: It cannot be read.
         """
         return tuple(
             dict.fromkeys(Path(it) for it in _absolute(it.removeprefix(_FEATURES) for it in self._lines()))
@@ -132,7 +132,7 @@ class UninstallRecord:
         """Whether the file has another content than the agent wrote into it: somebody else keeps it now.
 
         Raises:
-            OSError: The list can not be read.
+            OSError: The list cannot be read.
         """
         written = dict(map(_written, self._lines())).get(str(path))
         try:
@@ -141,10 +141,10 @@ class UninstallRecord:
             return False
 
     def namespaces(self) -> tuple[str, ...]:
-        """Where NodeFeature objects may be; what can not be the name of a namespace is passed over.
+        """Where NodeFeature objects may be; what cannot be the name of a namespace is passed over.
 
         Raises:
-            OSError: It can not be read.
+            OSError: It cannot be read.
         """
         found = (it.removeprefix(_NAMESPACE) for it in self._lines() if it.startswith(_NAMESPACE))
         return tuple(dict.fromkeys(it for it in found if len(it) <= LABEL_LIMIT and re.fullmatch(LABEL, it)))
@@ -153,7 +153,7 @@ class UninstallRecord:
         """Devices in which cards of ours may be; what can be no node's name is passed over.
 
         Raises:
-            OSError: It can not be read.
+            OSError: It cannot be read.
         """
         found = (it.removeprefix(_DEVICE) for it in self._lines() if it.startswith(_DEVICE))
         return tuple(dict.fromkeys(it for it in found if len(it) <= LONGEST and re.fullmatch(_NAME, it)))

@@ -18,7 +18,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def of(state_dir: Path, vendor: str) -> Path | None:
-    """The vendor's own directory, made where there is none; None where it can not be had, which is said."""
+    """The vendor's own directory, made where there is none; None where it cannot be had, which is said."""
     path = state_dir / state_directory.VENDORS / vendor
     try:
         if path.name != vendor or vendor in (".", ".."):
@@ -36,7 +36,7 @@ def _own(path: Path) -> None:
     """Have it there, ours, and closed to others. A link in its place is not followed.
 
     Raises:
-        OSError: Something else is in its place, it is another user's, or it can not be made.
+        OSError: Something else is in its place, it is another user's, or it cannot be made.
     """
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)

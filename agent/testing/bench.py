@@ -63,7 +63,7 @@ class CrashInjector(Protocol):
 
 
 class NotMade(Exception):
-    """Raised when a check can not be made here, with why."""
+    """Raised when a check cannot be made here, with why."""
 
 
 class Bench:

@@ -156,7 +156,7 @@ async def absence_is_unavailable(bench: Bench) -> None:
     """Without its library the backend raises BackendUnavailable, and nothing else."""
     settings = bench.injector().absent()
     if settings is None:
-        raise NotMade("the injector can not take the library away")
+        raise NotMade("the injector cannot take the library away")
     async with bench.talk(settings) as talk:
         try:
             await talk.opened()
@@ -235,7 +235,7 @@ async def slices_of_others_stay(bench: Bench) -> None:
     """A slice that others made bears no mark, and stays whatever is made and removed beside it."""
     faults = bench.slicing()
     if not isinstance(faults, SliceInjector):
-        raise NotMade("the injector can not make slices of others")
+        raise NotMade("the injector cannot make slices of others")
     uuid = (await bench.devices())[0].uuid
     faults.plant(uuid)
     try:
@@ -256,7 +256,7 @@ async def a_crash_leaves_no_strangers(bench: Bench) -> None:
     """Wherever the process dies while it makes a slice, the next one knows it for ours or removes it."""
     faults = bench.slicing()
     if not isinstance(faults, CrashInjector):
-        raise NotMade("the injector can not end the process in the middle of a slice")
+        raise NotMade("the injector cannot end the process in the middle of a slice")
     for step in faults.steps():
         with tempfile.TemporaryDirectory() as directory:
             await _die_at(step, bench, faults, Path(directory))
@@ -364,7 +364,7 @@ async def a_repaired_watch_says_so(bench: Bench) -> None:
     """Good news follows when a broken watch is repaired."""
     faults = bench.injector()
     if not isinstance(faults, WatchInjector):
-        raise NotMade("the injector can not break the watch")
+        raise NotMade("the injector cannot break the watch")
     async with bench.opened(watch=WAIT) as talk:
         talk.needs("health_events")
         await talk.discover()

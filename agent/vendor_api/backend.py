@@ -53,7 +53,7 @@ FOREIGN_SLICES = "foreign-slices"
 DRIVER_NOT_LOADED = "driver-not-loaded"
 #: The one that says that nothing of the vendor is here, which is no trouble on a node without its cards.
 LIBRARY_NOT_FOUND = "library-not-found"
-#: The one of a library that is there and can not be used: half a file, unreadable, or another one.
+#: The one of a library that is there and cannot be used: half a file, unreadable, or another one.
 LIBRARY_UNUSABLE = "library-unusable"
 #: The reason of a device's fault where its vendor's library is missing, and others tell of the device.
 NO_LIBRARY = "no-library"
@@ -69,7 +69,7 @@ class BackendUnavailable(Exception):
 
 
 class RequestRefused(ValueError):
-    """Raised by `prepare` where a request can not be served as it is, which asking again does not change.
+    """Raised by `prepare` where a request cannot be served as it is, which asking again does not change.
 
     Its text is a sentence for who made the pod: what was asked for, what there is, and what would work.
     """
@@ -208,7 +208,7 @@ class Backend(ABC):
     def discover(self) -> Sequence[Device]:
         """Every device of the vendor on this node, each time in full, without `links`.
 
-        A device that can not be read is listed with a `fault` and hides no other.
+        A device that cannot be read is listed with a `fault` and hides no other.
         Raises BackendUnavailable when the driver is gone.
         """
 
@@ -227,7 +227,7 @@ class Backend(ABC):
         device or was made with other parameters is replaced: nothing runs on it yet.
 
         Raises:
-            RequestRefused: The request can not be served as it is; the pod shows why. Nothing of it is left.
+            RequestRefused: The request cannot be served as it is; the pod shows why. Nothing of it is left.
             NoRoom: The same, while other slices lie on the card.
         """
         return ()

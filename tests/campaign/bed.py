@@ -50,7 +50,7 @@ class Broken(Exception):
 
 
 class NoRoom(Exception):
-    """Raised when a node can not have what a fault needs: a mistake of the campaign's own."""
+    """Raised when a node cannot have what a fault needs: a mistake of the campaign's own."""
 
 
 class Bed:
@@ -315,7 +315,7 @@ class Bed:
         self._note()
 
     async def _announce(self, look: Look) -> None:
-        """Tell again of cards that the agent can not know any more: faults, resets, and cordons."""
+        """Tell again of cards that the agent cannot know any more: faults, resets, and cordons."""
         shown = {it["uuid"]: it for it in look.document.get("devices", ())}
         for card in self.hardware.cards():
             it = shown.get(self.hardware.uuid(card))
@@ -394,7 +394,7 @@ class Bed:
             try:
                 options = await self.kubelet.run_options(uid, container)
             except (*kubelets.Down, *kubelets.NotStarted) as exc:
-                return [Violation("start", f"{uid}/{container} can not start: {exc}")]
+                return [Violation("start", f"{uid}/{container} cannot start: {exc}")]
             mark = options.annotations.get(ALLOCATION, "")
             told.append(Told((uid, container, resource), mark, self._told(resource, options)))
         return list(swapped(look, told))

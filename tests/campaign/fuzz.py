@@ -158,7 +158,7 @@ class Node:
     async def save(self, *, durable: bool) -> None:
         """A disk that takes everything."""
 
-    # A kubelet that can not be asked
+    # A kubelet that cannot be asked
 
     life = "first"
 
@@ -246,7 +246,7 @@ def _preferred(rng: Random) -> bytes:
 
 
 def _chosen(request: bytes) -> bool:
-    """Never fails; what can not be chosen is answered with no preference, which is the refusal."""
+    """Never fails; what cannot be chosen is answered with no preference, which is the refusal."""
     answer = asyncio.run(Node().plugin(SHARED).preferred(request))
     choices = PreferredAllocationResponse.parse(answer).container_responses
     return any(it.device_i_ds for it in choices)

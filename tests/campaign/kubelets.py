@@ -15,7 +15,7 @@ from agent.testing.simkubelet.container_start import StartError
 
 #: What a kubelet answers with that is down, that does not know its pods yet, or that ends while it is asked.
 Down = (PeerDown, PeerError, RuntimeError, LookupError, ConnectionError)
-#: What it says where a container can not be started now.
+#: What it says where a container cannot be started now.
 NotStarted = (StartError, PeerError)
 
 

@@ -1,4 +1,4 @@
-"""Where the agent can be made to die under the campaign, and that it can not be anywhere else."""
+"""Where the agent can be made to die under the campaign, and that it cannot be anywhere else."""
 
 from __future__ import annotations
 

@@ -544,7 +544,7 @@ async def test_a_plugin_is_asked_again_when_its_token_is_over(tmp_path: Path) ->
         ({"exec": {"apiVersion": "v1", "command": "/no/such"}}, "/no/such"),
         ({"exec": {"apiVersion": "v1", "command": "false"}}, "process returned 1"),
         ({"exec": {}}, "k: "),
-        ({"client-certificate-data": "!", "client-key-data": "!"}, "certificate can not be used"),
+        ({"client-certificate-data": "!", "client-key-data": "!"}, "certificate cannot be used"),
     ],
 )
 async def test_a_kubeconfig_that_gives_nothing_to_speak_with_is_said(

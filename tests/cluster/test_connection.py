@@ -455,7 +455,7 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
         nonlocal tries
         tries += 1
         if tries < 3:
-            raise ApiAway("the certificate can not be used")
+            raise ApiAway("the certificate cannot be used")
         return await open_api(access)
 
     way = ApiConnection(

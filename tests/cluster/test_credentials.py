@@ -1,4 +1,4 @@
-"""Where the API server is said to be, and how a kubeconfig that can not be used is refused."""
+"""Where the API server is said to be, and how a kubeconfig that cannot be used is refused."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ async def test_while_certificates_are_exchanged_one_by_one_the_old_ones_serve_on
             await asked_until(client, lambda: tls.asked[-1].shown == "test server")
 
     refused = [it for it in logs if it["log_level"] == "warning"]
-    assert "can not be used" in refused[0]["error"]
+    assert "cannot be used" in refused[0]["error"]
 
 
 async def test_a_watch_outlives_the_certificates_that_it_was_opened_with(tmp_path: Path) -> None:
@@ -231,6 +231,6 @@ async def test_a_watch_outlives_the_certificates_that_it_was_opened_with(tmp_pat
 async def test_a_ca_that_is_none_is_said(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("no certificate")
 
-    with pytest.raises(ApiAway, match="its CA or client certificate can not be used"):
+    with pytest.raises(ApiAway, match="its CA or client certificate cannot be used"):
         async with talking(ApiAccess("https://127.0.0.1:1", ca_file=tmp_path / "ca")):
             pass

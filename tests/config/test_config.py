@@ -622,7 +622,7 @@ def test_a_vendor_that_does_not_exist_is_refused_where_the_names_are_known() -> 
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: can not be read: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file or directory"):
         load(tmp_path / "none.yaml", "n")
 
 

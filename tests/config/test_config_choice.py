@@ -130,7 +130,7 @@ def test_a_file_that_holds_no_name_of_a_config_is_refused(
 def test_a_name_file_that_is_a_pipe_is_refused_without_waiting(directory: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "name")
 
-    assert "name: can not be read: is not a file" in refusal(
+    assert "name: cannot be read: is not a file" in refusal(
         ConfigSource(directory, node_config_file=tmp_path / "name")
     )
 

@@ -98,9 +98,7 @@ def test_a_file_that_can_not_be_used_is_refused_with_its_place(file: Path, conte
 
 
 def test_a_file_that_is_not_there_is_told_with_what_would_work(file: Path) -> None:
-    assert (
-        refusal(file) == f"{file}: can not be read: No such file or directory; mount the file, or name none"
-    )
+    assert refusal(file) == f"{file}: cannot be read: No such file or directory; mount the file, or name none"
 
 
 def test_a_name_that_the_configuration_says_too_is_refused_at_its_place(file: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_directory_that_is_swapped_while_it_is_looked_at_is_looked_at_once_mor
 
 
 def test_a_directory_that_is_not_there_is_told(directory: Path) -> None:
-    assert f"{directory}: can not be read: No such file or directory; mount" in refusal(directory)
+    assert f"{directory}: cannot be read: No such file or directory; mount" in refusal(directory)
 
 
 def test_without_a_name_of_the_node_its_entry_can_not_be_found(directory: Path) -> None:

@@ -336,7 +336,7 @@ async def test_a_start_without_its_file_serves_by_the_last_good_configuration(pa
     found = ConfigWatch(path, "n", recall=before_was(kept())).cell.value
 
     assert found.config.agent.http == "127.0.0.1:1"
-    assert found.error.startswith(f"{path}: can not be read: No such file or directory")
+    assert found.error.startswith(f"{path}: cannot be read: No such file or directory")
     assert found.error.endswith(STAYS)
 
 
@@ -426,7 +426,7 @@ async def test_a_file_that_is_empty_as_ever_means_all_defaults(path: Path, befor
 
 UNUSABLE = {
     "of a newer release": (kept("agent: {warp: 9}"), "agent.warp: unknown key"),
-    "spoilt": (RememberedConfig(trouble="the last good one can not be used: it is empty"), "it is empty"),
+    "spoilt": (RememberedConfig(trouble="the last good one cannot be used: it is empty"), "it is empty"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a file that can not be used as a whole still says of the agent itself."""
+"""What a file that cannot be used as a whole still says of the agent itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = {
         f"{GOOD}nodes: [{{match: {{names: [n]}}, set: {{agent: {{stateDir: /n}}}}}}]\nx: 1\n",
         None,
     ),
-    "entries that can not be used": (f"{GOOD}nodes: 7\n", PLACED),
+    "entries that cannot be used": (f"{GOOD}nodes: 7\n", PLACED),
     "two that do not go together": (
         "agent: {stateDir: /var/lib/kubelet/device-plugins/x}\nx: 1",
         AgentSettings(),

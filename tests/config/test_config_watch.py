@@ -51,7 +51,7 @@ async def test_the_first_file_must_be_good(path: Path) -> None:
 
     with pytest.raises(ConfigError, match="unknown key"):
         ConfigWatch(path, "n")
-    with pytest.raises(ConfigError, match="can not be read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         ConfigWatch(path.with_name("none"), "n")
 
 
@@ -109,7 +109,7 @@ async def test_a_file_that_vanishes_keeps_the_last_good_configuration_and_says_s
 
         gone = await state(watch, lambda state: bool(state.error))
         assert gone.config.agent.http == "127.0.0.1:1"
-        assert "can not be read: No such file or directory" in gone.error
+        assert "cannot be read: No such file or directory" in gone.error
 
         write(path, BETTER)
         await state(watch, http(2))
@@ -324,7 +324,7 @@ async def test_a_directory_that_vanishes_keeps_the_last_good_configuration(
 
         gone = await state(watch, lambda state: bool(state.error))
         assert gone.config.agent.http == "127.0.0.1:1"
-        assert "can not be read: No such file or directory" in gone.error
+        assert "cannot be read: No such file or directory" in gone.error
 
 
 # Warnings

@@ -474,7 +474,7 @@ async def test_a_log_directory_that_can_not_be_written_is_told_and_the_agent_ser
         assert it.process.stderr is not None
         said = (await it.process.stderr.read()).decode()
 
-    why = f"agent.log.dir: {tmp_path}/file/xpu-agent.log can not be written: {tmp_path}/file is no directory"
+    why = f"agent.log.dir: {tmp_path}/file/xpu-agent.log cannot be written: {tmp_path}/file is no directory"
     assert told["log"] == {"error": why}
     assert (told["ready"], told["troubles"]) == (True, [])
     assert f"! log: {why}" in as_text(told, 0.0)

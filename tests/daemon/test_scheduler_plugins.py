@@ -191,7 +191,7 @@ def test_a_vendor_hears_the_dialects_that_it_names_before_its_own_and_limits_apa
         (DialectOf("hami", "gcushare-v1"), "which is not here; there are: gcushare-v1 of gcushare, "),
         (
             DialectOf("gcushare", "hami"),
-            "which can not be made: ValueError: the terms are [], needed are ['dom",
+            "which cannot be made: ValueError: the terms are [], needed are ['dom",
         ),
     ],
 )

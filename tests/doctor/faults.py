@@ -666,7 +666,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 
 def read_only(patient: Patient, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the directory be one that even root can not write."""
+    """Let the directory be one that even root cannot write."""
     if may_mount():
         patient.disk(place, "ro,size=1m,mode=0700")
         return

@@ -83,7 +83,7 @@ class Patient:
         config.write_text(RUNTIME.format('"nvidia"'))
 
     def spoil(self, text: str) -> None:
-        """Write a file that can not be used, but for what `agent` says of where things are."""
+        """Write a file that cannot be used, but for what `agent` says of where things are."""
         agent = json.loads(self.node.config.read_text())["agent"]
         self.node.write(f"{text}agent: {json.dumps(agent)}\n")
 

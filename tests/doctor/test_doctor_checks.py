@@ -406,7 +406,7 @@ def test_a_runtime_s_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("=")
 
-    with pytest.raises(Unreadable, match=r"config\.toml: can not be read"):
+    with pytest.raises(Unreadable, match=r"config\.toml: cannot be read"):
         runtimes(tmp_path)
     *_, found = cdi_setup.cdi(around(vendor(by_cdi=True), root=tmp_path))
     assert found.severity is Severity.NOT_MADE

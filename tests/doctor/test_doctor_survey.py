@@ -94,7 +94,7 @@ def test_where_things_are_is_taken_from_a_file_that_can_not_be_used_as_a_whole(t
 
     found = survey._configuration(DoctorArguments("n", given), survey._Door())
 
-    assert "/nowhere: can not be read" in found.error
+    assert "/nowhere: cannot be read" in found.error
     assert (found.config.agent.state_dir, found.config.agent.kubelet_dir) == (Path("/s"), Path("/flag"))
     assert found.plugins == ()
 

@@ -133,7 +133,7 @@ class Admitting(Node):
         return tuple(found)
 
     def admitted(self, pod: Pod, data: Any) -> None:
-        """What the kubelet does for each container, until one can not be had."""
+        """What the kubelet does for each container, until one cannot be had."""
         self.frees()
         pod.alive = self.allocates_all(pod, data)
         pod.waits = False

@@ -191,7 +191,7 @@ async def test_who_settles_is_told_of_the_error_of_its_own_vendor_alone(tmp_path
     specs: Cell[Specs] = Cell({**SPECS, "other": {"other.com-card.json": SPEC}})
     async with kept(tmp_path, specs, every=600) as directory:
         await directory.settle("other")
-        with pytest.raises(VendorError, match=f"acme: its CDI specs can not be written: {tmp_path / NAME}: "):
+        with pytest.raises(VendorError, match=f"acme: its CDI specs cannot be written: {tmp_path / NAME}: "):
             await directory.settle("acme")
 
 

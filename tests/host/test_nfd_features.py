@@ -57,7 +57,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(ConfigError, match="can not be written: No space left on device"):
+    with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
         write(tmp_path / "gfd", "b=2\n")
 
     assert (tmp_path / "gfd").read_text() == "a=1\n"
@@ -78,7 +78,7 @@ def test_a_directory_that_is_not_there_is_named_with_what_would_work(tmp_path: P
 
 
 def test_a_directory_that_can_not_be_written_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"/proc/gfd: can not be written: .*; name a file in a directory"):
+    with pytest.raises(ConfigError, match=r"/proc/gfd: cannot be written: .*; name a file in a directory"):
         write(Path("/proc/gfd"), "a=1\n")
 
 

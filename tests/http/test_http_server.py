@@ -1,4 +1,4 @@
-"""The HTTP server: what it answers, and what clients can not do to it."""
+"""The HTTP server: what it answers, and what clients cannot do to it."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ async def test_an_address_that_can_not_be_had_is_named(at: str, why: str) -> Non
     with pytest.raises(CannotServe, match=why) as caught:
         await serve(view, at)
 
-    assert str(caught.value).startswith(f"can not serve on {at}: ")
+    assert str(caught.value).startswith(f"cannot serve on {at}: ")
     assert isinstance(caught.value, AgentError)
 
 

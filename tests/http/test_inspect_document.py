@@ -1,4 +1,4 @@
-"""`inspect` for people: what is shown, and what a stranger's text can not do to a terminal."""
+"""`inspect` for people: what is shown, and what a stranger's text cannot do to a terminal."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ async def test_a_format_that_fails_costs_its_answer_alone(path: Path) -> None:
         said = await anyio.to_thread.run_sync(_get, where, "/acme/inspect/fails")
         again = await anyio.to_thread.run_sync(_get, where, "/acme/inspect")
 
-    assert said == "this can not be answered; the agent's log says why\n"
+    assert said == "this cannot be answered; the agent's log says why\n"
     assert json.loads(again)["node"] == "node-1"
 
 

@@ -59,7 +59,7 @@ FATAL = {
     "a_strange_answer": "answered call 99, which was not asked",
     "huge_line": "sent a line of more than 16777216 bytes",
     "raise": "discover failed: RuntimeError: the card is on fire",
-    "bytes": "discover failed: TypeError: a bytes can not be sent: b'GPU-1'",
+    "bytes": "discover failed: TypeError: a bytes cannot be sent: b'GPU-1'",
     "nonsense": "discover answered wrongly: Expected `object`, got `str` - at `$[0]`",
 }
 
@@ -303,7 +303,7 @@ async def test_a_hostile_uuid_is_refused_by_name(uuid: str, sink: Recorder) -> N
         ({"links": [{"peer": "a b"}]}, "link: uuid: contains ' ', which parts device IDs"),
         ({"parent": "b"}, "parent and slice go together: 'b', None"),
         ({"slice": 1}, "parent and slice go together: None, 1"),
-        ({"parent": "a", "slice": 0}, "parent: it can not be its own slice"),
+        ({"parent": "a", "slice": 0}, "parent: it cannot be its own slice"),
         ({"parent": "b c", "slice": 0}, "parent: uuid: contains ' ', which parts device IDs"),
         ({"parent": "b", "slice": -1}, "slice: -1 is not between 0 and 2^63"),
         ({"index": 1.5}, "Expected `int`, got `float` - at `$[0].index`"),

@@ -327,7 +327,7 @@ async def test_a_process_that_can_not_start_is_told_and_tried_again(
     async with serving(sink):
         await sink.until(lambda: sink.lists)
 
-    assert sink.losses == [(VendorState.FAILED, "can not start: no more processes")]
+    assert sink.losses == [(VendorState.FAILED, "cannot start: no more processes")]
 
 
 def test_backoff_grows_with_jitter_and_starts_again_after_good_service() -> None:

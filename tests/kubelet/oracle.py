@@ -21,7 +21,7 @@ def messages(api: str) -> Any:
     name = f"oracle_{api.partition('/')[0]}"
     out = Path(tempfile.mkdtemp(prefix="oracle-"))
     try:
-        # Both files are called api.proto, which one process can not have twice.
+        # Both files are called api.proto, which one process cannot have twice.
         shutil.copy(PROTO / api / "api.proto", out / f"{name}.proto")
         if protoc.main(["protoc", f"-I{out}", f"--python_out={out}", f"{name}.proto"]):
             raise RuntimeError(f"{api} does not compile")

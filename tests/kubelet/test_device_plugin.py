@@ -587,7 +587,7 @@ async def test_large_lists_leave_the_event_loop_free(
 
 async def test_a_plugin_path_that_is_taken_is_an_error_not_a_theft(plugins_dir: Path) -> None:
     async with served(plugins_dir) as it, anyio.create_task_group() as group:
-        with pytest.raises(KubeletError, match="can not serve"):
+        with pytest.raises(KubeletError, match="cannot serve"):
             SocketServer(it.plugin.methods()).listen(it.path, group)
 
         assert (await it.client.allocate(["a"])).container_responses

@@ -188,7 +188,7 @@ def test_a_directory_or_a_pipe_in_its_place_is_an_error_and_not_waited_for(tmp_p
     os.mkfifo(tmp_path / "pipe")
 
     for path, kind in ((tmp_path, "directory"), (tmp_path / "pipe", "pipe"), (Path("/dev/zero"), "device")):
-        with pytest.raises(KubeletError, match=f"can not be read: is not a file but a {kind}"):
+        with pytest.raises(KubeletError, match=f"cannot be read: is not a file but a {kind}"):
             read(path)
 
 

@@ -113,7 +113,7 @@ def test_a_directory_that_is_in_the_way_is_told_once_and_its_end_too(tmp_path: P
     for n in range(3):
         file.clock.now += AGAIN
         file.write(str(n))
-    assert file.told == [f"agent.log.dir: {directory / NAME} can not be written: {directory} is no directory"]
+    assert file.told == [f"agent.log.dir: {directory / NAME} cannot be written: {directory} is no directory"]
     assert file.error == file.told[0]
 
     directory.unlink()
@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_is_told_and_written_again_once_there_is_room(
     with monkeypatch.context() as patch:
         patch.setattr("agent.logs.log_file._Private.flush", _full)
         file.write("lost")
-    assert file.error.endswith("can not be written: No space left on device")
+    assert file.error.endswith("cannot be written: No space left on device")
 
     file.clock.now += AGAIN
     file.write("room again")

@@ -385,7 +385,7 @@ def test_a_file_that_can_not_be_written_is_told_and_stops_nobody(tmp_path: Path,
 
     told = out.getvalue()
     path = tmp_path / wrong / log_file.NAME
-    assert logs.file_error().startswith(f"agent.log.dir: {path} can not be written: ")
+    assert logs.file_error().startswith(f"agent.log.dir: {path} cannot be written: ")
     assert told.count("log file not written, trying again") == 1
     assert str(path) in told
     assert "and again" in told

@@ -135,13 +135,13 @@ def _hand_on(event: str, environment: Any) -> None:
     """A child that is given an environment of its own is held to the same.
 
     Raises:
-        TypeError: The guard can not be added to the environment.
+        TypeError: The guard cannot be added to the environment.
     """
     report = _state["report"]
     if not report or environment is None or REPORT in environment:
         return
     if event != "subprocess.Popen" or not isinstance(environment, dict):
-        raise TypeError(f"the machine's guard can not be added: pass a dict to subprocess, or {REPORT}")
+        raise TypeError(f"the machine's guard cannot be added: pass a dict to subprocess, or {REPORT}")
     environment[REPORT] = report
     environment.setdefault(HOME, _HOME)
 

@@ -124,4 +124,4 @@ def _have_children_load_it() -> None:
         fresh.write_text(line)
         fresh.replace(file)
     except OSError as exc:
-        raise pytest.UsageError(f"the guard of the machine's places can not be installed: {exc}") from exc
+        raise pytest.UsageError(f"the guard of the machine's places cannot be installed: {exc}") from exc

@@ -53,12 +53,12 @@ class Copy:
         Isolated and far from the copy, as a vendor's process is: whoever is started by a test gets the same.
 
         Raises:
-            Unsound: It can not, or does not.
+            Unsound: It cannot, or does not.
         """
         command = [str(self.python), "-I", "-c", IMPORTED, module]
         done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Unsound(f"{module} can not be imported: {done.stderr.strip().splitlines()[-1:]}")
+            raise Unsound(f"{module} cannot be imported: {done.stderr.strip().splitlines()[-1:]}")
         strange = [
             line for line in done.stdout.split("\n") if line and not Path(line).is_relative_to(self.path)
         ]

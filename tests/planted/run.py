@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
     CAUGHT = "caught"
     SURVIVED = "SURVIVED"
-    #: The run says nothing: the fault is not planted, or the tests can not be collected.
+    #: The run says nothing: the fault is not planted, or the tests cannot be collected.
     UNSOUND = "UNSOUND"
 
 

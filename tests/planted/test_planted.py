@@ -154,7 +154,7 @@ def test_a_fault_is_caught_or_survives_or_says_nothing(tree: Path) -> None:
 
     assert [outcome.verdict for outcome in outcomes] == [Verdict.CAUGHT, Verdict.SURVIVED, Verdict.UNSOUND]
     assert outcomes[0].by == "tests/test_sum.py::test_a_sum_is_right_in_a_process_of_its_own_too"
-    assert "can not be imported" in outcomes[2].by
+    assert "cannot be imported" in outcomes[2].by
     assert (tree / "agent/sum.py").read_text() == SUM
     assert len(said) == 4
 

@@ -80,7 +80,7 @@ async def rights(api: Api, account: str) -> set[str]:
         "kind": "SelfSubjectRulesReview",
         "spec": {"namespace": NAMESPACE},
     }
-    # Without the right to look up what kinds there are, kubectl can not judge the object beforehand.
+    # Without the right to look up what kinds there are, kubectl cannot judge the object beforehand.
     options = ["--filename=-", "--validate=false", "--output=json", f"--token={token.strip()}"]
     told = json.loads(await api.kubectl("create", *options, stdin=json.dumps(asked)))
     return {

@@ -23,7 +23,7 @@ SIMULATED = "xpu-agent.io/simulated"
 SCENARIO = "simulated.json"
 #: How many cards there are of each.
 OFFERED = {GPU: 4, SIMULATED: 2}
-#: Cards whose vendor can not be asked are given out no longer after a second, and again at once when it can.
+#: Cards whose vendor cannot be asked are given out no longer after a second, and again at once when it can.
 CONFIG = f"""
 version: v1
 agent: {{health: {{badPolls: 1, goodPolls: 1, goodFor: 0s, patience: 1s}}}}

@@ -154,7 +154,7 @@ async def test_pods_that_are_bound_before_a_kubelet_that_begins_lists_them_end_o
 async def test_pods_that_came_after_the_kubelets_list_keep_their_order_though_the_agent_was_away(
     node: Node,
 ) -> None:
-    """They were bound in the second of the list: the agent that starts then can not tell by their times."""
+    """They were bound in the second of the list: the agent that starts then cannot tell by their times."""
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
     began = node.agent.scheduled.first.value

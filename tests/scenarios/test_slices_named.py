@@ -102,7 +102,7 @@ async def test_a_spec_that_can_not_be_written_refuses_the_pod_and_leaves_nothing
 
     verdict = await node.refused("unnamed", {XPU: 1})
 
-    assert f"simulated: its CDI specs can not be written: {node.cdi}" in verdict.message
+    assert f"simulated: its CDI specs cannot be written: {node.cdi}" in verdict.message
     await node.until(lambda _: not (sliced.slices or in_use(node.view)))
     await to_thread(node.cdi.unlink)
     await node.admit("named", {XPU: 1})

@@ -1,4 +1,4 @@
-"""What is kept on disk is spoilt, or can not be written: the agent keeps serving and says what is wrong."""
+"""What is kept on disk is spoilt, or cannot be written: the agent keeps serving and says what is wrong."""
 
 from __future__ import annotations
 

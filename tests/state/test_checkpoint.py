@@ -1,4 +1,4 @@
-"""The checkpoint on disk: round trips, what can not be used, who may read it, and disks that fail."""
+"""The checkpoint on disk: round trips, what cannot be used, who may read it, and disks that fail."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_symlink_in_place_of_the_temporary_file_is_not_followed(
     assert file.load() == (state, None)
 
 
-# What can not be used is set aside
+# What cannot be used is set aside
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_file_that_may_not_be_read_stops_the_start(
         patch.setattr("agent.host.files.read", failing(number))
 
         with pytest.raises(
-            StateError, match=r"checkpoint\.json: can not be read: .*; mend it, or move it"
+            StateError, match=r"checkpoint\.json: cannot be read: .*; mend it, or move it"
         ) as refusal:
             file.load()
 
@@ -381,7 +381,7 @@ def test_what_can_not_be_set_aside_is_said_and_not_overwritten_before_it_can(
             file.save(state, durable=False)
 
     assert (said.why, said.aside) == ("foreign", "")
-    assert "it can not be set aside (Read-only file system) and is not overwritten before it is" in (
+    assert "it cannot be set aside (Read-only file system) and is not overwritten before it is" in (
         said.message
     )
     assert file.path.read_bytes() == b"garbage"

@@ -197,7 +197,7 @@ def test_a_start_is_told_why_the_file_can_not_be_used(directory: Path) -> None:
     found = remembered_from(directory)
 
     assert found.last is None
-    assert found.trouble == f"the last good one can not be used: {directory / NAME}: it is empty"
+    assert found.trouble == f"the last good one cannot be used: {directory / NAME}: it is empty"
 
 
 def test_a_checkpoint_in_its_place_is_not_taken_for_it(directory: Path) -> None:

@@ -115,7 +115,7 @@ def test_what_is_no_file_is_turned_down(
     file.path.parent.mkdir()
     make(file.path)
 
-    assert str(refusal(file)) == f"{file.path}: can not be read: {found}"
+    assert str(refusal(file)) == f"{file.path}: cannot be read: {found}"
 
 
 def test_what_could_not_be_used_is_replaced(file: SealedFile[Thing]) -> None:

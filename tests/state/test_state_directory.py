@@ -71,7 +71,7 @@ def test_a_directory_that_can_not_be_closed_is_said(directory: Path, monkeypatch
     monkeypatch.setattr(os, "chmod", fail)
 
     assert state_directory.close_to_others(directory) == (
-        f"{directory}: others can write there and it can not be closed to them (Read-only file system)"
+        f"{directory}: others can write there and it cannot be closed to them (Read-only file system)"
     )
 
 

@@ -345,7 +345,7 @@ class Bad(Backend):
     count = 0
     closed = False
     def open(self):
-        if self.closed: raise RuntimeError("can not open twice")
+        if self.closed: raise RuntimeError("cannot open twice")
         if self.settings.get("absent"): raise OSError("no library")
     def close(self): Bad.closed = True
     def discover(self):

@@ -120,7 +120,7 @@ def test_an_empty_file_is_no_slice(slices: Slices, tmp_path: Path, content: str)
 
 
 def test_a_file_that_is_no_list_of_slices_is_an_error_and_stays(slices: Slices, tmp_path: Path) -> None:
-    """The hardware is not called empty because it can not be read."""
+    """The hardware is not called empty because it cannot be read."""
     content: Any = '[{"id":'
     (tmp_path / "slices.json").write_text(content)
 

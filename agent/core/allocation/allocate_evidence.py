@@ -33,7 +33,7 @@ class KubeletEvidence(Protocol):
         """Which life of the kubelet this is."""
 
     async def granted(self) -> Sequence[CheckpointAnswer] | None:
-        """What its checkpoint holds; None where it can not be read."""
+        """What its checkpoint holds; None where it cannot be read."""
 
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
         """Those of them whose pods it lists now; in doubt it does not."""

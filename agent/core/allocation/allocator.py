@@ -363,7 +363,7 @@ class Allocator:
                 await self._store.save(durable=False)
 
     async def _undo(self, vendor: Vendor, allocation: str) -> None:
-        """Forget the allocation; one whose hardware can not be removed now is left to reconcile."""
+        """Forget the allocation; one whose hardware cannot be removed now is left to reconcile."""
         if self._is_made(vendor, allocation):
             try:
                 await self._release(vendor.name, allocation)
@@ -392,8 +392,8 @@ class Allocator:
         Raises:
             NotAllocated: Nothing of ours holds these IDs.
             LimitsUnread: What the container asks for decides, and is not known yet.
-            StartRefused: What its pod asks for can not be had on its card.
-            VendorError: The hardware can not be made now. The kubelet tries again.
+            StartRefused: What its pod asks for cannot be had on its card.
+            VendorError: The hardware cannot be made now. The kubelet tries again.
         """
         async with self._turn:
             vendor = serving(self._scene(), resource)

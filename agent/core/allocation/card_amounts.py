@@ -60,7 +60,7 @@ class CardAmounts:
     def measured(self, it: Allocation, uuid: str) -> Part | None:
         """What an allocation takes of its card; None where its IDs say it.
 
-        What its container was answered with can not be changed, and what it was promised is its right, which
+        What its container was answered with cannot be changed, and what it was promised is its right, which
         is what its IDs say where nobody promised it anything: it counts with what is more.
         """
         parts = [self.promised(it.claim, uuid, len({*it.cards}))]

@@ -14,7 +14,7 @@ PERMISSIONS = frozenset("rwm")
 
 
 class UnusableEdits(AllocationError):
-    """Raised when a vendor's container edits can not be given to the kubelet."""
+    """Raised when a vendor's container edits cannot be given to the kubelet."""
 
     def __init__(self, vendor: str, field: str, value: object, wanted: str) -> None:
         super().__init__(f"vendor {vendor}: container edits: {field} is {_shown(value)}; wanted: {wanted}")

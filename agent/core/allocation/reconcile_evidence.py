@@ -44,7 +44,7 @@ class Evidence:
     pods: Pods | None = None
     #: Vendor to the slices on its hardware, of those that could be asked.
     partitions: Mapping[str, tuple[Partition, ...]] | None = None
-    #: uids of the pods whose cgroup is there; None where cgroups can not be seen.
+    #: uids of the pods whose cgroup is there; None where cgroups cannot be seen.
     running: frozenset[str] | None = None
     #: Which life of the kubelet this is, read before its checkpoint. It loads that file before it listens:
     #: what proves is what this life began with, or wrote.

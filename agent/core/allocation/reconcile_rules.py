@@ -255,7 +255,7 @@ def _forgotten(
 ) -> bool:
     """Whether an allocation of that life was dropped by a kubelet without memory.
 
-    Where cgroups can not be seen, a pod of its name stands for its pod, unless the kubelet knows that one.
+    Where cgroups cannot be seen, a pod of its name stands for its pod, unless the kubelet knows that one.
     """
     if owner is None or "" in (life, evidence.life) or life == evidence.life:
         return False

@@ -113,7 +113,7 @@ def _cards(
 def recall_pods(
     pods: Pods, plan: Plan, name: Callable[[str], str], now: float, ties: AnswerTies | None = None
 ) -> list[RecallChange]:
-    """The same from PodResources alone, where the kubelet's checkpoint can not be read: without uids and
+    """The same from PodResources alone, where the kubelet's checkpoint cannot be read: without uids and
     answers, so that an ID has to name its card.
 
     `name` makes an id of a place, "namespace/pod/container/resource".

@@ -44,7 +44,7 @@ from agent.vendor_api.text import shorten
 
 #: What is said of the cards that were chosen instead.
 SAID = 3
-#: Why a request can not be had on the cards of its IDs.
+#: Why a request cannot be had on the cards of its IDs.
 FILLED = "which shares with IDs of other cards have filled"
 ON_ONE = "and what a container gets of it lies on one"
 
@@ -182,7 +182,7 @@ class Promises:
         """The claim of a request, and its cards. `others`: the resource's allocations that take room.
 
         Raises:
-            PromisedElsewhere: A scheduler chose another card, which can not be had by these IDs.
+            PromisedElsewhere: A scheduler chose another card, which cannot be had by these IDs.
             PromisedMoreCards: A scheduler chose more cards than there are IDs.
             InsufficientMemory, InsufficientShares: No single card has as much.
             NotPromised: A scheduler was to choose, and did not.
@@ -595,7 +595,7 @@ class Promises:
     def of_shown(self, it: Allocation) -> Claim | None:
         """What was promised to whom PodResources alone shows, if that can be so.
 
-        The IDs that it shows do not say on which card a share lies, and our answers can not be read.
+        The IDs that it shows do not say on which card a share lies, and our answers cannot be read.
         """
         if it.source is not AllocationSource.POD_RESOURCES or it.claim is not None or it.owner is None:
             return None
@@ -651,7 +651,7 @@ class Promises:
         return was if was != now and self._answer(it, was) != self._answer(it, now) else None
 
     def _answer(self, it: Allocation, parameters: Mapping[str, str]) -> ContainerEdits | Mapping[str, str]:
-        """What a container gets with these parameters; those themselves where its vendor can not say."""
+        """What a container gets with these parameters; those themselves where its vendor cannot say."""
         vendor = self.scene.vendors.get(it.vendor)
         if vendor is None:
             return parameters

@@ -124,7 +124,7 @@ class Inventory:
                 self._miss(uuid, listed, now)
 
     def _recognised(self, vendor: str, devices: Sequence[Device]) -> Sequence[Device]:
-        """Cards that can not tell their names, with their slices, under the names that they had."""
+        """Cards that cannot tell their names, with their slices, under the names that they had."""
         listed = {it.uuid for it in devices if not it.nameless}
         away = [it for it in self._named.get(vendor, ()) if it.uuid not in listed]
         found: list[Device] = []
@@ -184,7 +184,7 @@ class Inventory:
             record = known.record
             links = device.links or known.device.links
             minor = known.device.minor if device.minor is None else device.minor  # not read this time
-            memory = device.memory or known.device.memory  # what it counts must not go while it can not tell
+            memory = device.memory or known.device.memory  # what it counts must not go while it cannot tell
             device = replace(device, links=links, minor=minor, memory=memory)
         proofs = health_rules.shown(record, device)
         for proof in proofs:
@@ -231,7 +231,7 @@ class Inventory:
         return its
 
     def lost(self, vendor: str, state: VendorState, reason: str, now: float) -> None:
-        """The vendor can not be asked: its devices are unknown, not gone."""
+        """The vendor cannot be asked: its devices are unknown, not gone."""
         if not self._serves(vendor):
             return
         self._now = now
@@ -379,7 +379,7 @@ class Inventory:
         return {**self._remembered, **seen}
 
     def named(self) -> Mapping[str, tuple[Device, ...]]:
-        """What must outlive the process, too: who was where, for a device that can not tell its name."""
+        """What must outlive the process, too: who was where, for a device that cannot tell its name."""
         return dict(self._named)
 
     def _prove(self, vendor: str, proof: Proof, now: float) -> None:

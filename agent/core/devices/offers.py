@@ -164,7 +164,7 @@ def _twins(rules: Sequence[ResourceRule]) -> str:
 
 
 def _trouble(rule: ResourceRule, reserved: Sequence[Reserved]) -> str:
-    """Why the rule can not be planned with; empty when it can."""
+    """Why the rule cannot be planned with; empty when it can."""
     if wrong := unserved_name(rule.name, reserved):
         return wrong
     if not (isinstance(rule.devices, tuple) and all(isinstance(it, str) for it in rule.devices)):

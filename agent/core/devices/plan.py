@@ -152,7 +152,7 @@ def _joined(
 
 
 def _orphans(names: Iterable[str], usage: ResourceUsage, snapshot: NodeSnapshot) -> dict[str, Resource]:
-    """Resources in use that nobody offers now: the config left them, or their vendor can not be asked."""
+    """Resources in use that nobody offers now: the config left them, or their vendor cannot be asked."""
     heard = {it.name for it in snapshot.vendors if it.state is not VendorState.STARTING}
     vendors = {status.uuid: status.vendor for status in snapshot.devices}
     found: dict[str, Resource] = {}

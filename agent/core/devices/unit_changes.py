@@ -1,4 +1,4 @@
-"""In which units resources count memory now: as the config says, or as before while that can not be. Pure."""
+"""In which units resources count memory now: as the config says, or as before while that cannot be. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.core.devices.resource_waits import named
 from agent.core.model import NodeSnapshot, Owner, Plan, Resource
 from agent.vendor_api.agent import ResourceRule, Unit
 
-#: Why a list of these IDs can not be told; empty where it can.
+#: Why a list of these IDs cannot be told; empty where it can.
 TooLong = Callable[[Resource], str]
 
 
@@ -108,7 +108,7 @@ class _Asking:
         return self.chosen[rule.name]
 
     def _refusal(self, offer: Offer, rule: ResourceRule, unit: str) -> str:
-        """Why the resource can not be listed in this unit on the cards that it gets."""
+        """Why the resource cannot be listed in this unit on the cards that it gets."""
         rules = tuple(_of(it, unit) if it is rule else _of(it, "1") for it in offer.rules)
         planned = plan([replace(offer, rules=rules)], self._snapshot).get(rule.name)
         return self._too_long(planned) if planned is not None else ""

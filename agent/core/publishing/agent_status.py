@@ -114,7 +114,7 @@ class AgentStatus:
     read_back: int = 0
     #: Why the log's file is not written; the log is on standard error too.
     log_error: str = ""
-    #: Source of evidence to why it can not be read now; nothing is released without it.
+    #: Source of evidence to why it cannot be read now; nothing is released without it.
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
@@ -126,7 +126,7 @@ class AgentStatus:
     receipts_error: str = ""
     #: How many pods of them do not yet.
     receipts_owed: int = 0
-    #: Why a scheduler's lock of the Node that is over can not be freed; schedulers end it themselves later.
+    #: Why a scheduler's lock of the Node that is over cannot be freed; schedulers end it themselves later.
     locks_error: str = ""
     reported: SchedulerReport = SchedulerReport()
     #: Why no pod is ever seen; without them nobody is given a card that a scheduler must choose.
@@ -142,7 +142,7 @@ class AgentStatus:
     stale_locks: tuple[str, ...] = ()
     #: None where there is none to speak with. Nothing that is served waits for it.
     api_server: ApiServer | None = None
-    #: What of the config can not be served with the devices there are.
+    #: What of the config cannot be served with the devices there are.
     complaints: tuple[str, ...] = ()
     #: What a person should mend of cards that are offered nevertheless.
     doubts: tuple[str, ...] = ()

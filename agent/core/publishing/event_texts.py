@@ -347,7 +347,7 @@ def _differing(it: Allocation, handed: Mapping[str, str], container: str) -> str
     promised = "nothing that is left" if it.claim is None else _share(it.claim.parameters)
     return (
         f"allocation {it.id} of {it.resource}: container {container} was given {_share(handed)}, "
-        f"the scheduler promised it {promised}; what a container was given can not be "
+        f"the scheduler promised it {promised}; what a container was given cannot be "
         "changed: make the pod anew"
     )
 

@@ -18,7 +18,7 @@ Extended = WantedKeys[int]
 
 
 def wrong_key(name: str) -> str:
-    """Why it can not be a vendor's own; empty where it can."""
+    """Why it cannot be a vendor's own; empty where it can."""
     return wrong_domain(name) or wrong_name(name) or ""
 
 

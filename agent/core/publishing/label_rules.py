@@ -25,7 +25,7 @@ class NodeStamp:
 class VendorLabels:
     """What the vendors made of the devices so far.
 
-    `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who can not.
+    `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who cannot.
     """
 
     labels: Mapping[str, str]

@@ -35,7 +35,7 @@ def _grant(it: Allocation, pods: Mapping[str, Candidate]) -> Grant:
 
 
 def wrong_key(key: str) -> str:
-    """Why it can not be a vendor's own; empty where it can."""
+    """Why it cannot be a vendor's own; empty where it can."""
     return wrong_domain(key) or wrong_label(key, "") or ""
 
 
@@ -45,7 +45,7 @@ def made(
     """The annotations of a vendor: each of its keys, with None for one that shall not be there.
 
     Raises:
-        VendorError: Its code failed, or made what can not be written.
+        VendorError: Its code failed, or made what cannot be written.
     """
     facts = vendor.publishes
     try:

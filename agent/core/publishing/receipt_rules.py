@@ -36,7 +36,7 @@ class OwedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class OwedReceipts:
-    """Those that are to be written, oldest pod first, and why others can not be made, a sentence each."""
+    """Those that are to be written, oldest pod first, and why others cannot be made, a sentence each."""
 
     owed: tuple[OwedReceipt, ...] = ()
     wrong: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ def _lacking(dialect: Dialect, pod: Candidate, given: Sequence[ServedClaim]) -> 
     """What of its receipt does not stand on the pod.
 
     Raises:
-        Exception: The dialect's own, or ValueError where it made what can not be written.
+        Exception: The dialect's own, or ValueError where it made what cannot be written.
     """
     texts = _made(dialect, pod, given) if given else {}
     lacking = _differing(texts, pod)

@@ -16,11 +16,11 @@ KEYS = 16
 _NOBODYS = ("kubernetes.io", "k8s.io", "xpu-agent.io")
 
 
-@dataclass(frozen=True)  # with slots Python 3.11 can not make an Owned[T]
+@dataclass(frozen=True)  # with slots Python 3.11 cannot make an Owned[T]
 class WantedKeys(Generic[T]):
     """What the vendors make so far: key to value, None where there shall be none.
 
-    `awaited`: keys that stay as they are, of vendors who have not spoken or can not.
+    `awaited`: keys that stay as they are, of vendors who have not spoken or cannot.
     """
 
     values: Mapping[str, T | None] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class WantedKeys(Generic[T]):
 
 
 def wrong_domain(key: str) -> str:
-    """Why the key can not be a vendor's own, by its domain; empty where it can."""
+    """Why the key cannot be a vendor's own, by its domain; empty where it can."""
     of = domain(key)
     if not of:
         return f"{shorten(key)!r} has no domain; use one such as vendor.com/devices"

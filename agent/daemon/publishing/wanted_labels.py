@@ -23,7 +23,7 @@ UNKNOWN_MACHINE = "unknown"
 
 
 def machine(file: str) -> str:
-    """The model of the machine, `unknown` as GPU feature discovery says it where the file can not be read."""
+    """The model of the machine, `unknown` as GPU feature discovery says it where the file cannot be read."""
     try:
         return label_value(files.read(Path(file), MAX_MACHINE).decode(errors="replace"))
     except (OSError, ValueError):

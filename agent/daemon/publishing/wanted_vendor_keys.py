@@ -82,7 +82,7 @@ class WantedVendorKeys(Debounced, Generic[T]):
         """What the vendor makes of these devices.
 
         Raises:
-            VendorError: It can not, or may not.
+            VendorError: It cannot, or may not.
         """
 
 

@@ -37,7 +37,7 @@ POD_PARENTS = (
 
 
 class EvidenceSources:
-    """Where evidence comes from. What can not be read is said once per change, and changes nothing."""
+    """Where evidence comes from. What cannot be read is said once per change, and changes nothing."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class EvidenceSources:
     ) -> None:
         """`life` names the kubelet's life; `settled` says of one whether it has served for long enough.
 
-        `pods_at_once` asks for an Allocate, which can not wait for its turn as the loop does; `patience` is
+        `pods_at_once` asks for an Allocate, which cannot wait for its turn as the loop does; `patience` is
         how long it waits for the answer, seconds: less than the deadline of an Allocate.
         """
         self._read_checkpoint = read_checkpoint
@@ -86,7 +86,7 @@ class EvidenceSources:
     async def shows(self, owners: Collection[Owner]) -> frozenset[Owner]:
         """Those of them whose pods are there: they have a cgroup or, where none can be seen, are listed now.
 
-        In doubt they are not: a node whose PodResources can not be asked must go on.
+        In doubt they are not: a node whose PodResources cannot be asked must go on.
         """
         running = await asyncio.to_thread(self._running)
         if running is not None:
@@ -139,7 +139,7 @@ class EvidenceSources:
         return tuple(granted(it, registered) for it in checkpoint.entries)
 
     async def pods_now(self) -> Pods | None:
-        """What PodResources shows, for who can not wait for a turn; None where it can not be read in time."""
+        """What PodResources shows, for who cannot wait for a turn; None where it cannot be read in time."""
         with anyio.move_on_after(self._patience):
             return await self._read_pods(self._pods_at_once)
         return None

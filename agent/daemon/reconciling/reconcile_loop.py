@@ -112,7 +112,7 @@ class Reconciler:
             await self.once()
 
     def look_again(self) -> None:
-        """Have a full pass soon, as where the kubelet asked for what it can not have."""
+        """Have a full pass soon, as where the kubelet asked for what it cannot have."""
         self._wanted.set()
 
     async def take_back(self) -> None:
@@ -216,7 +216,7 @@ class Reconciler:
         return [*recalled, *done]
 
     def _count_foreign(self, making: Sequence[str], evidence: Evidence) -> None:
-        """Of who can not be asked now, what was seen before stays."""
+        """Of who cannot be asked now, what was seen before stays."""
         read = evidence.partitions or {}
         unread = set(making) - read.keys()
         before = {key: count for key, count in self.foreign.items() if key[0] in unread}

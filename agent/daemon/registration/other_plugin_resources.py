@@ -62,7 +62,7 @@ class Beside:
                 await self.look()
 
     async def look(self) -> None:
-        """See what is there now; what was there stays where the kubelet can not be heard."""
+        """See what is there now; what was there stays where the kubelet cannot be heard."""
         self._were_ours.update(self._registered())
         try:
             told = await asyncio.to_thread(self._read)

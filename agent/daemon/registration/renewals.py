@@ -116,7 +116,7 @@ class Renewals:
         return self._standing(name, it).registration.lists != it.lists
 
     async def _listed(self, names: Collection[str]) -> Mapping[str, bool]:
-        """Resource to whether the kubelet lists a healthy device of it; nothing where it can not be asked."""
+        """Resource to whether the kubelet lists a healthy device of it; nothing where it cannot be asked."""
         if not names:
             return {}
         try:

@@ -84,7 +84,7 @@ class Strangers:
         return {name: again[name] for name in found.keys() & again.keys()}
 
     async def look(self) -> Mapping[str, str]:
-        """What shows of strangers now; what showed before where the file can not be read."""
+        """What shows of strangers now; what showed before where the file cannot be read."""
         try:
             checkpoint = await asyncio.to_thread(self._read)
         except KubeletError:

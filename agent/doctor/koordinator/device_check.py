@@ -42,7 +42,7 @@ UNUSABLE = FindingKind(
     DEVICE,
     "device-unusable",
     Severity.STOPS,
-    "the Device lists a card that koord-scheduler can not count with",
+    "the Device lists a card that koord-scheduler cannot count with",
     "It ends in a panic at a card without a minor, books cards of one minor as one, and has no room for a "
     "minor above 62.",
     "who writes such an entry mends it: kubectl get devices.scheduling.koordinator.sh {node} -o yaml "

@@ -37,7 +37,7 @@ BROKEN = FindingKind(
     CHECK,
     "device-infos-broken",
     Severity.WARNS,
-    "a file in koordlet's directory can not be read as a list of cards",
+    "a file in koordlet's directory cannot be read as a list of cards",
     "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
     "have who writes it mend it, or rm -f {path}",
 )
@@ -55,7 +55,7 @@ NO_DIRECTORY = FindingKind(
     "device-infos-missing",
     Severity.WARNS,
     "the directory where koordlet looks for files of cards is not there",
-    "The agent can not tell koordlet of the cards.",
+    "The agent cannot tell koordlet of the cards.",
     "koordlet makes it on the host: mount it there (with the chart koordinator.enabled=true), or name the "
     "directory in report.deviceInfosDir",
 )

@@ -32,8 +32,8 @@ NONSENSE = FindingKind(
     "lock-unreadable",
     Severity.WARNS,
     "a scheduler's lock on the Node says nothing that a scheduler writes, or is of a time to come",
-    "koord-scheduler binds no pod here while it can not read it or the lock seems young. An agent frees one "
-    "of a time to come 5 minutes after it has seen it, and none that can not be read.",
+    "koord-scheduler binds no pod here while it cannot read it or the lock seems young. An agent frees one "
+    "of a time to come 5 minutes after it has seen it, and none that cannot be read.",
     "kubectl annotate node {node} {key}-; and set the clocks of this node and of the scheduler's",
 )
 FORBIDDEN = FindingKind(

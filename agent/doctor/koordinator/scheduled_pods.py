@@ -85,7 +85,7 @@ NO_CORE = FindingKind(
     "metax-pod-without-core",
     Severity.WARNS,
     "a pod that asks for a share of a MetaX card names no koordinator.sh/gpu-core",
-    "koord-scheduler can not write the share down without it, tries again for ever, and the pod stays "
+    "koord-scheduler cannot write the share down without it, tries again for ever, and the pod stays "
     "Pending without a condition that says why.",
     "add koordinator.sh/gpu-core to the limits of pod {pod} in {namespace} (percent of a card), and make it "
     "anew",

@@ -24,7 +24,7 @@ POLICY, APP_CLASS = "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-c
 BEST_EFFORT = "best-effort"
 ONLINE = "online"
 #: Parameters of the claims beside core, memory and ratio, for the vendor that makes the slices: a policy,
-#: that any policy will do, and why what is said can not be done.
+#: that any policy will do, and why what is said cannot be done.
 QOS, ANY_QOS, REFUSED = "qos", "any-qos", "refused"
 CORE, MEMORY = "core", "memory"
 WHOLE = 100  # percent
@@ -155,7 +155,7 @@ def _of_koordinator(it: PodContainer) -> PodRequest:
 
 
 def _mismatch(it: PodContainer, resource: str, count: int) -> str:
-    """Why what is asked of cards can not be had with so many IDs."""
+    """Why what is asked of cards cannot be had with so many IDs."""
     wanted = _of_koordinator(it).cards
     if wanted in (0, count):
         return ""

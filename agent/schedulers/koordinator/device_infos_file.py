@@ -134,7 +134,7 @@ def _entries(text: str) -> Sequence[_Entry]:
     """The objects of a file.
 
     Raises:
-        ValueError: koordlet can not decode it.
+        ValueError: koordlet cannot decode it.
     """
     try:
         found = json.JSONDecoder().raw_decode(text.lstrip())[0]

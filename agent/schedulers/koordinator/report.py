@@ -320,6 +320,6 @@ def _left_out(snapshot: NodeCards, name: str, without: Set[str]) -> Iterator[str
             yield f"{others} cards of {it.name} are not reported: {chosen}"
     for status in snapshot.of(name):
         if status.device.nameless:
-            yield f"card {status.device.index} of {name} is not reported: it can not tell its uuid"
+            yield f"card {status.device.index} of {name} is not reported: it cannot tell its uuid"
     for uuid in sorted(without):
         yield f"{uuid} is not reported: Koordinator knows no more than {MAX_MINOR + 1} cards of a node"

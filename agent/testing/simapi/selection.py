@@ -59,7 +59,7 @@ def selection(resource: Resource, namespace: str, query: Mapping[str, str]) -> S
     """Read both selectors.
 
     Raises:
-        Refused: 400, one can not be read or names a field that this resource can not be selected by.
+        Refused: 400, one cannot be read or names a field that this resource cannot be selected by.
     """
     labels = label_rules(query.get("labelSelector", ""))
     return Selection(resource, namespace, labels, field_rules(resource, query.get("fieldSelector", "")))

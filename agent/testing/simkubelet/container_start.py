@@ -14,7 +14,7 @@ from .journal import Journal, PreStartCall
 
 
 class StartError(Exception):
-    """Raised when a container can not be started; the kubelet would try again later."""
+    """Raised when a container cannot be started; the kubelet would try again later."""
 
 
 class Starter:

@@ -50,7 +50,7 @@ def beginning(path: Path, limit: int) -> bytes:
     """The first bytes of a file, of any kind.
 
     Raises:
-        OSError: It can not be read.
+        OSError: It cannot be read.
     """
     with open(path, "rb", buffering=0) as file:
         return by_size(file.read, os.fstat(file.fileno()).st_size, limit) or b""

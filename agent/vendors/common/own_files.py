@@ -36,7 +36,7 @@ def write(path: Path, said: Any, *, durable: bool = True) -> None:
     """Put it there, so that a crash leaves it or what was before; one of the machine where it is durable.
 
     Raises:
-        OSError: It can not be written.
+        OSError: It cannot be written.
     """
     unfinished = path.with_name(f".{path.name}.new")
     unfinished.unlink(missing_ok=True)  # a crash left it

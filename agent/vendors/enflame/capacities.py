@@ -98,7 +98,7 @@ def _drs_keys(brand: Brand) -> tuple[str, ...]:
 
 
 def _cards(offered: Sequence[ResourceRule], name: str, devices: Sequence[Device]) -> list[Device]:
-    """The cards that the resource offers, by their order; one whose node has no number can not be told."""
+    """The cards that the resource offers, by their order; one whose node has no number cannot be told."""
     uuids = _replicas(offered, name)
     return [it for it in devices if it.uuid in uuids and it.minor is not None]
 

@@ -17,7 +17,7 @@ STEP = 128
 WHOLE = 100  # percent
 MIB = 1 << 20
 #: What a scheduler's claim says: percent of the compute, bytes, percent of the memory, a policy; and why
-#: what it says can not be done.
+#: what it says cannot be done.
 CORE, MEMORY, RATIO, QOS, REFUSED = "core", "memory", "ratio", "qos", "refused"
 #: Beside them, where the policy is whichever the card has. A key: what `QOS` says is a pod's own text.
 ANY_QOS = "any-qos"

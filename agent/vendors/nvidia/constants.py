@@ -73,7 +73,7 @@ def in_mig_mode(gpu: Device) -> bool:
 
 
 def of_node(devices: Sequence[Device], attribute: str) -> str:
-    """What the devices say of the node; one that can not be read may say nothing."""
+    """What the devices say of the node; one that cannot be read may say nothing."""
     return next((it.attributes[attribute] for it in devices if it.attributes.get(attribute)), "")
 
 

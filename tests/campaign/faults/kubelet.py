@@ -95,7 +95,7 @@ class Stranger(Fault):
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         for path in sorted(bed.kubelet.plugin_dir.glob("xpu-*.sock"))[:1]:
             self.detail = path.name.split("-")[1][:8]
-            with suppress(Exception):  # who is not there can not be asked
+            with suppress(Exception):  # who is not there cannot be asked
                 async with asyncio.timeout(2.0), second_stream(path) as lists:
                     await anext(lists)
 

@@ -142,7 +142,7 @@ class FileLimit(Fault):
 
 
 class KubeletCheckpoint(Fault):
-    """The kubelet's checkpoint can not be read for a while."""
+    """The kubelet's checkpoint cannot be read for a while."""
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
         path = bed.kubelet.checkpoint

@@ -246,7 +246,7 @@ async def test_a_container_without_room_on_its_card_is_not_started_and_its_pod_i
         await room.allocator.pre_start(SHARE, ["c4::1"])
 
     assert str(refused.value) == (
-        "acme.com/share: container main of default/late can not start on the card that the pod was admitted "
+        "acme.com/share: container main of default/late cannot start on the card that the pod was admitted "
         "to: 30 percent are too many for c4; delete the pod: its controller creates it anew"
     )
     assert (refused.value.uid, refused.value.pod) == ("uid-late", "late")
@@ -356,7 +356,7 @@ async def test_hardware_moves_where_its_container_starts_before_the_next_pod_ask
 
 async def test_hardware_of_a_container_that_has_started_stays_where_it_is() -> None:
     room = of_one_second("c4-60", "c5-30")
-    room.grants = None  # the kubelet's checkpoint can not be read
+    room.grants = None  # the kubelet's checkpoint cannot be read
     [answer] = await room.allocator.allocate(SHARE, [["c4::0"]])
     await room.allocator.pre_start(SHARE, ["c4::0"])
     made = room.ledger.get(answer.annotations[ALLOCATION])

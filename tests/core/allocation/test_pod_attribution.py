@@ -248,7 +248,7 @@ def late(it: Candidate, resource: str, devices: Cards) -> Iterator[Claim]:
 
 
 def unwritable(it: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
-    """Half a character, as JSON may escape it: the checkpoint can not hold it."""
+    """Half a character, as JSON may escape it: the checkpoint cannot hold it."""
     return [claim("web", memory="\udc80")]
 
 
@@ -594,7 +594,7 @@ INIT, APP, OTHER = allocation("init", ["x", "y"]), allocation("app", ["y", "x"])
         pytest.param(
             [CheckpointAnswer("init", "u", "i", GPU, ("x", "y"))], ["init"], id="one of them is over"
         ),
-        pytest.param(None, ["app"], id="the kubelet's checkpoint can not be read: the newest"),
+        pytest.param(None, ["app"], id="the kubelet's checkpoint cannot be read: the newest"),
         pytest.param([], ["app"], id="it is an older one, that says nothing of these IDs: the newest"),
         pytest.param(
             [CheckpointAnswer("u", "u", "a", GPU, ("x",))], ["app"], id="it says something of other IDs only"

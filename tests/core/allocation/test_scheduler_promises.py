@@ -332,7 +332,7 @@ def test_of_pods_that_ask_for_as_much_one_with_too_many_cards_keeps_no_other_fro
 
 
 def test_who_asks_first_does_not_get_the_card_of_who_asks_next_by_the_next_ones_ids() -> None:
-    """The kubelet gives these where those of its own card can not be had: it was in another mode just now."""
+    """The kubelet gives these where those of its own card cannot be had: it was in another mode just now."""
     web, job = share("web", "c4", appeared=1), share("job", "c5", appeared=2)
 
     assert of(choose(promises(web, job), SHARE, "c5::0")) == ("web", ("c4",))

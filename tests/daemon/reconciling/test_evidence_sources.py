@@ -1,4 +1,4 @@
-"""Every source of evidence may fail alone; what can not be read is said once, and stands for nothing."""
+"""Every source of evidence may fail alone; what cannot be read is said once, and stands for nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def entry(allocation: str | None, resource: str = XPU, container: str = "main") 
 
 @dataclass
 class World:
-    """What the sources say; `broken` names those that can not be read."""
+    """What the sources say; `broken` names those that cannot be read."""
 
     entries: Sequence[CheckpointEntry] | None = (entry("a1"),)
     broken: set[str] = field(default_factory=set)

@@ -387,7 +387,7 @@ async def test_a_look_that_began_before_the_kubelet_knows_nothing_of_what_that_h
     assert await it.full() == [Release("a1", "pod gone")]
 
 
-@pytest.mark.parametrize("proves", [True, False], ids=["another began meanwhile", "it can not be proven"])
+@pytest.mark.parametrize("proves", [True, False], ids=["another began meanwhile", "it cannot be proven"])
 async def test_what_a_kubelet_has_kept_is_not_known_from_a_file_that_may_be_anothers(proves: bool) -> None:
     it = Node([held()], [entry("a1")], ALIVE)
     await it.full()

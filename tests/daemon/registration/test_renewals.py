@@ -27,7 +27,7 @@ class Node:
     """What we have registered, what the kubelet lists, who else is there, and what was registered again."""
 
     its: dict[str, Registration] = field(default_factory=lambda: {XPU: Registration(1, 1)})
-    #: What the kubelet lists at one look after the other; the last one stays. None: it can not be asked.
+    #: What the kubelet lists at one look after the other; the last one stays. None: it cannot be asked.
     listed: Sequence[Collection[str] | None] = ((XPU, GPU),)
     #: What happens while the kubelet is asked.
     meanwhile: Callable[[], None] = lambda: None

@@ -72,7 +72,7 @@ def refused(device: Any) -> str:
 
 
 def read(files: Sequence[str]) -> list[dict[str, Any]] | None:
-    """What koordlet takes from its directory; None: it can not decode a file, and keeps what it had."""
+    """What koordlet takes from its directory; None: it cannot decode a file, and keeps what it had."""
     found: list[dict[str, Any]] = []
     for text in files:
         try:

@@ -65,7 +65,7 @@ def test_links_are_written_for_each_group_that_a_card_is_in() -> None:
 
 @given(snapshots())
 def test_koordlet_makes_of_our_file_what_we_would_write(snapshot: Any) -> None:
-    """But for what a file can not say: labels of cards, the driver, and that nobody knows how a card is."""
+    """But for what a file cannot say: labels of cards, the driver, and that nobody knows how a card is."""
     found = report(snapshot)
     if found is None:
         return

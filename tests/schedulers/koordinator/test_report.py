@@ -167,7 +167,7 @@ def test_a_card_without_its_name_is_named_and_not_reported() -> None:
     found = told(node([card(0), card(1, nameless=True)]))
 
     assert [it.uuid for it in found.cards] == [card(0).uuid]
-    assert found.left_out == ("card 1 of metax is not reported: it can not tell its uuid",)
+    assert found.left_out == ("card 1 of metax is not reported: it cannot tell its uuid",)
 
 
 def test_more_cards_than_the_scheduler_can_count_are_left_out_by_name() -> None:

@@ -116,7 +116,7 @@ def test_no_minor_is_one_that_koordlet_takes_for_zero() -> None:
 
 
 def test_no_file_is_an_empty_list_which_koordlet_takes_at_its_word() -> None:
-    """What it can not read leaves the cards as they are, an empty list takes them all."""
+    """What it cannot read leaves the cards as they are, an empty list takes them all."""
     found = heard(node(cards(1)))
 
     with pytest.raises(ValueError, match="without cards"):

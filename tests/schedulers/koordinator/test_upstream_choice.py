@@ -115,7 +115,7 @@ FAULTS: Mapping[int, tuple[str, tuple[str, ...]]] = {
         ("schedulers.koordinator.test_upstream.test_no_minor_is_one_that_koordlet_takes_for_zero",),
     ),
     15: (
-        "an empty list wipes the node, what can not be read keeps the last one",
+        "an empty list wipes the node, what cannot be read keeps the last one",
         (
             "schedulers.koordinator.test_upstream.test_no_file_is_an_empty_list_which_koordlet_takes_at_its_word",
         ),

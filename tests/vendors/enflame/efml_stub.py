@@ -177,7 +177,7 @@ class EfmlStub(Script):
         self._drop(f"remove {slot}")
 
     def unsupported(self, symbol: str, slot: int | None = None) -> None:
-        """Let the function say that the card can not tell; the number is the same in both families."""
+        """Let the function say that the card cannot tell; the number is the same in both families."""
         self.fail(symbol, _NOT_SUPPORTED, slot=slot)
 
     def rename(self, slot: int, uuid: str) -> None:

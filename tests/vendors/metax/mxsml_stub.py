@@ -166,7 +166,7 @@ class MxsmlStub(Script):
         Raises RuntimeError where its sGPU toggle is on, for they exclude each other.
         """
         if self.hardware().toggles.get(slot):
-            raise RuntimeError(f"card {slot} can not be split: its sGPU toggle is on")
+            raise RuntimeError(f"card {slot} cannot be split: its sGPU toggle is on")
         self._replace(f"pf {slot}", f"pf {slot} {functions}")
 
     def whole(self, slot: int) -> None:

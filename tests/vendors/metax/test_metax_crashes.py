@@ -148,7 +148,7 @@ def test_where_two_slices_may_be_ours_neither_is_touched_and_it_is_said(
     backend = _next(host)
 
     assert marks(backend.partitions()) == [None, None]
-    assert "which can not be told" in capfd.readouterr().err
+    assert "which cannot be told" in capfd.readouterr().err
     backend.release(OURS)
     assert len(stub.slices()) == 2
 
@@ -288,7 +288,7 @@ def test_files_of_the_backend_are_for_nobody_else(host: Host, stub: MxsmlStub) -
 def test_an_allocation_that_can_not_be_a_mark_makes_no_slice(
     sgpu: MetaxBackend, stub: MxsmlStub, allocation: str
 ) -> None:
-    with pytest.raises(ValueError, match="can not be marked"):
+    with pytest.raises(ValueError, match="cannot be marked"):
         sgpu.prepare(asked(claim(), allocation=allocation), [stub.uuid(0)])
 
     assert stub.slices() == []

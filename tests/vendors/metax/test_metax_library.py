@@ -388,7 +388,7 @@ def test_a_card_without_slices_has_none(stub: MxsmlStub, mxsml: Mxsml) -> None:
 
 
 def test_no_slices_that_are_an_error_are_told_as_one(stub: MxsmlStub, mxsml: Mxsml) -> None:
-    """The library counts 0 slices also where it can not read them."""
+    """The library counts 0 slices also where it cannot read them."""
     stub.make_slice(0, 1024, 10)
     stub.lose(0)
 
@@ -415,7 +415,7 @@ def test_a_code_that_the_library_has_no_words_for_is_told_in_ours(stub: MxsmlStu
     known = answer(lambda: mxsml.state(0))
     stub.fail("GetDeviceState", 77)
 
-    assert known.text == "the device's file can not be opened"
+    assert known.text == "the device's file cannot be opened"
     assert str(answer(lambda: mxsml.state(0))) == "mxSmlGetDeviceState(0) answers 77, no text"
 
 

@@ -110,8 +110,8 @@ def test_a_card_that_is_split_is_given_out_by_vgpu_alone(mode: str) -> None:
     ("attributes", "says"),
     [
         ({"sysfs": "read-only"}, "sysfs is read-only: the container needs a writable /sys"),
-        ({"sgpu_capable": "false"}, "GPU-0 can not be sliced"),
-        ({"sgpu_capable": ""}, "GPU-0 can not be sliced"),
+        ({"sgpu_capable": "false"}, "GPU-0 cannot be sliced"),
+        ({"sgpu_capable": ""}, "GPU-0 cannot be sliced"),
     ],
 )
 def test_sgpu_says_what_keeps_slices_from_being_made(attributes: Mapping[str, str], says: str) -> None:

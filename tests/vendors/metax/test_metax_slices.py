@@ -461,7 +461,7 @@ def test_slices_in_use_are_no_read_only_sysfs(sgpu: MetaxBackend, stub: MxsmlStu
     assert {it.attributes.get("sysfs") for it in sgpu.discover()} == {None}
 
 
-# What can not be read
+# What cannot be read
 
 
 def test_the_slices_of_a_card_that_can_not_be_read_are_those_that_were_there(

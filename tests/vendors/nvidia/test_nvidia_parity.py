@@ -139,7 +139,7 @@ STRATEGIES = [
         ["all devices on the node must be configured with the same migEnabled value"],
     ),
     Row(
-        "single: a lost card that can not be split is whole",
+        "single: a lost card that cannot be split is whole",
         SINGLE,
         [*SPLIT, gpu(2, fault=LOST)],
         {},
@@ -165,7 +165,7 @@ STRATEGIES = [
         {"nvidia.com/gpu": ONES},
     ),
     Row(
-        "single: a MIG device that can not be read is of no other type",
+        "single: a MIG device that cannot be read is of no other type",
         SINGLE,
         [split(0), mig(0, 0), mig(0, 1, "", fault=LOST)],
         {"nvidia.com/gpu": ["MIG-0-0", "MIG-0-1"]},
@@ -223,7 +223,7 @@ STRATEGIES = [
         {"nvidia.com/gpu": ["GPU-0"], "nvidia.com/mig-1g.10gb": ["MIG-1-0"]},
     ),
     Row(
-        "mixed: a card whose mode can not be read is told by its MIG devices",
+        "mixed: a card whose mode cannot be read is told by its MIG devices",
         MIXED,
         [lost(0), mig(0, 0)],
         {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]},

@@ -80,7 +80,7 @@ def without_choice(options: Options, count: int) -> str:
 
 
 def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
-    """The resources with their devices by uuid, and a sentence for each thing that can not be served.
+    """The resources with their devices by uuid, and a sentence for each thing that cannot be served.
 
     `rules` are the user's own. Without any the dialect says which there are, each of all cards.
     """
@@ -98,7 +98,7 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
 
 
 def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
-    """Refuse rules that say of Enflame's resources what they can not be, and say which ones get no card.
+    """Refuse rules that say of Enflame's resources what they cannot be, and say which ones get no card.
 
     Raises:
         SettingsError: With the path from the list of rules.

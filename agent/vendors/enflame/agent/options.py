@@ -84,7 +84,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _wrong(brand: Brand) -> str:
-    """Why the node can not serve under these names; empty where it can."""
+    """Why the node cannot serve under these names; empty where it can."""
     if brand.origin:
         return f"{brand.whole} is a name that is made of the whole card's: write {brand.origin}"
     return next(filter(None, map(wrong_name, brand.names)), "")

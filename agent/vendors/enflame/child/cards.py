@@ -178,7 +178,7 @@ def completed(look: Card, before: Card) -> Card:
 
 
 def usage(efml: Efml, card: Card) -> Usage | None:
-    """What runs on a card; None where that can not be read."""
+    """What runs on a card; None where that cannot be read."""
     look = Reading(efml, card.index)
     memory = look.get(efml.memory, None)
     if memory is None:

@@ -116,7 +116,7 @@ class Watch:
         return [*back, *(it for event in events for it in self._meaning(uuid, event))]
 
     def _failed(self, uuid: str, error: EfmlError) -> Sequence[HealthEvent]:
-        """A card whose events can not be read is looked at, once."""
+        """A card whose events cannot be read is looked at, once."""
         if error.unsupported:
             self._mute.add(uuid)
             return ()

@@ -49,7 +49,7 @@ _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}", re.ASCII)
 
 
 class EfsmiError(Exception):
-    """Raised when efsmi can not be run, does not end in time, says too much or ends with an error.
+    """Raised when efsmi cannot be run, does not end in time, says too much or ends with an error.
 
     A command may have taken effect nevertheless. `status` is the tool's, negative the signal that killed it,
     and None where it did not end by itself.

@@ -90,8 +90,8 @@ def _opened(name: str) -> ctypes.CDLL:
 class Efml(Calls):
     """What one loaded library tells. `card` is its index, which is no identity.
 
-    Every method raises EfmlError; `unsupported` where the card or this build of the library can not tell.
-    Where both families know something the index family is asked first, and the other one where it can not
+    Every method raises EfmlError; `unsupported` where the card or this build of the library cannot tell.
+    Where both families know something the index family is asked first, and the other one where it cannot
     tell.
     """
 
@@ -243,7 +243,7 @@ class Efml(Calls):
         )
 
     def ecc(self, card: int) -> Ecc:
-        """Since when, nothing public tells; where the card can not say, `rma` may count those of two bits."""
+        """Since when, nothing public tells; where the card cannot say, `rma` may count those of two bits."""
         it = self._struct("EfmlGetDevEccStatus", abi.EccStatus, card)
         return Ecc(it.enabled, it.pending, it.blacklistPending, it.singleBit, it.doubleBit)
 

@@ -31,7 +31,7 @@ class EfmlError(Exception):
 
     @property
     def unsupported(self) -> bool:
-        """Whether this card, or this build, can not tell or do it."""
+        """Whether this card, or this build, cannot tell or do it."""
         return self.code in (_UNSUPPORTED if self.by_index else _UNSUPPORTED_BY_HANDLE)
 
     @property

@@ -18,7 +18,7 @@ SWITCH = 2
 
 
 def links(efml: Efml, sys: Path, card: Card, cards: Iterable[Card]) -> list[Link]:
-    """The way from a card to each of the others. What can not be read counts as far."""
+    """The way from a card to each of the others. What cannot be read counts as far."""
     counted = lanes(efml, card)
     return [
         Link(peer.uuid, counted[peer.device.pci or ""], distance(sys, card, peer))

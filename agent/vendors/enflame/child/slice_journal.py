@@ -73,7 +73,7 @@ class Journal:
         yield from tuple(self._pages.values())
 
     def write(self, page: Page) -> None:
-        """Raises OSError: it can not be written, and nothing is to be made."""
+        """Raises OSError: it cannot be written, and nothing is to be made."""
         if self.directory is not None and page != self.page(page.card):
             path = own_files.of_card(self.directory, PREFIX, page.card)
             if page.empty:

@@ -94,7 +94,7 @@ class Slices:
         """Learn what efsmi says of the cards, and end what a crash left on them.
 
         Raises:
-            EfsmiError: It can not be asked.
+            EfsmiError: It cannot be asked.
         """
         self._match(cards)
         self._rest(cards, self._all(cards))
@@ -120,7 +120,7 @@ class Slices:
         """Every slice on these cards, ours and foreign. Without efsmi there are none, unless we made some.
 
         Raises:
-            EfsmiError: They can not be listed.
+            EfsmiError: They cannot be listed.
         """
         if self._its is None and not self.written:
             return ()
@@ -196,10 +196,10 @@ class Slices:
         `others` are cards on which it may have slices that nobody wants any more.
 
         Raises:
-            RequestRefused: It can not be served as it is.
+            RequestRefused: It cannot be served as it is.
             NoRoom: Not beside what lies on the card.
             EfsmiError: efsmi fails.
-            OSError: The journal can not be written.
+            OSError: The journal cannot be written.
         """
         want = slice_profiles.wanted(request)
         if self._its is None:
@@ -248,7 +248,7 @@ class Slices:
             return
         if row.virt != efsmi.DISABLED:
             raise RequestRefused(
-                f"{want.asked}: {card.uuid} can not be sliced in mode {row.virt or 'unknown'}: only in mode "
+                f"{want.asked}: {card.uuid} cannot be sliced in mode {row.virt or 'unknown'}: only in mode "
                 f"{efsmi.DISABLED} or {efsmi.DRS}"
             )
         self._journal.write(replace(self._journal.page(card.uuid), switched=True))
@@ -302,7 +302,7 @@ class Slices:
         elif new:
             names = ", ".join(f"{it.id}:{it.uuid}" for it in new)
             _log(
-                f"{card.uuid}: one of {names} was made for {begun.allocation}, which can not be told: "
+                f"{card.uuid}: one of {names} was made for {begun.allocation}, which cannot be told: "
                 "all are left alone"
             )
         self._journal.write(replace(page, begun=None, ours=ours))
@@ -333,7 +333,7 @@ class Slices:
         A card that is lost took its slices with it; one that comes back with them is swept by its page.
 
         Raises:
-            EfsmiError: One is in use, or a card can not be asked on which there may be one.
+            EfsmiError: One is in use, or a card cannot be asked on which there may be one.
         """
         its = [card for card in cards if card.here and self._journal.page(card.uuid).names(allocation)]
         if not its:

@@ -35,7 +35,7 @@ def _of_a_card(settings: Settings, look: Card) -> bool:
 
 
 def with_faults(found: Iterable[Card], more: Mapping[str, Fault]) -> list[Card]:
-    """The cards with what is known of them beside what they say; it tells why one can not be read."""
+    """The cards with what is known of them beside what they say; it tells why one cannot be read."""
     return [replace(it, device=replace(it.device, fault=_graver(it, more.get(it.uuid)))) for it in found]
 
 

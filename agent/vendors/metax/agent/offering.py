@@ -23,7 +23,7 @@ from .options import Options
 
 
 def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
-    """The mode's resource with its devices by uuid, and a sentence for each thing that can not be served.
+    """The mode's resource with its devices by uuid, and a sentence for each thing that cannot be served.
 
     `rules` are the user's own: they rename and choose cards. One that shares no card itself is shared as the
     mode says, and in sgpu schedulers are heard.
@@ -42,7 +42,7 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
 
 
 def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
-    """Refuse rules that say what the mode can not be, and say which ones get no card.
+    """Refuse rules that say what the mode cannot be, and say which ones get no card.
 
     Raises:
         SettingsError: With the path from the list of rules.
@@ -125,4 +125,4 @@ def _unsliceable(cards: Iterable[Device]) -> Iterator[str]:
         capable = it.attributes.get(constants.SGPU_CAPABLE)
         sick = it.fault is not None and it.fault.state is State.UNHEALTHY
         if capable == constants.NO or (capable is None and not sick):
-            yield f"{it.uuid} can not be sliced: its library or driver knows no sGPU; set mode native"
+            yield f"{it.uuid} cannot be sliced: its library or driver knows no sGPU; set mode native"

@@ -176,7 +176,7 @@ def completed(look: Card, before: Card) -> Card:
 
 
 def usage(mxsml: Mxsml, card: Card) -> Usage | None:
-    """What runs on a card; None where that can not be read."""
+    """What runs on a card; None where that cannot be read."""
     look = Reading(mxsml, card.index, card.dies)
     memory = look.each(mxsml.memory)
     if not memory:

@@ -55,7 +55,7 @@ def _filled(pattern: str, known: Mapping[str, int]) -> str:
 
 
 def lacking(settings: Mapping[str, Any], slice_name: str, numbers: Numbers) -> str:
-    """Why a container can not be given this slice: the slice, the path and the setting; empty if it can."""
+    """Why a container cannot be given this slice: the slice, the path and the setting; empty if it can."""
     paths = of_slice(settings, numbers)
     where = f"slice {slice_name}, number {numbers.minor}"
     if path := next((path for path in paths if not exists(settings, path)), None):

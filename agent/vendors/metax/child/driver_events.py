@@ -1,6 +1,6 @@
 """Waits for what the driver tells of the cards, and hands on what reading them found.
 
-MXSML's wait has no timeout and can not be called off, so each card has a thread that waits for ever, as in
+MXSML's wait has no timeout and cannot be called off, so each card has a thread that waits for ever, as in
 the vendor's own example. A thread outlives `close`: it waits on when the library is opened again, and there
 is never more than one for a card.
 """

@@ -1,4 +1,4 @@
-"""What lay on each card when it was last read: a card that can not be read now has that still."""
+"""What lay on each card when it was last read: a card that cannot be read now has that still."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Slices = tuple[Found, ...]
 
 
 class Seen:
-    """Kept in a file where there is a directory: the next process may find a card that it can not read.
+    """Kept in a file where there is a directory: the next process may find a card that it cannot read.
 
     Slices do not outlive the machine, nor does what is kept here.
     """

@@ -39,7 +39,7 @@ def reading(error: MxsmlError) -> Fault:
 
 
 def unavailable(found: Unavailable, die: int | None) -> Fault | None:
-    """What the driver says of a card or a die that can not be used; None of one that can."""
+    """What the driver says of a card or a die that cannot be used; None of one that can."""
     if not found.code:
         return None
     what = "the card" if die is None else f"die {die}"

@@ -67,7 +67,7 @@ def look(mxsml: Mxsml, card: Card) -> Layout | None:
     """What lies on a card; None where it can have no slices.
 
     Raises:
-        MxsmlError: It can not be read.
+        MxsmlError: It cannot be read.
     """
     try:
         enabled = mxsml.sgpu_enabled(card.index)

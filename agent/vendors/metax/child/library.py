@@ -46,7 +46,7 @@ class MxsmlError(Exception):
 
     @property
     def read_only(self) -> bool:
-        """Whether sysfs can not be written here, which needs a container that may."""
+        """Whether sysfs cannot be written here, which needs a container that may."""
         return self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EROFS
 
 
@@ -96,7 +96,7 @@ class Mxsml:
     """The functions of one loaded library. `card` is the library's index, which is no identity.
 
     Every method raises MxsmlError: with FUNCTION_NOT_FOUND where this build lacks the function, and with
-    INVALID_DEVICE_ID or NO_DEVICE where the card is gone. What a card can not do is OPERATION_NOT_SUPPORT,
+    INVALID_DEVICE_ID or NO_DEVICE where the card is gone. What a card cannot do is OPERATION_NOT_SUPPORT,
     and so is a slice that is not there.
     """
 
@@ -179,7 +179,7 @@ class Mxsml:
         return self._number("GetDeviceState", card, kind=ctypes.c_int) == 1
 
     def unavailable(self, card: int, die: int | None = None) -> Unavailable:
-        """Why a card, or a die, can not be used; code 0 where it can."""
+        """Why a card, or a die, cannot be used; code 0 where it can."""
         call = "GetDeviceUnavailableReason" if die is None else "GetDieUnavailableReason"
         where = (card,) if die is None else (card, die)
         it = self._struct(call, abi.UnavailableReasonInfo, *where)
@@ -238,7 +238,7 @@ class Mxsml:
         self._call("RemoveSgpu", card, sgpu)
 
     def sgpu_count(self, card: int) -> int:
-        """How many slices lie on the card; 0 also where it can not tell, which another call has to say."""
+        """How many slices lie on the card; 0 also where it cannot tell, which another call has to say."""
         return int(self._function("GetSgpuCount")(card))
 
     def sgpu(self, card: int, sgpu: int) -> Sgpu:

@@ -23,7 +23,7 @@ LEVELS: Mapping[int, Distance] = {
 
 
 def links(mxsml: Mxsml, card: Card, cards: Sequence[Card]) -> list[Link]:
-    """The way from a card to each of the others. What can not be read counts as far."""
+    """The way from a card to each of the others. What cannot be read counts as far."""
     counted = lanes(mxsml, card)
     return [_link(mxsml, card, peer, counted) for peer in cards if peer.uuid != card.uuid]
 

@@ -34,12 +34,12 @@ class Journal:
         self._directory = directory
 
     def write(self, entry: Entry) -> None:
-        """Raises OSError: it can not be written, and nothing is to be made."""
+        """Raises OSError: it cannot be written, and nothing is to be made."""
         if self._directory is not None:
             own_files.write_since_boot(own_files.of_card(self._directory, PREFIX, entry.card), _said(entry))
 
     def remove(self, card: str) -> None:
-        """Cross it out. An entry that can not be removed is only ended once more by whoever finds it."""
+        """Cross it out. An entry that cannot be removed is only ended once more by whoever finds it."""
         if self._directory is not None:
             _removed(own_files.of_card(self._directory, PREFIX, card))
 

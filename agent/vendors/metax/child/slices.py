@@ -54,7 +54,7 @@ class Slices:
                     self._look(card)
 
     def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
-        """Every slice on these cards. A card that can not be read now has what it had; it has none of ours
+        """Every slice on these cards. A card that cannot be read now has what it had; it has none of ours
         where we never changed it.
 
         Raises:
@@ -77,10 +77,10 @@ class Slices:
         return tuple(found)
 
     def readable(self, cards: Sequence[Card], needed: Collection[str]) -> tuple[Found, ...]:
-        """As `all`, without the cards that can not be read, save those of the uuids that are needed.
+        """As `all`, without the cards that cannot be read, save those of the uuids that are needed.
 
         Raises:
-            MxsmlError: A needed card can not be read; or the library knows none of them any more.
+            MxsmlError: A needed card cannot be read; or the library knows none of them any more.
         """
         found: list[Found] = []
         absent: list[MxsmlError] = []
@@ -114,7 +114,7 @@ class Slices:
         return layout.found if layout else ()
 
     def _look(self, card: Card) -> Layout | None:
-        """What lies on a card now, which is kept for when it can not be read."""
+        """What lies on a card now, which is kept for when it cannot be read."""
         layout = look(self._mxsml, card)
         self._seen.read(card.uuid, layout.found if layout else ())
         return layout
@@ -132,7 +132,7 @@ class Slices:
         `others` are cards on which it may have slices that nobody wants any more.
 
         Raises:
-            RequestRefused: It can not be served as it is.
+            RequestRefused: It cannot be served as it is.
             NoRoom: Not beside what lies on the card.
             MxsmlError: The library refuses.
         """
@@ -255,7 +255,7 @@ class Slices:
         """End what the journal says was begun on a card that is here, for one allocation or for whichever.
 
         Raises:
-            MxsmlError: The card can not be read; its entry stays.
+            MxsmlError: The card cannot be read; its entry stays.
         """
         for entry in self._entries(card):
             if card.here and allocation in (None, entry.allocation):
@@ -273,7 +273,7 @@ class Slices:
         elif new:
             names = ", ".join(it.id for it in new)
             _log(
-                f"{names}: one of these was made for {entry.allocation} before a crash, which can not be told"
+                f"{names}: one of these was made for {entry.allocation} before a crash, which cannot be told"
             )
         self._journal.remove(card.uuid)
 
@@ -300,7 +300,7 @@ class Slices:
         """Remove the slices of an allocation; none is fine. One that is stuck keeps no other.
 
         Raises:
-            MxsmlError: One is in use, or a card can not be read on which there may be one.
+            MxsmlError: One is in use, or a card cannot be read on which there may be one.
         """
         stuck: MxsmlError | None = None
         for card in cards:
@@ -313,7 +313,7 @@ class Slices:
             raise stuck
 
     def _may_have(self, allocation: str, card: Card) -> bool:
-        """Whether a slice of the allocation may lie on a card that can not be read now."""
+        """Whether a slice of the allocation may lie on a card that cannot be read now."""
         begun = any(entry.allocation == allocation for entry in self._entries(card))
         return begun or self._seen.may_have(card.uuid, allocation)
 
@@ -352,7 +352,7 @@ def _short(asked: str, free: str, wanted: Slice, layout: Layout) -> NoRoom:
 
 def _markable(allocation: str) -> None:
     if not MARKED.fullmatch(constants.MARK + allocation):
-        raise ValueError(f"an allocation called {allocation!r} can not be marked on a slice")
+        raise ValueError(f"an allocation called {allocation!r} cannot be marked on a slice")
 
 
 def _log(text: str) -> None:

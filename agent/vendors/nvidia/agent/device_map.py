@@ -63,7 +63,7 @@ def device_map(options: Options, devices: Iterable[Device]) -> DeviceMap:
 
 
 def nothing(options: Options, refused: str) -> DeviceMap:
-    """The map of a node whose devices can not be offered."""
+    """The map of a node whose devices cannot be offered."""
     return DeviceMap(_named(options, [], []).resources, refused)
 
 
@@ -78,7 +78,7 @@ def _is_unread(gpu: Device) -> bool:
 
 
 def _not_uniform(sliced: Sequence[Device], whole: Sequence[Device], slices: Sequence[Device]) -> str:
-    """Why the strategy `single` refuses the layout. What can not be read now breaks nothing."""
+    """Why the strategy `single` refuses the layout. What cannot be read now breaks nothing."""
     parents = {it.parent for it in slices}
     empty = next((it for it in sliced if it.uuid not in parents and it.fault is None), None)
     if empty is not None:

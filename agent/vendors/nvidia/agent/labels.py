@@ -168,7 +168,7 @@ def _split(
     profiles: dict[str, list[Device]] = {}
     for it in slices:
         profiles.setdefault(_profile(it), []).append(it)
-    profiles.pop("", None)  # it can not be read
+    profiles.pop("", None)  # it cannot be read
     if strategy == "single":
         return found | _single(shares, cards, slices, profiles)
     for profile, alike in profiles.items():

@@ -22,7 +22,7 @@ _Parts = dict[str, dict[Sharing, list[Device]]]
 
 
 def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
-    """The resources with their devices by uuid, and a sentence for each thing that can not be served.
+    """The resources with their devices by uuid, and a sentence for each thing that cannot be served.
 
     `rules` are the user's own; where there are none, NVIDIA's `timeSlicing` says what is shared. Rules of one
     name are one resource: a replicated subset, and the cards that it leaves whole.

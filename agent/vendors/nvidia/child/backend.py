@@ -61,7 +61,7 @@ class NvmlBackend(Backend):
         session, self._session = self._session, None
         # The cards stay known, so that one that the next session finds lost still has its name.
         self._cards = {uuid: replace(card, handle=None) for uuid, card in self._cards.items()}
-        # Under a wait for events NVML can not be shut down; then the session ends with the process.
+        # Under a wait for events NVML cannot be shut down; then the session ends with the process.
         if self._watching.acquire(timeout=CLOSE_PATIENCE):
             session.watch.close()
             session.nvml.nvmlShutdown()

@@ -128,7 +128,7 @@ def _bus(info: Any, address: str | None, sysfs: Path) -> dict[str, str]:
 
 
 def _mig(look: Reading) -> dict[str, str]:
-    """Whether the card can be in MIG mode, and is; nothing where it can not be read."""
+    """Whether the card can be in MIG mode, and is; nothing where it cannot be read."""
     mode = look.get("nvmlDeviceGetMigMode", None)
     if mode is None:
         return {} if look.fault else {constants.MIG_CAPABLE: constants.NO}

@@ -78,7 +78,7 @@ class Watch:
         events = [*self._place(cards), *self._register(cards), *self._say_unwatched(cards)]
         if not events and self._refused == refused:
             events = self._wait_on(cards, timeout)
-        # A card that can not be watched is said to be so again and again, or clean polls would acquit it.
+        # A card that cannot be watched is said to be so again and again, or clean polls would acquit it.
         return [*events, *(HealthEvent(uuid, fault) for uuid, fault in self._refused.items())]
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ LEVELS: Mapping[int, Distance] = {
 
 
 def links(nvml: Any, card: Card, cards: Mapping[str, Card]) -> list[Link]:
-    """The way from a card to each of the others. What can not be read counts as far."""
+    """The way from a card to each of the others. What cannot be read counts as far."""
     lanes = _lanes(nvml, card.handle)
     return [
         Link(peer.uuid, lanes[peer.device.pci or ""], _distance(nvml, card.handle, peer.handle))

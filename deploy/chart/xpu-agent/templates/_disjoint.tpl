@@ -118,7 +118,7 @@ yes
 {{- $surges := not (has (toString (default 0 $rolling.maxSurge)) (list "0" "0%")) -}}
 {{- $lacks := not (has (toString (dig "maxUnavailable" 1 $rolling)) (list "0" "0%")) -}}
 {{- if and $surges (gt (int .Values.http.hostPort) 0) -}}
-{{- fail "updateStrategy.rollingUpdate.maxSurge with http.hostPort: two pods can not have one host port; use maxUnavailable, or no hostPort" -}}
+{{- fail "updateStrategy.rollingUpdate.maxSurge with http.hostPort: two pods cannot have one host port; use maxUnavailable, or no hostPort" -}}
 {{- end -}}
 {{- if and $rolling (eq (toString $strategy.type) "OnDelete") -}}
 {{- fail "updateStrategy: rollingUpdate with type OnDelete; leave one out" -}}
@@ -133,7 +133,7 @@ yes
 {{- $delay := int (fromYaml (include "xpu-agent.readiness" .)).initialDelaySeconds -}}
 {{- $surge := toString (dig "rollingUpdate" "maxSurge" 0 (fromYaml (include "xpu-agent.updateStrategy" .))) -}}
 {{- if and .Values.hostNetwork (lt $delay 5) (not (has $surge (list "0" "0%"))) -}}
-{{- fail (printf "probes.readiness.initialDelaySeconds: %d with hostNetwork, where the last agent answers the next one's probes: a rollout would end it for one that can not start. Set 5 or more, or leave it out for 10" $delay) -}}
+{{- fail (printf "probes.readiness.initialDelaySeconds: %d with hostNetwork, where the last agent answers the next one's probes: a rollout would end it for one that cannot start. Set 5 or more, or leave it out for 10" $delay) -}}
 {{- end -}}
 {{- end -}}
 

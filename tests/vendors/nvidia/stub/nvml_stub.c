@@ -13,7 +13,7 @@
  *   pciid I ID SUBSYSTEM        its PCI ids (hexadecimal)
  *   memory I BYTES              its memory
  *   capability I MAJOR MINOR    its CUDA compute capability
- *   energy I MJ                 the energy that it used since the driver was loaded; without this line it can not tell
+ *   energy I MJ                 the energy that it used since the driver was loaded; without this line it cannot tell
  *   fabric I STATE STATUS CLIQUE UUID   its place in a GPU fabric; the UUID as 32 hexadecimal digits
  *   recovery I ACTION           what field 230 says of the card
  *   norecovery                  a driver that does not know field 230
