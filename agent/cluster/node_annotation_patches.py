@@ -1,4 +1,4 @@
-"""The annotations that vendors give the node, written to its Node and removed."""
+"""Writes the annotations that vendors want on the Node, and removes them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agent.core.publishing.node_annotation_rules import Annotated
 
 
 class AnnotationWriter(OwnedWriter[str]):
-    """Writes the Node's metadata."""
+    """Writes annotations to the Node's metadata."""
 
     words = UpkeepTexts(
         "annotations refused",
         "annotations wait for the API server",
         "annotations are as they should be again",
-        "somebody else changes annotations of vendors on this node as often as they are written",
+        "another client changes annotations of vendors on this node as often as they are written",
     )
     record = ANNOTATED
 
