@@ -1,4 +1,4 @@
-"""The patch that brings the annotations of vendors on the Node to what is wanted. Pure.
+"""Writes the annotations that vendors want on the Node, and removes them.
 
 An annotation of the Node, written in the same patch, names the annotations that the agent wrote, as for
 labels. So they are removed too after their vendor has left the config.
@@ -6,12 +6,14 @@ labels. So they are removed too after their vendor has left the config.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.object_fields import texts
-from agent.cluster.own_node import ANNOTATED, MAX_ANNOTATION, recorded
+from agent.cluster.own_node import ANNOTATED, MAX_ANNOTATION, OwnNode, recorded
+from agent.cluster.upkeep import UpkeepTexts
+from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.scheduler_api.document_parts import part_of
 
@@ -37,3 +39,29 @@ def patch(current: Mapping[str, str], wanted: Annotated) -> dict[str, Any] | Non
     if not changed and names == current.get(ANNOTATED):
         return None
     return {"metadata": {"annotations": {**changed, ANNOTATED: names}}}
+
+
+class AnnotationWriter(OwnedWriter[str]):
+    """Writes annotations to the Node's metadata."""
+
+    words = UpkeepTexts(
+        "annotations refused",
+        "annotations wait for the API server",
+        "annotations are as they should be again",
+        "another client changes annotations of vendors on this node as often as they are written",
+    )
+    record = ANNOTATED
+
+    @classmethod
+    def _differs(cls, node: OwnNode, wanted: Annotated) -> bool:
+        return patch(node.annotations, wanted) is not None
+
+    @classmethod
+    def _changes(cls, node: Object, wanted: Annotated) -> Sequence[dict[str, Any]]:
+        changes = patch(all_of(node), wanted)
+        return () if changes is None else (changes,)
+
+    @classmethod
+    def _written(cls, changes: Mapping[str, Any]) -> Mapping[str, object]:
+        texts: Mapping[str, object] = changes["metadata"]["annotations"]
+        return texts
