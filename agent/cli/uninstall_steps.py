@@ -215,7 +215,7 @@ async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[
 
 
 async def _annotations_gone(api: Api, node_name: str) -> str:
-    from agent.cluster.node_annotation_patches import AnnotationWriter
+    from agent.cluster.node_annotation_writer import AnnotationWriter
 
     by_hand = "kubectl annotate node NODE KEY-"
     return await _owned_gone(AnnotationWriter, api, f"annotations of {node_name}", node_name, by_hand)

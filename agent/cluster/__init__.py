@@ -1,1 +1,1 @@
-"""Everything spoken with the API server; the one door to kubernetes-asyncio."""
+"""Everything spoken with the API server. Only this room uses kubernetes-asyncio."""

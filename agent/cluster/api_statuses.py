@@ -1,4 +1,4 @@
-"""What an HTTP status, and the Status object that the API server sends with it, mean to us."""
+"""Turns an HTTP status, and the Status object that the API server sends with it, into an error."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
 from agent.vendor_api.text import shorten
 
-#: A refusal by RBAC or a webhook is a sentence; more of it nobody reads.
+#: Characters of a message that are kept; a refusal by RBAC or a webhook is one sentence.
 LONGEST = 500
 
-#: Of a resourceVersion that the server has not reached: it was set back to an older state, as from a backup.
+#: The message for a resourceVersion that the server has not reached, as after a restore from a backup.
 #: Source: k8s.io/apiserver, pkg/storage/errors.go (NewTooLargeResourceVersionError).
 _TOO_LARGE = "Too large resource version"
 
@@ -25,9 +25,9 @@ _KINDS: Mapping[int, type[ApiRefused]] = {
 
 
 def refusal(code: int, body: object, retry_after: str | None = None) -> ApiError:
-    """The error for a status that is no success.
+    """The error for a status other than 2xx.
 
-    `body` is a Status (k8s.io/apimachinery/pkg/apis/meta/v1) or whatever else came, `retry_after` the header.
+    `body` is a Status (k8s.io/apimachinery/pkg/apis/meta/v1) or anything else; `retry_after` is the header.
     """
     status: Mapping[str, Any] = body if isinstance(body, dict) else {}
     reason = _text(status.get("reason")) or "Unexpected"
@@ -49,5 +49,5 @@ def _seconds(header: str | None, status: Mapping[str, Any]) -> float | None:
     if header is not None and header.isascii() and header.isdigit():
         return float(header[:9])
     details = status.get("details")
-    said = details.get("retryAfterSeconds") if isinstance(details, dict) else None
-    return float(said) if isinstance(said, int) and 0 < said < 10**9 else None
+    seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    return float(seconds) if isinstance(seconds, int) and 0 < seconds < 10**9 else None

@@ -1,4 +1,4 @@
-"""Speaks with the API server: plain JSON over kubernetes-asyncio's ApiClient, with every bound set."""
+"""Calls the API server: plain JSON over kubernetes-asyncio's ApiClient, with all bounds set."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from agent.host.version import version
 from agent.vendor_api.text import shorten
 
 JSON, PLAIN = "application/json", "identity"
-#: An answer of up to so many bytes is decoded in one go, a longer list item by item. 64 KiB take some
-#: milliseconds at worst.
+#: Longer answers are decoded item by item. Decoding 64 KiB takes some milliseconds at worst.
 TURN = 64 * 1024
 SELECTORS = "fieldSelector", "labelSelector"
 PATCHES: Mapping[Patch, str] = {
@@ -39,26 +38,27 @@ PATCHES: Mapping[Patch, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CallTimeouts:
-    """Seconds for a call in all, of them for its connection, and of silence in a watch; bytes."""
+    """Timeouts in seconds, and bounds in bytes."""
 
+    #: Of a call in all, and of its connection.
     call: float = 10.0
     connect: float = 5.0
-    #: The server sends a bookmark each minute.
+    #: Without a line of a watch; the server sends a bookmark each minute.
     silence: float = 120.0
-    #: 250 pods of 32 KiB; pods have 10 to 30 kB, one in etcd 1.5 MiB at most. JSON of nothing but small
-    #: objects takes 29 times its bytes when decoded: 8 MiB and their copies take 256 MiB at most.
+    #: Bytes of an answer: 250 pods of 32 KiB. Pods have 10 to 30 kB; an object in etcd has 1.5 MiB at most.
+    #: Decoded JSON of many small objects takes 29 times its bytes: 8 MiB with copies take 256 MiB at most.
     body: int = 8 << 20
-    #: Of a line of a watch, an item of a list, and an object: each is decoded in one go. An object in etcd
-    #: has 1.5 MiB at most, and some more as JSON. 4 MiB of small objects hold the loop for half a second.
+    #: Bytes of a watch's line, of a list's item and of an object, each decoded in one step. An object in etcd
+    #: has 1.5 MiB at most, and some more as JSON. 4 MiB of small objects block the loop for half a second.
     line: int = 4 << 20
-    #: Of each watch, bytes a second, and bytes at once: 110 pods of 15 KiB that each changed nine times
+    #: Of each watch, bytes in a second, and bytes at once: 110 pods of 15 KiB that each changed nine times
     #: during an outage.
     rate: float = 2 << 20
     burst: int = 16 << 20
 
 
 class _Page(msgspec.Struct):
-    """What of a list is not decoded at once."""
+    """A list with its items still encoded."""
 
     items: msgspec.Raw
 
@@ -74,12 +74,12 @@ async def open_api(
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Client:
-    """Load the library, in a thread, and make ready to speak; nobody is connected to yet.
+    """Load the library in a thread and prepare the client; no connection is opened yet.
 
-    Proxies: the kubeconfig's `proxy-url`, else HTTPS_PROXY and NO_PROXY, as all Kubernetes clients take them.
+    Proxies are the kubeconfig's `proxy-url`, else HTTPS_PROXY and NO_PROXY, as in all Kubernetes clients.
 
     Raises:
-        ApiAway: The library, the kubeconfig or a certificate cannot be used; it may be mended meanwhile.
+        ApiAway: The library, the kubeconfig or a certificate cannot be used now; a later try may succeed.
     """
     try:
         library = await asyncio.to_thread(kubernetes_library.load)
@@ -90,19 +90,19 @@ async def open_api(
 
 
 async def _pool(access: ApiAccess, library: kubernetes_library.Library) -> ClientPool:
-    """Made of the files as they are now, which may be others than when the access was found."""
+    """Make a pool from the files as they are now; they may have changed since the access was found."""
     access, before = await asyncio.to_thread(_read, access)
     async with configured(access, library) as (configuration, token):
         try:
             client = library.api_client(configuration)
-        except OSError as error:  # of ssl too
+        except OSError as error:  # includes ssl.SSLError
             raise ApiAway(f"{access}: its CA or client certificate cannot be used: {error}") from None
     client.user_agent = f"xpu-agent/{version()}"
     return ClientPool(access.server, client, token, access.files, before)
 
 
 def _read(access: ApiAccess) -> tuple[ApiAccess, Marks | None]:
-    """What it says now. Marked before it is read: what changes meanwhile shows as a change later."""
+    """Read the kubeconfig. Files are marked before they are read, so that a later change is noticed."""
     if access.kubeconfig is None:
         return access, marks(access.files)
     kubeconfig = marks((access.kubeconfig,))
@@ -115,7 +115,7 @@ def _read(access: ApiAccess) -> tuple[ApiAccess, Marks | None]:
 
 
 class Client:
-    """The `Api` of a server that is somewhere else; see there for what it raises."""
+    """The `Api` of a real server."""
 
     def __init__(
         self,
@@ -124,13 +124,13 @@ class Client:
         limits: CallTimeouts,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        """`errors`: what kubernetes-asyncio raises where the wire fails."""
+        """`errors` are the exceptions of kubernetes-asyncio for a failed connection."""
         self._connections = connections
         self._errors: tuple[type[Exception], ...] = (*errors, OSError, ValueError)
         self._limits = limits
         self._restart = ServerRestart()
         self._sleep = sleep
-        #: By path and selectors: a watch that begins anew has no new burst.
+        #: By path and selectors: a watch that is opened again gets no new burst.
         self._flows = defaultdict[tuple[str, ...], WatchPace](partial(WatchPace, limits.rate, limits.burst))
 
     @property
@@ -173,7 +173,7 @@ class Client:
 
     async def close(self) -> None:
         await self._connections.close()
-        await asyncio.sleep(0)  # what was cancelled in its handshake lets go of its socket one turn later
+        await asyncio.sleep(0)  # a cancelled handshake releases its socket one turn later
 
     async def _call(
         self,
@@ -194,18 +194,18 @@ class Client:
                         _hang_up(response)
 
     async def _answer(self, pool: ClientPool, *asked: Any) -> Any:
-        """A response of which only the head has come."""
+        """Send a request and return the response once its headers have arrived."""
         response = await _send(pool.client, *asked)
         self._restart.answered()
         encoding = response.headers.get("Content-Encoding", PLAIN)
         if encoding != PLAIN:
             _hang_up(response)
-            what = f"its answer is compressed ({shorten(encoding)}), and nobody asked for that"
+            what = f"its answer is compressed ({shorten(encoding)}), though a plain one was requested"
             raise ApiAway(f"{pool.server}: {what}")
         return response
 
     async def _end(self, pool: ClientPool, response: Any) -> Object:
-        """The object that came, or the error that it means."""
+        """Read the rest of a response: the object, or the error that the status means."""
         body = await self._body(pool, response)
         try:
             answer = await self._decoded(pool, body)
@@ -221,23 +221,23 @@ class Client:
         return answer
 
     async def _decoded(self, pool: ClientPool, body: bytes) -> Any:
-        """The decoded answer; a long list is decoded item by item, with a turn of the event loop after each.
+        """Decode an answer; a long list item by item, with a turn of the event loop after each.
 
         Raises:
-            ApiAway: An object in it is longer than a line of a watch may be.
+            ApiAway: An object in the answer is longer than `line` bytes.
         """
         if len(body) <= TURN:
             return msgspec.json.decode(body)
         try:
             raw = msgspec.json.decode(body, type=_Page).items
-            waiting = msgspec.json.decode(raw, type=list[msgspec.Raw])
+            left = msgspec.json.decode(raw, type=list[msgspec.Raw])
         except msgspec.ValidationError:
             return self._object(pool, body)
         self._check_size(pool, len(body) - len(memoryview(raw)))
-        waiting.reverse()
+        left.reverse()
         items = []
-        while waiting:
-            items.append(self._object(pool, waiting.pop()))
+        while left:
+            items.append(self._object(pool, left.pop()))
             await self._sleep(0)
         parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         others = {name: msgspec.json.decode(part) for name, part in parts.items() if name != "items"}
@@ -266,12 +266,12 @@ class Client:
     ) -> AsyncGenerator[WatchMessage, None]:
         loop = asyncio.get_running_loop()
         while line := await self._line(pool, response):
-            yield _seen(pool, line)
-            # At least a turn for others: more lines may be here already.
+            yield _message(pool, line)
+            # At least one turn for other tasks: more lines may have arrived already.
             await self._sleep(flow.rest(len(line), loop.time()))
 
     async def _line(self, pool: ClientPool, response: Any) -> bytes:
-        """The next line, empty at the end."""
+        """The next line; empty at the end of the watch."""
         with self._failures(pool):
             line: bytes = await response.content.readline(max_line_length=self._limits.line)
         if line and not line.endswith(b"\n"):
@@ -280,7 +280,7 @@ class Client:
 
     @contextmanager
     def _failures(self, pool: ClientPool) -> Iterator[None]:
-        """Everything that the wire can do is ApiAway, with the server's address."""
+        """Turn every failure of the connection into ApiAway, with the server's address."""
         try:
             yield
         except ApiError:
@@ -290,11 +290,11 @@ class Client:
             raise ApiAway(f"{pool.server}: {str(error) or 'no answer in time'}") from None
         except self._errors as error:
             self._restart.missed()
-            said = shorten(str(error) or type(error).__name__, 300)
-            raise ApiAway(f"{pool.server}: {said}") from None
+            reason = shorten(str(error) or type(error).__name__, 300)
+            raise ApiAway(f"{pool.server}: {reason}") from None
 
 
-def _seen(pool: ClientPool, line: bytes) -> WatchMessage:
+def _message(pool: ClientPool, line: bytes) -> WatchMessage:
     try:
         event = msgspec.json.decode(line, type=_Event)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -313,9 +313,9 @@ def _refused(pool: ClientPool, code: int, answer: object, retry_after: str | Non
 
 
 def _hang_up(response: Any) -> None:
-    """Let go of the connection at once, unless it is free for the next call.
+    """Close the response, and its connection at once unless it is free for the next call.
 
-    TLS would wait for the server's goodbye, which may come when the loop is over.
+    A TLS connection would wait for the server's close_notify, which may come after the loop has ended.
     """
     connection = response.connection
     if connection is not None and connection.transport is not None:
@@ -326,9 +326,9 @@ def _hang_up(response: Any) -> None:
 async def _send(
     client: Any, method: str, path: str, query: Mapping[str, str], body: Any, content: str, patience: Any
 ) -> Any:
-    """An aiohttp.ClientResponse, of which only the head has come.
+    """Send a request; returns an aiohttp.ClientResponse once its headers have arrived.
 
-    It is asked for plain: aiohttp would take it and inflate a thousand bytes out of one, on the loop.
+    The request asks for an uncompressed answer: aiohttp would inflate one byte to a thousand, on the loop.
     """
     return await client.call_api(
         path,

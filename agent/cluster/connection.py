@@ -23,7 +23,7 @@ from agent.cluster.koordinator import Koordinator
 from agent.cluster.koordinator_exchange import Exchange
 from agent.cluster.label_writer import LabelWriter
 from agent.cluster.lock_writer import LockWriter
-from agent.cluster.node_annotation_patches import AnnotationWriter
+from agent.cluster.node_annotation_writer import AnnotationWriter
 from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.pod_state import PodState
 from agent.cluster.receipt_writer import ReceiptWriter

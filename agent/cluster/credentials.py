@@ -1,4 +1,4 @@
-"""Where the API server is, and with which files it is spoken to; their secrets stay in them."""
+"""Finds the API server's address and credentials, which stay in their files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _REMEDY = "`kubectl config view --kubeconfig F` shows one that works"
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """`server` is a URL, `namespace` ours there. With a `kubeconfig` that says the rest.
+    """How to reach the API server: `server` is a URL, `namespace` the agent's own.
 
-    `token_file` is read anew whenever it changes; `ca_file` None: what the system trusts.
+    With a `kubeconfig`, the other credentials are in it. `token_file` is read again whenever it changes.
+    Without a `ca_file`, the system's CAs are trusted.
     """
 
     server: str
@@ -35,12 +36,12 @@ class ApiAccess:
     ca_file: Path | None = None
     token_file: Path | None = None
     kubeconfig: Path | None = None
-    #: What the kubeconfig names beside itself: CA, client certificate, client key.
+    #: The other files that the kubeconfig names: CA, client certificate, client key.
     certificates: tuple[Path, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What connections are made of; where one of them changes, new ones are."""
+        """The files that connections depend on; when one changes, connections are made anew."""
         return tuple(it for it in (self.ca_file, self.kubeconfig, *self.certificates) if it is not None)
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class ApiAccess:
 
 @dataclass(frozen=True, slots=True)
 class NamedKubeconfig:
-    """The kubeconfig that was named, and `by` what. `missing`: those of KUBECONFIG, where none is there."""
+    """The named kubeconfig, and `by` which setting. `missing`: the files of KUBECONFIG, if none exists."""
 
     path: Path | None = None
     by: str = ""
@@ -57,29 +58,29 @@ class NamedKubeconfig:
 
     @property
     def warning(self) -> str:
-        """What to tell of it; empty where all is well."""
+        """A warning for the log; empty where there is nothing to warn of."""
         files = ", ".join(map(str, self.missing))
         return f"KUBECONFIG names {files}: no such file, so it is as if it were not set" if files else ""
 
 
 def named(flag: str | None, environ: Mapping[str, str]) -> NamedKubeconfig:
-    """The kubeconfig that the command line names, or our own variable, or the one that all clients know.
+    """The kubeconfig named by the flag, else by our own variable, else by KUBECONFIG.
 
-    What is said to this agent alone has to be there. KUBECONFIG is a list, and set for kubectl: of it what is
-    missing is passed over, as client-go does (k8s.io/client-go/tools/clientcmd, loader.go).
+    A file that is named for this agent alone must exist. KUBECONFIG is a list, and set for kubectl: files of
+    it that do not exist are skipped, as in client-go (k8s.io/client-go/tools/clientcmd, loader.go).
 
     Raises:
-        ConfigError: KUBECONFIG names several files; others would lay them over each other.
+        ConfigError: KUBECONFIG names several existing files; other clients would merge them.
     """
     for by, path in (("--kubeconfig", flag), (OWN_VARIABLE, environ.get(OWN_VARIABLE))):
         if path:
             return NamedKubeconfig(Path(path), by)
     listed = tuple(Path(it) for it in environ.get(VARIABLE, "").split(os.pathsep) if it)
-    there = [it for it in listed if _is_there(it)]
-    if len(there) > 1:
-        files, remedy = ", ".join(map(str, there)), "`kubectl config view --flatten` makes one of them"
+    existing = [it for it in listed if _may_exist(it)]
+    if len(existing) > 1:
+        files, remedy = ", ".join(map(str, existing)), "`kubectl config view --flatten` makes one of them"
         raise ConfigError(f"{VARIABLE}: names {files}; give one with --kubeconfig, {remedy}")
-    return NamedKubeconfig(there[0], VARIABLE) if there else NamedKubeconfig(missing=listed)
+    return NamedKubeconfig(existing[0], VARIABLE) if existing else NamedKubeconfig(missing=listed)
 
 
 def find(
@@ -89,11 +90,11 @@ def find(
     *,
     by: str = "",
 ) -> ApiAccess | None:
-    """The kubeconfig that was named, or what a pod is given, or None: there is no API server here.
+    """The access by the named kubeconfig, or as a pod has it; None where there is no API server.
 
     Raises:
-        ConfigError: The file named cannot be used, which begins with what named it; or the pod was given
-            half of it.
+        ConfigError: The named file cannot be used (the text begins with `by`), or the pod's service account
+            is incomplete.
     """
     if kubeconfig is None:
         return in_cluster(environ, service_account)
@@ -104,10 +105,10 @@ def find(
 
 
 def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> ApiAccess | None:
-    """What every pod is given that has a service account; None outside of one, and where it was refused.
+    """The access of a pod with a service account; None elsewhere, or where no account is mounted.
 
     Raises:
-        ConfigError: There is a token, and nothing to know the server by.
+        ConfigError: There is a token, but no CA certificate.
     """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     token = directory / "token"
@@ -121,10 +122,10 @@ def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) ->
 
 
 def of_kubeconfig(path: Path) -> ApiAccess:
-    """The current context of the file.
+    """The access of the file's current context.
 
     Raises:
-        ConfigError: The file, or what its current context names, is not there or makes no sense.
+        ConfigError: The file cannot be used, or its current context names what is not in it.
     """
     config = _mapping(path, parsed(path), "the file")
     context = _entry(path, config, "context", config.get("current-context"), "current-context")
@@ -138,21 +139,21 @@ def of_kubeconfig(path: Path) -> ApiAccess:
     if "@" in server:
         raise ConfigError(f"{path}: the cluster's server holds a password; give it under `users`")
     keys = ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key"))
-    named = [_there(path, part, key) for part, key in keys]
+    files = [_file_of(path, part, key) for part, key in keys]
     return ApiAccess(
         server.rstrip("/"),
         str(context.get("namespace") or "default"),
-        token_file=_there(path, user, "tokenFile") if not user.get("token") else None,
+        token_file=_file_of(path, user, "tokenFile") if not user.get("token") else None,
         kubeconfig=path,
-        certificates=tuple(it for it in named if it is not None),
+        certificates=tuple(it for it in files if it is not None),
     )
 
 
 def parsed(path: Path) -> Any:
-    """What a kubeconfig holds.
+    """The content of a kubeconfig.
 
     Raises:
-        ConfigError: It cannot be read, is no YAML or too long; the text quotes nothing of it.
+        ConfigError: The file is unreadable, too long or no YAML; the text quotes nothing of the file.
     """
     try:
         content = files.read(path, MAX_BYTES)
@@ -163,24 +164,24 @@ def parsed(path: Path) -> Any:
     try:
         return yaml.safe_load(content)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        # The text of such an error quotes the line, and that may be a token.
+        # The error's own text quotes the line, which may be a token.
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else f"{path}"
         raise ConfigError(f"{where}: not YAML; {_REMEDY}") from None
 
 
 def _entry(path: Path, config: Mapping[str, Any], kind: str, name: Any, by: str) -> Mapping[str, Any]:
-    """The part of `contexts`, `clusters` or `users` that is called so."""
+    """The element of `contexts`, `clusters` or `users` with this name."""
     if not isinstance(name, str) or not name:
         what = by if by == "current-context" else f"{kind} of {by}"
         raise ConfigError(f"{path}: {what} is {_shown(name)}; set it to a name that stands in {kind}s")
     entries = config.get(f"{kind}s")
-    named = [it for it in entries if isinstance(it, dict)] if isinstance(entries, list) else []
-    for entry in named:
-        if entry.get("name") == name:
-            return _mapping(path, entry.get(kind), f"{kind} {_shown(name)}")
-    there = ", ".join(_shown(it.get("name")) for it in named[:8]) or "none"
-    raise ConfigError(f"{path}: {by} names {kind} {_shown(name)}, there is {there}; {_REMEDY}")
+    rows = [it for it in entries if isinstance(it, dict)] if isinstance(entries, list) else []
+    for row in rows:
+        if row.get("name") == name:
+            return _mapping(path, row.get(kind), f"{kind} {_shown(name)}")
+    names = ", ".join(_shown(it.get("name")) for it in rows[:8]) or "none"
+    raise ConfigError(f"{path}: {by} names {kind} {_shown(name)}, there is {names}; {_REMEDY}")
 
 
 def _mapping(path: Path, value: Any, what: str) -> Mapping[str, Any]:
@@ -189,12 +190,12 @@ def _mapping(path: Path, value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _there(path: Path, part: Mapping[str, Any], key: str) -> Path | None:
-    """The file that this key names, from the kubeconfig's own directory on; None if it names none."""
-    named = part.get(key)
-    if not named or part.get(f"{key}-data"):
+def _file_of(path: Path, part: Mapping[str, Any], key: str) -> Path | None:
+    """The file that the key names, relative to the kubeconfig; None where the key names none."""
+    name = part.get(key)
+    if not name or part.get(f"{key}-data"):
         return None
-    file = path.parent / str(named)
+    file = path.parent / str(name)
     if not file.is_file():
         raise ConfigError(
             f"{path}: {key} names {file}, there is no such file; copy it there or mend the name"
@@ -202,8 +203,8 @@ def _there(path: Path, part: Mapping[str, Any], key: str) -> Path | None:
     return file
 
 
-def _is_there(path: Path) -> bool:
-    """Whether it is, or nobody can tell."""
+def _may_exist(path: Path) -> bool:
+    """Whether the file exists; True where that cannot be found out."""
     try:
         path.stat()
     except FileNotFoundError:

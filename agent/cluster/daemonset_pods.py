@@ -1,4 +1,4 @@
-"""Whether the pods of a DaemonSet have done their work on every node that it picks."""
+"""Whether the pods of a DaemonSet are ready on all their nodes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def path(namespace: str, name: str) -> str:
 
 
 def ready_nodes(daemonset: Object) -> tuple[int, int] | None:
-    """On how many nodes its pods are ready, and of how many; None before its controller has looked at it.
+    """The number of nodes with a ready pod, and of all nodes; None before the controller has counted.
 
-    apps/v1, DaemonSetStatus. A pod is ready when its init containers have ended well and its containers run.
+    From apps/v1, DaemonSetStatus. A pod is ready when its init containers succeeded and its containers run.
     """
     status = part_of(daemonset, "status")
     if status.get("observedGeneration") != part_of(daemonset, "metadata").get("generation"):
@@ -28,9 +28,9 @@ def ready_nodes(daemonset: Object) -> tuple[int, int] | None:
 
 
 async def unready(api: Api, namespace: str, names: Sequence[str], within: float, every: float = 1.0) -> str:
-    """Wait until the pods of all of them are ready on every node; what is missing after so many seconds.
+    """Wait until the pods of all DaemonSets are ready; return which are not after `within` seconds.
 
-    A server that is away or refuses is asked again: rights that were just given take a moment to hold.
+    A server that is away or refuses is asked again: new rights need a moment to take effect.
     """
     missing = {it: f"{it}: not looked at" for it in names}
     with anyio.move_on_after(within):

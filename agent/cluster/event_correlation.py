@@ -1,8 +1,8 @@
-"""Few Events of many notices, by the rules of client-go's correlator (tools/record/events_cache.go).
+"""Joins notices into few Events, by the rules of client-go's correlator (tools/record/events_cache.go).
 
-A notice that comes again within ten minutes counts in its Event's series. Of an object and a reason, whatever
-comes after the ninth text within ten minutes goes into one Event of similar ones. Of one object 25 writes go
-out at once, and then one every five minutes. Time comes in as an argument; everything is bounded.
+A notice that comes again within ten minutes counts in its Event's series. For one object and reason, the
+tenth and later texts within ten minutes share one Event. Each object has 25 writes at once, then one every
+five minutes. Time is an argument; all tables are bounded.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Generic, TypeVar
 
 from agent.core.notices import Notice, PodRef
 
-#: Seconds after which the same notice is another event.
+#: Seconds after which an equal notice becomes a new Event.
 WINDOW = 600.0
-#: Texts of one reason on one object within the window, from which on similar ones share an Event.
+#: From this many texts within the window on, the texts of one object and reason share an Event.
 SIMILAR = 10
 BURST = 25
-#: Seconds until an object may have one write more.
+#: Seconds until an object may have another write.
 REFILL = 300.0
-#: Events, reasons and objects that are remembered; those unheard of for longest go first.
+#: Entries in each table; the entry that was unused for longest is removed first.
 REMEMBERED = 1024
 COMBINED = "(combined from similar events): "
 
@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class Series:
-    """One Event, how often it was observed, and what of that the API server knows."""
+    """One Event: how often it was observed, and how much of that the API server knows."""
 
     notice: Notice
     first: float
     last: float
     count: int = 0
-    #: The Event's name; empty until it is first sent.
+    #: The Event's name; empty until the first write.
     name: str = ""
-    #: The count that the API server has; 0 where it has no such Event.
+    #: The count that the API server has; 0 where it has no Event of this series.
     known: int = 0
 
 
@@ -50,13 +50,13 @@ class _Bucket:
 
 @dataclass(slots=True)
 class _Texts:
-    """The texts of a reason on an object, each with when it was last seen."""
+    """The texts of one reason for one object, with the time when each was last seen."""
 
     seen: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
 
 class Correlator:
-    """Says of each notice which Event it belongs to, and whether that may be written now."""
+    """Decides to which Event a notice belongs, and whether the Event may be written now."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._series: _Recent[Series] = _Recent(remembered)
@@ -64,7 +64,7 @@ class Correlator:
         self._buckets: _Recent[_Bucket] = _Recent(remembered)
 
     def observe(self, notice: Notice, now: float) -> tuple[Series, bool]:
-        """Count the notice; its series, and whether there is a write left for its object."""
+        """Count the notice. Returns its series, and whether its object has a write left."""
         notice, key = self._combined(notice, now)
         series = self._series.get(key)
         if series is None or now - series.last > WINDOW:
@@ -75,7 +75,7 @@ class Correlator:
         return series, self._may_write(notice.pod, now)
 
     def _combined(self, notice: Notice, now: float) -> tuple[Notice, Hashable]:
-        """The notice as it is told, and what makes it one with others."""
+        """The notice to send, and the key of its series."""
         group = (notice.pod, notice.reason, notice.kind)
         texts = self._texts.get_or(group, _Texts)
         while texts.seen and now - next(iter(texts.seen.values())) > WINDOW:
@@ -85,8 +85,8 @@ class Correlator:
         if len(texts.seen) < SIMILAR:
             return notice, (*group, notice.message)
         texts.seen.popitem(last=False)
-        together = Notice(notice.reason, COMBINED + notice.message, notice.kind, notice.pod)
-        return together, group
+        combined = Notice(notice.reason, COMBINED + notice.message, notice.kind, notice.pod)
+        return combined, group
 
     def _may_write(self, pod: PodRef | None, now: float) -> bool:
         bucket = self._buckets.get_or(pod, lambda: _Bucket(BURST, now))
@@ -99,7 +99,7 @@ class Correlator:
 
 
 class _Recent(Generic[T]):
-    """A table that forgets what nobody asked for longest."""
+    """A bounded table that removes the entry that was unused for longest."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,8 +1,8 @@
-"""Notices as Events of the cluster (events.k8s.io/v1), sent one by one beside everything else.
+"""Writes notices as Events (events.k8s.io/v1), one at a time, apart from all other writers.
 
-What the server takes (its pkg/apis/core/validation/events.go): eventTime, reportingController,
-reportingInstance, action and reason are required; they and the note have limits in bytes; deprecated fields
-are unset; an Event on an object without a namespace lies in `default`; later its series alone may change.
+The server's rules (pkg/apis/core/validation/events.go): eventTime, reportingController, reportingInstance,
+action and reason are required; these and the note are limited in bytes; deprecated fields stay unset. An
+Event about an object without a namespace is in `default`. Later, only the series of an Event may change.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .server_restart import rest
 log = structlog.get_logger()
 
 CONTROLLER = "xpu-agent.io/agent"
-#: Limits of the server, bytes.
+#: The server's limits, in bytes.
 NOTE, INSTANCE = 1024, 128
 NAME = 253
-#: Series that wait to be written; the one that waits for longest makes room.
+#: Series that wait for a write; above this, the oldest is dropped.
 WAITING = 256
-#: The first and the longest pause after a try that failed, seconds.
+#: The shortest and the longest pause after a failed write, in seconds.
 PAUSES = (1.0, 60.0)
-#: The longest that a server may ask us to wait, seconds.
+#: The longest pause that the server's Retry-After is followed for, in seconds.
 PATIENCE = 600.0
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -48,7 +48,7 @@ _UID = re.compile(r"[-0-9a-zA-Z_.:]{1,128}\Z")
 
 
 class Events:
-    """Takes notices at any time, and writes them while there is an API server to write to."""
+    """Takes notices at any time, and writes them while there is an API server."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Events:
         pauses: Pauses | None = None,
         waiting: int = WAITING,
     ) -> None:
-        """`instance` names this agent among others, as its pod's name does; `clock` is in Unix seconds."""
+        """`instance` is this agent among others, such as its pod's name; `clock` gives Unix seconds."""
         self._node = node
         self._instance = bounded(instance or node, INSTANCE)
         self._clock = clock
@@ -67,13 +67,13 @@ class Events:
         self._most = waiting
         self._correlator = Correlator()
         self._waiting: OrderedDict[Series, None] = OrderedDict()
-        self._news = asyncio.Event()
-        self._told = ""
-        #: How many writes were `sent`, `refused` and `retried`, how many notices `suppressed` and `dropped`.
+        self._added = asyncio.Event()
+        self._reported = ""
+        #: Writes by outcome (`sent`, `refused`, `retried`), and notices `suppressed` or `dropped`.
         self.counts: Counter[str] = Counter()
 
-    def tell(self, notice: Notice) -> None:
-        """Take a notice. Returns at once, whatever the API server does."""
+    def add(self, notice: Notice) -> None:
+        """Take a notice. Returns at once."""
         series, may_write = self._correlator.observe(_fit(notice), self._clock())
         if not may_write:
             self.counts["suppressed"] += 1
@@ -82,14 +82,14 @@ class Events:
         if len(self._waiting) > self._most:
             self._waiting.popitem(last=False)
             self.counts["dropped"] += 1
-        self._news.set()
+        self._added.set()
 
     async def run(self, api: Api, returns: Cell[int]) -> None:
-        """Write what waits, for ever. `returns` counts how often the server was away and came back."""
+        """Write waiting series, for ever. `returns` counts how often the server was away and came back."""
         while True:
             while not self._waiting:
-                self._news.clear()
-                await self._news.wait()
+                self._added.clear()
+                await self._added.wait()
             series, _ = self._waiting.popitem(last=False)
             before = returns.value
             try:
@@ -107,13 +107,13 @@ class Events:
         series.name = series.name or _new_name(series.notice.pod.name if series.notice.pod else self._node)
         try:
             await api.post(_path(series), self._body(series))
-        except Conflict:  # a try that seemed to fail had come through
+        except Conflict:  # an earlier try that seemed to fail has succeeded
             if count > 1:
                 await self._patched(api, series)
         series.known = count
 
     async def _patched(self, api: Api, series: Series) -> bool:
-        """Write the series of an Event that is there; False where it is not, for Events live for an hour."""
+        """Write the series of an existing Event; False if it is gone, as Events live for an hour."""
         count = series.count
         try:
             await api.patch(f"{_path(series)}/{series.name}", {"series": _series(series)}, "merge")
@@ -141,49 +141,49 @@ class Events:
         return {**body, "series": _series(series)} if series.count > 1 else body
 
     def _regarding(self, pod: PodRef | None) -> Object:
-        """The object. A Node's uid is its name, as the kubelet has it: `kubectl describe` looks for that."""
+        """The object reference. A Node's uid is its name, as the kubelet writes it and kubectl expects."""
         if pod is None:
             return {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
         known = {"uid": pod.uid} if pod.uid else {}
         return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, **known}
 
-    # What comes of a write
+    # Outcomes of a write
 
     def _sent(self) -> None:
         self.counts["sent"] += 1
         self._pauses.reset()
-        if self._told:
+        if self._reported:
             log.info("events are taken again")
-        self._told = ""
+        self._reported = ""
 
     def _failed(self, series: Series, exc: ApiError) -> float:
-        """How long to wait before the next write, seconds. What may be taken later goes behind the others."""
+        """Handle a failed write; returns a pause in seconds. What may succeed later waits behind others."""
         if _not_yet(exc):
-            self._again(series)
-            self._say("events wait, the API server does not take them now", exc)
-            asked = exc.retry_after if isinstance(exc, Busy) else None
-            return max(self._pauses.next(), min(asked or 0.0, PATIENCE))
+            self._put_back(series)
+            self._report_once("events wait, the API server does not take them now", exc)
+            requested = exc.retry_after if isinstance(exc, Busy) else None
+            return max(self._pauses.next(), min(requested or 0.0, PATIENCE))
         self.counts["refused"] += 1
         if _is_gone(exc):
             log.debug("event not written, its namespace is gone", reason=series.notice.reason)
         else:
-            self._say("event refused", exc)
+            self._report_once("event refused", exc)
         return 0.0
 
-    def _again(self, series: Series) -> None:
+    def _put_back(self, series: Series) -> None:
         self.counts["retried"] += 1
         self._waiting.setdefault(series)
 
-    def _say(self, what: str, exc: ApiError) -> None:
-        """Say it once, until a write comes through: the same would follow with every event."""
+    def _report_once(self, what: str, exc: ApiError) -> None:
+        """Log a failure once until a write succeeds: every Event would fail in the same way."""
         kind = f"{what}: {type(exc).__name__}"
-        if kind != self._told:
+        if kind != self._reported:
             log.warning(what, error=printable(str(exc)))
-        self._told = kind
+        self._reported = kind
 
 
 def bounded(text: str, limit: int) -> str:
-    """Strangers' text without control characters, in at most so many bytes."""
+    """The text without control characters, in at most `limit` bytes; it may come from another program."""
     clean = printable(text[:limit])
     if len(encoded := clean.encode()) <= limit and len(text) <= limit:
         return clean
@@ -191,7 +191,7 @@ def bounded(text: str, limit: int) -> str:
 
 
 def _fit(notice: Notice) -> Notice:
-    """The notice with a text that fits; about the node where its pod has a name that no pod can have."""
+    """The notice with a bounded text; about the node if the pod's name is not a possible one."""
     pod = notice.pod
     if pod is not None:
         named = _NAMESPACE.match(pod.namespace) and _SUBDOMAIN.match(pod.name)
@@ -200,12 +200,12 @@ def _fit(notice: Notice) -> Notice:
 
 
 def _not_yet(exc: ApiError) -> bool:
-    """Whether the same may be taken later."""
+    """Whether the same write may succeed later."""
     return isinstance(exc, ApiAway | Busy) or (isinstance(exc, ApiRefused) and exc.status == 401)
 
 
 def _is_gone(exc: ApiError) -> bool:
-    """Whether the namespace is not there, or not for long (403, NamespaceTerminating)."""
+    """Whether the namespace is gone or going (403, NamespaceTerminating)."""
     ends = isinstance(exc, Forbidden) and "because it is being terminated" in exc.message
     return isinstance(exc, NotFound) or ends
 
@@ -223,7 +223,7 @@ def _series(series: Series) -> Object:
 
 
 def _new_name(of: str) -> str:
-    """A name that no other Event has; it begins as its object's does."""
+    """A unique name for an Event, which begins with its object's name."""
     mark = secrets.token_hex(8)
     begin = of[: NAME - len(mark) - 1]
     return f"{begin if _SUBDOMAIN.match(begin) else 'xpu-agent'}.{mark}"

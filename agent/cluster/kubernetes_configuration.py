@@ -1,4 +1,4 @@
-"""What kubernetes-asyncio is to know of an access: addresses, certificates, and where tokens come from."""
+"""Builds kubernetes-asyncio's Configuration: address, certificates, and where tokens come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.cluster.credentials import ApiAccess, parsed
 from agent.cluster.tokens import FileToken, FixedToken, PluginToken, Token
 from agent.vendor_api.text import shorten
 
-#: Calls at once; a watch holds a connection for as long as it lives, so some are for those.
+#: Connections of one pool; each watch holds one for as long as it lasts.
 CONNECTIONS = 8
 #: Seconds for a program that a kubeconfig names under `exec`.
 PATIENCE = 30.0
@@ -24,14 +24,14 @@ PATIENCE = 30.0
 async def configured(
     access: ApiAccess, library: kubernetes_library.Library
 ) -> AsyncIterator[tuple[Any, Token]]:
-    """The library's Configuration; the certificates that it names are files while the scope is open.
+    """The library's Configuration. Its certificates are files as long as the context lasts.
 
     Raises:
-        ApiAway: A kubeconfig, or the program that it names, gives nothing to speak with.
+        ApiAway: The kubeconfig, or a program that it names, gives no usable credentials.
     """
     configuration = library.configuration(host=access.server)
     configuration.connection_pool_maxsize = CONNECTIONS
-    # Python 3.13 refuses the CA of many a cluster, for lack of a key identifier; Go never asked for one.
+    # Python 3.13 refuses CAs without a key identifier, as many clusters have; Go does not require one.
     configuration.disable_strict_ssl_verification = True
     if access.kubeconfig is None:
         configuration.ssl_ca_cert = str(access.ca_file) if access.ca_file else None
@@ -42,7 +42,7 @@ async def configured(
         loader = await _loaded(access.kubeconfig, reader, configuration)
         yield configuration, await _renewed_by(_token(access, loader), configuration)
     finally:
-        # It would keep the key that stood in the kubeconfig on disk until this process ends in good order.
+        # The library would keep a key from the kubeconfig on disk until this process ends normally.
         reader._cleanup_temp_files()
 
 
@@ -62,7 +62,7 @@ async def _loaded(path: Path, reader: Any, configuration: Any) -> Any:
             await loader.load_and_set(configuration)
     except TimeoutError:
         raise ApiAway(f"{path}: the program that it names gave no answer within {PATIENCE:g} s") from None
-    except Exception as error:  # of the library, of a stranger's file, of a stranger's program
+    except Exception as error:  # of the library, or because of the file or the program
         raise ApiAway(f"{path}: {shorten(str(error) or type(error).__name__, 300)}") from None
     return loader
 
@@ -76,6 +76,6 @@ def _token(access: ApiAccess, loader: Any) -> Token:
 
 async def _renewed_by(token: Token, configuration: Any) -> Token:
     configuration.refresh_api_key_hook = token
-    if isinstance(token, FileToken):  # others have been asked already
+    if isinstance(token, FileToken):  # the other kinds have their first token already
         await token(configuration)
     return token

@@ -1,8 +1,8 @@
-"""The labels that the devices give the node, as its Node and its NodeFeature object should have them. Pure.
+"""Computes the patches that bring the agent's labels, on the Node or in a NodeFeature object, up to date.
 
-Which labels of the Node are the agent's own stands in an annotation of it, in the same patch as they, as
-node-feature-discovery does it. managedFields would not do: whoever writes a value that is there already, as
-after a move from gpu-feature-discovery, does not become its manager, and nobody could remove the label.
+An annotation of the Node, written in the same patch, names the labels that the agent wrote, as
+node-feature-discovery does it. managedFields cannot tell them: a client that writes a value that is already
+there, as after a move from gpu-feature-discovery, does not become the label's manager.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from agent.core.kubernetes_names import wrong_label
 from agent.core.publishing.label_rules import WantedFeatures, domain
 from agent.scheduler_api.document_parts import part_of
 
-#: The annotation that names our labels of the Node, with commas.
+#: The annotation that names the agent's labels of the Node, separated by commas.
 OWNED = f"{PREFIX}labels"
-#: Of the domains that labels of no vendor are in. Source: kubernetes.io, "Labels and Selectors", syntax.
+#: Domains in which no vendor's label is. Source: kubernetes.io, "Labels and Selectors", syntax.
 _KUBERNETES = ("kubernetes.io", "k8s.io")
 
 GROUP = "/apis/nfd.k8s-sigs.io/v1alpha1"
-#: By which node-feature-discovery knows whose NodeFeature it is. Source: its pkg/apis/nfd/v1alpha1.
+#: The label with the node's name on a NodeFeature object. Source: its pkg/apis/nfd/v1alpha1.
 NODE_NAME = "nfd.node.kubernetes.io/node-name"
 _FEATURES: Mapping[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
 
 
 def node_patch(node: OwnNode, wanted: WantedFeatures) -> dict[str, Any] | None:
-    """The merge patch that makes our labels of the Node those that are wanted; None where they are.
+    """The merge patch that brings the agent's labels of the Node to what is wanted; None if nothing differs.
 
-    What node-feature-discovery keeps is left to it, and what is Kubernetes' own is nobody's to remove.
+    Labels that node-feature-discovery keeps, and those of Kubernetes' own domains, are left alone.
     """
     before = owned(node)
-    there = {key: node.labels[key] for key in before if key in node.labels}
-    after = {key: value for key, value in _wanted(node, wanted, there).items() if _writable(node, key)}
-    labels: dict[str, str | None] = {key: None for key in there if key not in after and _writable(node, key)}
+    current = {key: node.labels[key] for key in before if key in node.labels}
+    after = {key: value for key, value in _wanted(node, wanted, current).items() if _writable(node, key)}
+    labels: dict[str, str | None] = {
+        key: None for key in current if key not in after and _writable(node, key)
+    }
     labels |= {key: value for key, value in after.items() if node.labels.get(key) != value}
     names = ",".join(sorted(after)) or None
     if not labels and names == node.annotations.get(OWNED):
@@ -46,19 +48,19 @@ def node_patch(node: OwnNode, wanted: WantedFeatures) -> dict[str, Any] | None:
 
 
 def owned(node: OwnNode) -> frozenset[str]:
-    """The keys of the labels that an agent wrote here; anybody may have written the annotation."""
+    """Keys of the labels that an agent wrote; checked, because any client can write the annotation."""
     keys = node.annotations.get(OWNED, "").split(",")
     return frozenset(key for key in keys if not wrong_label(key, "") and _vendors(key))
 
 
-def _wanted(node: OwnNode, wanted: WantedFeatures, there: Mapping[str, str]) -> Mapping[str, str]:
+def _wanted(node: OwnNode, wanted: WantedFeatures, current: Mapping[str, str]) -> Mapping[str, str]:
     if wanted.told_as is None:
         return {}
-    after = wanted.heard.over(there)
+    after = wanted.heard.over(current)
     if wanted.told_as == "node":
         return after
-    # They stay until node-feature-discovery takes them over: pods are selected by them.
-    return {key: value for key, value in after.items() if key in there}
+    # They stay until node-feature-discovery takes them over, because pods select by them.
+    return {key: value for key, value in after.items() if key in current}
 
 
 def _writable(node: OwnNode, key: str) -> bool:
@@ -66,12 +68,12 @@ def _writable(node: OwnNode, key: str) -> bool:
 
 
 def _vendors(key: str) -> bool:
-    of = domain(key)
-    return bool(of) and not any(of == it or of.endswith(f".{it}") for it in _KUBERNETES)
+    name = domain(key)
+    return bool(name) and not any(name == it or name.endswith(f".{it}") for it in _KUBERNETES)
 
 
 def feature_name(node: str) -> str:
-    """Of the NodeFeature object. Another than gpu-feature-discovery's, so that neither undoes the other."""
+    """The NodeFeature object's name; not gpu-feature-discovery's, so that neither overwrites the other."""
     return f"xpu-agent-features-for-{node}"
 
 
@@ -83,28 +85,28 @@ def feature_path(namespace: str, node: str) -> str:
     return f"{features_path(namespace)}/{quote(feature_name(node), safe='')}"
 
 
-def feature(there: Object | None, node: str, wanted: WantedFeatures) -> dict[str, Any] | None:
-    """The NodeFeature object as it should be; None where it is, or there is nothing to say yet.
+def feature(found: Object | None, node: str, wanted: WantedFeatures) -> dict[str, Any] | None:
+    """The wanted NodeFeature object; None if it is as wanted, or there is nothing to write yet.
 
-    Source of its shape: NVIDIA/k8s-device-plugin v0.20, internal/lm/output.go. Owners and what others added
-    stay; unlike theirs it has no owner, as labels shall outlive the agent.
+    Source of its form: NVIDIA/k8s-device-plugin v0.20, internal/lm/output.go. Fields that others added are
+    kept. Unlike gpu-feature-discovery's it has no owner, because labels outlive the agent.
     """
-    labels = wanted.heard.over(_feature_labels(there))
-    if there is None and not labels:
+    labels = wanted.heard.over(_feature_labels(found))
+    if found is None and not labels:
         return None
-    metadata = {"name": feature_name(node), **part_of(there, "metadata")}
+    metadata = {"name": feature_name(node), **part_of(found, "metadata")}
     names = {**part_of(metadata, "labels"), NODE_NAME: node}
-    spec = {"features": _FEATURES, **part_of(there, "spec"), "labels": labels}
+    spec = {"features": _FEATURES, **part_of(found, "spec"), "labels": labels}
     after = {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeature",
         "metadata": {**metadata, "labels": names},
         "spec": spec,
     }
-    same = names == metadata.get("labels") and labels == part_of(there, "spec").get("labels")
+    same = names == metadata.get("labels") and labels == part_of(found, "spec").get("labels")
     return None if same else after
 
 
-def _feature_labels(there: Object | None) -> dict[str, str]:
-    found = part_of(part_of(there, "spec"), "labels")
-    return {key: it for key, it in found.items() if isinstance(it, str) and not wrong_label(key, it)}
+def _feature_labels(found: Object | None) -> dict[str, str]:
+    labels = part_of(part_of(found, "spec"), "labels")
+    return {key: it for key, it in labels.items() if isinstance(it, str) and not wrong_label(key, it)}

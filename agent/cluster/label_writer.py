@@ -1,4 +1,4 @@
-"""The labels that the devices give the node, written to its Node or to a NodeFeature object, and removed."""
+"""Writes the labels of the devices to the Node or to a NodeFeature object, and removes them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ WORDS = UpkeepTexts(
     "labels refused",
     "labels wait for the API server",
     "labels are as they should be again",
-    "somebody else changes labels of this node as often as they are written",
+    "another client changes labels of this node as often as they are written",
 )
 
 
 class LabelWriter(KeptWriter):
-    """Keeps what is told to the API server as it is wanted, from the agent's start until after its end.
+    """Keeps the labels at the API server as they are wanted, and leaves them there when the agent ends.
 
-    It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
+    Only differences are written. While the server is away, the writer tries again with pauses.
     """
 
     def __init__(
@@ -73,42 +73,42 @@ class LabelWriter(KeptWriter):
             every=every,
             jitter=jitter,
         )
-        #: Where our NodeFeature object may be that is not wanted there any more.
+        #: Namespaces that may have a NodeFeature object of ours that is not wanted there.
         self._features = {namespace}
-        #: What was wanted when the API server refused to show the Node.
+        #: The wanted labels for which the API server refused to show the Node.
         self._unseen: WantedFeatures | None = None
 
     async def run(self, returns: Cell[int]) -> None:
-        """Follow devices, config and Node for ever. The labels stay when the agent ends: pods need them.
+        """Follow the wanted labels and the Node, for ever. The labels stay after the agent: pods need them.
 
         `returns` counts how often the server was away and came back.
         """
         await self._upkeep.run((self._wanted, self._node), returns)
 
     async def _write(self, live: bool) -> str:
-        """Returns why something of ours is still where it is not wanted; empty where nothing is."""
+        """Write what differs; returns why labels stay where they are not wanted, empty if none do."""
         wanted = self._wanted.value
         if wanted is None:
-            return ""  # nobody knows yet which labels are wanted
+            return ""  # the wanted labels are not known yet
         stays: list[str] = []
-        told_in: set[str] = set()
+        kept_in: set[str] = set()
         if wanted.told_as == "node":
             await self._write_node(await self._node_patch(wanted))
         else:
             if wanted.told_as == "nodeFeature":
                 namespace = wanted.namespace or self._namespace
                 await self._write_feature(namespace, wanted)
-                told_in = {namespace}
-                self._features |= told_in
+                kept_in = {namespace}
+                self._features |= kept_in
             stays += await self._leave_node(wanted)
-        return "; ".join([*stays, *await self._leave_features(told_in)])
+        return "; ".join([*stays, *await self._leave_features(kept_in)])
 
     async def _node_patch(self, wanted: WantedFeatures) -> dict[str, Any] | None:
-        """What differs, of the Node as it is now."""
+        """The patch for the Node as it is now; None if nothing differs."""
         node = self._node.value
         if node is None or node_patch(node, wanted) is None:
-            return None  # its coming, or another change of it, is news
-        # What the watch told may be older than what is there, and of an older version it always is.
+            return None  # a change of the Node starts the next write
+        # The watch may be late; a patch with an older resourceVersion would be refused.
         node = own_node(await self._api.get(path(self._node_name)))
         return node_patch(node, wanted) if node is not None else None
 
@@ -127,7 +127,7 @@ class LabelWriter(KeptWriter):
                 await anyio.to_thread.run_sync(self._note, namespace)
                 await self._create(features_path(namespace), fresh)
             return
-        await anyio.to_thread.run_sync(self._note, namespace)  # one of an agent that noted nothing yet
+        await anyio.to_thread.run_sync(self._note, namespace)  # an earlier agent may not have noted it
         changed = feature(there, self._node_name, wanted)
         if changed is not None:
             await self._api.put(at, changed)
@@ -142,15 +142,15 @@ class LabelWriter(KeptWriter):
         self._upkeep.wrote({})
 
     async def _leave_node(self, wanted: WantedFeatures) -> list[str]:
-        """Hand over, or remove, what an agent wrote to the Node when the labels were told there.
+        """Hand over to the NodeFeature object, or remove, what an agent wrote to the Node.
 
-        Returns why it stays: an annotation of ours is there, and may not be changed.
+        Returns why labels stay: our annotation is there, but may not be changed.
         """
         if wanted == self._unseen:
             return []
         try:
             patch = await self._node_patch(wanted)
-        except Forbidden:  # who may not look asks no second time
+        except Forbidden:  # without the right to read, do not try again
             self._unseen = wanted
             return []
         try:
@@ -160,7 +160,7 @@ class LabelWriter(KeptWriter):
         return []
 
     async def _leave_features(self, wanted: set[str]) -> list[str]:
-        """Remove our NodeFeature object where the labels are not told any more; returns why one stays."""
+        """Remove our NodeFeature object outside of the wanted namespaces; returns why one stays."""
         stays = []
         for namespace in sorted(self._features - wanted):
             try:
@@ -174,29 +174,29 @@ class LabelWriter(KeptWriter):
 
 
 def _values(metadata: Mapping[str, Any]) -> Mapping[str, str]:
-    """What a patch sets that was not so; our annotation is in every one, and counts where it is all."""
+    """What a patch changes by key; our annotation counts only if nothing else changes."""
     labels = {key: value for key, value in metadata["labels"].items() if value is not None}
     return labels or {OWNED: metadata["annotations"][OWNED] or ""}
 
 
 async def remove(api: Api, node_name: str, namespace: str, made: Collection[str] = ()) -> None:
-    """Take away what any agent told of this node's labels, as for uninstalling; all of it is tried.
+    """Remove the labels of any agent from this node, for uninstalling; a failure does not end the rest.
 
-    `namespace`: where a NodeFeature object may be. `made`: the namespaces where one was made.
+    `namespace` may have a NodeFeature object; `made` are the namespaces in which one was made.
 
     Raises:
-        ApiError: Something stays, as the API server refuses; or it is away.
+        ApiError: Some labels stay because the API server refuses, or the server is away.
     """
     stays: list[str] = []
     try:
         await twice(lambda _: _unlabel(api, node_name))
     except ApiRefused as exc:
         stays.append(str(exc))
-    for it in dict.fromkeys((namespace, *made)):
+    for name in dict.fromkeys((namespace, *made)):
         try:
-            await _removed(api, it, node_name, made=it in made)
+            await _removed(api, name, node_name, made=name in made)
         except Forbidden as exc:
-            stays.append(_stays(it, node_name, exc))
+            stays.append(_stays(name, node_name, exc))
         except ApiRefused as exc:
             stays.append(str(exc))
     if stays:
@@ -211,12 +211,12 @@ async def _unlabel(api: Api, node_name: str) -> None:
 
 
 async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = False) -> bool:
-    """Remove our NodeFeature object, if it is there. `made`: one was, though nobody may look.
+    """Remove our NodeFeature object, if it exists. `made` says that one was made, also if it cannot be read.
 
-    Returns whether it is seen to be gone.
+    Returns whether the object is known to be gone.
 
     Raises:
-        Forbidden: It is there, and may not be removed.
+        Forbidden: The object exists, and may not be removed.
     """
     at = feature_path(namespace, node_name)
     try:
@@ -232,7 +232,7 @@ async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = Fal
 
 
 async def _is_there(api: Api, at: str) -> bool | None:
-    """None where nobody may look."""
+    """Whether the object exists; None where reading it is forbidden."""
     try:
         await api.get(at)
     except NotFound:

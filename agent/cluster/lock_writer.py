@@ -1,4 +1,4 @@
-"""Frees locks that schedulers hold on this node, each only as it was when it was found to be over."""
+"""Frees expired scheduler locks on the Node, each only if it is still the lock that was found expired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent.core.backoff import Pauses
 
 log = structlog.get_logger()
 
-#: What a refusal means.
+#: Follows the API server's text when it refuses.
 WITHOUT_RIGHT = (
     f"schedulers end the lock {EXPIRES:g} s after they took it, and bind no pod of its kind until then; "
     "the chart lets the agent patch its Node where labels.output is not none"
@@ -24,14 +24,14 @@ WITHOUT_RIGHT = (
 
 
 class LockWriter:
-    """Frees what is over for as long as it runs; one that cannot be freed now is tried again."""
+    """Frees expired locks for as long as it runs, and retries those that cannot be freed now."""
 
     def __init__(self, api: Api, node_name: str, scheduled: PodState, pauses: Pauses | None = None) -> None:
         self._api = api
         self._node_name = node_name
         self._scheduled = scheduled
         self._pauses = pauses or Pauses(0.1, 60.0)
-        #: Why the API server refuses; empty while it does not.
+        #: Why the API server refuses to free a lock; empty while it does not.
         self.error = ""
         self.freed = 0
 
@@ -40,7 +40,7 @@ class LockWriter:
         while True:
             locks = over.value
             if not locks:
-                self._tell("")  # who could not be freed has been by somebody else
+                self._report("")  # a lock that could not be freed here was freed elsewhere
             if await self._free(locks):
                 with anyio.move_on_after(self._pauses.next()):
                     await over.other_than(locks)
@@ -50,29 +50,29 @@ class LockWriter:
                 await over.other_than(locks)
 
     async def _free(self, locks: Mapping[Lock, str]) -> bool:
-        """Whether one is to be tried again."""
-        left = False
-        for it, why in locks.items():
+        """Free the locks; returns whether some must be tried again."""
+        retry = False
+        for lock, why in locks.items():
             try:
-                await self._api.patch(path(self._node_name), freeing(it), "json")
+                await self._api.patch(path(self._node_name), freeing(lock), "json")
             except Forbidden as exc:
-                self._tell(f"{exc}; {WITHOUT_RIGHT}")
-                left = True
+                self._report(f"{exc}; {WITHOUT_RIGHT}")
+                retry = True
             except (ApiAway, Busy) as exc:
-                self._tell(str(exc))
-                left = True
-            except ApiRefused as exc:  # another one stands there by now, or none
-                log.debug("lock is another one by now", lock=it.key, error=str(exc))
+                self._report(str(exc))
+                retry = True
+            except ApiRefused as exc:  # another lock has taken its place, or the lock is gone
+                log.debug("lock is another one by now", lock=lock.key, error=str(exc))
             except ApiError as exc:
-                self._tell(str(exc))
-                left = True
+                self._report(str(exc))
+                retry = True
             else:
                 self.freed += 1
-                self._tell("")
-                log.info("lock freed", lock=it.key, pod=f"{it.namespace}/{it.pod}", reason=why)
-        return left
+                self._report("")
+                log.info("lock freed", lock=lock.key, pod=f"{lock.namespace}/{lock.pod}", reason=why)
+        return retry
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         if error and error != self.error:
             log.warning("lock not freed, tried again", node=self._node_name, error=error)
         self.error = error

@@ -1,39 +1,67 @@
-"""The annotations that vendors give the node, as its Node should have them. Pure.
+"""Writes the annotations that vendors want on the Node, and removes them.
 
-Which of them are the agent's own stands in an annotation of the Node, in the same patch as they, as it does
-of labels: so they go, too, when the vendor has left the config meanwhile.
+An annotation of the Node, written in the same patch, names the annotations that the agent wrote, as for
+labels. So they are removed too after their vendor has left the config.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.object_fields import texts
-from agent.cluster.own_node import ANNOTATED, MAX_ANNOTATION, recorded
+from agent.cluster.own_node import ANNOTATED, MAX_ANNOTATION, OwnNode, recorded
+from agent.cluster.upkeep import UpkeepTexts
+from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.scheduler_api.document_parts import part_of
 
 
 def all_of(node: Object) -> dict[str, str]:
-    """All annotations of a Node as the API server gives it."""
+    """All annotations of a Node object."""
     return dict(texts(part_of(node, "metadata"), "annotations", MAX_ANNOTATION))
 
 
-def patch(there: Mapping[str, str], wanted: Annotated) -> dict[str, Any] | None:
-    """The merge patch that makes our annotations those that are wanted; None where they are.
+def patch(current: Mapping[str, str], wanted: Annotated) -> dict[str, Any] | None:
+    """The merge patch that brings the agent's annotations to what is wanted; None if nothing differs.
 
-    `there`: of the Node, at least those that it records as ours. The patch has no resourceVersion: nobody
-    else writes these keys.
+    `current` has at least those of the Node's annotations that are recorded as the agent's. The patch has no
+    resourceVersion, because only the agent writes these keys.
     """
-    before = recorded(there)
+    before = recorded(current)
     after = {key: text for key, text in wanted.values.items() if text is not None}
-    stay = {key for key in before & wanted.awaited if key in there}
-    gone = (before | wanted.values.keys()) & there.keys() - after.keys() - stay
-    changed: dict[str, str | None] = {key: text for key, text in after.items() if there.get(key) != text}
-    changed |= dict.fromkeys(gone)
+    stay = {key for key in before & wanted.awaited if key in current}
+    removed = (before | wanted.values.keys()) & current.keys() - after.keys() - stay
+    changed: dict[str, str | None] = {key: text for key, text in after.items() if current.get(key) != text}
+    changed |= dict.fromkeys(removed)
     names = ",".join(sorted({*after, *stay})) or None
-    if not changed and names == there.get(ANNOTATED):
+    if not changed and names == current.get(ANNOTATED):
         return None
     return {"metadata": {"annotations": {**changed, ANNOTATED: names}}}
+
+
+class AnnotationWriter(OwnedWriter[str]):
+    """Writes annotations to the Node's metadata."""
+
+    words = UpkeepTexts(
+        "annotations refused",
+        "annotations wait for the API server",
+        "annotations are as they should be again",
+        "another client changes annotations of vendors on this node as often as they are written",
+    )
+    record = ANNOTATED
+
+    @classmethod
+    def _differs(cls, node: OwnNode, wanted: Annotated) -> bool:
+        return patch(node.annotations, wanted) is not None
+
+    @classmethod
+    def _changes(cls, node: Object, wanted: Annotated) -> Sequence[dict[str, Any]]:
+        changes = patch(all_of(node), wanted)
+        return () if changes is None else (changes,)
+
+    @classmethod
+    def _written(cls, changes: Mapping[str, Any]) -> Mapping[str, object]:
+        texts: Mapping[str, object] = changes["metadata"]["annotations"]
+        return texts

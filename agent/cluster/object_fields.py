@@ -1,4 +1,4 @@
-"""Reads fields of API objects as the type that they should have, whatever a stranger wrote there."""
+"""Reads fields of API objects with the types they should have, whatever another client wrote there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["text", "texts"]
 
 
 def texts(of: Mapping[str, Any], key: str, longest: int) -> Iterator[tuple[str, str]]:
-    """The texts of the mapping at this key, such as labels; one of more characters is left out."""
+    """The texts of the mapping at the key, such as labels; texts above `longest` characters are left out."""
     for name, value in part_of(of, key).items():
         if isinstance(name, str) and isinstance(value, str) and len(value) <= longest:
             yield name, value

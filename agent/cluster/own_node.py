@@ -1,4 +1,4 @@
-"""This node's Node object, narrowed to what the agent needs of it."""
+"""This node's Node object, reduced to what the agent needs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.quantities import whole
 
 NODES = "/api/v1/nodes"
-#: Keys of annotations that are ours.
+#: Prefix of the agent's own annotations.
 PREFIX = "xpu-agent.io/"
-#: The annotation that names the vendors' annotations that an agent wrote here, with commas.
+#: The annotation that names the vendors' annotations that the agent wrote, separated by commas.
 ANNOTATED = f"{PREFIX}annotations"
 MAX_ANNOTATED = 64
-#: Names the labels that node-feature-discovery keeps; an instance of it puts its name and a dot before this.
+#: Names the labels that node-feature-discovery keeps; a named instance puts its name and a dot before this.
 #: Source: kubernetes-sigs/node-feature-discovery, pkg/apis/nfd/v1alpha1/annotations_labels.go.
 NFD_LABELS = "nfd.node.kubernetes.io/feature-labels"
 _NFD_DOMAIN = "feature.node.kubernetes.io/"
 
-#: etcd takes no object over 1.5 MB; nodes of large clusters have a few hundred labels.
+#: etcd takes no object above 1.5 MB; nodes of large clusters have a few hundred labels.
 MAX_LABELS = 10_000
 MAX_RESOURCES = 1000
 MAX_ANNOTATION = 256 << 10
@@ -38,37 +38,38 @@ MAX_LABEL = 63
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """`annotations` are ours, and the vendors' that we wrote.
+    """This node's Node.
 
-    `allocatable` and `capacity` count the resources of device plugins.
+    `annotations` are the agent's own, and those of vendors that it wrote. `allocatable` and `capacity` count
+    the resources of device plugins.
     """
 
     name: str
     uid: str = ""
-    #: Its resourceVersion, which each heartbeat of the kubelet raises: no news by itself.
+    #: The resourceVersion. Not compared: each heartbeat of the kubelet changes it.
     version: str = field(default="", compare=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    #: Keys of the labels that node-feature-discovery keeps.
+    #: Keys of labels that node-feature-discovery keeps.
     nfd: frozenset[str] = frozenset()
     allocatable: Mapping[str, int] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
-    #: Annotations in which schedulers hold the node, or may, by key.
+    #: Annotations that are, or may be, locks of schedulers, by key.
     locks: Mapping[str, str] = field(default_factory=dict)
 
 
 def path(name: str) -> str:
-    """Where the API server has the Node."""
+    """The path of the Node at the API server."""
     return f"{NODES}/{quote(name, safe='')}"
 
 
 def query(name: str) -> Mapping[str, str]:
-    """Of a list or watch of Nodes: this one alone."""
+    """Query of a list or watch that selects this Node."""
     return {"fieldSelector": f"metadata.name={name}"}
 
 
 def own_node(node: Object) -> OwnNode | None:
-    """What is kept of it; None of what has no name. What Kubernetes would have refused is left out."""
+    """The reduced Node; None of an object without a name. Values that Kubernetes refuses are left out."""
     metadata, status = part_of(node, "metadata"), part_of(node, "status")
     name = text(metadata, "name")
     if not name:
@@ -90,7 +91,7 @@ def own_node(node: Object) -> OwnNode | None:
 
 
 def recorded(annotations: Mapping[str, str]) -> frozenset[str]:
-    """The keys of the vendors' annotations that an agent wrote; anybody may have written what names them."""
+    """Keys of the vendors' annotations that an agent wrote; checked, as any client can write the list."""
     keys = annotations.get(ANNOTATED, "").split(",")[:MAX_ANNOTATED]
     return frozenset(key for key in keys if not wrong_key(key))
 
@@ -101,12 +102,12 @@ async def follow(
     node: Cell[OwnNode | None],
     labels: Cell[Mapping[str, str] | None],
 ) -> None:
-    """Keep both cells as the mirror has this Node, for ever. Labels that were seen once stay known."""
+    """Keep both cells equal to the mirror, for ever. Labels stay when the Node disappears."""
     async for seen in mirror.watch():
-        mine = seen.objects.get(name)
-        node.set(mine)
-        if mine is not None:
-            labels.set(mine.labels)
+        found = seen.objects.get(name)
+        node.set(found)
+        if found is not None:
+            labels.set(found.labels)
 
 
 def _nfd(annotations: Mapping[str, str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Mirrors a list of the API server here: lists it, follows it, and begins anew when it lost the thread."""
+"""Mirrors a list of the API server: lists and watches, and lists again where the watch lost its place."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
 
 T = TypeVar("T")
-#: Makes of an object what is worth its memory; None drops it. It must not raise, whatever the object is.
+#: Reduces an object to what is kept; None drops it. Must not raise for any object.
 Keep = Callable[[Object], T | None]
 
-#: Seconds that a server may have us wait at most, whatever it says.
+#: The longest pause that the server's Retry-After is followed for, in seconds.
 PATIENCE = 600.0
-#: Pages that a list may have: a hundred thousand objects are not one node's.
+#: Pages of a list at most: one node has no hundred thousand objects.
 PAGES = 400
-#: Items of a page are never fewer: ten objects of more than 800 KiB are no cluster's.
+#: Items of a page at least: no cluster has ten objects above 800 KiB each.
 LEAST_PAGE = 10
-#: Digits of a resourceVersion: those of 64 bits.
+#: Digits of a resourceVersion of 64 bits.
 MAX_VERSION = 20
-#: After so many watches in a row that brought nothing, not even a bookmark, the list is read anew: where etcd
-#: was set back to before our version, kube-apiserver 1.36 takes the watch and stays silent for ever.
+#: After so many watches in a row without any message, the list is read anew: after a restore of etcd to a
+#: state before our version, kube-apiserver 1.36 accepts the watch and stays silent for ever.
 MISSES = 3
 
 
-@dataclass(frozen=True)  # with slots Python 3.11 cannot make a Mirror[T]
+@dataclass(frozen=True)  # with slots, Python 3.11 cannot make a MirroredObjects[T]
 class MirroredObjects(Generic[T]):
-    """What was kept, by `namespace/name`, or by `name` of what has no namespace.
+    """What was kept of the objects, by `namespace/name`, or by `name` without a namespace.
 
-    `version`: the resourceVersion of its last change, as a number; 0 of one that is none.
-    `synced`: the whole list was here once. `error`: why it may be old by now, empty while it is followed;
-    `refused`: it is for want of a right. Who must know that an object is gone needs: synced, and no error.
+    `version` is the resourceVersion of the last change, as a number; 0 where it is none. `synced`: the whole
+    list was read once. `error`: why the objects may be outdated, empty while they are followed. `refused`:
+    the error is a missing right. An object is known to be gone only with `synced` and without `error`.
     """
 
     objects: Mapping[str, T] = field(default_factory=lambda: MappingProxyType({}))
@@ -51,9 +51,9 @@ class MirroredObjects(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class FollowTimings:
-    """Seconds that a watch lives, items of a page of the list, and the pauses between tries.
+    """Seconds that a watch lasts, items of a list's page, and the pauses between tries.
 
-    `refused` is the longest pause where a right is missing: who may give it does so once, and knows of it.
+    `refused` is the longest pause while a right is missing, which rarely changes.
     """
 
     watch: float = 300.0
@@ -64,10 +64,10 @@ class FollowTimings:
 
 
 class Reflector(Generic[T]):
-    """Holds the mirror in `cell`, and keeps it for as long as it runs.
+    """Keeps the mirror in `cell` for as long as it runs.
 
-    While the server is away the last objects stay, and it goes on from them. The first list is what the
-    server has in memory, for all nodes may ask at once; one after a doubt is read as of now.
+    While the server is away the last objects stay, and the watch goes on from them. The first list comes from
+    the server's memory, because all nodes may ask at once. A list after a doubt is read from etcd.
     """
 
     def __init__(
@@ -91,23 +91,24 @@ class Reflector(Generic[T]):
         self._patience = Pauses(self._following.shortest, self._following.refused, jitter)
         self._jitter = jitter
         self._sleep = sleep
-        #: Where to go on from; empty: from a new list.
+        #: The resourceVersion to watch from; empty: list first.
         self._version = ""
-        #: The highest version since the last list.
+        #: The highest resourceVersion since the last list.
         self._highest = 0
+        #: Watches in a row that brought no message.
         self._misses = 0
         self._page = self._following.page
-        #: Whether what the server has in memory may be too old.
+        #: Whether the server's memory may be outdated.
         self._doubted = False
 
     async def run(self) -> None:
-        """List and watch for ever. Each try is followed by a pause: a server may end every watch at once."""
+        """List and watch, for ever. A pause follows each try: a server may end every watch at once."""
         while True:
-            asked = await self._try()
-            await self._sleep(max(self._pauses.next(), asked))
+            requested = await self._try()
+            await self._sleep(max(self._pauses.next(), requested))
 
     async def _try(self) -> float:
-        """List if need be, then watch until that ends; returns how long the server wants to be left alone."""
+        """List if needed, then watch until the watch ends; returns the pause that the server asks for."""
         try:
             self._doubted |= self._misses >= MISSES
             if not self._version or self._doubted:
@@ -121,10 +122,10 @@ class Reflector(Generic[T]):
             if refused:
                 return self._patience.next()
             if isinstance(error, TooLong):
-                # What the server has in memory comes in one answer, whatever the limit.
+                # A list from the server's memory comes in one answer, whatever the limit.
                 self._doubted, self._page = True, max(LEAST_PAGE, self._page // 2)
             if isinstance(error, Busy):
-                self._misses = 0  # it answers, and a list is the last that it needs
+                self._misses = 0  # the server answers, and a list would only add to its load
                 return min(error.retry_after or 0.0, PATIENCE)
         return 0.0
 
@@ -139,7 +140,7 @@ class Reflector(Generic[T]):
             more = text(part_of(page, "metadata"), "continue")
             if not more:
                 break
-            # The token says which version the list began with; to say it too is refused.
+            # The token has the list's resourceVersion; a request with both is refused.
             query = {**query, "continue": more}
             query.pop("resourceVersion", None)
         else:
@@ -150,31 +151,31 @@ class Reflector(Generic[T]):
         self.cell.set(MirroredObjects(MappingProxyType(objects), synced=True, version=number(self._version)))
 
     async def _watch(self) -> None:
-        clock, brought = asyncio.get_running_loop().time, False
+        clock, progressed = asyncio.get_running_loop().time, False
         began = clock()
         try:
             async with self._api.watch(self._path, self._watching()) as events:
                 self._misses += 1
                 self.cell.set(replace(self.cell.value, error="", refused=False))
                 self._patience.reset()
-                async for seen in events:
+                async for message in events:
                     before = self._version
-                    self._take(seen)
+                    self._take(message)
                     self._misses = 0
-                    brought |= self._is_news(before)
+                    progressed |= self._is_new(before)
                     if clock() - began >= self._following.watch + self._following.longest:
-                        break  # it does not end it as it was asked to, and may repeat itself for ever
+                        break  # the server did not end the watch in time, and may repeat itself for ever
         except Gone:
-            brought = False  # each is followed by a list of everything
+            progressed = False  # a list of everything follows
             raise
         finally:
-            if brought or clock() - began > self._following.longest:
+            if progressed or clock() - began > self._following.longest:
                 self._pauses.reset()
 
-    def _is_news(self, before: str) -> bool:
-        """Whether the last message is new. A server that repeats itself is asked ever more slowly.
+    def _is_new(self, before: str) -> bool:
+        """Whether the last message is new; a server that repeats itself is asked more and more seldom.
 
-        A version that is no number is new where it differs from the one before.
+        A version that is no number is new if it differs from the one before.
         """
         version = number(self._version)
         if not version:
@@ -183,7 +184,7 @@ class Reflector(Generic[T]):
         return version > highest
 
     def _watching(self) -> dict[str, str]:
-        """The query of a watch; its end is spread, so that not all nodes come back at once."""
+        """The query of a watch; the timeout is spread, so that not all nodes come back at once."""
         seconds = self._following.watch * (1 - self._jitter() / 4)
         return {
             **self._query,
@@ -192,20 +193,20 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(max(1, int(seconds))),
         }
 
-    def _take(self, seen: WatchMessage) -> None:
-        self._version = version_of(seen.object)
+    def _take(self, message: WatchMessage) -> None:
+        self._version = version_of(message.object)
         mirror = self.cell.value
-        objects = after(mirror.objects, seen, self._keep)
+        objects = after(mirror.objects, message, self._keep)
         if objects is not mirror.objects:
             self.cell.set(replace(mirror, objects=objects, version=number(self._version)))
 
 
-def after(objects: Mapping[str, T], seen: WatchMessage, keep: Keep[T]) -> Mapping[str, T]:
-    """The objects after this message; the same ones if it says nothing of them."""
-    if seen.kind not in {"ADDED", "MODIFIED", "DELETED"}:
+def after(objects: Mapping[str, T], message: WatchMessage, keep: Keep[T]) -> Mapping[str, T]:
+    """The objects after this message; the same mapping if nothing that is kept changes."""
+    if message.kind not in {"ADDED", "MODIFIED", "DELETED"}:
         return objects
-    key = key_of(seen.object)
-    value = keep(seen.object) if seen.kind != "DELETED" else None
+    key = key_of(message.object)
+    value = keep(message.object) if message.kind != "DELETED" else None
     if objects.get(key) == value:
         return objects
     others = {name: it for name, it in objects.items() if name != key}
@@ -213,7 +214,7 @@ def after(objects: Mapping[str, T], seen: WatchMessage, keep: Keep[T]) -> Mappin
 
 
 def kept(items: Iterable[Object], keep: Keep[T]) -> dict[str, T]:
-    """What is kept of a list, by key."""
+    """What is kept of a list's items, by key."""
     values = ((key_of(item), keep(item)) for item in items)
     return {key: value for key, value in values if value is not None}
 
@@ -228,7 +229,7 @@ def version_of(item: Object) -> str:
     """The resourceVersion of an object or a list.
 
     Raises:
-        ApiAway: It has none; what sent it is no API server.
+        ApiAway: There is none, so the sender is no API server.
     """
     version = text(part_of(item, "metadata"), "resourceVersion")
     if not version:
@@ -237,12 +238,12 @@ def version_of(item: Object) -> str:
 
 
 def number(version: str) -> int:
-    """A resourceVersion as a number; 0 of any other text."""
+    """A resourceVersion as a number; 0 of other text."""
     return int(version) if version.isdecimal() and len(version) <= MAX_VERSION else 0
 
 
 def _items(page: Object) -> list[Object]:
-    """The objects of a list; an empty one may come as null."""
+    """The items of a list; null counts as empty."""
     items = page.get("items") or []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ApiAway("the API server sent a list whose items are no objects")

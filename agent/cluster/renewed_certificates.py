@@ -1,4 +1,4 @@
-"""What a client speaks through, made anew when a certificate, a key or the kubeconfig is another file."""
+"""Replaces the API client's connections when a certificate, a key or the kubeconfig changes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from agent.host import files
 
 log = structlog.get_logger()
 
-#: Seconds until files that could not be used, as while they are exchanged one by one, are tried again.
+#: Seconds until unusable files are tried again; files that are replaced one by one may not fit together.
 AGAIN = 5.0
-#: Seconds after which it is told that they are still being read, as from a dead network file system.
+#: Seconds after which reading that still goes on is logged, as for a dead network file system.
 SLOW = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """Of a file: inode, time of change in nanoseconds and size; and a digest of what it held."""
+    """A file's inode, time of change in nanoseconds and size, and a digest of its content."""
 
     stat: tuple[int, int, int]
     digest: bytes
@@ -39,34 +39,34 @@ Marks = tuple[FileMark, ...]
 
 @dataclass(eq=False, slots=True)
 class ClientPool:
-    """kubernetes-asyncio's ApiClient with its connections, where its token is from, what it was made of."""
+    """kubernetes-asyncio's ApiClient with its connections, its token, and the files it was made from."""
 
-    #: Its URL, for errors.
+    #: The server's URL, for errors.
     server: str
     client: Any
     token: Token
     files: tuple[Path, ...] = ()
-    #: How the files were just before they were read; None where one was not there then.
+    #: The files just before they were read; None where one did not exist.
     marks: Marks | None = ()
     users: int = field(default=0, init=False)
     retired: bool = field(default=False, init=False)
 
 
 class Connections:
-    """Gives out the pool of now. One that is still in use when it is replaced is closed after its last use.
+    """Gives out the current pool. A replaced pool is closed after its last use.
 
-    New connections alone would not do: the server judges a client's certificate at each request of one.
+    New connections in the old pool would not do: the server checks the client certificate at each request.
     """
 
     def __init__(self, pool: ClientPool, make: Callable[[], Awaitable[ClientPool]]) -> None:
-        """`make` raises ApiAway where the files cannot be used; the pool of before serves on then."""
+        """`make` raises ApiAway if the files cannot be used; then the current pool stays in use."""
         self._pool = pool
         self._make = make
         self._next = 0.0
-        self._told = ""
+        self._reported = ""
         self._retired: set[ClientPool] = set()
-        #: No caller's deadline is theirs: a program that hangs would take one request after another with it,
-        #: and a call that is cancelled would leave a pool open.
+        #: A task of its own, without a caller's deadline: a program that hangs would end one request after
+        #: another, and a cancelled call would leave a pool open.
         self._renewal: asyncio.Task[None] | None = None
         self._closings: set[asyncio.Task[None]] = set()
 
@@ -76,7 +76,7 @@ class Connections:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[ClientPool]:
-        """The pool of now, which stays open for as long as the scope does; files are looked at meanwhile."""
+        """The current pool, kept open while the context lasts; starts a look at the files."""
         self._begin_renewal()
         pool = self._pool
         pool.users += 1
@@ -101,38 +101,38 @@ class Connections:
 
     async def _renew(self) -> None:
         still = f"{', '.join(map(str, self._pool.files))}: not read within {SLOW:g} s"
-        slow = asyncio.get_running_loop().call_later(SLOW, self._tell, still)
+        slow = asyncio.get_running_loop().call_later(SLOW, self._report, still)
         try:
             if await self._is_changed():
                 self._replace(await self._make())
-        except Exception as error:  # of the library, of a stranger's file, too
-            self._tell(str(error) or type(error).__name__)
+        except Exception as error:  # of the library too, or because of the files
+            self._report(str(error) or type(error).__name__)
             self._next = time.monotonic() + AGAIN
         finally:
             slow.cancel()
 
     async def _is_changed(self) -> bool:
-        """Whether a file holds something else. The kubelet writes all files anew when it renews one."""
+        """Whether a file's content differs. The kubelet rewrites all files when it renews one."""
         pool = self._pool
         found = await asyncio.to_thread(marks, pool.files, pool.marks)
         if found is None:
             return False
         if pool.marks is None or [it.digest for it in found] != [it.digest for it in pool.marks]:
             return True
-        pool.marks, self._told = found, ""
+        pool.marks, self._reported = found, ""
         return False
 
     def _replace(self, fresh: ClientPool) -> None:
-        old, self._pool, self._told = self._pool, fresh, ""
+        old, self._pool, self._reported = self._pool, fresh, ""
         log.info("certificates read again", files=[str(it) for it in fresh.files])
         old.retired = True
         self._retired.add(old)
         self._close_if_done(old)
 
-    def _tell(self, error: str) -> None:
-        if error != self._told:
+    def _report(self, error: str) -> None:
+        if error != self._reported:
             log.warning("new certificates cannot be used, the old ones serve on", error=error)
-        self._told = error
+        self._reported = error
 
     def _close_if_done(self, pool: ClientPool) -> None:
         if pool.retired and not pool.users and pool in self._retired:
@@ -146,9 +146,9 @@ class Connections:
 
 
 def marks(files: tuple[Path, ...], before: Marks | None = ()) -> Marks | None:
-    """How the files are now; None where one is not there, as while it is replaced.
+    """Marks of the files as they are now; None where one does not exist, as while it is replaced.
 
-    What is as it was `before`, of these files in this order, is not read again.
+    A file whose stat is as in `before`, the marks of the same files, is not read again.
     """
     known = dict(zip(files, before or (), strict=False))
     try:

@@ -1,4 +1,4 @@
-"""A server that comes back: nobody waits longer than that, and for a moment it forbids what it will take."""
+"""What a return of the API server means: pauses end at once, and early refusals are not believed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import anyio
 
 from agent.core.cell import Cell
 
-#: Seconds after its first answer in which its refusals are not believed. kube-apiserver 1.36 answers some 2 s
-#: before it has read its roles and bindings; the more of them and the slower its machine, the longer.
+#: Seconds after the first answer in which refusals are not believed. kube-apiserver 1.36 answers some 2 s
+#: before it has read roles and bindings; many of these and a slow machine make that longer.
 GRACE = 30.0
 
 
 class ServerRestart:
-    """Told what becomes of each call, it says whether the server may not have read its rights yet."""
+    """Follows the outcome of calls, and says whether the server may not have read its roles yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -23,11 +23,11 @@ class ServerRestart:
         self._believed_from = 0.0
 
     def missed(self) -> None:
-        """Nobody answered."""
+        """Note that the server did not answer."""
         self._away = True
 
     def answered(self) -> None:
-        """Whatever it said."""
+        """Note that the server answered, with success or an error."""
         if self._away:
             self._away, self._believed_from = False, self._clock() + GRACE
 
@@ -37,7 +37,7 @@ class ServerRestart:
 
 
 async def rest(pause: float, returns: Cell[int], before: int) -> bool:
-    """Wait, but for no longer than until the server has come back since `before`; whether it has."""
+    """Sleep for `pause` seconds, or until the server has come back since `before`; returns whether it has."""
     with anyio.move_on_after(pause):
         await returns.other_than(before)
     return returns.value != before

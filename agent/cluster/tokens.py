@@ -1,4 +1,4 @@
-"""Tokens that change while we run: in a file that the kubelet rewrites, or from a program that is asked."""
+"""Tokens that change while the agent runs: in a file that the kubelet rewrites, or from a program."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from agent.host import files
 from agent.vendor_api.text import shorten
 
 MAX_BYTES = 1 << 16
-#: How kubernetes-asyncio calls what it sends as the header Authorization.
+#: kubernetes-asyncio's name for the value of the Authorization header.
 KEY = "BearerToken"
 
 
 class Token(Protocol):
-    """Called before each request, with the configuration that the request is made of."""
+    """Called before each request with the configuration that the request is made from."""
 
     async def __call__(self, configuration: Any) -> None:
-        """Put the token of now into the configuration; raises ApiAway where there is none."""
+        """Put the current token into the configuration; raises ApiAway where there is none."""
 
     def refused(self) -> None:
-        """The server took it no more (401): get another next time."""
+        """The server refused the token (401): get another one next time."""
 
 
 class FixedToken:
-    """A token, or none, that stands in the kubeconfig."""
+    """The token of the kubeconfig itself, or none."""
 
     async def __call__(self, configuration: Any) -> None: ...
 
@@ -34,7 +34,7 @@ class FixedToken:
 
 
 class FileToken:
-    """Read again when the file is another: the kubelet renews a service account's token within its hour."""
+    """Reads the file again when it changes: the kubelet renews a service account's token within an hour."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,7 +44,7 @@ class FileToken:
         try:
             self._renew(configuration)
         except (OSError, ValueError) as error:
-            # The file is swapped under us: the last token is good for minutes yet.
+            # The file is being replaced; the last token is valid for some minutes more.
             if KEY not in configuration.api_key:
                 raise ApiAway(f"{self._path}: no token to read: {error}") from None
 
@@ -58,20 +58,20 @@ class FileToken:
             return
         token = files.read(self._path, MAX_BYTES).decode("ascii", errors="replace").strip()
         if not token or not token.isascii() or not token.isprintable():
-            raise ValueError("it is empty, or no token")
+            raise ValueError("the file is empty, or holds no token")
         configuration.api_key[KEY] = f"Bearer {token}"
         self._read = mark
 
 
 class PluginToken:
-    """From the program that the kubeconfig names under `exec`, asked again when its token is over.
+    """Asks the program that the kubeconfig names under `exec`, again when its token expires.
 
-    Kept where it does not say when that is, until the server refuses it; so does kubectl
+    A token without an expiry is kept until the server refuses it, as kubectl does
     (k8s.io/client-go/plugin/pkg/client/auth/exec).
     """
 
     def __init__(self, loader: Any) -> None:
-        """`loader` is kubernetes-asyncio's KubeConfigLoader, which has asked once."""
+        """`loader` is kubernetes-asyncio's KubeConfigLoader, which has run the program once."""
         self._loader = loader
         self._refused = False
 
@@ -80,7 +80,7 @@ class PluginToken:
             return
         try:
             await self._loader.load_from_exec_plugin()
-        except Exception as error:  # whatever somebody's program, and its words, may cause
+        except Exception as error:  # anything that the program or its output causes
             raise ApiAway(f"the kubeconfig's exec plugin gave no token: {shorten(str(error), 300)}") from None
         self._refused = False
         if hasattr(self._loader, "token"):

@@ -1,4 +1,4 @@
-"""Keeps on the Node what vendors want there under keys of their own, of whatever sort."""
+"""Keeps values that vendors want on the Node under keys of their own: annotations, extended resources."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class OwnedWriter(KeptWriter, Generic[T]):
-    """Keeps them as they are wanted, from the agent's start until after its end.
+    """Keeps the values as they are wanted, and leaves them there when the agent ends.
 
-    It writes only what differs. A server that is away is tried again, with pauses, until it has it all.
+    Only differences are written. While the server is away, the writer tries again with pauses.
     """
 
     words: ClassVar[UpkeepTexts]
-    #: The annotation of the Node that names what is the agent's own.
+    #: The Node's annotation that names the keys that the agent wrote.
     record: ClassVar[str]
 
     def __init__(
@@ -40,15 +40,15 @@ class OwnedWriter(KeptWriter, Generic[T]):
         every: float = 300.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Seconds: `between` two writes, as schedulers go by what is written, and `every` how often it is
-        looked whether all is as it should be.
+        """Seconds: `between` two writes, short because schedulers read the values, and `every` for a look
+        without a change.
         """
         self._api = api
         self._node_name = node_name
         self._wanted = wanted
         self._node = node
-        #: What the Node was last seen to have, or given.
-        self._there: WantedKeys[T] | None = None
+        #: The values that the Node was last seen with, or was given.
+        self._last_known: WantedKeys[T] | None = None
         pauses = pauses or Pauses(1.0, 60.0)
         self._upkeep = Upkeep(
             self._write,
@@ -62,7 +62,7 @@ class OwnedWriter(KeptWriter, Generic[T]):
         )
 
     async def run(self, returns: Cell[int]) -> None:
-        """Follow what is wanted, and the Node, for ever. They stay when the agent ends.
+        """Follow the wanted values and the Node, for ever. The values stay when the agent ends.
 
         `returns` counts how often the server was away and came back.
         """
@@ -76,23 +76,23 @@ class OwnedWriter(KeptWriter, Generic[T]):
         wanted: WantedKeys[T],
         wrote: Callable[[Mapping[str, object]], object] = lambda _: None,
     ) -> bool:
-        """Write what differs, of the Node as it is now; whether anything did. `wrote` is told of each patch.
+        """Read the Node and write what differs; returns whether anything did. `wrote` gets each patch.
 
         Raises:
-            ApiError: It refuses, or is away. What was written before stays.
+            ApiError: The server refuses, or is away. Earlier patches stay.
         """
-        its = cls._changes(await api.get(path(node_name)), wanted)
-        for changes in its:
+        patches = cls._changes(await api.get(path(node_name)), wanted)
+        for changes in patches:
             await api.patch(cls._path(node_name), changes)
             wrote(cls._written(changes))
-        return bool(its)
+        return bool(patches)
 
     @classmethod
     async def remove(cls, api: Api, node_name: str) -> bool:
-        """Take away what any agent wrote here, as for uninstalling; whether there was something.
+        """Remove what any agent wrote, for uninstalling; returns whether there was something.
 
         Raises:
-            ApiError: It refuses, or is away.
+            ApiError: The server refuses, or is away.
         """
         return await cls.write(api, node_name, WantedKeys())
 
@@ -101,34 +101,34 @@ class OwnedWriter(KeptWriter, Generic[T]):
         if wanted is None or node is None or not self._concerns(node, wanted, live=live):
             return ""
         await self.write(self._api, self._node_name, wanted, partial(self._wrote, wanted))
-        self._there = wanted
+        self._last_known = wanted
         return ""
 
     def _wrote(self, wanted: WantedKeys[T], written: Mapping[str, object]) -> None:
         self._upkeep.wrote({key: written[key] for key in written.keys() & wanted.values.keys()} or written)
 
     def _concerns(self, node: OwnNode, wanted: WantedKeys[T], *, live: bool) -> bool:
-        """Whether the Node is looked at: the watch tells of it, late, only what it records as ours."""
+        """Whether to read the Node: the watch is late, and shows only the keys recorded as the agent's."""
         if not wanted.values and self.record not in node.annotations:
             return False
-        return live or wanted != self._there or self._differs(node, wanted)
+        return live or wanted != self._last_known or self._differs(node, wanted)
 
     @classmethod
     @abstractmethod
     def _differs(cls, node: OwnNode, wanted: WantedKeys[T]) -> bool:
-        """Whether something is to be written, as far as the watch tells."""
+        """Whether the Node differs, as far as the watch shows."""
 
     @classmethod
     @abstractmethod
     def _changes(cls, node: Object, wanted: WantedKeys[T]) -> Sequence[dict[str, Any]]:
-        """The merge patches of the Node that make it so, one after the other; none where it is."""
+        """The merge patches of the Node, in order, that write the wanted values; none if nothing differs."""
 
     @classmethod
     @abstractmethod
     def _written(cls, changes: Mapping[str, Any]) -> Mapping[str, object]:
-        """What such a patch writes, by key."""
+        """What a patch writes, by key."""
 
     @classmethod
     def _path(cls, node_name: str) -> str:
-        """What is patched."""
+        """The path that is patched."""
         return path(node_name)

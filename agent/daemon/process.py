@@ -170,7 +170,7 @@ async def _cluster(
 
     def tell(notice: Notice) -> None:
         if config.value.config.report.events:
-            opened.events.tell(notice)
+            opened.events.add(notice)
 
     async with anyio.create_task_group() as group:
         told = agent.told

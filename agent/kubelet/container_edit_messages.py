@@ -1,4 +1,4 @@
-"""The kubelet's ContainerAllocateResponse: how what a container gets is written, and read back."""
+"""Container edits as the kubelet's ContainerAllocateResponse: encode and decode."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from .protobuf import delimited, fields
 
 
 def response(edits: ContainerEdits) -> bytes:
-    """Written by hand, as the device list is: every Allocate waits for it, and it is five times as fast."""
+    """Encode by hand, five times as fast as betterproto2: every Allocate waits for this message."""
     mounts = (
-        _text(1, it.path) + _text(2, it.host_path) + (b"\x18\x01" if it.read_only else b"")
-        for it in edits.mounts
+        _text(1, mount.path) + _text(2, mount.host_path) + (b"\x18\x01" if mount.read_only else b"")
+        for mount in edits.mounts
     )
     nodes = (
-        _text(1, it.path) + _text(2, it.host_path) + _text(3, it.permissions) for it in edits.device_nodes
+        _text(1, node.path) + _text(2, node.host_path) + _text(3, node.permissions)
+        for node in edits.device_nodes
     )
     return b"".join(
         (
@@ -30,7 +31,7 @@ def response(edits: ContainerEdits) -> bytes:
 
 
 def _pair(key: str, value: str) -> bytes:
-    """The entry of a map has both its fields, empty ones too."""
+    """A map entry; unlike other messages it always has both fields, empty ones too."""
     return delimited(1, key.encode()) + delimited(2, value.encode())
 
 
@@ -39,7 +40,7 @@ def _text(field: int, value: str) -> bytes:
 
 
 def edits(data: bytes) -> ContainerEdits:
-    """Read a ContainerAllocateResponse, any plugin's; up to 1.33 its texts may be no UTF-8."""
+    """Decode a ContainerAllocateResponse of any plugin; up to 1.33 its texts may be invalid UTF-8."""
     parts: dict[int, list[bytes]] = {number: [] for number in range(1, 6)}
     for number, value in fields(data):
         if number in parts and isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""A transport that hands on in one piece what is written within one turn of the event loop."""
+"""A transport that joins what is written within one turn of the event loop, and sends it in one piece."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class CorkedTransport:
-    """As much of a transport as grpclib uses.
+    """The part of a transport that grpclib uses.
 
-    An answer is three frames, and each on its own would be a system call and would wake the kubelet.
+    An answer is three frames. Sent one by one, each would be a system call and would wake the kubelet.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -28,7 +28,7 @@ class CorkedTransport:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close once everything written has left."""
+        """Close once all written data is sent."""
         self._hand_on()
         self._transport.close()
 

@@ -1,4 +1,4 @@
-"""The lists of device IDs that the kubelet sends, decoded strictly and fast."""
+"""Lists of device IDs that the kubelet sends, decoded strictly and fast."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .protobuf import BYTES, Malformed, chunks, read_field, text
 
-#: More IDs than the longest list can hold, several times over; a request with more is not the kubelet's.
+#: Several times the IDs of the longest list; a request with more is not from a kubelet.
 MAX_IDS = 1_000_000
 
 _FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
@@ -23,21 +23,21 @@ class PreferredRequest:
 
 
 def allocate_request(data: bytes) -> tuple[tuple[str, ...], ...]:
-    """The IDs that an AllocateRequest asks for, per container."""
+    """The requested IDs of each container of an AllocateRequest."""
     containers = tuple(tuple(_scan(container)[0]) for container in chunks(data, 1))
     _check_number(containers)
     return containers
 
 
 def pre_start_request(data: bytes) -> tuple[str, ...]:
-    """The IDs that a PreStartContainerRequest names."""
+    """The IDs of a PreStartContainerRequest."""
     ids = tuple(_scan(data)[0])
     _check_number((ids,))
     return ids
 
 
 def preferred_request(data: bytes) -> tuple[PreferredRequest, ...]:
-    """What a PreferredAllocationRequest asks, per container."""
+    """The request of each container of a PreferredAllocationRequest."""
     requests = tuple(_preferred(container) for container in chunks(data, 1))
     _check_number([request.available + request.required for request in requests])
     return requests
@@ -55,9 +55,9 @@ def _check_number(lists: Sequence[Sequence[str]]) -> None:
 
 
 def _scan(data: bytes) -> tuple[list[str], list[str], int]:
-    """The strings of field 1 and of field 2 and the int32 of field 3: the shape of every such message.
+    """The strings of field 1, those of field 2, and the int32 of field 3: the form of all these messages.
 
-    Short strings, which IDs are, take a short way: a list of 58,000 is read in some 20 ms.
+    Short strings, as IDs are, take a fast path: 58,000 are read in some 20 ms.
     """
     first: list[str] = []
     second: list[str] = []

@@ -1,7 +1,7 @@
-"""The device list that ListAndWatch sends: encoded in a few milliseconds, and measured without being built.
+"""The device list of ListAndWatch: encoded within milliseconds, and measured without being built.
 
-One entry is `0A len{ 0A len ID | 12 len health | 1A len topology }` (ListAndWatchResponse.devices); entries
-can be joined freely.
+One entry is `0A len{ 0A len ID | 12 len health | 1A len topology }` (ListAndWatchResponse.devices). Entries
+can be joined in any order.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from agent.core.model import AdvertisedDevice, IdRange, Resource
 
 from .protobuf import delimited, delimited_size, varint
 
-#: What grpc-go receives by default; the kubelet sets nothing else for device plugins.
+#: grpc-go's default; the kubelet sets no other limit for device plugins.
 KUBELET_RECEIVE_LIMIT = 4_194_304
-#: Replicas whose numbers are written in one go: about a millisecond in which no other thread can run.
+#: Replicas that are written in one step: about a millisecond in which no other thread can run.
 _CHUNK = 8_192
 
 HEALTHY, UNHEALTHY = b"Healthy", b"Unhealthy"  # exact and case sensitive, constants.go
 
 
 def device_list(resource: Resource) -> bytes:
-    """The ListAndWatchResponse: replica by replica over all cards, then those of cards that hold some of
-    their IDs alone, then the IDs that are kept, sorted.
+    """Encode the ListAndWatchResponse. Equal resources always give equal bytes.
 
-    Who takes the first IDs takes them from all cards. Equal resources always give equal bytes.
+    The order is: replica by replica over all cards, so that the first IDs come from all cards; then cards
+    with only their held IDs healthy; then kept IDs, sorted.
     """
     alike = [card for card in resource.cards if card.healthy or not card.held]
     cards = [(card.ids, _rest(card, card.healthy)) for card in alike if card.ids is not None]
@@ -45,14 +45,14 @@ def device_list(resource: Resource) -> bytes:
 
 
 def _rest(card: AdvertisedDevice, healthy: bool) -> bytes:
-    """What follows the ID in an entry of the card."""
+    """The part of a card's entry after the ID."""
     return delimited(2, HEALTHY if healthy else UNHEALTHY) + topology(card.numa)
 
 
 def _one_by_one(card: AdvertisedDevice) -> bytes:
-    """The entries of a card of which only the held IDs are healthy."""
+    """The entries of a card that is unhealthy but for the IDs that pods hold."""
     held, well, sick = frozenset(card.held), _rest(card, healthy=True), _rest(card, healthy=False)
-    ids = [it.encode() for it in card.ids or ()]
+    ids = [device_id.encode() for device_id in card.ids or ()]
     heads = {n: (_head(n, sick), _head(n, well)) for n in set(map(len, ids))}
     return b"".join(
         heads[len(raw)][1] + raw + well if device_id in held else heads[len(raw)][0] + raw + sick
@@ -61,15 +61,15 @@ def _one_by_one(card: AdvertisedDevice) -> bytes:
 
 
 def _head(length: int, rest: bytes) -> bytes:
-    """What comes before an ID of this length."""
+    """The part of an entry before an ID of `length` bytes."""
     return _entry(bytes(length), rest)[: -length - len(rest)]
 
 
 def topology(numa: int | None) -> bytes:
-    """The topology field; left out where unknown, for the kubelet stumbles over an empty one."""
+    """The topology field; left out where unknown, because the kubelet fails on an empty one."""
     if numa is None:
         return b""
-    node = b"\x08" + varint(numa) if numa else b""  # proto3 leaves a zero out: node 0 is an empty message
+    node = b"\x08" + varint(numa) if numa else b""  # proto3 omits a zero: node 0 is an empty message
     return delimited(3, delimited(1, node))
 
 
@@ -78,7 +78,7 @@ def _entry(device_id: bytes, rest: bytes) -> bytes:
 
 
 def _spans(counts: Sequence[int]) -> Iterator[range]:
-    """The numbers of the replicas, in pieces that all have as many digits and belong to the same cards."""
+    """The replica numbers in ranges, each with one number of digits and one set of cards."""
     start, most = 0, max(counts, default=0)
     for end in sorted({*counts, *(10**digits for digits in range(1, len(str(most))))}):
         yield from (range(at, min(end, at + _CHUNK)) for at in range(start, end, _CHUNK))
@@ -86,7 +86,7 @@ def _spans(counts: Sequence[int]) -> Iterator[range]:
 
 
 def _rows(cards: Sequence[tuple[IdRange, bytes]], numbers: range) -> bytearray:
-    """A row of entries for each number. All rows are the same but for the digits, which are set by column."""
+    """A row of entries for each number. Rows differ in their digits alone, which are set by column."""
     width = len(str(numbers[0]))
     digits = "".join(map(str, numbers)).encode()
     row, places = bytearray(), []
@@ -102,7 +102,7 @@ def _rows(cards: Sequence[tuple[IdRange, bytes]], numbers: range) -> bytearray:
 
 
 def list_size(resource: Resource) -> int:
-    """The bytes of the list with every device unhealthy, which is its longest form."""
+    """Bytes of the list with every device unhealthy, its longest form."""
     return sum(map(_card_size, resource.cards))
 
 
@@ -116,7 +116,7 @@ def _entry_size(id_length: int, rest: int) -> int:
 
 
 def _id_lengths(card: AdvertisedDevice) -> Iterator[tuple[int, int]]:
-    """Length in bytes and number of the IDs that have it."""
+    """Pairs of a length in bytes and the number of IDs with that length."""
     if card.ids is not None:
         stem = len(card.ids.stem.encode())
         yield from [(stem, 1)] if card.ids.count is None else _numbered_lengths(stem + 2, card.ids.count)
@@ -132,7 +132,7 @@ def _numbered_lengths(stem: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def too_long(resource: Resource, limit: int = KUBELET_RECEIVE_LIMIT) -> ListTooLong | None:
-    """What is wrong with a list that the kubelet would not take, and what would fit; None where it fits."""
+    """The error for a list above the kubelet's limit, with what would fit; None where the list fits."""
     size = list_size(resource)
     if size <= limit:
         return None
@@ -141,7 +141,8 @@ def too_long(resource: Resource, limit: int = KUBELET_RECEIVE_LIMIT) -> ListTooL
 
 def _remedy(resource: Resource, limit: int) -> str:
     if unit := counted_in(resource.rule.sharing):
-        fitting = (it for it, of in coarser(unit).items() if list_size(_divided(resource, of)) <= limit)
+        units = coarser(unit).items()
+        fitting = (name for name, factor in units if list_size(_divided(resource, factor)) <= limit)
         finest = next(fitting, None)
         return f"unit '{finest}' is the smallest that fits" if finest else "no unit fits; use fewer cards"
     most = fitting_count(resource, limit)
@@ -151,7 +152,7 @@ def _remedy(resource: Resource, limit: int) -> str:
 
 
 def fitting_count(resource: Resource, limit: int = KUBELET_RECEIVE_LIMIT) -> int:
-    """The most IDs per device with which the list fits; 0 where not even one does."""
+    """The most IDs for each device with which the list fits; 0 where not even one does."""
     low, high = 0, max((len(ids) for ids in _ranges(resource)), default=0)
     while low < high:
         middle = math.ceil((low + high) / 2)
@@ -165,7 +166,7 @@ def _ranges(resource: Resource) -> Iterable[IdRange]:
 
 
 def _divided(resource: Resource, by: int) -> Resource:
-    """The resource as it would be in units that are so many of these."""
+    """The resource with memory units that are `by` times as large."""
     cards = (
         replace(card, ids=replace(card.ids, count=card.ids.count // by))
         if card.ids and card.ids.count

@@ -1,4 +1,4 @@
-"""One resource as the kubelet's device plugin API v1beta1 sees it: pure translation, no decisions."""
+"""The kubelet's device plugin API v1beta1 for one resource: translates calls, and decides nothing."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-#: As many IDs are encoded, or chosen from, in a thread: some milliseconds of work.
+#: From this many IDs on, a list is encoded or a choice is made in a thread: the work takes milliseconds.
 _MANY_IDS = 10_000
 
 
 class RequestHandler(Protocol):
-    """Who decides; the plugin only asks, and words the answer for the kubelet."""
+    """Decides the answers. The plugin decodes requests and encodes these answers for the kubelet."""
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerEdits]:
-        """What each container gets. Runs in a task of the agent, cancelled at its deadline only."""
+        """Return what each container gets. Runs in a task of the agent that only the deadline cancels."""
 
     async def expect(self, resource: str, count: int) -> None:
-        """Hear of who may ask for so many IDs before a choice is made; may take as long as it is let."""
+        """Wait until a pod that could ask for `count` IDs is known; the caller bounds the time."""
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
     ) -> Sequence[str]:
-        """Which of the available IDs to take; fast, for it runs on the event loop, or beside it if many."""
+        """Choose `size` of the available IDs, quickly: it runs on the event loop, or in a thread if many."""
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Make sure that what was allocated is there; called before every start of a container."""
+        """Make sure that the allocated devices exist; called before every start of a container."""
 
 
 @dataclass(slots=True)
 class PluginStats:
-    """Counters of one resource, since the start of the agent."""
+    """Counters of one resource since the agent started."""
 
     registrations_failed: int = 0
     streams: int = 0
@@ -79,17 +79,17 @@ class PluginStats:
 
 @dataclass(eq=False, slots=True)
 class _Feed:
-    """One open ListAndWatch."""
+    """One open ListAndWatch stream."""
 
     task: asyncio.Task[object] | None
     peer: PeerProcess
     superseded: bool = False
-    #: Whether it was said that another one was refused.
+    #: Whether a refused second stream was logged during this one.
     contested: bool = False
 
 
 class DevicePlugin:
-    """Serves the five calls of one resource, over any number of sockets in turn."""
+    """Serves the five calls of one resource, over one socket after another."""
 
     def __init__(
         self,
@@ -116,22 +116,22 @@ class DevicePlugin:
         self._complaint = ""
         self._repeat = False
         self.name = resource.value.name
-        #: Sent by GetDevicePluginOptions (read from 1.25 on) and by Register (read before), always equal.
+        #: Sent by GetDevicePluginOptions (read from 1.25 on) and by Register (read before); always equal.
         self.options = DevicePluginOptions(
             pre_start_required=pre_start_required, get_preferred_allocation_available=True
         )
-        #: Whether the kubelet holds a ListAndWatch open.
+        #: Whether a ListAndWatch stream is open.
         self.live: Cell[bool] = Cell(False)
-        #: What the kubelet was last told on the stream that is open.
+        #: The list that was last sent on the open stream.
         self.delivered: Cell[Resource | None] = Cell(None)
-        #: Who was asked for the registration that holds; None where that could not be seen.
+        #: The process that answered the current registration; None where the kernel does not say.
         self.kubelet: PeerProcess | None = None
-        #: Set when the agent ends: calls that come now are refused.
+        #: Set when the agent ends: new calls are refused.
         self.closing = False
         self.stats = stats or PluginStats()
 
     def methods(self) -> dict[str, Handler]:
-        """The calls by path (api.proto, service DevicePlugin)."""
+        """The handlers by the path of their call (api.proto, service DevicePlugin)."""
         service = "/v1beta1.DevicePlugin"
         return {
             f"{service}/GetDevicePluginOptions": unary(self._options),
@@ -142,11 +142,11 @@ class DevicePlugin:
         }
 
     def can_list(self) -> bool:
-        """Whether there is a list that fits: today's, or the last one that did."""
+        """Whether there is a list within the limit: the current one, or an earlier one."""
         return self._fitting is not None or list_size(self._resource.value) <= self._limit
 
     def repeat(self) -> None:
-        """Send the list once more: the kubelet writes its checkpoint at each list that it receives."""
+        """Send the list again, changed or not: the kubelet writes its checkpoint at each list it receives."""
         self._repeat = True
         self._resource.touch()
 
@@ -158,8 +158,9 @@ class DevicePlugin:
     async def _list_and_watch(self, stream: ByteStream) -> None:
         """Send the list now and after each change, until the kubelet hangs up or the socket closes.
 
-        Never ends by itself: the kubelet asks once per registration. Any other stream is a stranger's, and
-        refused while this one lives; where a stranger was first it ends for the kubelet's.
+        Never ends by itself, because the kubelet calls once for each registration. A stream of another
+        process is refused while this one is open. If the other process came first, its stream ends for the
+        kubelet's.
         """
         feed = self._open(caller(stream))
         try:
@@ -215,13 +216,13 @@ class DevicePlugin:
                 message = await self._encoded(resource)
                 if message is None:
                     continue
-                is_news, self._repeat = message != sent or self._repeat, False
-                if is_news:
+                is_new, self._repeat = message != sent or self._repeat, False
+                if is_new:
                     await self._send(stream, message)
                 self.delivered.set(resource)
-                if is_news:
+                if is_new:
                     sent = message
-                    await asyncio.sleep(self._min_interval)  # what changes meanwhile goes out as one list
+                    await asyncio.sleep(self._min_interval)  # changes of this time are sent as one list
 
     async def _send(self, stream: ByteStream, message: bytes) -> None:
         await send(stream, message)
@@ -229,7 +230,7 @@ class DevicePlugin:
         self.stats.list_bytes += len(message)
 
     async def _encoded(self, resource: Resource) -> bytes | None:
-        """The list as bytes; None, logged, where it cannot be had: ListAndWatch must outlive it."""
+        """Encode the list. A failure is logged and gives None, because ListAndWatch must go on."""
         try:
             fitting = self._within_limit(resource)
             if fitting is None:
@@ -243,7 +244,7 @@ class DevicePlugin:
             return None
 
     def _within_limit(self, resource: Resource) -> Resource | None:
-        """The resource, or where its list grew too long the IDs of the last that fit with today's health."""
+        """The resource, or if its list is too long the IDs of the last list that fit, with current health."""
         error = too_long(resource, self._limit)
         if error is None:
             self._fitting, self._complaint = resource, ""
@@ -284,46 +285,46 @@ class DevicePlugin:
         return b""
 
     async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The kubelet has no deadline and admits one pod at a time: a hang here would freeze the node."""
+        """Run the work with a deadline: the kubelet sets none, and admits one pod at a time."""
         if self.closing:
             raise GRPCError(Status.UNAVAILABLE, f"{self.name}: the agent is shutting down")
         return await self._calls.run(work, self._deadline)
 
     async def preferred(self, request: bytes) -> bytes:
-        """Never fails: an error here would fail the pod, an empty answer lets the kubelet choose."""
+        """Never fails: an error would fail the pod, while an empty answer lets the kubelet choose."""
         self.stats.preferred += 1
         try:
             async with asyncio.timeout(self._budget):
-                asked = await decoded("PreferredAllocationRequest", preferred_request, request)
+                requests = await decoded("PreferredAllocationRequest", preferred_request, request)
         except Exception as exc:
             log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
-            asked = ()
-        await self._expected(asked)
-        choices = await self._choices(asked)
+            requests = ()
+        await self._expected(requests)
+        choices = await self._choices(requests)
         self.stats.preferred_empty += not any(choices)
         return _preferred_response(choices)
 
-    async def _expected(self, asked: Sequence[PreferredRequest]) -> None:
+    async def _expected(self, requests: Sequence[PreferredRequest]) -> None:
         try:
             async with asyncio.timeout(self._budget):
-                for one in asked:
-                    await self._answers.expect(self.name, one.size)
+                for request in requests:
+                    await self._answers.expect(self.name, request.size)
         except TimeoutError:
-            pass  # Allocate waits for the rest
+            pass  # Allocate waits again
         except Exception as exc:
-            log.error("preferred allocation expects nobody", resource=self.name, exc_info=exc)
+            log.error("preferred allocation: waiting for the pod failed", resource=self.name, exc_info=exc)
 
-    async def _choices(self, asked: Sequence[PreferredRequest]) -> list[Sequence[str]]:
-        if sum(len(one.available) for one in asked) < _MANY_IDS:
-            return [self._choice(one) for one in asked]
-        return await anyio.to_thread.run_sync(lambda: [self._choice(one) for one in asked])
+    async def _choices(self, requests: Sequence[PreferredRequest]) -> list[Sequence[str]]:
+        if sum(len(request.available) for request in requests) < _MANY_IDS:
+            return [self._choice(request) for request in requests]
+        return await anyio.to_thread.run_sync(lambda: [self._choice(request) for request in requests])
 
-    def _choice(self, asked: PreferredRequest) -> Sequence[str]:
+    def _choice(self, request: PreferredRequest) -> Sequence[str]:
         started = time.monotonic()
         try:
-            choice = self._answers.preferred(self.name, asked.available, asked.required, asked.size)
-            if not _is_valid(choice, asked):
-                raise ValueError(f"not a choice of {asked.size} from {len(asked.available)} IDs")
+            choice = self._answers.preferred(self.name, request.available, request.required, request.size)
+            if not _is_valid(choice, request):
+                raise ValueError(f"not a choice of {request.size} from {len(request.available)} IDs")
         except Exception as exc:
             log.error("preferred allocation unanswered", resource=self.name, exc_info=exc)
             return ()
@@ -332,20 +333,20 @@ class DevicePlugin:
         return choice
 
 
-def _is_valid(choice: Sequence[str], asked: PreferredRequest) -> bool:
-    """Empty, or as many distinct available IDs as were asked for, the required among them.
+def _is_valid(choice: Sequence[str], request: PreferredRequest) -> bool:
+    """Whether the choice is empty, or as many distinct available IDs as asked for, with all required ones.
 
-    Where more are required than asked for it may be those, as with NVIDIA's plugin.
+    If more IDs are required than asked for, the choice may be the required ones, as NVIDIA's plugin answers.
     """
     chosen = set(choice)
     if not chosen:
         return True
-    distinct = len(chosen) == len(choice) == max(asked.size, len(set(asked.required)))
-    return distinct and chosen <= {*asked.available, *asked.required} and chosen >= set(asked.required)
+    distinct = len(chosen) == len(choice) == max(request.size, len(set(request.required)))
+    return distinct and chosen <= {*request.available, *request.required} and chosen >= set(request.required)
 
 
 def _with_health_of(old: Resource, new: Resource) -> Resource:
-    """The old IDs of every card that is still there, with its health of today."""
+    """The old IDs of every card that still exists, with the current health of the card."""
     cards = {card.uuid: card for card in new.cards}
     kept = tuple(_refreshed(card, cards[card.uuid]) for card in old.cards if card.uuid in cards)
     return replace(new, cards=kept)
@@ -357,9 +358,9 @@ def _refreshed(old: AdvertisedDevice, new: AdvertisedDevice) -> AdvertisedDevice
 
 def _allocate_response(edits: Sequence[ContainerEdits], containers: int) -> bytes:
     if len(edits) != containers:
-        # The kubelet refuses an answer without containers, and leaks the devices.
+        # The kubelet accepts an answer with too few containers, and leaks the devices.
         raise RuntimeError(f"{len(edits)} answers for {containers} containers")
-    return b"".join(delimited(1, response(one)) for one in edits)
+    return b"".join(delimited(1, response(container)) for container in edits)
 
 
 def _preferred_response(choices: Sequence[Sequence[str]]) -> bytes:

@@ -1,4 +1,4 @@
-"""The kubelet's device-plugins directory, watched: its socket, its checkpoint, and the plugins' sockets."""
+"""Watches the kubelet's device-plugins directory: its socket, its checkpoint, and the plugins' sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KUBELET_CHECKPOINT = "kubelet_internal_checkpoint"
 
 
 class FileIdentity(NamedTuple):
-    """Which file this is: inode numbers are used again, so the time of the last change is part of it."""
+    """Identifies a file. Inode numbers are reused, so the time of the last change is part of it."""
 
     device: int
     inode: int
@@ -30,26 +30,26 @@ class FileIdentity(NamedTuple):
 
 
 class OtherSocket(NamedTuple):
-    """The socket of another plugin, in one life of its server."""
+    """The socket of another plugin; a restart of its server gives another value."""
 
     name: str
     file: FileIdentity
 
 
 def identify(path: Path) -> FileIdentity | None:
-    """The file's identity; None where there is none (or it cannot be seen)."""
+    """The file's identity; None where there is none, or it cannot be seen."""
     found = _stat(path)
     return None if found is None else _identity(found)
 
 
 def identify_socket(path: Path) -> FileIdentity | None:
-    """The identity of a socket, which tells one life of its server from another; None where there is none."""
+    """The identity of a socket, which changes when its server restarts; None where there is no socket."""
     found = _stat(path)
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
 
 
 def neighbours(directory: Path, ours: Collection[str] = ()) -> frozenset[OtherSocket]:
-    """The sockets in the directory that are neither the kubelet's nor of these names."""
+    """The sockets in the directory except the kubelet's and those with the names `ours`."""
     try:
         names = set(os.listdir(directory)).difference(ours, [KUBELET_SOCKET])
     except OSError:
@@ -70,10 +70,10 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 class KubeletDirectory:
-    """Publishes who serves kubelet.sock, when the checkpoint changed, and which other plugins are there.
+    """Publishes the identity of kubelet.sock and of the checkpoint, and the sockets of other plugins.
 
-    Inotify tells at once; a slow poll sees what inotify cannot (an overflow, a directory that was replaced
-    by a mount) and does all the work where inotify is not to be had.
+    Inotify reports changes at once. A slow poll finds what inotify misses (an overflow, a directory replaced
+    by a mount), and works alone where inotify is not available.
     """
 
     def __init__(
@@ -86,17 +86,18 @@ class KubeletDirectory:
         retry: float = 1.0,
         is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_ours` locks the directory; while another agent holds it no kubelet is seen here."""
+        """`is_ours` locks the directory. While another agent has the lock, no kubelet is seen here."""
         self.path = path
         self._is_ours = is_ours
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
         self.neighbours: Cell[frozenset[OtherSocket]] = Cell(frozenset())
-        #: Names of this process's sockets. They do not tell it: agents of other pods may have the same pid.
+        #: Names of this process's sockets. A pid in the name is no proof: agents of other pods may share it.
         self._ours: set[str] = set()
+        #: Counts looks at the directory; tasks that wait for a change watch it.
         self._looks: Cell[int] = Cell(0)
         self._poll = poll
-        # Loading inotify costs some 20 ms, which belong to the first registration.
+        # Loading inotify takes some 20 ms, which are left to the first registration.
         self._inotify_after = inotify_after
         self._poll_until_then = poll_until_then
         self._retry = retry
@@ -111,17 +112,17 @@ class KubeletDirectory:
             group.start_soon(for_ever, self._keep_listening)
 
     def refresh(self) -> None:
-        """Look now; whoever waits for a change learns of it."""
+        """Look at the directory now and publish what changed."""
         self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET) if self._is_ours() else None)
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
         self.neighbours.set(neighbours(self.path, self._ours))
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
-            self._watching.cancel()  # another directory lies at the path now
+            self._watching.cancel()  # another directory is at the path now
 
     @contextmanager
     def owning(self, path: Path) -> Iterator[None]:
-        """Take a socket that is to lie at the path for ours, no neighbour's."""
+        """Count the socket at the path as ours while the context lasts."""
         self._ours.add(path.name)
         try:
             yield
@@ -129,7 +130,7 @@ class KubeletDirectory:
             self._ours.discard(path.name)
 
     async def lost(self, path: Path) -> None:
-        """Return once the socket that lies at the path now is gone or another one."""
+        """Return once the socket that is at the path now is removed or replaced."""
         wanted = _file_of(path)
         await self._until(lambda: wanted is None or _file_of(path) != wanted)
 
@@ -157,7 +158,7 @@ class KubeletDirectory:
             self.refresh()
 
     async def _listen(self) -> None:
-        """Follow the directory that lies at the path now, until it goes away or another takes its place."""
+        """Follow the directory at the path until it is removed or replaced."""
         self._watched = _file_of(self.path)
         try:
             with anyio.CancelScope() as self._watching:
@@ -178,13 +179,13 @@ class KubeletDirectory:
             async for event in inotify:
                 if event.mask & ends:
                     break
-                # The kubelet writes its checkpoint as .NNNN and renames it.
+                # The kubelet writes its checkpoint as .NNNN and renames the file.
                 if event.name is None or not event.name.name.startswith("."):
                     self.refresh()
         self.refresh()
 
 
 def _file_of(path: Path) -> FileIdentity | None:
-    """The identity without the time, which for a directory changes with every file in it."""
+    """The identity without the time, which changes for a directory with every file in it."""
     found = _stat(path)
     return None if found is None else FileIdentity(found.st_dev, found.st_ino, 0)

@@ -1,4 +1,4 @@
-"""One agent per kubelet: the lock is its device-plugins directory itself, which no agent can be without."""
+"""One agent for each kubelet: the lock is the kubelet's device-plugins directory itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = "another process"
 
 
 class DirectoryRemoved(AgentError):
-    """Raised where the directory was removed and a mount still shows it: what takes its place is not seen."""
+    """Raised if the directory was removed while a mount still shows it: a new directory stays invisible."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -29,10 +29,10 @@ class DirectoryRemoved(AgentError):
 
 
 class DirectoryLock:
-    """Holds the directory, opened as one, with no file in it: a kubelet up to 1.32 deletes all that it finds.
+    """Holds a flock on the opened directory, without a file in it: a kubelet up to 1.32 deletes every file.
 
-    One that does not exist is locked once it does. One that cannot be opened (by an agent without root) or
-    locked (on some file systems) is not, which is said; the state directory's lock is all there is then.
+    A directory that does not exist is locked once it does. One that cannot be opened (an agent without root)
+    or locked (some file systems) stays unlocked, with a log line. Then only the state directory is locked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class DirectoryLock:
         self._complaint = ""
 
     def hold(self) -> bool:
-        """Lock the directory that lies at the path now, if that is not done; False: another one holds it."""
+        """Lock the directory that is at the path now, unless it is locked; False if another agent has it."""
         try:
             if self._held is None or not os.path.samestat(self.path.stat(), os.fstat(self._held)):
                 fresh = locked(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -56,47 +56,47 @@ class DirectoryLock:
         return True
 
     def look(self) -> None:
-        """See that the directory at the path is one in which a kubelet can be.
+        """Check that a kubelet can use the directory at the path.
 
         Raises:
-            DirectoryRemoved: It was removed, for a moment or for ever.
+            DirectoryRemoved: The directory was removed.
         """
         with suppress(OSError):
             if self.path.stat().st_nlink == 0:
                 raise DirectoryRemoved(self.path)
 
     def server(self) -> str:
-        """Which agent serves a socket in the directory that is there now; "" where none does."""
+        """Describe the agent that serves a socket in the directory; "" where none does."""
         name = served(self.path)
         return name and f"the agent that serves {self.path / name}"
 
     def release(self) -> None:
-        """Let go of it."""
+        """Unlock the directory."""
         held, self._held = self._held, None
         if held is not None:
             os.close(held)
 
     def _complain(self, why: str) -> None:
         if why != self._complaint:
-            then = "an agent with another state directory is not kept from it"
+            then = "an agent with another state directory can start at the same kubelet"
             log.warning("the kubelet's directory is not locked", path=str(self.path), error=why, then=then)
         self._complaint = why
 
 
 class NodeLock:
-    """What the one agent of a node holds: the kubelet's directory, then the state directory and its file.
+    """The locks of the one agent of a node: the kubelet's directory, then the state directory and its file.
 
-    An agent of a release before this lock holds no kubelet's directory. It is known by the sockets that it
-    serves there.
+    An agent of a release before this lock does not lock the kubelet's directory. It is recognised by the
+    sockets that it serves there.
     """
 
     def __init__(self, kubelet_dir: Path, state: AgentLock | None) -> None:
-        """`state` is None where there is no state directory, and none is to be made."""
+        """`state` is None where the agent has no state directory."""
         self.directory = DirectoryLock(kubelet_dir)
         self.state = state
 
     def take(self) -> str:
-        """Take all of it if it is free: "" on success, else who has some of it, and none is held.
+        """Take all locks, or none: "" on success, else a description of the holder.
 
         Raises:
             NoState: There is no state directory, and none can be made.
@@ -110,7 +110,7 @@ class NodeLock:
         return holder
 
     def _holder(self) -> str:
-        """Who serves, by the text in the state directory or, with another one, by its sockets."""
+        """The agent that runs, by the text in the state directory or else by its sockets; "" for none."""
         return (self.state.holder() if self.state is not None else "") or self.directory.server()
 
     def __enter__(self) -> NodeLock:

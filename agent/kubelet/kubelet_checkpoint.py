@@ -1,8 +1,8 @@
-"""The kubelet's own record of allocations, kubelet_internal_checkpoint: read, verified, never written.
+"""The kubelet's own checkpoint, kubelet_internal_checkpoint: read and verified, never written.
 
-It says which container of which pod (by uid) got which device IDs, and keeps our whole Allocate answer beside
-them. Formats: IDs per NUMA node (1.20 on) and a flat list of IDs (before). Each has a checksum over Go's
-rendering of the values, which can be repeated from the file alone.
+It says which container of which pod (by UID) has which device IDs, and keeps our whole Allocate answer. There
+are two formats: IDs by NUMA node (from 1.20 on), and a flat list of IDs (before). The checksum is over Go's
+rendering of the values, which the file's content is enough to repeat.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SIZE = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEntry:
-    """What one container holds of one resource, and what Allocate answered for it."""
+    """The devices of one resource that one container has, and the Allocate answer for them."""
 
     pod_uid: str
     container: str
@@ -41,20 +41,20 @@ class CheckpointEntry:
 
 @dataclass(frozen=True, slots=True)
 class KubeletCheckpoint:
-    """Stale where it says what is registered: pods that are gone stay in until the next write."""
+    """The file's content. May be stale: pods that are gone stay until the kubelet writes again."""
 
     entries: tuple[CheckpointEntry, ...] = ()
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint | None:
-    """Read the file. None where there is none: the kubelet writes one at the first list that it receives.
+    """Read the file. None where there is none: the kubelet writes it at the first list that it receives.
 
-    The checksum of a node with 500 pods takes 40 ms of Python, during which calls of the kubelet wait for the
-    interpreter. Whoever reads because the kubelet just wrote, and reads again soon, need not prove it.
+    `prove` verifies the checksum. For a node with 500 pods that takes 40 ms of Python, and calls of the
+    kubelet wait for the interpreter meanwhile. A caller that reads after each write may leave it out.
 
     Raises:
-        KubeletError: The file cannot be read or is corrupt; the kubelet itself then starts from nothing.
+        KubeletError: The file cannot be read or is corrupt. The kubelet itself then starts without a record.
     """
     try:
         raw = _bounded(path)
@@ -76,10 +76,10 @@ def _bounded(path: Path) -> bytes:
 
 
 def parse(raw: bytes) -> KubeletCheckpoint:
-    """The checkpoint of these bytes, if its checksum is right; remembered, for the file changes seldom.
+    """Decode and verify the bytes; the last result is cached, because the file changes seldom.
 
     Raises:
-        ValueError: Or another of the errors that wrong bytes cause; `read` gives them the file's name.
+        ValueError: The checksum or a value is wrong. Wrong bytes cause other errors too; see `read`.
     """
     found = _parsed(raw)
     _prove(raw)
@@ -101,7 +101,7 @@ def _prove(raw: bytes) -> None:
 
 
 def _parts(raw: bytes) -> tuple[dict[str, Any], list[dict[str, Any]], Any]:
-    """Content, its entries, and the checksum that stands beside them."""
+    """The content, its entries, and the checksum of the file."""
     document = _table(json.loads(raw), "the file")
     content = _table(document.get("Data"), "Data")
     entries = [_table(entry, "an entry") for entry in content.get("PodDeviceEntries") or ()]
@@ -137,7 +137,7 @@ def _string(entry: Mapping[str, Any], key: str) -> str:
     value = entry.get(key) or ""
     if not isinstance(value, str):
         raise ValueError(f"{key} is no text")
-    value.encode()  # half a character could be written down nowhere
+    value.encode()  # refuses half a surrogate pair, which could not be written again
     return value
 
 
@@ -151,14 +151,14 @@ def _strings(value: Any) -> tuple[str, ...]:
 
 
 def _ids(value: Any) -> tuple[str, ...]:
-    """All IDs once; a device on two NUMA nodes is listed under both."""
+    """All IDs, each once; a device on two NUMA nodes is listed under both."""
     lists: Iterable[Any] = value.values() if isinstance(value, dict) else (value,)
     return tuple(dict.fromkeys(one for ids in lists for one in _strings(ids)))
 
 
 @lru_cache(maxsize=1024)
 def _edits(answer: str | None) -> ContainerEdits:
-    """An answer as it was given; remembered, for one more pod leaves all other answers as they are."""
+    """Decode an answer; cached, because one more pod changes no other answer."""
     return decode("AllocResp", edits, _answer(answer) or b"")
 
 
@@ -172,10 +172,10 @@ def _answer(value: str | None) -> bytes | None:
 
 
 def checksum(content: Mapping[str, Any], *, flat: bool = False) -> int:
-    """FNV-1a (32 bit) over how Go's spew prints the values with `%#v` and sorted keys.
+    """FNV-1a (32 bit) over the values as Go's spew prints them with `%#v` and sorted keys.
 
-    The names of Go's types are part of it. `flat` is the format of up to 1.19, hashed under today's names, as
-    kubelets did that could read both (checkpointv1.go).
+    The names of Go's types are part of the print. `flat` is the format up to 1.19, hashed under today's type
+    names, as kubelets that read both formats do (checkpointv1.go).
     """
     return fnv1a(_rendered(content, flat).encode())
 

@@ -1,4 +1,4 @@
-"""What can go wrong with the kubelet.
+"""Errors in what is read from, or spoken with, the kubelet.
 
 KubeletError
 ├── KubeletRefused
@@ -11,11 +11,11 @@ from agent.core.errors import AgentError
 
 
 class KubeletError(AgentError):
-    """Raised when the kubelet, or a file of its, is away or did not do what was asked."""
+    """Raised when the kubelet or one of its files is absent, or the kubelet did not do what it was asked."""
 
 
 class KubeletRefused(KubeletError):
-    """Raised when the kubelet answered no; `status` is the name of the gRPC status, `text` its own words."""
+    """Raised when the kubelet answered with an error: the name of its gRPC `status`, and its own `text`."""
 
     def __init__(self, call: str, status: str, text: str) -> None:
         super().__init__(f"the kubelet refused {call}: {text or status}")
@@ -24,7 +24,7 @@ class KubeletRefused(KubeletError):
 
 
 class Undecodable(KubeletError):
-    """Raised when bytes are no message of the kind they should be."""
+    """Raised when bytes are no message of the expected kind."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"undecodable {what}: {why}")

@@ -13,10 +13,10 @@ _SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, Linux 6.5
 
 
 class PeerProcess(NamedTuple):
-    """A process. Equal peers are one process, or several that cannot be told apart.
+    """The process at the other end. Equal values are one process, or several that cannot be told apart.
 
-    `pid` is 0 for a process of another pid namespace, as the kubelet is for an agent in a container. `pidfd`,
-    the inode of its pidfd, tells those apart from Linux 6.9 on (pidfs); before it is the same for all.
+    `pid` is 0 for a process of another pid namespace, as the kubelet is for an agent in a container. `pidfd`
+    is the inode of the process's pidfd. It is unique from Linux 6.9 on (pidfs), and equal for all before.
     """
 
     pid: int
@@ -24,7 +24,7 @@ class PeerProcess(NamedTuple):
 
 
 def peer_of(connected: Connected) -> PeerProcess:
-    """Who connected, or listened, when this connection was made."""
+    """The process that connected, or listened, when this connection was made."""
     return PeerProcess(credentials(connected).pid, _pidfd_of(connected))
 
 
@@ -32,7 +32,7 @@ def _pidfd_of(connected: Connected) -> int:
     try:
         descriptor = int.from_bytes(connected.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4), "little")
     except OSError:
-        return 0  # an older kernel, a process that is gone, or no descriptor left
+        return 0  # an older kernel, a process that has ended, or too many open files
     try:
         return os.fstat(descriptor).st_ino
     finally:
@@ -40,7 +40,7 @@ def _pidfd_of(connected: Connected) -> int:
 
 
 def peer_at(path: Path) -> PeerProcess | None:
-    """Who listens at the path; None where that cannot be seen."""
+    """The process that listens at the path; None where the kernel does not say."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -51,5 +51,5 @@ def peer_at(path: Path) -> PeerProcess | None:
 
 
 def gives_way(holder: PeerProcess, newcomer: PeerProcess, kubelet: PeerProcess | None) -> bool:
-    """Whether the list stream goes from its holder to a newcomer: to the kubelet, from another process."""
+    """Whether the holder's list stream ends for the newcomer's: only where the newcomer is the kubelet."""
     return newcomer == kubelet != holder

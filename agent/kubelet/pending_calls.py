@@ -1,4 +1,4 @@
-"""Work that outlives the RPC which asked for it: a client that hangs up cancels no side effect."""
+"""Work that goes on after its RPC: a client that hangs up cancels no side effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LINGER = 0.01  # seconds
 class PendingCalls:
     """Runs each piece of work in a task of the group, shielded, with a deadline.
 
-    grpclib cancels its own tasks natively, which no anyio shield survives; the group's are out of its reach.
+    grpclib cancels its own tasks natively, and anyio's shields do not hold against that. grpclib cannot reach
+    the tasks of the group.
     """
 
     def __init__(self, group: TaskGroup) -> None:
@@ -27,10 +28,10 @@ class PendingCalls:
         self._idle.set()
 
     async def run(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
-        """Wait for the work.
+        """Run the work and return its result.
 
         Raises:
-            TimeoutError: It took longer; the work has been cancelled.
+            TimeoutError: The work took longer than `seconds` and was cancelled.
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         scope = anyio.CancelScope(deadline=anyio.current_time() + seconds, shield=True)
@@ -62,7 +63,7 @@ class PendingCalls:
             self._idle.set()
 
     async def drain(self, seconds: float) -> None:
-        """Give what runs some time, then cancel it; return when the answers are on their way."""
+        """Wait for the running calls, cancel them after `seconds`, and return when the answers are sent."""
         if not self._running:
             return
         with anyio.move_on_after(seconds):
@@ -70,13 +71,13 @@ class PendingCalls:
         for scope in tuple(self._running):
             scope.cancel()
         await self._idle.wait()
-        # A client that reads answer and goodbye in one go may see the goodbye only.
+        # A client that reads the answer and the GOAWAY at once may see the GOAWAY only.
         await anyio.sleep(LINGER)
 
 
 def _settle(answer: asyncio.Future[T], outcome: T | Exception) -> None:
     if answer.done():
-        return  # nobody waits any more
+        return  # the caller has stopped waiting
     if isinstance(outcome, Exception):
         answer.set_exception(outcome)
     else:

@@ -1,4 +1,4 @@
-"""Names of our own sockets in the kubelet's directory, and what is left of them after a crash."""
+"""Names of the agent's sockets in the kubelet's directory, and their removal after a crash."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import structlog
 
 log = structlog.get_logger()
 
-#: What an agent calls its sockets, in whatever process.
+#: Name of a socket of any process of the agent.
 OURS = re.compile(r"xpu-[0-9a-f]{8}-(\d+)-\d+\.sock")
 
 
 def socket_name(resource: str, number: int) -> str:
-    """A name that was never used before: kubelet 1.37 mistrusts a path it has seen."""
+    """A name that no earlier socket had: kubelet 1.37 distrusts a path that it has seen before."""
     digest = hashlib.sha256(resource.encode()).hexdigest()[:8]
     return f"xpu-{digest}-{os.getpid()}-{number}.sock"
 
 
 def remove(path: Path) -> None:
-    """Unlink our socket; one that stays is said, for it ends nothing but its own registration."""
+    """Unlink a socket of ours. A failure is only logged, because it affects that registration alone."""
     try:
         path.unlink(missing_ok=True)
     except OSError as exc:
@@ -31,9 +31,10 @@ def remove(path: Path) -> None:
 
 
 def sweep(directory: Path) -> tuple[Path, ...]:
-    """Unlink the sockets that a dead agent left behind; return which.
+    """Unlink the sockets that a dead agent left, and return their paths.
 
-    Nobody must answer and the pid must be dead or ours: in containers all agents may share one pid.
+    A socket is left if no process listens and its pid is dead or ours: in containers all agents may have
+    the same pid.
     """
     try:
         return tuple(path for path in sorted(directory.glob("xpu-*.sock")) if _swept(path))
@@ -73,7 +74,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether it has ended and is only waiting to be collected (proc_pid_stat(5))."""
+    """Whether the process has ended and waits for its parent to collect it (proc_pid_stat(5))."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1] == ["Z"]
     except OSError:
@@ -81,7 +82,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def served(directory: Path) -> str:
-    """The name of a socket of an agent's in the directory that somebody serves; "" where there is none."""
+    """The name of an agent's socket in the directory on which a process listens; "" where there is none."""
     try:
         names = sorted(os.listdir(directory))
     except OSError:
@@ -90,7 +91,7 @@ def served(directory: Path) -> str:
 
 
 def is_served(path: Path) -> bool:
-    """Whether somebody listens; in doubt yes."""
+    """Whether a process listens on the socket; True in doubt."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

@@ -1,4 +1,4 @@
-"""Which pod holds which device IDs, as the kubelet's PodResources API v1 lists it."""
+"""Which pods have which device IDs, from the kubelet's PodResources API v1."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .rpc import call
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 
-#: Fields of the whole answer, four for an ID: its entry with its text, its resource and its NUMA node.
+#: Fields of one answer. An ID takes four: its entry, its text, its resource and its NUMA node.
 #: 250,000 IDs are twice those of the longest list that the kubelet takes.
 MAX_FIELDS = 1_000_000
-#: Each takes half a kilobyte. 500 pods of 10 containers that each have something of 10 resources are 55,500.
+#: Each takes half a kilobyte. 500 pods of 10 containers with devices of 10 resources each make 55,500.
 MAX_NAMES = 100_000
 
 K = TypeVar("K")
@@ -32,7 +32,7 @@ _Pods = dict[tuple[str, str], dict[str, _Devices]]
 
 
 class PodResources:
-    """Asks the kubelet, one call at a time and never faster than its limit for all callers allows."""
+    """Asks the kubelet, one call at a time, and slower than the kubelet's rate limit for all clients."""
 
     def __init__(self, socket: Path, *, min_interval: float = 1.0, timeout: float = 10.0) -> None:
         self._socket = socket
@@ -42,20 +42,20 @@ class PodResources:
         self._next = 0.0
 
     async def in_use(self) -> Pods:
-        """Every pod that the kubelet lists, those without devices too.
+        """Return every pod that the kubelet lists, with or without devices.
 
-        Right after a kubelet restart the list may be incomplete. Plain init containers are never listed.
+        The list may be incomplete right after a kubelet restart. It never has plain init containers.
 
         Raises:
-            KubeletError: The kubelet did not answer, refused, or answered something undecodable.
+            KubeletError: The kubelet did not answer, refused, or its answer cannot be decoded.
         """
         return await decoded("ListPodResourcesResponse", pods_in_use, await self._asked(LIST))
 
     async def allocatable(self, resources: Collection[str]) -> frozenset[str]:
-        """Those of the resources of which the kubelet has a healthy device, free or not.
+        """Return the given resources that have at least one healthy device at the kubelet, free or not.
 
         Raises:
-            KubeletError: The kubelet did not answer, or refused: it is older than 1.23.
+            KubeletError: The kubelet did not answer, or refused: a kubelet before 1.23 lacks the call.
         """
         answer = await self._asked(ALLOCATABLE)
         return frozenset(it for it in resources if lists_one_of(it, answer))
@@ -74,23 +74,23 @@ class PodResources:
         except KubeletRefused as exc:
             if exc.status != "RESOURCE_EXHAUSTED":
                 raise
-            raise KubeletError(f"PodResources is asked too often on this node: {exc.text}") from exc
+            raise KubeletError(f"PodResources is called too often on this node: {exc.text}") from exc
 
 
 def lists_one_of(resource: str, data: bytes) -> bool:
     """Whether an AllocatableResourcesResponse has a device of the resource.
 
-    Looked for, not decoded: a list of 58,000 would take half a second. Go writes a ContainerDevices in the
-    order of its fields, first the resource's name, then its IDs.
+    Searches the bytes, because decoding a list of 58,000 takes half a second. Go writes the fields of a
+    ContainerDevices in order: first the resource's name, then its IDs.
     """
     return delimited(1, resource.encode()) + bytes([2 << 3 | BYTES]) in data
 
 
 def pods_in_use(data: bytes) -> Pods:
-    """Decode a ListPodResourcesResponse; strict, and blind to what nobody here needs.
+    """Decode a ListPodResourcesResponse strictly, and skip the fields that the agent does not use.
 
-    The kubelet lists one entry per device and NUMA node, and up to 1.33 also pods that are over: a name can
-    come twice, its devices are put together.
+    The kubelet lists one entry for each device and NUMA node, and up to 1.33 also pods that have ended. A
+    name can come twice; its devices are then put together.
     """
     listing = _Listing()
     listing.read(data)
@@ -107,7 +107,7 @@ def _frozen(containers: Mapping[str, _Devices]) -> Mapping[str, Mapping[str, fro
 
 
 class _Listing:
-    """What is listed, as far as memory for it goes: an answer of the same bytes can take fifty times them."""
+    """Decoder with a bound on memory: a decoded answer can take fifty times its bytes."""
 
     def __init__(self) -> None:
         self.pods: _Pods = {}
@@ -152,7 +152,7 @@ class _Listing:
         self._at(devices, resource, set).update(ids)
 
     def _fields(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Those that are no numbers."""
+        """The fields of type bytes."""
         for number, value in fields(data):
             self._fields_read += 1
             if self._fields_read > MAX_FIELDS:
@@ -165,6 +165,6 @@ class _Listing:
         if key not in table:
             self._names += 1
             if self._names > MAX_NAMES:
-                raise Malformed(f"more than {MAX_NAMES} pods, containers, and resources of theirs")
+                raise Malformed(f"more than {MAX_NAMES} pods, containers and their resources")
             table[key] = make()
         return table[key]

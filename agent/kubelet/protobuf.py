@@ -1,6 +1,6 @@
-"""Protocol buffers as bytes: what the dedicated codecs of hot messages are made of.
+"""Protocol buffers as bytes: the parts of the hand-written codecs for frequent messages.
 
-Reading is strict where betterproto2 is not: input that ends early or text that is no UTF-8 is refused.
+Decoding is stricter than betterproto2: a message that ends early and text that is no UTF-8 are refused.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 _SHORT = [bytes([number]) for number in range(0x80)]
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-#: From here on a message is decoded in a thread: half a millisecond of work.
+#: Messages of this many bytes and more are decoded in a thread: half a millisecond of work.
 LARGE = 64 * 1024
 
 
 class Malformed(ValueError):
-    """Raised inside a decoder; `decode` turns it into Undecodable with the message's name."""
+    """Raised by a decoder; `decode` turns it into Undecodable with the name of the message."""
 
 
 def varint(number: int) -> bytes:
-    """Encode an int; a negative one takes ten bytes, as for every int32 and int64."""
-    if 0 <= number <= 0x7F:  # as nearly all are
+    """Encode an integer; a negative one takes ten bytes, as for every int32 and int64."""
+    if 0 <= number <= 0x7F:  # nearly all numbers
         return _SHORT[number]
     number &= 0xFFFF_FFFF_FFFF_FFFF
     out = bytearray()
@@ -38,17 +38,17 @@ def varint(number: int) -> bytes:
 
 
 def delimited(field: int, payload: bytes) -> bytes:
-    """A field of bytes: string, message or map entry."""
+    """A field of type bytes: a string, message or map entry."""
     return varint(field << 3 | BYTES) + varint(len(payload)) + payload
 
 
 def delimited_size(size: int) -> int:
-    """How long `delimited` makes a payload of this size, for fields below 16."""
+    """The length of `delimited` for a payload of `size` bytes, for field numbers below 16."""
     return 1 + len(varint(size)) + size
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number here, and where the next thing starts."""
+    """The number at position `at`, and the position after it."""
     number = shift = 0
     while shift < 70:
         if at >= len(data):
@@ -63,7 +63,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_field(data: bytes, at: int) -> tuple[int, int | bytes, int]:
-    """Number and value of the field here (an int for a number, else bytes), and where the next one starts."""
+    """The field at position `at`: its number, its value (an int or bytes), and the position after it."""
     tag, at = read_varint(data, at)
     if not 0 < tag >> 3 < 1 << 29:
         raise Malformed(f"field number {tag >> 3}")
@@ -72,7 +72,7 @@ def read_field(data: bytes, at: int) -> tuple[int, int | bytes, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Every field with its value, in order."""
+    """All fields, each with number and value, in order."""
     at = 0
     while at < len(data):
         number, value, at = read_field(data, at)
@@ -87,7 +87,7 @@ def _value(data: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
 
 
 def _span(data: bytes, at: int, kind: int) -> tuple[int, int]:
-    """Where a value that is no number starts and ends."""
+    """Start and end of a value that is no number."""
     if kind == BYTES:
         size, at = read_varint(data, at)
     elif kind in (FIXED32, FIXED64):
@@ -100,7 +100,7 @@ def _span(data: bytes, at: int, kind: int) -> tuple[int, int]:
 
 
 def chunks(data: bytes, field: int) -> Iterator[bytes]:
-    """The values of one field of bytes, in order; other fields are skipped."""
+    """The values of one field of type bytes, in order; other fields are skipped."""
     for number, value in fields(data):
         if number == field and isinstance(value, bytes):
             yield value
@@ -114,10 +114,10 @@ def text(value: bytes) -> str:
 
 
 def decode(what: str, decoder: Callable[[bytes], T], data: bytes) -> T:
-    """Decode in place.
+    """Decode a message at once.
 
     Raises:
-        Undecodable: The bytes are no such message.
+        Undecodable: The bytes are no message of this kind.
     """
     try:
         return decoder(data)
@@ -126,7 +126,7 @@ def decode(what: str, decoder: Callable[[bytes], T], data: bytes) -> T:
 
 
 async def decoded(what: str, decoder: Callable[[bytes], T], data: bytes) -> T:
-    """Decode, a large message in a thread so that the event loop stays free."""
+    """Decode a message; a large one in a thread, so that the event loop stays free."""
     if len(data) < LARGE:
         return decode(what, decoder, data)
     return await anyio.to_thread.run_sync(decode, what, decoder, data, abandon_on_cancel=True)

@@ -1,8 +1,8 @@
-"""The session of one resource with the kubelet: serve, register, hold, and begin anew when it is over.
+"""The session of one resource with the kubelet: serve its socket, register it, hold the registration, repeat.
 
-The rules are those of the device manager from 1.20 to 1.37 (pkg/kubelet/cm/devicemanager): a socket file is
-used for one registration; the kubelet asks for the list once per registration and never again; the end of an
-older stream disconnects a newer one, so there is never a second.
+The rules are those of the kubelet's device manager from 1.20 to 1.37 (pkg/kubelet/cm/devicemanager). A socket
+file is used for one registration. The kubelet opens the list stream once for each registration. When an older
+stream ends, the kubelet also drops a newer one, so the agent serves one stream at a time.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class SessionIntervals:
-    """Seconds of patience; tests pass small ones."""
+    """How long a session waits for what, in seconds. Tests pass small values."""
 
-    #: The kubelet dials back for up to 10 s before it answers Register.
+    #: For the answer to Register. The kubelet dials back for up to 10 s before it answers.
     register: float = 15.0
-    #: Between the answer to Register and the ListAndWatch that must follow.
+    #: From the answer to Register to the ListAndWatch call that must follow.
     stream: float = 5.0
     shortest_pause: float = 0.1
     longest_pause: float = 30.0
-    #: A registration that held this long makes the next pause the shortest again.
+    #: A registration that lasted this long resets the pause before the next one to the shortest.
     settled: float = 30.0
-    #: What running calls get at shutdown.
+    #: At shutdown, for calls that are still running.
     drain: float = 1.5
-    #: How long a retired resource tries to deliver its empty list.
+    #: For the delivery of the empty list of a retired resource.
     retire: float = 5.0
     min_list_interval: float = 0.1
-    #: Between two log lines that say the same of a kubelet that is not there, or does not answer.
+    #: Between two equal log lines about a kubelet that is absent or does not answer.
     remind: float = 60.0
     allocate: float = 10.0
 
@@ -75,24 +75,24 @@ async def _nothing(resource: str) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class RegistrationGate:
-    """What stands before a registration."""
+    """Decides whether a resource may be registered now, and prepares its registration."""
 
-    #: Why the resources of a vendor are not to be registered now; None where they may be.
+    #: Takes a vendor. Says why resources of the vendor may not be registered now; None where they may.
     closed: Callable[[str], SessionStatus | None] = lambda vendor: None
-    #: Another value whenever that may have changed.
+    #: Changes whenever the answer of `closed` may have changed.
     changes: Cell[int] = field(default_factory=lambda: Cell(0))
-    #: Done before the kubelet is told of a resource that others may have served until now.
+    #: Awaited before the first registration of a resource, because another plugin may have served it before.
     before: Callable[[str], Awaitable[None]] = _nothing
 
 
 class RegistrationEnd(StrEnum):
-    """Why a registration is over; the first of several counts."""
+    """Why a registration ended. Where several reasons apply, the first in this order counts."""
 
     RETIRED = "the resource is retired"
     KUBELET_CHANGED = "the kubelet restarted"
     SOCKET_LOST = "our socket was removed"
     STREAM_ENDED = "the kubelet ended the list stream"
-    LAPSED = "the kubelet may ask nobody for its devices"
+    LAPSED = "the kubelet may have no live endpoint for this resource"
 
 
 class KubeletSession:
@@ -112,9 +112,9 @@ class KubeletSession:
         numbers: Iterator[int] | None = None,
         door: RegistrationGate | None = None,
     ) -> None:
-        """`numbers` are those of registrations, none of which comes twice in this process."""
+        """`numbers` gives each registration of this process a number of its own."""
         self._door = door or RegistrationGate()
-        #: Whether it is known what others gave out of the resource.
+        #: Whether `RegistrationGate.before` ran since the gate was last closed.
         self._prepared = False
         self.name = resource_name
         self.status = status or Cell(SessionStatus())
@@ -126,17 +126,17 @@ class KubeletSession:
         self._intervals = intervals or SessionIntervals()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
         self._numbers = itertools.count() if numbers is None else numbers
-        #: The number of the last registration that was begun, and the life of the kubelet that it is with.
+        #: Number of the latest registration, and the kubelet that it was made with.
         self.number = -1
         self.kubelet: FileIdentity | None = None
         self._complaint, self._complained = "", 0.0
         self._plugin: DevicePlugin | None = None
-        #: How often somebody has asked for a new registration.
+        #: How often `renew` was called.
         self._renewals: Cell[int] = Cell(0)
         self._log = log.bind(resource=resource_name)
 
     async def run(self) -> None:
-        """Register and hold, again and again; return when the resource is retired and the kubelet knows."""
+        """Register and hold the registration, repeatedly. Return once the resource is retired."""
         async with anyio.create_task_group() as group:
             self._plugin = self._made(calls := PendingCalls(group))
             life = _Life(self._plugin, calls, group)
@@ -147,18 +147,18 @@ class KubeletSession:
         self._report(SessionStatus("ended", RegistrationEnd.RETIRED.value))
 
     def repeat(self) -> None:
-        """Have the kubelet write its checkpoint; without a stream it does so at the next registration."""
+        """Send the list again, so that the kubelet writes its checkpoint. A new stream sends it anyway."""
         if self._plugin is not None:
             self._plugin.repeat()
 
     @property
     def offers(self) -> bool:
-        """Whether the kubelet was told of a healthy device, on the stream that is open."""
-        told = self._plugin.delivered.value if self._plugin else None
-        return self.status.value.state == "registered" and told is not None and told.allocatable > 0
+        """Whether a healthy device was sent to the kubelet on the open list stream."""
+        delivered = self._plugin.delivered.value if self._plugin else None
+        return self.status.value.state == "registered" and delivered is not None and delivered.allocatable > 0
 
     def renew(self) -> None:
-        """End the registration that holds, if one does, and make another one."""
+        """End the current registration, if there is one, and register again."""
         self._renewals.set(self._renewals.value + 1)
 
     def _made(self, calls: PendingCalls) -> DevicePlugin:
@@ -173,7 +173,7 @@ class KubeletSession:
         )
 
     async def _drain(self, life: _Life) -> None:
-        """Refuse new calls, give running ones their time; also when everything is being cancelled."""
+        """Refuse new calls and let running calls end; works during cancellation too."""
         life.plugin.closing = True
         with anyio.CancelScope(shield=True):
             await life.calls.drain(self._intervals.drain)
@@ -192,7 +192,7 @@ class KubeletSession:
             await self._pause(self.kubelet)
 
     async def _ready_kubelet(self, plugin: DevicePlugin) -> FileIdentity | None:
-        """Wait for a kubelet and for a list that fits; None once the resource is retired."""
+        """Wait until a kubelet runs, the gate is open and a list fits. None once the resource is retired."""
         began = anyio.current_time()
         while True:
             self._directory.refresh()
@@ -216,7 +216,7 @@ class KubeletSession:
                 self._prepared = True
                 continue
             with anyio.move_on_after(self._intervals.remind) as silence:
-                await self._news(resource, kubelet, changes)
+                await self._wait_for_change(resource, kubelet, changes)
             if silence.cancelled_caught and kubelet is None:
                 self._remind(anyio.current_time() - began)
 
@@ -224,7 +224,7 @@ class KubeletSession:
         socket = str(self._directory.path / KUBELET_SOCKET)
         self._log.info("still no kubelet", socket=socket, waited_seconds=round(waited), remedy=REMEDY)
 
-    async def _news(self, resource: Resource, kubelet: FileIdentity | None, changes: int) -> None:
+    async def _wait_for_change(self, resource: Resource, kubelet: FileIdentity | None, changes: int) -> None:
         await first(
             lambda: differs(self._cell, resource),
             lambda: differs(self._directory.kubelet, kubelet),
@@ -232,7 +232,7 @@ class KubeletSession:
         )
 
     async def _registration(self, life: _Life, kubelet: FileIdentity) -> RegistrationEnd:
-        """One registration from its socket to its end."""
+        """Make one registration and hold it until it ends."""
         self.number, self.kubelet = next(self._numbers), kubelet
         path = self._directory.path / socket_name(self.name, self.number)
         async with self._serving(life, path):
@@ -252,7 +252,7 @@ class KubeletSession:
             try:
                 yield
             except anyio.get_cancelled_exc_class():
-                await self._drain(life)  # the answers still need the connection
+                await self._drain(life)  # running calls still need the connection for their answers
                 raise
             finally:
                 with anyio.CancelScope(shield=True):
@@ -260,10 +260,11 @@ class KubeletSession:
                     await server.shutdown()
 
     async def _register(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> FileIdentity:
-        """Register; the kubelet dials back and asks for the options before it answers (from 1.25 on).
+        """Call Register. From 1.25 on the kubelet dials back and reads the options before it answers.
 
-        Returns which life of it to hold on to. One that began meanwhile has taken the registration, or has
-        removed our socket: it does that before it listens (CleanupPluginDirectory, plugin/v1beta1/server.go).
+        Returns the kubelet that has the registration now. A kubelet that started during the call either took
+        the registration or removed our socket: it clears the directory before it listens
+        (CleanupPluginDirectory, plugin/v1beta1/server.go).
         """
         request = RegisterRequest(
             version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
@@ -279,7 +280,7 @@ class KubeletSession:
         return now
 
     async def _await_list(self, plugin: DevicePlugin) -> None:
-        """An answer to Register proves nothing: 1.20 answers before it dials, 1.37 may ignore a socket."""
+        """Wait for the list stream: 1.20 answers Register before it dials, 1.37 may ignore a socket."""
         with anyio.move_on_after(self._intervals.stream):
             await plugin.live.until(True)
             return
@@ -287,28 +288,28 @@ class KubeletSession:
 
     async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> RegistrationEnd:
         renewals = self._renewals.value
-        over = await first(  # in the order of Ended
+        number = await first(  # in the order of RegistrationEnd
             lambda: self._retired(plugin),
-            # A kubelet.sock that is gone proves nothing while the stream lives; another one does.
+            # A missing kubelet.sock proves nothing while the stream is open; another kubelet.sock does.
             lambda: reaches(self._directory.kubelet, lambda now: now not in (None, kubelet)),
             lambda: self._directory.lost(path),
             lambda: plugin.live.until(False),
             lambda: differs(self._renewals, renewals),
         )
-        return tuple(RegistrationEnd)[over]
+        return tuple(RegistrationEnd)[number]
 
     async def _retired(self, plugin: DevicePlugin) -> None:
-        """Wait until the resource is retired and its empty list is sent, or cannot be."""
+        """Wait until the resource is retired and its empty list is delivered, at most `retire` seconds."""
         await reaches(self._cell, _is_over)
         with anyio.move_on_after(self._intervals.retire):
-            await reaches(plugin.delivered, lambda told: told is not None and _is_over(told))
-            # A client that sees the end of the connection may throw away what it has not read yet.
+            await reaches(plugin.delivered, lambda sent: sent is not None and _is_over(sent))
+            # A client that sees the connection end may discard data that it has not read yet.
             await anyio.sleep(self._intervals.min_list_interval)
 
     async def _pause(self, kubelet: FileIdentity | None) -> None:
-        """Wait before the next registration; a new kubelet, or the end of the resource, waits for nothing.
+        """Wait before the next registration. A new kubelet or the end of the resource ends the pause.
 
-        The pause is also what the kubelet needs to notice that the old stream ended, before a new one opens.
+        The kubelet also needs the pause to notice that the old stream ended, before a new one opens.
         """
         with anyio.move_on_after(max(self._pauses.next(), self._intervals.shortest_pause)):
             await first(
@@ -338,7 +339,7 @@ class KubeletSession:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """What serves the calls of one run."""
+    """The plugin, calls and tasks of one `run` of a session."""
 
     plugin: DevicePlugin
     calls: PendingCalls
@@ -350,7 +351,7 @@ def _is_over(resource: Resource) -> bool:
 
 
 async def reaches(cell: Cell[T], wanted: Callable[[T], bool]) -> None:
-    """Return once the cell's value is as wanted."""
+    """Return once `wanted` is true of the cell's value."""
     async with aclosing(cell.watch()) as values:  # type: ignore[type-var]
         async for value in values:
             if wanted(value):
@@ -358,12 +359,12 @@ async def reaches(cell: Cell[T], wanted: Callable[[T], bool]) -> None:
 
 
 async def differs(cell: Cell[T], from_value: T) -> None:
-    """Return once the cell holds another value."""
+    """Return once the cell holds a value other than `from_value`."""
     await reaches(cell, lambda value: value != from_value)
 
 
 async def first(*waits: Callable[[], Awaitable[None]]) -> int:
-    """Wait until one of them returns; which, the first one where several did."""
+    """Wait until one of the awaitables returns; return its number, the lowest one if several returned."""
     done: list[int] = []
     async with anyio.create_task_group() as group:
 

@@ -1,4 +1,4 @@
-"""Requests on their way in: bounded together, for each alone may be long and slow."""
+"""Bounds on incomplete requests: each alone may be long and slow, so all are bounded together."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from functools import partial
 
 
 class ArrivingRequests:
-    """Counts what has come of each. Where that is too much the one that began first gives way.
+    """Counts the bytes of each incomplete request. Above a bound, the oldest request is ended.
 
-    The kubelet's are whole within milliseconds, so that is one of a client that writes slowly, or never ends.
+    The kubelet's requests are complete within milliseconds. The oldest one is of a client that writes slowly
+    or never ends its request.
     """
 
     def __init__(self, most: int, size: int) -> None:
-        """`most` requests at a time, and `size` bytes of all of them."""
+        """`most` requests at a time, and `size` bytes of all of them together."""
         self._most = most
         self._size = size
         self._came: dict[Callable[[], None], int] = {}
-        #: Bytes that have come of those that are not whole.
+        #: Bytes of all incomplete requests.
         self.total = 0
 
     @contextmanager
-    def one(self, give_up: Callable[[], None]) -> Iterator[Callable[[int], None]]:
-        """Count one request: call what is yielded with each piece's length; `give_up` ends it, once."""
+    def track(self, give_up: Callable[[], None]) -> Iterator[Callable[[int], None]]:
+        """Count one request: call the yielded function with each piece's size. `give_up` ends the request."""
         self._came[give_up] = 0
         self._bound()
         try:
@@ -34,7 +35,7 @@ class ArrivingRequests:
 
     def _more(self, request: Callable[[], None], size: int) -> None:
         if request not in self._came:
-            raise asyncio.CancelledError  # given up, in a turn in which all of it was there
+            raise asyncio.CancelledError  # ended earlier in the same turn of the loop
         self._came[request] += size
         self.total += size
         self._bound()

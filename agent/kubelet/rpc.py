@@ -1,9 +1,9 @@
-"""gRPC over a unix socket, with grpclib's sharp edges mended; the only file that knows grpclib's insides.
+"""gRPC over unix sockets: grpclib with its faults corrected. Only this file uses grpclib's private parts.
 
-Mended: connections are told goodbye and closed on shutdown (grpclib leaves them open, and from Python 3.12
-on then waits for ever); exceptions keep their text; messages stay bytes and have a limit; closed streams are
-forgotten; a frame of an unknown kind is ignored; the frames of an answer leave together; what clients may
-cost is bounded (`SocketBounds`), and what they take back is no news.
+Corrections to grpclib: at shutdown, clients get a GOAWAY and connections are closed (grpclib leaves them
+open, and from Python 3.12 on waits for them without end). Exceptions keep their text. Messages stay bytes and
+have a size limit. Closed streams are forgotten. Frames of unknown kinds are ignored. The frames of one answer
+leave together. `SocketBounds` limits what clients can cost. A call that its client cancels is no error.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ from .socket_listener import accepted, listen
 
 log = structlog.get_logger()
 
-#: No request of a kubelet comes near: one that names all IDs of the longest list twice has 8 MiB.
+#: Above every request of a kubelet: one that names all IDs of the longest list twice has 8 MiB.
 MAX_REQUEST = 16 * 1024 * 1024
-#: As others set it who read the kubelet's PodResources. One entry of that names an ID of some 40 bytes, its
-#: resource and its NUMA node in 100: 2,400 IDs on two nodes each beside 500 pods are 0.8 MB, all IDs of the
-#: longest list that the kubelet takes (4 MiB: 68,000 of these, or 127,000 units of memory) 7 to 9 MB.
+#: Other readers of the kubelet's PodResources use the same limit. An answer names, for each ID of some 40
+#: bytes, its resource and NUMA node in 100 bytes. 2,400 IDs on two nodes each and 500 pods make 0.8 MB. All
+#: IDs of the longest list (4 MiB: 68,000 of these, or 127,000 memory units) make 7 to 9 MB.
 MAX_ANSWER = 16 * 1024 * 1024
-#: What a client may send before it is read, on each connection.
+#: HTTP/2 window: bytes that a client may send before they are read, for each connection and stream.
 WINDOW = 256 * 1024
-#: How much is taken off a connection, or off a stream, at once.
+#: Bytes that are taken from a connection or a stream in one piece.
 FRAME = 16 * 1024
-#: What is sent before others have their turn: some 2 ms.
+#: Bytes that are sent before other tasks have their turn: some 2 ms.
 PIECE = 256 * 1024
 
-# h2 remembers 65,536 closed streams per connection: 12 MB for nothing.
+# By default h2 remembers 65,536 closed streams for each connection, which takes 12 MB.
 H2Connection.MAX_CLOSED_STREAMS = 256
-# h2 words each frame that comes for a log that nobody keeps: a twentieth of what an Allocate costs.
+# h2 formats each received frame for a log that is off: a twentieth of the cost of an Allocate.
 Frame.__repr__ = object.__repr__  # type: ignore[method-assign]
 
 ByteStream = Stream[bytes, bytes]
 
 
 class RawMessages(CodecBase):
-    """Passes messages through: what is sent and received is encoded and decoded elsewhere."""
+    """Passes messages through as bytes; callers encode and decode."""
 
     __content_subtype__ = "proto"
 
@@ -78,7 +78,7 @@ class RawMessages(CodecBase):
 
 
 def unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
-    """Serve a call with one request and one reply."""
+    """Make the handler of a call with one request and one reply."""
 
     async def serve(stream: ByteStream) -> None:
         connection = _connection(stream)
@@ -95,7 +95,7 @@ def unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
 
 
 def streaming(feed: Callable[[ByteStream], Awaitable[None]]) -> Handler:
-    """Serve a call with one request and any number of replies."""
+    """Make the handler of a call with one request and any number of replies."""
 
     async def serve(stream: ByteStream) -> None:
         connection = _connection(stream)
@@ -113,21 +113,21 @@ def streaming(feed: Callable[[ByteStream], Awaitable[None]]) -> Handler:
 
 
 async def receive(stream: ByteStream) -> bytes:
-    """Take the request off the stream; grpclib alone would buffer any length."""
+    """Read the request from the stream with a size limit; grpclib alone buffers any length."""
     raw = stream._stream
-    with _connection(stream).arriving.one(partial(_give_up, stream)) as came:
+    with _connection(stream).arriving.track(partial(_give_up, stream)) as came:
         try:
             head = await raw.recv_data(5)
             left = int.from_bytes(head[1:], "big")
             if len(head) < 5 or head[0] or left > MAX_REQUEST:
                 _refuse(head, left)
             return b"".join([part async for part in _pieces(raw, left, came)])
-        except AssertionError:  # grpclib's way of saying that the client sent less than it announced
+        except AssertionError:  # grpclib raises it if the client sent less than it announced
             _refuse_short()
 
 
 async def _pieces(raw: Any, left: int, came: Callable[[int], None]) -> AsyncIterator[bytes]:
-    """What comes of a message of so many bytes; grpclib would wait for all of it, and hold it twice."""
+    """Read a message of `left` bytes in pieces; grpclib would wait for all of it, and hold it twice."""
     while left:
         part: bytes = await raw.recv_data(min(left, FRAME))
         left -= len(part) or _refuse_short()
@@ -136,14 +136,14 @@ async def _pieces(raw: Any, left: int, came: Callable[[int], None]) -> AsyncIter
 
 
 def _give_up(stream: ByteStream) -> None:
-    """End a call whose request is still on its way."""
+    """End a call before its request has arrived completely."""
     wrapper = stream._stream.wrapper
     assert wrapper is not None, "set before the call is served"
-    wrapper.cancel(GRPCError(Status.RESOURCE_EXHAUSTED, "given up: too much has come of others since"))
+    wrapper.cancel(GRPCError(Status.RESOURCE_EXHAUSTED, "given up: other clients have sent too much since"))
 
 
 async def send(stream: ByteStream, message: bytes) -> None:
-    """Send one message of several; grpclib alone would hold the loop until a long one has left."""
+    """Send one of several messages in pieces; grpclib alone would block the event loop for a long one."""
     if not stream._send_initial_metadata_done:
         await stream.send_initial_metadata()
     framed = bytes(1) + len(message).to_bytes(4, "big") + message
@@ -165,7 +165,7 @@ def _refuse(head: bytes, size: int) -> NoReturn:
 
 
 def as_status(exc: Exception) -> GRPCError:
-    """The gRPC status of an exception, with its text: the kubelet shows it on the pod."""
+    """The gRPC status of an exception, with its text, which the kubelet shows on the pod."""
     for kinds, status in _STATUSES:
         if isinstance(exc, kinds):
             return GRPCError(status, str(exc) or type(exc).__name__)
@@ -184,20 +184,20 @@ _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Status], .
 
 @dataclass(frozen=True, slots=True)
 class SocketBounds:
-    """What all clients of one socket may cost. The kubelet needs one connection."""
+    """Limits on what all clients of one socket may cost. The kubelet needs one connection."""
 
     connections: int = 32
-    #: Calls that a client takes back, one after the other without an answer.
+    #: Calls in a row that one client cancels before they are answered.
     resets: int = 100
-    #: Requests that are not whole yet, more than one client may have open (h2 allows 100), and their bytes.
+    #: Incomplete requests of all clients, more than one client may have (h2 allows 100), and their bytes.
     requests: int = 256
     request_bytes: int = 2 * MAX_REQUEST
-    #: Bytes that one client lets lie, answers to its pings among them; two of the longest answers.
+    #: Bytes sent to one client that it has not read, ping answers included: two of the longest answers.
     unread: int = 8 * 1024 * 1024
 
 
 class _Protocol(H2Protocol):
-    """A connection that survives HTTP/2 extension frames, has bounds and can say goodbye."""
+    """A connection with bounds, which tolerates HTTP/2 extension frames and can send a GOAWAY."""
 
     transport: asyncio.Transport | None = None
 
@@ -205,7 +205,7 @@ class _Protocol(H2Protocol):
         super().__init__(*args)
         self._bounds = bounds
         self.arriving = arriving
-        #: Lists that are being sent, and calls that were taken back since the last answer.
+        #: Open list streams, and calls that the client cancelled since the last answer.
         self.feeds = self.resets = 0
         self.over = asyncio.Event()
 
@@ -217,13 +217,13 @@ class _Protocol(H2Protocol):
         self.processor.processors[StreamReset] = self._taken_back
 
     def data_received(self, data: bytes) -> None:
-        # In pieces: what was read at once may be thousands of calls that are taken back.
+        # In pieces, because one read may hold thousands of calls that are cancelled again.
         for at in range(0, len(data), FRAME):
             super().data_received(data[at : at + FRAME])
             if self.connection.is_closing():
                 return
         if self.transport is not None and self.transport.get_write_buffer_size() > self._bounds.unread:
-            self.drop("it does not read")
+            self.drop("the client does not read")
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -238,10 +238,10 @@ class _Protocol(H2Protocol):
         self.processor.process_stream_reset(event)
         self.resets += 1
         if self.resets > self._bounds.resets:
-            self.drop("it takes back what it asks")
+            self.drop("the client cancels too many calls")
 
     def drop(self, reason: str) -> None:
-        """Hang up at once."""
+        """Close the connection at once."""
         if not self.connection.is_closing():
             log.debug("client dropped", reason=reason, pid=self.peer.pid)
         self.say_goodbye(ErrorCodes.ENHANCE_YOUR_CALM)
@@ -264,12 +264,12 @@ def _connection(stream: ByteStream) -> _Protocol:
 
 
 def caller(stream: ByteStream) -> PeerProcess:
-    """Whose call it is."""
+    """The process that made the call."""
     return _connection(stream).peer
 
 
 class SocketServer(Server):
-    """A gRPC server on a unix socket of its own."""
+    """A gRPC server on one unix socket."""
 
     def __init__(self, methods: dict[str, Handler], bounds: SocketBounds | None = None) -> None:
         window = Configuration(http2_connection_window_size=WINDOW, http2_stream_window_size=WINDOW)
@@ -277,7 +277,7 @@ class SocketServer(Server):
         self._bounds = bounds or SocketBounds()
         self._arriving = ArrivingRequests(self._bounds.requests, self._bounds.request_bytes)
         self._protocols: list[_Protocol] = []
-        # Shielded: while all else is cancelled, who is served may still be answered.
+        # Shielded: during cancellation, clients that are connected still get their answers.
         self._accepting = anyio.CancelScope(shield=True)
         self._closed = asyncio.Event()
 
@@ -288,7 +288,7 @@ class SocketServer(Server):
         return made
 
     def listen(self, path: Path, tasks: TaskGroup) -> None:
-        """Serve at the path, for this user and root only, until `shutdown` ends the task; nothing else may.
+        """Serve at the path, for this user and root only, in a task that ends with `shutdown`.
 
         Raises:
             KubeletError: The path is too long, taken, or cannot be made.
@@ -314,13 +314,13 @@ class SocketServer(Server):
                     client.close()
 
     def _make_room(self) -> None:
-        """Hang up on who has been there longest; who is sent lists, as the kubelet is, goes last."""
+        """Drop the oldest connection; connections with an open list, as the kubelet's, are dropped last."""
         self._protocols = [it for it in self._protocols if not it.over.is_set()]
         if len(self._protocols) >= self._bounds.connections:
-            min(self._protocols, key=lambda it: it.feeds > 0).drop("others came")
+            min(self._protocols, key=lambda it: it.feeds > 0).drop("newer clients need the place")
 
     async def shutdown(self, patience: float = 1.0) -> None:
-        """End every call, tell every client, close; a client that does not read is cut off."""
+        """End every call, send GOAWAY, close. A client that does not read in time is cut off."""
         self._accepting.cancel()
         await self._closed.wait()
         self._listener.close()
@@ -345,7 +345,7 @@ class SocketServer(Server):
 
 
 class _TakenBack(logging.Filter):
-    """Has grpclib tell at debug, without a traceback, of calls whose client is gone or takes them back."""
+    """Logs a call that its client left or cancelled at debug level, without a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         cause = record.exc_info[1] if record.exc_info else None
@@ -359,7 +359,7 @@ logging.getLogger("grpclib.server").addFilter(_TakenBack())
 
 
 class _Methods:
-    """Handlers in the form in which grpclib takes them."""
+    """The handlers in the form that grpclib's server takes."""
 
     def __init__(self, methods: dict[str, Handler]) -> None:
         self._methods = methods
@@ -369,17 +369,17 @@ class _Methods:
 
 
 async def call(path: Path, method: str, request: bytes, *, timeout: float) -> bytes:
-    """Call once, on a connection of its own: behind the path may be another kubelet than last time.
+    """Call once, on a new connection, because another kubelet may listen at the path since the last call.
 
     Raises:
         KubeletRefused: The kubelet answered with an error.
-        KubeletError: There was no answer, or one of more than MAX_ANSWER bytes.
+        KubeletError: There was no answer, or one above MAX_ANSWER bytes.
     """
     before = _cancellations()
     calling = asyncio.create_task(_called(path, method, request, timeout))
     try:
-        # In a task of its own: grpclib ends a call by cancelling the task that makes it, and takes none of
-        # that back. A scope around the call would no longer know its own cancellation.
+        # In a task of its own: grpclib ends a call by cancelling the calling task, and never takes the
+        # cancellation back. A scope around the call could not recognise its own cancellation.
         return await calling
     except asyncio.CancelledError:
         if calling.cancelled() and _cancellations() == before:
@@ -388,7 +388,7 @@ async def call(path: Path, method: str, request: bytes, *, timeout: float) -> by
 
 
 def _cancellations() -> int:
-    """How often somebody has asked this task to end."""
+    """How often this task was asked to end."""
     task = asyncio.current_task()
     return task.cancelling() if task is not None else 0
 
@@ -401,39 +401,39 @@ async def _called(path: Path, method: str, request: bytes, timeout: float) -> by
             await stream.send_message(request, end=True)
             await stream.recv_initial_metadata()
             answer = await _answer(stream)
-        assert answer is not None, "there is none"
+        assert answer is not None, "an answer without a message"
         return answer
     except _TooLong as exc:
-        raise KubeletError(f"{name}: {path} answers {exc}, and {MAX_ANSWER} are read at most") from None
+        raise KubeletError(f"{name}: the answer of {path} has {exc}; at most {MAX_ANSWER} are read") from None
     except GRPCError as exc:
-        if exc.status is Status.DEADLINE_EXCEEDED:  # the peer's clock may be ahead of ours
+        if exc.status is Status.DEADLINE_EXCEEDED:  # the server's clock may be faster than ours
             raise _silent(name, path, timeout) from exc
         raise KubeletRefused(name, exc.status.name, exc.message or "") from exc
     except TimeoutError as exc:
         raise _silent(name, path, timeout) from exc
     except OSError as exc:
-        raise KubeletError(f"{name}: nobody answers at {path}: {exc.strerror or exc}") from exc
+        raise KubeletError(f"{name}: no process answers at {path}: {exc.strerror or exc}") from exc
     except (StreamTerminatedError, ProtocolError, AssertionError) as exc:
         raise KubeletError(f"{name}: the call to {path} broke off: {str(exc) or type(exc).__name__}") from exc
-    except Exception as exc:  # grpclib takes an answer apart without checks
+    except Exception as exc:  # grpclib parses answers without checks
         raise KubeletError(f"{name}: {path} does not speak gRPC: {exc!r}") from exc
     finally:
         channel.close()
 
 
 class _TooLong(Exception):
-    """Raised when an answer is longer than it may be."""
+    """Raised for an answer above MAX_ANSWER bytes."""
 
 
 async def _answer(stream: Any) -> bytes | None:
-    """Take the one message off the client's stream; None where what follows says why there is none."""
-    with stream._wrapper:  # ends it with its time, or its connection
+    """Read the one message of an answer; None where the trailers say why there is none."""
+    with stream._wrapper:  # raises at the call's deadline, or when the connection is lost
         head = await stream._stream.recv_data(5)
         if not head:
             return None
         size = int.from_bytes(head[1:], "big")
         if head[0]:
-            raise ProtocolError("it is compressed")
+            raise ProtocolError("the answer is compressed")
         if size > MAX_ANSWER:
             raise _TooLong(f"{size} bytes")
         return b"".join([part async for part in _pieces(stream._stream, size, lambda _: None)])

@@ -1,4 +1,4 @@
-"""A unix socket that is listened at: one client a turn of the loop, a rest where the system has no more."""
+"""A listening unix socket: accepts one client in each turn of the loop, and pauses if accept fails."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = structlog.get_logger()
 #: sun_path of Linux without its closing zero.
 MAX_SOCKET_PATH = 107
 _BACKLOG = 100
-#: Seconds without a try where a client could not be taken in: for want of descriptors nobody could.
+#: Seconds of pause after accept failed, for instance because no file descriptor is left.
 REST = 1.0
-#: Seconds until that is said again.
+#: Seconds between two log lines about that.
 _REMIND = 60.0
 
 
@@ -39,7 +39,7 @@ def listen(path: Path) -> socket.socket:
     check_socket_path(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # asyncio would unlink a socket that is in its way, even one that somebody serves.
+        # asyncio would unlink a socket that is in the way, even one on which a process listens.
         listener.bind(str(path))
         os.chmod(path, 0o600)
     except OSError as exc:
@@ -51,10 +51,10 @@ def listen(path: Path) -> socket.socket:
 
 
 async def accepted(listener: socket.socket, rest: float = REST) -> AsyncIterator[socket.socket]:
-    """Everybody who connects, for ever.
+    """Accept every client, for ever.
 
-    asyncio's own loop tries a hundred times where it has no descriptor, logs each, and sets a hundred timers
-    that each do the same (3.11, `_accept_connection`); and it leaks who comes while it closes.
+    Without a free descriptor, asyncio's own loop tries a hundred times, logs each try, and sets a hundred
+    timers that do the same (3.11, `_accept_connection`). It also leaks clients that connect while it closes.
     """
     loop = asyncio.get_running_loop()
     said = -_REMIND
@@ -63,10 +63,10 @@ async def accepted(listener: socket.socket, rest: float = REST) -> AsyncIterator
         try:
             client, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            continue  # gone again
+            continue  # the client is gone again
         except OSError as exc:
             if loop.time() - said >= _REMIND:
-                log.warning("no client taken in, trying again", error=exc.strerror, every_seconds=rest)
+                log.warning("client not accepted, trying again", error=exc.strerror, every_seconds=rest)
                 said = loop.time()
             await asyncio.sleep(rest)
             continue

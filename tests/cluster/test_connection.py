@@ -305,7 +305,7 @@ async def test_why_a_lock_stays_is_shown(tmp_path: Path) -> None:
 async def test_labels_and_events_go_out(tmp_path: Path) -> None:
     async with opened(tmp_path) as here:
         here.wanted.set(WantedFeatures("node", VendorLabels({"example.com/gpu.count": "4"})))
-        here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
+        here.door.events.add(Notice("DeviceUnhealthy", "card 3: xid-79"))
 
         await eventually(lambda: here.label("example.com/gpu.count") == "4")
         await eventually(here.events)
@@ -422,7 +422,7 @@ async def test_while_the_server_is_away_what_was_seen_stays_and_what_was_told_fo
         await eventually(lambda: here.door.status.error)
 
         here.wanted.set(WantedFeatures("node", VendorLabels({"example.com/gpu.count": "4"})))
-        here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
+        here.door.events.add(Notice("DeviceUnhealthy", "card 3: xid-79"))
         assert here.labels.value == {"pool": "train"}
         assert [it.name for it in here.pods.value] == ["mine"]
         await here.server.come_back()
@@ -440,7 +440,7 @@ async def test_what_waits_for_the_server_goes_out_once_its_lists_are_followed_ag
         await eventually(lambda: here.door.status.synced)
         await here.server.go_away()
         await eventually(lambda: here.door.status.error)
-        here.door.events.tell(Notice("DeviceUnhealthy", "card 3: xid-79"))
+        here.door.events.add(Notice("DeviceUnhealthy", "card 3: xid-79"))
         await eventually(lambda: here.door.events.counts["retried"])
         await here.server.come_back()
 

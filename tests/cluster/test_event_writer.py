@@ -95,7 +95,7 @@ async def sent(api: FakeApi, *notices: Notice, **more: Any) -> Events:
     async with running(events, api):
         for it in notices:
             before = sum(events.counts.values())
-            events.tell(it)
+            events.add(it)
             await eventually(partial(_has_grown, events, before))
         await eventually(lambda: events.counts["sent"] + events.counts["refused"] >= len(notices))
     return events
@@ -175,7 +175,7 @@ async def test_an_event_that_has_expired_is_made_anew_with_its_series() -> None:
 async def test_notices_that_come_before_the_server_are_one_write_where_they_are_one_event() -> None:
     api, events = FakeApi(), made()
     for _ in range(5):
-        events.tell(SICK)
+        events.add(SICK)
 
     async with running(events, api):
         await eventually(lambda: events.counts["sent"])
@@ -259,7 +259,7 @@ async def test_an_event_has_a_name_and_an_instance_that_fit_whatever_the_node_is
 async def test_of_too_many_events_that_wait_the_oldest_make_room_and_are_counted() -> None:
     api, events = FakeApi(), made(waiting=3)
     for number in range(5):
-        events.tell(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
+        events.add(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
 
     async with running(events, api):
         await eventually(lambda: events.counts["sent"] == 3)
@@ -271,7 +271,7 @@ async def test_of_too_many_events_that_wait_the_oldest_make_room_and_are_counted
 async def test_what_an_object_may_not_write_any_more_is_counted_and_not_sent() -> None:
     events = await sent(FakeApi(), *[replace(SICK, message=f"{number}") for number in range(BURST)])
 
-    events.tell(SICK)
+    events.add(SICK)
 
     assert events.counts["suppressed"] == 1
     assert not events._waiting
@@ -308,7 +308,7 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pyte
     monkeypatch.setattr("agent.cluster.server_restart.anyio.move_on_after", pause)
     api = FakeApi(fails=[Busy(429, "", "", 30.0), Busy(429, "", "", 1e9), Busy(429, "", "", -5.0)])
     events = made()
-    events.tell(SICK)
+    events.add(SICK)
     async with running(events, api):
         await api.took.wait()
 
@@ -319,7 +319,7 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pyte
 async def test_a_server_that_is_back_is_written_to_at_once_however_long_the_pause() -> None:
     api, returns = FakeApi(fails=[ApiAway("connection refused")] * 3), Cell(0)
     events = Events("node-1", pauses=Pauses(3600.0, 3600.0))
-    events.tell(SICK)
+    events.add(SICK)
     async with running(events, api, returns):
         for tries in range(1, 4):
             await eventually(partial(_has_been_called, api, tries))
@@ -331,7 +331,7 @@ async def test_a_server_that_came_back_while_it_was_asked_in_vain_is_asked_again
     returns, hangs = Cell(0), asyncio.Event()
     api = FakeApi(fails=[ApiAway("no answer in time")], hangs=hangs)
     events = Events("node-1", pauses=Pauses(3600.0, 3600.0))
-    events.tell(SICK)
+    events.add(SICK)
     async with running(events, api, returns):
         await eventually(lambda: api.calls)
         returns.set(1)
@@ -344,7 +344,7 @@ async def test_after_a_write_that_came_through_pauses_begin_anew() -> None:
     events = Events("node-1", pauses=pauses)
     api = FakeApi(fails=[ApiAway("connection refused")] * 3)
     async with running(events, api):
-        events.tell(SICK)
+        events.add(SICK)
         await eventually(lambda: events.counts["sent"])
 
     assert pauses.next() == 0.001
@@ -366,10 +366,10 @@ async def test_telling_never_waits_for_a_server_that_hangs() -> None:
     api, events = FakeApi(hangs=asyncio.Event()), made(waiting=2)
 
     async with running(events, api):
-        events.tell(SICK)
+        events.add(SICK)
         await eventually(lambda: api.calls)
         for number in range(10):
-            events.tell(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
+            events.add(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
 
     assert len(api.calls) == 1
     assert events.counts["dropped"] == 8
@@ -431,8 +431,8 @@ async def test_a_server_that_refuses_one_event_for_now_gets_the_others() -> None
     api = FakeApi(fails=[ApiAway("503: webhook"), None, ApiAway("503: webhook"), None])
 
     events = made()
-    events.tell(SICK)
-    events.tell(REFUSED)
+    events.add(SICK)
+    events.add(REFUSED)
     async with running(events, api):
         await eventually(lambda: events.counts["sent"] == 2)
 
@@ -447,11 +447,11 @@ async def test_events_outlast_an_outage_of_a_server_on_the_wire(tmp_path: Path) 
         events = made()
         try:
             async with running(events, api):
-                events.tell(SICK)
+                events.add(SICK)
                 await eventually(lambda: events.counts["sent"])
                 await server.go_away()
-                events.tell(SICK)
-                events.tell(replace(SICK, reason="DeviceHealthy", kind="Normal"))
+                events.add(SICK)
+                events.add(replace(SICK, reason="DeviceHealthy", kind="Normal"))
                 await eventually(lambda: events.counts["retried"])
                 await server.come_back()
                 await eventually(lambda: events.counts["sent"] >= 3)

@@ -241,7 +241,7 @@ async def test_an_outage_loses_nothing_and_is_caught_up_with_in_one_write(tmp_pa
 
         await here.server.go_away()
         here.tell(reported(healthy=False, status="False", reason="Xid79"))
-        await eventually(lambda: here.koordinator.writer and here.koordinator.writer.waits)
+        await eventually(lambda: here.koordinator.writer and here.koordinator.writer.delayed)
         assert not here.koordinator.error
         here.tell(reported(3, healthy=False, status="False", reason="Xid48"))
         await here.server.come_back()
@@ -249,7 +249,7 @@ async def test_an_outage_loses_nothing_and_is_caught_up_with_in_one_write(tmp_pa
 
         await eventually(lambda: here.health() == [False, True, True])
         assert here.written() == ["create", "update"]
-        await eventually(lambda: here.koordinator.writer and not here.koordinator.writer.waits)
+        await eventually(lambda: here.koordinator.writer and not here.koordinator.writer.delayed)
 
 
 async def test_a_write_of_another_between_is_kept_and_ours_comes_after_it(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ async def test_what_somebody_changes_in_that_moment_is_read_and_written_again_in
 
     assert here.api.verbs()[0] == here.api.verbs()[2] == "get"
     assert TWO.items() <= (here.labels if told_as == "node" else here.feature or {}).items()
-    assert (here.writer.waits, logs) == ("", [])
+    assert (here.writer.delayed, logs) == ("", [])
 
 
 async def test_what_somebody_changes_over_and_over_is_written_at_the_next_try() -> None:
@@ -353,11 +353,11 @@ async def test_what_somebody_changes_over_and_over_is_written_at_the_next_try() 
     here.api.fails = [None, AGAIN, None, AGAIN]
 
     assert await here.writer.once() > 0
-    assert (here.writer.waits, here.writer.error) == ("409 Conflict: the object has been modified", "")
+    assert (here.writer.delayed, here.writer.error) == ("409 Conflict: the object has been modified", "")
 
     await here.writer.once()
     assert here.labels == {"pool": "a", **TWO}
-    assert here.writer.waits == ""
+    assert here.writer.delayed == ""
 
 
 FAILURES = [
@@ -378,7 +378,7 @@ async def test_labels_catch_up_once_the_server_takes_them(failure: ApiError, tol
         await eventually(
             lambda: TWO.items() <= (here.labels if told_as == "node" else here.feature or {}).items()
         )
-        await eventually(lambda: (here.writer.error, here.writer.waits) == ("", ""))
+        await eventually(lambda: (here.writer.error, here.writer.delayed) == ("", ""))
 
 
 async def test_an_outage_is_told_once_and_is_no_error_of_the_labels() -> None:
@@ -386,9 +386,9 @@ async def test_an_outage_is_told_once_and_is_no_error_of_the_labels() -> None:
     here.api.fails = [ApiAway("nobody answers")] * 5
     with capture_logs() as logs:
         async with here.runs():
-            await eventually(lambda: here.writer.waits)
-            assert (here.writer.waits, here.writer.error) == ("nobody answers", "")
-            await eventually(lambda: here.writer.writes and not here.writer.waits)
+            await eventually(lambda: here.writer.delayed)
+            assert (here.writer.delayed, here.writer.error) == ("nobody answers", "")
+            await eventually(lambda: here.writer.writes and not here.writer.delayed)
 
     assert [it["event"] for it in logs] == [
         "labels wait for the API server",

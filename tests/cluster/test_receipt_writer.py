@@ -129,7 +129,7 @@ async def test_a_pod_that_was_made_anew_under_the_same_name_is_never_written_to(
 
         await eventually(lambda: its(server, "job") == {KEY: "true"})
         assert its(server, "web") == {}
-        assert (here.writer.error, here.writer.waits) == ("", "")
+        assert (here.writer.error, here.writer.delayed) == ("", "")
 
 
 async def test_a_server_that_is_away_gets_it_all_once_it_is_back(tmp_path: Path) -> None:
@@ -138,13 +138,13 @@ async def test_a_server_that_is_away_gets_it_all_once_it_is_back(tmp_path: Path)
             server.put_object(pod(name))
         await server.go_away()
         here.owed.set((owed("one"), owed("two")))
-        await eventually(lambda: here.writer.waits)
+        await eventually(lambda: here.writer.delayed)
 
         await server.come_back()
 
         await eventually(lambda: here.writer.writes == 2)
         assert [its(server, name) for name in ("one", "two")] == [{KEY: "true"}] * 2
-        assert here.writer.waits == ""
+        assert here.writer.delayed == ""
 
 
 async def test_a_server_that_hangs_is_left_alone_and_written_to_once_it_answers(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_a_server_that_hangs_is_left_alone_and_written_to_once_it_answers(
         server.put_object(pod("web"))
         server.hang()
         here.owed.set((owed("web"),))
-        await eventually(lambda: "no answer in time" in here.writer.waits)
+        await eventually(lambda: "no answer in time" in here.writer.delayed)
 
         server.hang(False)
 
@@ -164,7 +164,7 @@ async def test_the_end_of_an_outage_ends_the_pause(tmp_path: Path) -> None:
         server.put_object(pod("web"))
         await server.go_away()
         here.owed.set((owed("web"),))
-        await eventually(lambda: here.writer.waits)
+        await eventually(lambda: here.writer.delayed)
         await server.come_back()
 
         here.returns.set(1)
@@ -347,7 +347,7 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks() -> None:
     here.owed.set((owed("web"),))
 
     assert await here.writer.once() == 77.0
-    assert "later" in here.writer.waits
+    assert "later" in here.writer.delayed
 
 
 async def test_a_refusal_of_a_pod_that_is_gone_is_told_no_more() -> None:

@@ -59,22 +59,22 @@ def test_a_quarrel_is_over_once_a_value_stood() -> None:
     last = 1000.0 + 3 * LASTING
     undone.wrote({"other": "2"}, last)
 
-    assert undone.still(last + QUIET - 1) == {"count"}
-    assert undone.still(last + QUIET) == set()
+    assert undone.lasting(last + QUIET - 1) == {"count"}
+    assert undone.lasting(last + QUIET) == set()
 
 
 def test_what_is_undone_a_few_times_within_minutes_is_no_quarrel_to_tell_of() -> None:
     undone = UndoneWrites()
     for it in range(9):
         undone.wrote({"count": "1"}, 1000.0 + it)
-    assert undone.still(1009.0) == undone.still(1009.0 + LASTING) == set()
+    assert undone.lasting(1009.0) == undone.lasting(1009.0 + LASTING) == set()
 
     undone.wrote({"count": "1"}, 1001.0 + LASTING)
-    assert undone.still(1001.0 + LASTING) == {"count"}
+    assert undone.lasting(1001.0 + LASTING) == {"count"}
     # One that began anew has its minutes again.
     for it in range(4):
         undone.wrote({"count": "1"}, 5000.0 + it)
-    assert undone.still(5003.0) == set()
+    assert undone.lasting(5003.0) == set()
 
 
 async def test_what_was_read_and_has_changed_meanwhile_is_looked_at_again_at_once() -> None:
@@ -93,11 +93,11 @@ async def test_who_is_away_is_asked_again_sooner_than_who_refuses() -> None:
     )
 
     assert [await here.upkeep.once() for _ in range(3)] == [1.0, 2.0, 4.0]
-    assert (here.upkeep.waits, here.upkeep.error) == ("gone", "")
+    assert (here.upkeep.delayed, here.upkeep.error) == ("gone", "")
     assert [await here.upkeep.once() for _ in range(3)] == [5.0, 10.0, 20.0]
-    assert (here.upkeep.waits, here.upkeep.error) == ("", "403 Forbidden: no")
+    assert (here.upkeep.delayed, here.upkeep.error) == ("", "403 Forbidden: no")
     assert [await here.upkeep.once() for _ in range(2)] == [0.0, 1.0]
-    assert (here.upkeep.waits, here.upkeep.error) == ("", "stays")
+    assert (here.upkeep.delayed, here.upkeep.error) == ("", "stays")
 
 
 async def test_what_others_undo_is_written_more_and_more_seldom() -> None:
@@ -120,12 +120,12 @@ async def test_a_change_of_what_decides_is_looked_at_at_once_and_the_server_s_re
         group.start_soon(here.upkeep.run, (cell,), returns)
         await eventually(lambda: len(here.asked) > 0 and here.outcomes[:1] != [""])
         cell.set(1)
-        await eventually(lambda: here.upkeep.waits == "gone")
+        await eventually(lambda: here.upkeep.delayed == "gone")
 
         returns.set(1)
 
-        await eventually(lambda: here.upkeep.waits == "again")
+        await eventually(lambda: here.upkeep.delayed == "again")
         assert here.pauses.next() == 2.0
         returns.set(2)
-        await eventually(lambda: not here.upkeep.waits)
+        await eventually(lambda: not here.upkeep.delayed)
         group.cancel_scope.cancel()

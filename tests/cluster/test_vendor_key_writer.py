@@ -13,7 +13,7 @@ from support.waiting import eventually
 
 from agent.cluster.api_errors import ApiAway, Forbidden
 from agent.cluster.extended_resource_writer import EXTENDED, ExtendedWriter
-from agent.cluster.node_annotation_patches import AnnotationWriter
+from agent.cluster.node_annotation_writer import AnnotationWriter
 from agent.cluster.own_node import ANNOTATED, OwnNode, own_node, path
 from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.backoff import Pauses

@@ -253,7 +253,7 @@ async def test_a_dead_kubelet_sock_is_knocked_at_until_somebody_answers(plugins_
     async with bench(plugins_dir) as node:
         await node.registered()
         await node.kubelet.stop()
-        await eventually(lambda: "nobody answers" in node.status.reason)
+        await eventually(lambda: "no process answers" in node.status.reason)
 
         await node.kubelet.start()
         await node.registered(times=2)

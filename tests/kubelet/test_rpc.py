@@ -409,7 +409,7 @@ async def test_a_refusal_keeps_status_and_words(path: Path) -> None:
 
 
 async def test_nobody_at_the_path_is_an_error(path: Path) -> None:
-    with pytest.raises(KubeletError, match="nobody answers"):
+    with pytest.raises(KubeletError, match="no process answers"):
         await call(path, ECHO, b"", timeout=30)
 
 
@@ -417,7 +417,7 @@ async def test_a_dead_socket_is_an_error(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
 
-    with pytest.raises(KubeletError, match=r"nobody answers at .*: Connection refused"):
+    with pytest.raises(KubeletError, match=r"no process answers at .*: Connection refused"):
         await call(path, ECHO, b"", timeout=30)
 
 

@@ -17,7 +17,7 @@ from agent.cluster import own_node as node
 from agent.cluster.api import Api
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
-from agent.cluster.node_annotation_patches import AnnotationWriter
+from agent.cluster.node_annotation_writer import AnnotationWriter
 from agent.cluster.own_node import ANNOTATED, OwnNode, own_node
 from agent.cluster.reflector import FollowTimings, Reflector
 from agent.core.backoff import Pauses

@@ -64,7 +64,7 @@ async def telling(
 async def written(events: Events, *notices: Notice) -> None:
     """Tell these one after the other; each must come through."""
     for number, it in enumerate(notices, events.counts["sent"] + 1):
-        events.tell(it)
+        events.add(it)
         await eventually(lambda wanted=number: events.counts["sent"] + events.counts["refused"] >= wanted)  # type: ignore[misc]
         assert not events.counts["refused"]
 
@@ -149,8 +149,8 @@ async def test_a_namespace_that_is_not_there_or_ends_is_no_trouble(
     capsys.readouterr()
 
     async with telling(api_server, tmp_path, node) as events:
-        events.tell(replace(SICK, pod=PodRef(f"no-{namespace}", "web")))
-        events.tell(replace(SICK, pod=PodRef(namespace, "web")))
+        events.add(replace(SICK, pod=PodRef(f"no-{namespace}", "web")))
+        events.add(replace(SICK, pod=PodRef(namespace, "web")))
         await eventually(lambda: events.counts["refused"] + events.counts["sent"] == 2)
 
     assert events.counts == {"refused": 2}
@@ -162,7 +162,7 @@ async def test_create_and_patch_are_all_the_rights_that_events_need(
 ) -> None:
     token = api_server.token_for("agent")
     async with telling(api_server, tmp_path, node, token) as events:
-        events.tell(SICK)
+        events.add(SICK)
         await eventually(lambda: events.counts["refused"] == 1)
 
         name = f"events-{node}"
@@ -175,7 +175,7 @@ async def test_create_and_patch_are_all_the_rights_that_events_need(
             told = 1
             with anyio.fail_after(PATIENCE):
                 while not events.counts["sent"]:  # a new right counts some time after it was given
-                    events.tell(replace(SICK, pod=PodRef("default", secrets.token_hex(4))))
+                    events.add(replace(SICK, pod=PodRef("default", secrets.token_hex(4))))
                     told += 1
                     await eventually(lambda wanted=told: sum(events.counts.values()) >= wanted)  # type: ignore[misc]
             events.counts.clear()
