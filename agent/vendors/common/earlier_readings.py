@@ -18,7 +18,7 @@ Counters = Mapping[str, int]
 Grown = Callable[[str, int, int], Fault]
 
 
-class Baseline:
+class CounterBaseline:
     """Kept in a file where there is a directory, so that errors count that came while nobody looked."""
 
     def __init__(self, directory: Path | None, grown: Grown) -> None:

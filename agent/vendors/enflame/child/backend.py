@@ -21,22 +21,22 @@ from agent.vendor_api.backend import (
     Usage,
 )
 from agent.vendors.common import library_cards
-from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.common.earlier_readings import CounterBaseline
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
 
 from . import cards, efsmi, faults, library, survey, survey_by_sysfs
 from . import links as topology
-from .cards import Card, Reading
+from .cards import EnflameCard, EnflameReading
 from .disturbances import Disturbances
-from .driver_events import Watch
+from .driver_events import EfmlEventWatch
 from .efsmi import Efsmi, EfsmiError
-from .faults_over_time import Vitals
+from .faults_over_time import FaultsOverTime
 from .library import Efml
 from .library_errors import EfmlError, unavailable
-from .slice_journal import Journal
-from .slice_profiles import Known
-from .slices import Slices
+from .slice_journal import DrsJournal
+from .slice_profiles import KnownProfiles
+from .slices import DrsSlices
 
 #: Seconds that all commands of one call may take together, each a little less than the agent waits.
 MAKING, LISTING, LOOKING = 7.0, 1.8, 4.0
@@ -47,27 +47,27 @@ PULSE = 1.0
 
 
 @dataclass(slots=True)
-class Session:
+class EfmlSession:
     """What lives between open and close."""
 
     efml: Efml
-    slices: Slices
-    watch: Watch
+    slices: DrsSlices
+    watch: EfmlEventWatch
     #: What is the same for all cards.
     driver: Mapping[str, str]
 
 
-class EnflameBackend(LibraryBackend[Session, Card]):
+class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
     """One session with EFML; efsmi is never run while `calls` is held: efsmi may be slow."""
 
     library_name = "EFML"
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._journal: Journal | None = None
-        self._known: Known | None = None
-        self._baseline: Baseline | None = None
-        self._vitals = Vitals()
+        self._journal: DrsJournal | None = None
+        self._known: KnownProfiles | None = None
+        self._baseline: CounterBaseline | None = None
+        self._vitals = FaultsOverTime()
         self._disturbances = Disturbances()
         self._sliced_at: float | None = None
         self._pulsed: dict[str, float] = {}
@@ -144,19 +144,21 @@ class EnflameBackend(LibraryBackend[Session, Card]):
 
     # The library
 
-    def _start(self) -> Session:
+    def _start(self) -> EfmlSession:
         efml = library.start(self.settings)
         path = efsmi.find(self.settings, _root(device_nodes.root(self.settings)))
-        self._journal = self._journal or Journal(self.directory)
-        self._known = self._known or Known(self.directory)
-        self._baseline = self._baseline or Baseline(self.directory, faults.grown)
-        slices = Slices(Efsmi(path) if path else None, self._journal, self._known)
-        watch = Watch(efml, self._look, self._pulse, self._disturbances, self.calls, lambda: self.clock())
-        session = Session(efml, slices, watch, _driver(efml, self._sysfs))
+        self._journal = self._journal or DrsJournal(self.directory)
+        self._known = self._known or KnownProfiles(self.directory)
+        self._baseline = self._baseline or CounterBaseline(self.directory, faults.grown)
+        slices = DrsSlices(Efsmi(path) if path else None, self._journal, self._known)
+        watch = EfmlEventWatch(
+            efml, self._look, self._pulse, self._disturbances, self.calls, lambda: self.clock()
+        )
+        session = EfmlSession(efml, slices, watch, _driver(efml, self._sysfs))
         self._sliced_at = None
         return session
 
-    def _end(self, session: Session | None) -> None:
+    def _end(self, session: EfmlSession | None) -> None:
         if session is not None:
             session.watch.close()
             session.efml.close()
@@ -167,14 +169,14 @@ class EnflameBackend(LibraryBackend[Session, Card]):
     def _sysfs_is_enough(self) -> bool:
         return sysfs.driver_loaded(self._sysfs)
 
-    def _rescan(self, session: Session) -> None:
+    def _rescan(self, session: EfmlSession) -> None:
         try:
             session.efml.init()
         except EfmlError as error:
             raise unavailable(error) from error
         session.driver = _driver(session.efml, self._sysfs)
 
-    def _survey(self, session: Session) -> list[Card]:
+    def _survey(self, session: EfmlSession) -> list[EnflameCard]:
         try:
             return survey.survey(session.efml, self.settings, self._cards)
         except EfmlError as error:
@@ -183,14 +185,14 @@ class EnflameBackend(LibraryBackend[Session, Card]):
     def _expected(self) -> bool:
         return bool(self._cards_of_sysfs())
 
-    def _node(self, session: Session) -> dict[str, str]:
+    def _node(self, session: EfmlSession) -> dict[str, str]:
         """What all cards have: the driver and its node."""
         control = device_nodes.control(self.settings)
         return {**session.driver, constants.CONTROL_NODE: control} if control else dict(session.driver)
 
     # Health
 
-    def _disturbed(self, found: Sequence[Card]) -> list[Card]:
+    def _disturbed(self, found: Sequence[EnflameCard]) -> list[EnflameCard]:
         """The cards with what the driver told of them, and with what only time shows."""
         more: dict[str, Fault] = {}
         for card in found:
@@ -199,7 +201,7 @@ class EnflameBackend(LibraryBackend[Session, Card]):
                 more[card.uuid] = fault
         return survey.with_faults(found, more)
 
-    def _watched(self, session: Session) -> None:
+    def _watched(self, session: EfmlSession) -> None:
         """Hand the cards to the watch, with what reading them told that polls would tell too late."""
         assert self._baseline is not None
         session.watch.put({uuid: card.index for uuid, card in self._cards.items() if card.here})
@@ -212,7 +214,7 @@ class EnflameBackend(LibraryBackend[Session, Card]):
         card, session = self._cards.get(uuid), self.session
         if card is None or session is None or self._baseline is None:
             return None
-        look = Reading(session.efml, card.index)
+        look = EnflameReading(session.efml, card.index)
         said = cards.health(look, self.settings, card.device.pci) or look.fault
         new = self._baseline.new(uuid, cards.counters(look))
         if said is not None and said.state is not State.UNKNOWN:
@@ -236,7 +238,7 @@ class EnflameBackend(LibraryBackend[Session, Card]):
 
     # Slices
 
-    def _card(self, uuid: str) -> Card:
+    def _card(self, uuid: str) -> EnflameCard:
         card = self._cards.get(uuid)
         if card is None:
             raise RequestRefused(f"{uuid} is not among the cards here")
@@ -245,11 +247,11 @@ class EnflameBackend(LibraryBackend[Session, Card]):
             raise RequestRefused(f"no slice is made on {uuid}: {why}")
         return card
 
-    def _sliceable(self) -> list[Card]:
+    def _sliceable(self) -> list[EnflameCard]:
         """The cards on which slices may lie; they are made on fewer."""
         return [it for it in self._cards.values() if it.sliceable]
 
-    def _sliced(self, session: Session, found: Sequence[Card]) -> dict[str, dict[str, str]]:
+    def _sliced(self, session: EfmlSession, found: Sequence[EnflameCard]) -> dict[str, dict[str, str]]:
         """What efsmi says of the cards, where it is here, or slices are wanted or were. Others may make some
         whatever we offer. That it fails hides no card.
         """

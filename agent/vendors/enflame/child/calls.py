@@ -19,7 +19,7 @@ T = TypeVar("T")
 TEXT_ROOM = 4 * abi.TEXT_SIZE
 
 
-class Calls:
+class EfmlCalls:
     """One loaded library, of both families of functions.
 
     Calls come one after the other, from whatever thread: "EFML has had some thread safety bugs" (DeepEP).

@@ -16,7 +16,7 @@ from . import faults
 from .abi import VirtMode
 from .library import Efml
 from .library_errors import EfmlError
-from .values import Identity, Standing
+from .values import CardStanding, EfmlIdentity
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ VIRTUAL_FUNCTIONS = (VirtMode.VGCU, VirtMode.MDEV, VirtMode.SRIOV_VF)
 Settings = Mapping[str, Any]
 
 
-class Card(LibraryCard):
+class EnflameCard(LibraryCard):
     """A card, and what its fault lets be done with it."""
 
     __slots__ = ()
@@ -40,13 +40,13 @@ class Card(LibraryCard):
 
 
 @dataclass(slots=True)
-class Reading:
+class EnflameReading:
     """One look at a card. The first error that means something is kept; the rest is read all the same."""
 
     efml: Efml
     index: int
     fault: Fault | None = None
-    standing: Standing = field(default=Standing.UNKNOWN, init=False)
+    standing: CardStanding = field(default=CardStanding.UNKNOWN, init=False)
 
     def get(self, call: Callable[[int], T], default: T) -> T:
         """The answer of a call about this card; `default` where it has none."""
@@ -65,22 +65,24 @@ class Reading:
         try:
             self.standing = self.efml.standing(self.index)
         except EfmlError:
-            self.standing = Standing.UNKNOWN
-        return {Standing.LOST: faults.LOST, Standing.RESET_REQUIRED: faults.RESET_REQUIRED}.get(self.standing)
+            self.standing = CardStanding.UNKNOWN
+        return {CardStanding.LOST: faults.LOST, CardStanding.RESET_REQUIRED: faults.RESET_REQUIRED}.get(
+            self.standing
+        )
 
     @property
     def recovery_due(self) -> bool | None:
-        return {Standing.HERE: False, Standing.RESET_REQUIRED: True}.get(self.standing)
+        return {CardStanding.HERE: False, CardStanding.RESET_REQUIRED: True}.get(self.standing)
 
 
-def read(efml: Efml, settings: Settings, index: int) -> Card:
+def read(efml: Efml, settings: Settings, index: int) -> EnflameCard:
     """Read a card in full. Without a readable uuid the device's `uuid` is empty."""
-    look = Reading(efml, index)
+    look = EnflameReading(efml, index)
     try:
         its = efml.identity(index)
     except EfmlError as error:
         fault = look.stand() or faults.reading(error)
-        return Card(index, Device("", index, fault=fault, recovery_due=look.recovery_due))
+        return EnflameCard(index, Device("", index, fault=fault, recovery_due=look.recovery_due))
     placed = _placed(look, settings, its)
     wrong = health(look, settings, its.bdf)
     memory = look.get(efml.memory, None)
@@ -91,10 +93,10 @@ def read(efml: Efml, settings: Settings, index: int) -> Card:
         fault=wrong or placed.fault or look.fault,
         recovery_due=look.recovery_due,
     )
-    return Card(index, device)
+    return EnflameCard(index, device)
 
 
-def _placed(look: Reading, settings: Settings, its: Identity) -> Device:
+def _placed(look: EnflameReading, settings: Settings, its: EfmlIdentity) -> Device:
     """What the card is called, and where it is."""
     efml, sys = look.efml, host.sysfs(settings)
     minor = sysfs.minor(sys, its.bdf, its.logic_id)
@@ -116,13 +118,13 @@ def node(minor: int | None) -> tuple[str, ...]:
     return () if minor is None else (f"/dev/gcu{minor}",)
 
 
-def _uuid(look: Reading, sys: Path, pci: str) -> str:
+def _uuid(look: EnflameReading, sys: Path, pci: str) -> str:
     """As Enflame's exporter writes it. Builds without the index family do not tell it, the driver does."""
     told = sysfs.known_uuid(look.get(look.efml.uuid, "")) or sysfs.uuid(sys, pci)
     return constants.UUID + told if told else ""
 
 
-def _misplaced(look: Reading, sys: Path, pci: str, minor: int | None) -> Fault | None:
+def _misplaced(look: EnflameReading, sys: Path, pci: str, minor: int | None) -> Fault | None:
     if look.get(look.efml.virt_mode, 0) in VIRTUAL_FUNCTIONS:
         return faults.VIRTUAL
     if functions := sysfs.functions(sys, pci):
@@ -130,7 +132,7 @@ def _misplaced(look: Reading, sys: Path, pci: str, minor: int | None) -> Fault |
     return faults.NO_MINOR if minor is None else None
 
 
-def _attributes(look: Reading, sys: Path, pci: str) -> dict[str, str]:
+def _attributes(look: EnflameReading, sys: Path, pci: str) -> dict[str, str]:
     found = {
         constants.PCIE_ROOT: pci_sysfs.root_complex(sys, pci),
         constants.SERIAL: look.get(look.efml.serial, ""),
@@ -140,7 +142,7 @@ def _attributes(look: Reading, sys: Path, pci: str) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def health(look: Reading, settings: Settings, pci: str | None) -> Fault | None:
+def health(look: EnflameReading, settings: Settings, pci: str | None) -> Fault | None:
     """What library and bus say of the card now; what could not be read is the look's own fault."""
     efml = look.efml
     if pci and not sysfs.here(host.sysfs(settings), pci):
@@ -156,12 +158,12 @@ def health(look: Reading, settings: Settings, pci: str | None) -> Fault | None:
     link = look.get(efml.link, None)
     if link and (narrow := faults.narrow(link)):
         return narrow
-    if well is None and look.standing is Standing.UNKNOWN and look.fault is None:
+    if well is None and look.standing is CardStanding.UNKNOWN and look.fault is None:
         return faults.UNMONITORED
     return None
 
 
-def counters(look: Reading) -> dict[str, int]:
+def counters(look: EnflameReading) -> dict[str, int]:
     """The errors that a card does not survive; what is not counted is absent."""
     ecc = look.get(look.efml.ecc, None)
     if ecc is not None:
@@ -170,16 +172,16 @@ def counters(look: Reading) -> dict[str, int]:
     return {} if rma is None or rma.double_bit is None else {"rma-dbe": rma.double_bit}
 
 
-def completed(look: Card, before: Card) -> Card:
+def completed(look: EnflameCard, before: EnflameCard) -> EnflameCard:
     """Fill what a sick card no longer tells from what the card told before."""
     if look.device.fault is None:
         return look
     return replace(look, device=device_fields.completed(look.device, before.device))
 
 
-def usage(efml: Efml, card: Card) -> Usage | None:
+def usage(efml: Efml, card: EnflameCard) -> Usage | None:
     """What runs on a card; None where that cannot be read."""
-    look = Reading(efml, card.index)
+    look = EnflameReading(efml, card.index)
     memory = look.get(efml.memory, None)
     if memory is None:
         return None

@@ -18,7 +18,7 @@ from .abi import EventType
 from .disturbances import Disturbances
 from .library import Efml
 from .library_errors import EfmlError
-from .values import Event
+from .values import EfmlEvent
 
 #: Seconds between two rounds.
 PAUSE = 0.5
@@ -27,7 +27,7 @@ Look = Callable[[str], Fault | None]
 Pulse = Callable[[str], Fault | None]
 
 
-class Watch:
+class EfmlEventWatch:
     """The cards under watch. `put` and `tell` come from the thread that discovers, `news` from the other."""
 
     def __init__(
@@ -138,7 +138,7 @@ class Watch:
         self._blind.discard("")
         return [*back, *(it for uuid in cards if events for it in self._looked(uuid))]
 
-    def _meaning(self, uuid: str, event: Event) -> Sequence[HealthEvent]:
+    def _meaning(self, uuid: str, event: EfmlEvent) -> Sequence[HealthEvent]:
         """What an event says. Of the error's number nothing is public, so the card itself is asked."""
         match event.type:
             case EventType.RESET_START:

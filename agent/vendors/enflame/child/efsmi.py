@@ -61,7 +61,7 @@ class EfsmiError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A card in the table. `memory` in MiB; `virt` is DISABLED, DRS or another word (SRIOV)."""
 
     index: int
@@ -79,7 +79,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ListedCard:
     """A card as `-L` lists it; `uuid` is the library's."""
 
     index: int
@@ -89,7 +89,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class SliceProfile:
     """A kind of instance: `count` of them a card can have; memory and SIPs as the tool writes them."""
 
     card: int
@@ -110,7 +110,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class DrsInstance:
     """A slice of a card. `id` is free again once it is destroyed; `uuid` is empty where none is listed."""
 
     card: int
@@ -120,7 +120,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class EfsmiListing(Generic[T]):
     """What was understood, and of what was not, the beginning of each row."""
 
     rows: tuple[T, ...]
@@ -136,21 +136,21 @@ class Efsmi:
         self.inherited: Sequence[int] = ()
         self._turn = threading.Lock()
 
-    def table(self) -> Listing[Row]:
+    def table(self) -> EfsmiListing[TableRow]:
         return table(self._run())
 
-    def cards(self) -> Listing[Card]:
+    def cards(self) -> EfsmiListing[ListedCard]:
         return cards(self._run("-L"))
 
-    def profiles(self, card: int) -> Listing[Profile]:
+    def profiles(self, card: int) -> EfsmiListing[SliceProfile]:
         """What instances the card could have if it had none; needs DRS on."""
         return profiles(self._run(*_of(card), "--drs", "--list-profile"))
 
-    def instances(self, card: int | None = None) -> Listing[Instance]:
+    def instances(self, card: int | None = None) -> EfsmiListing[DrsInstance]:
         """Those of a card, or of all."""
         return instances(self._run(*(_of(card) if card is not None else ()), "-L"))
 
-    def listed_instances(self, card: int) -> Listing[Instance]:
+    def listed_instances(self, card: int) -> EfsmiListing[DrsInstance]:
         """The same as releases before `-L` say it, without UUIDs."""
         return instances_without_uuid(self._run(*_of(card), "--drs", "--list-instance"))
 
@@ -256,13 +256,13 @@ def _is_program(path: str) -> bool:
 # Reading
 
 
-def table(text: str) -> Listing[Row]:
+def table(text: str) -> EfsmiListing[TableRow]:
     """The cards of the table that efsmi without arguments prints.
 
     A card is two lines of three columns: index and name, firmware, address and ECC; then temperature and
     power, memory and mode, use and serial number. Words within a column come and go between releases.
     """
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     remarks: list[str] = []
     upper: list[str] | None = None
     for line in text.splitlines():
@@ -283,48 +283,48 @@ def table(text: str) -> Listing[Row]:
     return _listing(rows, remarks)
 
 
-def cards(text: str) -> Listing[Card]:
+def cards(text: str) -> EfsmiListing[ListedCard]:
     """Rows of index, serial number, slot, PCI's numbers, address, CPUs and UUID, as `-L` prints them."""
 
-    def read(words: Sequence[str]) -> Card:
+    def read(words: Sequence[str]) -> ListedCard:
         index, serial, *_, uuid = words
         bdf = next(word.lower() for word in words if _BDF.fullmatch(word.lower()))
-        return Card(_index(index), serial, bdf, _checked(uuid))
+        return ListedCard(_index(index), serial, bdf, _checked(uuid))
 
     return _listed(text, read, _BDF)
 
 
-def profiles(text: str) -> Listing[Profile]:
+def profiles(text: str) -> EfsmiListing[SliceProfile]:
     """Rows of index, name, number, count, memory and SIPs."""
 
-    def read(words: Sequence[str]) -> Profile:
+    def read(words: Sequence[str]) -> SliceProfile:
         card, name, number, count, memory, sip = words[:6]
-        return Profile(_index(card), _profile(name), _int(number), _int(count), memory, sip)
+        return SliceProfile(_index(card), _profile(name), _int(number), _int(count), memory, sip)
 
     return _listed(text, read)
 
 
-def instances(text: str) -> Listing[Instance]:
+def instances(text: str) -> EfsmiListing[DrsInstance]:
     """Rows of index, profile, number and UUID, as `-L` prints them."""
 
-    def read(words: Sequence[str]) -> Instance:
+    def read(words: Sequence[str]) -> DrsInstance:
         card, profile, number, uuid = words[:4]
-        return Instance(_index(card), _profile(profile), _int(number), _checked(uuid))
+        return DrsInstance(_index(card), _profile(profile), _int(number), _checked(uuid))
 
     return _listed(text, read)
 
 
-def instances_without_uuid(text: str) -> Listing[Instance]:
+def instances_without_uuid(text: str) -> EfsmiListing[DrsInstance]:
     """Rows of index, profile, its number, the instance's number and placement, as of `--list-instance`."""
 
-    def read(words: Sequence[str]) -> Instance:
+    def read(words: Sequence[str]) -> DrsInstance:
         card, profile, _, number, _ = words[:5]
-        return Instance(_index(card), _profile(profile), _int(number), "")
+        return DrsInstance(_index(card), _profile(profile), _int(number), "")
 
     return _listed(text, read)
 
 
-def made(before: Sequence[Instance], after: Sequence[Instance], profile: str) -> list[Instance]:
+def made(before: Sequence[DrsInstance], after: Sequence[DrsInstance], profile: str) -> list[DrsInstance]:
     """The instances of a profile that came between two listings; several where others make some, too."""
     known = {it.uuid for it in before}
     return [it for it in after if it.profile == profile and it.uuid not in known]
@@ -332,7 +332,7 @@ def made(before: Sequence[Instance], after: Sequence[Instance], profile: str) ->
 
 def _listed(
     text: str, read: Callable[[Sequence[str]], T], sign: re.Pattern[str] = constants.PROFILE_NAME
-) -> Listing[T]:
+) -> EfsmiListing[T]:
     """What a listing has in its rows, which are the lines with a word that is the sign of one."""
     rows: list[T] = []
     remarks: list[str] = []
@@ -347,8 +347,8 @@ def _listed(
     return _listing(rows, remarks)
 
 
-def _listing(rows: Sequence[T], remarks: Sequence[str]) -> Listing[T]:
-    return Listing(tuple(rows), tuple(it[:REMARK] for it in remarks[:MAX_REMARKS]))
+def _listing(rows: Sequence[T], remarks: Sequence[str]) -> EfsmiListing[T]:
+    return EfsmiListing(tuple(rows), tuple(it[:REMARK] for it in remarks[:MAX_REMARKS]))
 
 
 def _cells(line: str) -> list[str]:
@@ -362,12 +362,12 @@ def _is_upper(cells: Sequence[str]) -> bool:
     return bool(is_card and last and _BUS_ID.fullmatch(last[0]))
 
 
-def _row(upper: Sequence[str], lower: Sequence[str]) -> Row:
+def _row(upper: Sequence[str], lower: Sequence[str]) -> TableRow:
     index, *name = upper[0].split()
     bus_id, *ecc = upper[2].split()
     memory = _MEMORY.search(lower[1])
     mode, serial = _MEMORY.sub(" ", lower[1]).split(), lower[2].split()
-    return Row(
+    return TableRow(
         index=int(index),
         name=" ".join(name),
         firmware=upper[1],

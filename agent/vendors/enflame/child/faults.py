@@ -7,7 +7,7 @@ from agent.vendors.common import card_faults
 
 from .abi import Code, HandleCode
 from .library_errors import EfmlError, unavailable
-from .values import Link
+from .values import PcieLink
 
 LOST = Fault("lost", "the card is lost: it left the bus, or the driver reaches it no more")
 NO_DRIVER = Fault(DRIVER_NOT_LOADED, "the library says that the kernel driver is not loaded")
@@ -54,7 +54,7 @@ def grown(name: str, before: int, now: int) -> Fault:
     return card_faults.grown("ecc", COUNTED[name], before, now)
 
 
-def narrow(link: Link) -> Fault | None:
+def narrow(link: PcieLink) -> Fault | None:
     """A PCIe link with fewer lanes than the card could have here; None of one that is well."""
     if not 0 < link.width < link.max_width:
         return None

@@ -21,7 +21,7 @@ SILENCE = 15.0
 
 
 @dataclass(slots=True)
-class _Seen:
+class _CardHistory:
     """Of one card: when it was looked at and the hot seconds since the look before; what it counted since."""
 
     hot: deque[tuple[float, float]] = field(default_factory=deque)
@@ -31,7 +31,7 @@ class _Seen:
     silent: float = 0.0
 
 
-class Vitals:
+class FaultsOverTime:
     """Looks at cards, one after the other; times are of a clock that only goes forward.
 
     A count that never moved is believed to stand only where another card's moves: there may be firmware that
@@ -39,23 +39,23 @@ class Vitals:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _CardHistory] = {}
         self._counts = False
 
     def look(self, uuid: str, now: float, chip: float | None, beat: Beat | None) -> None:
         """Take in the temperature of the chip, and what its firmware counted; None is not known."""
-        seen = self._seen.setdefault(uuid, _Seen())
+        seen = self._seen.setdefault(uuid, _CardHistory())
         self._heat(seen, now, chip)
         self._pulse(seen, now, beat)
         seen.at = now
 
-    def _heat(self, seen: _Seen, now: float, chip: float | None) -> None:
+    def _heat(self, seen: _CardHistory, now: float, chip: float | None) -> None:
         if chip is not None and chip > HOT and seen.at is not None:
             seen.hot.append((now, min(now - seen.at, STEP)))
         while seen.hot and now - seen.hot[0][0] >= WINDOW:
             seen.hot.popleft()
 
-    def _pulse(self, seen: _Seen, now: float, beat: Beat | None) -> None:
+    def _pulse(self, seen: _CardHistory, now: float, beat: Beat | None) -> None:
         if beat is None or beat.asleep or beat.count != seen.count:
             self._counts |= beat is not None and seen.count is not None and beat.count != seen.count
             seen.count = beat.count if beat else None

@@ -14,20 +14,20 @@ from agent.vendors.enflame import library_places
 
 from . import abi, signal_dispositions
 from .abi import Code
-from .calls import TEXT_ROOM, Calls, string
+from .calls import TEXT_ROOM, EfmlCalls, string
 from .library_errors import EfmlError, unavailable
 from .values import (
+    CardStanding,
     Ecc,
+    EfmlEvent,
+    EfmlIdentity,
+    EfmlMemory,
     ErrorRecord,
-    Event,
-    Identity,
-    Link,
-    Memory,
-    Port,
+    LarePort,
+    PcieLink,
     Power,
     Process,
     Rma,
-    Standing,
     Temperature,
 )
 
@@ -87,7 +87,7 @@ def _opened(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(name, handle=handle)
 
 
-class Efml(Calls):
+class Efml(EfmlCalls):
     """What one loaded library tells. `card` is its index, which is no identity.
 
     Every method raises EfmlError; `unsupported` where the card or this build of the library cannot tell.
@@ -127,23 +127,23 @@ class Efml(Calls):
         )
         return min(count, abi.MAX_DEVICES)
 
-    def identity(self, card: int) -> Identity:
+    def identity(self, card: int) -> EfmlIdentity:
         it = self._alternatives(lambda: self._identity(card), lambda: self._identity_by_handle(card))
         self._addresses[card] = it.bdf
         return it
 
-    def _identity(self, card: int) -> Identity:
+    def _identity(self, card: int) -> EfmlIdentity:
         it = self._struct("EfmlGetDevInfo", abi.DeviceInfo, card)
         bdf = _bdf(it.domain, it.bus, it.device, it.function)
-        return Identity(card, string(it.name), bdf, it.vendorId, it.deviceId, it.logicId)
+        return EfmlIdentity(card, string(it.name), bdf, it.vendorId, it.deviceId, it.logicId)
 
-    def _identity_by_handle(self, card: int) -> Identity:
+    def _identity_by_handle(self, card: int) -> EfmlIdentity:
         handle = self._handle(card)
         it = self._struct("efmlDeviceGetPciInfo_v3", abi.PciInfo, handle)
         name = ctypes.create_string_buffer(TEXT_ROOM)
         self._call("efmlDeviceGetName", handle, name, abi.TEXT_SIZE)
         bdf = _bdf(it.domain, it.bus, it.device, it.function)
-        return Identity(card, string(name.value), bdf, it.pciDeviceId & 0xFFFF, it.pciDeviceId >> 16)
+        return EfmlIdentity(card, string(name.value), bdf, it.pciDeviceId & 0xFFFF, it.pciDeviceId >> 16)
 
     def uuid(self, card: int) -> str:
         """As the library writes it; Enflame's exporter puts "GCU-" before it."""
@@ -178,14 +178,14 @@ class Efml(Calls):
         """What the card is to virtual machines, as abi.VirtMode. Only GCU300 and later can tell."""
         return self._number("EfmlGetGcuVirtStatus", card, kind=ctypes.c_int)
 
-    def memory(self, card: int) -> Memory:
+    def memory(self, card: int) -> EfmlMemory:
         return self._alternatives(lambda: self._memory(card), lambda: self._memory_by_handle(card))
 
-    def _memory(self, card: int) -> Memory:
+    def _memory(self, card: int) -> EfmlMemory:
         it = self._struct("EfmlGetDevMem", abi.MemInfo, card)
-        return Memory(it.total, it.used * MIB)
+        return EfmlMemory(it.total, it.used * MIB)
 
-    def _memory_by_handle(self, card: int) -> Memory:
+    def _memory_by_handle(self, card: int) -> EfmlMemory:
         handle = self._handle(card)
         it = self._alternatives(
             lambda: self._filled(
@@ -193,7 +193,7 @@ class Efml(Calls):
             ),
             lambda: self._struct("efmlDeviceGetMemoryInfo", abi.DeviceMemory, handle),
         )
-        return Memory(it.total, it.used)
+        return EfmlMemory(it.total, it.used)
 
     def utilization(self, card: int) -> float:
         """Percent of the compute engine; what a thread of the library's samples comes first."""
@@ -218,23 +218,23 @@ class Efml(Calls):
 
     # Health
 
-    def standing(self, card: int) -> Standing:
+    def standing(self, card: int) -> CardStanding:
         """Whether the card is lost or needs a reset, of which the index family says nothing.
 
         Raises EfmlError for whatever else the handle family answers.
         """
         if not self.handles:
-            return Standing.UNKNOWN
+            return CardStanding.UNKNOWN
         try:
             self._memory_by_handle(card)
         except EfmlError as error:
             if error.gone:
-                return Standing.LOST
+                return CardStanding.LOST
             if error.reset_required:
-                return Standing.RESET_REQUIRED
+                return CardStanding.RESET_REQUIRED
             if not error.unsupported:
                 raise
-        return Standing.HERE
+        return CardStanding.HERE
 
     def healthy(self, card: int) -> bool:
         """What the library itself takes the card for."""
@@ -258,17 +258,17 @@ class Efml(Calls):
         it = self._struct("EfmlGetDevRmaStatus", abi.RmaStatus, card)
         return Rma(it.supported, it.flag, None)
 
-    def link(self, card: int) -> Link:
+    def link(self, card: int) -> PcieLink:
         return self._alternatives(lambda: self._link(card), lambda: self._link_by_handle(card))
 
-    def _link(self, card: int) -> Link:
+    def _link(self, card: int) -> PcieLink:
         it = self._struct("EfmlGetPcieLinkInfo", abi.LinkInfo, card)
-        return Link(it.speed, it.maxSpeed, it.width, it.maxWidth)
+        return PcieLink(it.speed, it.maxSpeed, it.width, it.maxWidth)
 
-    def _link_by_handle(self, card: int) -> Link:
+    def _link_by_handle(self, card: int) -> PcieLink:
         handle = self._handle(card)
         width = self._number("efmlDeviceGetCurrPcieLinkWidth", handle)
-        return Link(None, None, width, self._number("efmlDeviceGetMaxPcieLinkWidth", handle))
+        return PcieLink(None, None, width, self._number("efmlDeviceGetMaxPcieLinkWidth", handle))
 
     def temperature(self, card: int) -> Temperature:
         return self._alternatives(
@@ -303,7 +303,7 @@ class Efml(Calls):
 
     # Events
 
-    def events(self, card: int) -> tuple[Event, ...]:
+    def events(self, card: int) -> tuple[EfmlEvent, ...]:
         """What the card told since the last time, without waiting; the oldest first.
 
         That TIMEOUT says that there is nothing more is our assumption, made from EfmlGetEvent; an empty event
@@ -312,12 +312,12 @@ class Efml(Calls):
         """
         return self._drained("EfmlGetEventV2", card, card)
 
-    def events_of_any_card(self) -> tuple[Event, ...]:
+    def events_of_any_card(self) -> tuple[EfmlEvent, ...]:
         """As `events`, for builds without EfmlGetEventV2: which card tells it the library does not say."""
         return self._drained("EfmlGetEvent", None, 0)
 
-    def _drained(self, name: str, card: int | None, argument: int) -> tuple[Event, ...]:
-        found: list[Event] = []
+    def _drained(self, name: str, card: int | None, argument: int) -> tuple[EfmlEvent, ...]:
+        found: list[EfmlEvent] = []
         while len(found) < MAX_EVENTS:
             try:
                 it = self._struct(name, abi.Event, argument)
@@ -327,12 +327,12 @@ class Efml(Calls):
                 raise
             if not (it.type or it.id or it.message):
                 break
-            found.append(Event(card, it.type, it.id, string(it.message)))
+            found.append(EfmlEvent(card, it.type, it.id, string(it.message)))
         return tuple(found)
 
     # Topology
 
-    def ports(self, card: int) -> tuple[Port, ...]:
+    def ports(self, card: int) -> tuple[LarePort, ...]:
         """The card's LARE ports; none where it has none. Older builds call them ESL."""
         try:
             count = self._alternatives(
@@ -345,13 +345,13 @@ class Efml(Calls):
             raise
         return tuple(self._port(card, number) for number in range(min(count, MAX_PORTS)))
 
-    def _port(self, card: int, number: int) -> Port:
+    def _port(self, card: int, number: int) -> LarePort:
         it = self._alternatives(
             lambda: self._struct("EfmlGetGcuLarePortInfo", abi.LarePortInfo, card, number),
             lambda: self._struct("EfmlGetEslPortInfo", abi.LarePortInfo, card, number),
         )
         remote = _bdf(it.remoteDomain, it.remoteBus, it.remoteDevice, it.remoteFunction)
-        return Port(number, remote if it.connected else None, it.remotePort)
+        return LarePort(number, remote if it.connected else None, it.remotePort)
 
     def _handle(self, card: int) -> int:
         """By the address, once known: that both families count alike is nowhere promised.

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.vendor_api.backend import Distance, Link
 from agent.vendors.common import pci_sysfs
 
-from .cards import Card
+from .cards import EnflameCard
 from .library import Efml
 from .library_errors import EfmlError
 
@@ -17,7 +17,7 @@ from .library_errors import EfmlError
 SWITCH = 2
 
 
-def links(efml: Efml, sys: Path, card: Card, cards: Iterable[Card]) -> list[Link]:
+def links(efml: Efml, sys: Path, card: EnflameCard, cards: Iterable[EnflameCard]) -> list[Link]:
     """The way from a card to each of the others. What cannot be read counts as far."""
     counted = lanes(efml, card)
     return [
@@ -27,7 +27,7 @@ def links(efml: Efml, sys: Path, card: Card, cards: Iterable[Card]) -> list[Link
     ]
 
 
-def lanes(efml: Efml, card: Card) -> Counter[str]:
+def lanes(efml: Efml, card: EnflameCard) -> Counter[str]:
     """LARE ports by the PCI address at the other end."""
     try:
         ports = efml.ports(card.index)
@@ -36,7 +36,7 @@ def lanes(efml: Efml, card: Card) -> Counter[str]:
     return Counter(it.remote for it in ports if it.remote is not None)
 
 
-def distance(sys: Path, card: Card, peer: Card) -> Distance:
+def distance(sys: Path, card: EnflameCard, peer: EnflameCard) -> Distance:
     """By the bridges that both paths have in common."""
     one, other = (pci_sysfs.path(sys, it.device.pci or "") for it in (card, peer))
     common = _common(one, other)

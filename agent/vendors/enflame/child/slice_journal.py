@@ -17,7 +17,7 @@ PREFIX = "slices-"
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunSlice:
     """A slice that may be there now: whose, its profile's name, and the uuids of what lay there before.
 
     A slice does not survive a reboot, so what was begun before one (`boot`) is nothing.
@@ -30,7 +30,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class OwnSlice:
     """A slice that we made: whose, and its uuid."""
 
     allocation: str
@@ -38,13 +38,13 @@ class Ours:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class JournalPage:
     """What is written down of a card. `switched`: we let it be sliced, so we let it be whole again."""
 
     card: str
     switched: bool = False
-    begun: Begun | None = None
-    ours: tuple[Ours, ...] = ()
+    begun: BegunSlice | None = None
+    ours: tuple[OwnSlice, ...] = ()
 
     def allocation(self, uuid: str) -> str | None:
         """Whose a slice is; None where it is foreign."""
@@ -59,20 +59,20 @@ class Page:
         return begun or any(it.allocation == allocation for it in self.ours)
 
 
-class Journal:
+class DrsJournal:
     """Without a directory it holds for as long as this object lives."""
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
         self._pages = {page.card: page for page in _read(directory)} if directory else {}
 
-    def page(self, card: str) -> Page:
-        return self._pages.get(card) or Page(card)
+    def page(self, card: str) -> JournalPage:
+        return self._pages.get(card) or JournalPage(card)
 
-    def pages(self) -> Iterator[Page]:
+    def pages(self) -> Iterator[JournalPage]:
         yield from tuple(self._pages.values())
 
-    def write(self, page: Page) -> None:
+    def write(self, page: JournalPage) -> None:
         """Raises OSError: it cannot be written, and nothing is to be made."""
         if self.directory is not None and page != self.page(page.card):
             path = own_files.of_card(self.directory, PREFIX, page.card)
@@ -85,7 +85,7 @@ class Journal:
             del self._pages[page.card]
 
 
-def _read(directory: Path) -> Iterator[Page]:
+def _read(directory: Path) -> Iterator[JournalPage]:
     """Every page that makes sense; what does not is kept for a person to see, and says nothing."""
     for path in own_files.of_cards(directory, PREFIX):
         with suppress(KeyError, TypeError, ValueError):
@@ -94,7 +94,7 @@ def _read(directory: Path) -> Iterator[Page]:
                 yield page
 
 
-def _said(page: Page) -> dict[str, Any]:
+def _said(page: JournalPage) -> dict[str, Any]:
     begun = page.begun
     return {
         "card": page.card,
@@ -104,12 +104,12 @@ def _said(page: Page) -> dict[str, Any]:
     }
 
 
-def _page(said: Any) -> Page:
+def _page(said: Any) -> JournalPage:
     """Raises KeyError, TypeError or ValueError: it is not what we write."""
     begun, ours = said["begun"], said["ours"]
-    return Page(
+    return JournalPage(
         str(said["card"]),
         bool(said["switched"]),
-        Begun(str(begun[0]), str(begun[1]), tuple(map(str, begun[2])), str(begun[3])) if begun else None,
-        tuple(Ours(str(allocation), str(uuid)) for allocation, uuid in ours),
+        BegunSlice(str(begun[0]), str(begun[1]), tuple(map(str, begun[2])), str(begun[3])) if begun else None,
+        tuple(OwnSlice(str(allocation), str(uuid)) for allocation, uuid in ours),
     )

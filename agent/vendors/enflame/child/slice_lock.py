@@ -14,7 +14,7 @@ from pathlib import Path
 FILE = "efsmi.lock"
 
 
-class StillRuns(Exception):
+class ChangeInProgress(Exception):
     """Raised where a change that was begun before is not over."""
 
 
@@ -33,7 +33,7 @@ def taken(directory: Path | None) -> Iterator[tuple[int, ...]]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StillRuns from None
+            raise ChangeInProgress from None
         yield (lock,)
     finally:
         os.close(lock)
@@ -44,5 +44,5 @@ def free(directory: Path | None) -> bool:
     try:
         with taken(directory):
             return True
-    except StillRuns:
+    except ChangeInProgress:
         return False

@@ -27,7 +27,7 @@ Profiles = Mapping[str, int]  # name to number
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedProfile:
     """What is asked for: a profile by name, or by how many slices of the card it takes."""
 
     asked: str
@@ -36,7 +36,7 @@ class Wanted:
     slices: int = 0
 
 
-def wanted(request: Request) -> Wanted:
+def wanted(request: Request) -> WantedProfile:
     """What a scheduler's claim names, else as many slices as IDs were asked for.
 
     Raises:
@@ -48,15 +48,15 @@ def wanted(request: Request) -> Wanted:
     )
     if not name:
         count = len(request.ids)
-        return Wanted(f"{count} of {request.resource}", slices=count)
+        return WantedProfile(f"{count} of {request.resource}", slices=count)
     if not constants.PROFILE_NAME.fullmatch(name):
         raise RequestRefused(f"{name[:40]!r} is no profile of a slice, such as 3g.20gb")
     if number and not MAX_NUMBER.fullmatch(number):
         raise RequestRefused(f"{number[:40]!r} is no number of the profile {name}")
-    return Wanted(f"profile {name}", name, int(number) if number else None)
+    return WantedProfile(f"profile {name}", name, int(number) if number else None)
 
 
-def chosen(want: Wanted, there: Profiles, card: str) -> tuple[str, int]:
+def chosen(want: WantedProfile, there: Profiles, card: str) -> tuple[str, int]:
     """The profile's name and number.
 
     Raises:
@@ -86,7 +86,7 @@ def attribute(there: Profiles) -> str:
     return ",".join(f"{name}:{there[name]}" for name in sorted(there, key=constants.slices))
 
 
-class Known:
+class KnownProfiles:
     """What was seen of each product; in a file where there is a directory."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -100,7 +100,7 @@ class Known:
         """Whether it was seen, and not only published."""
         return product in self._seen
 
-    def learn(self, product: str, rows: Sequence[efsmi.Profile]) -> Profiles:
+    def learn(self, product: str, rows: Sequence[efsmi.SliceProfile]) -> Profiles:
         there = {it.name: it.id for it in rows}
         if product and there and there != self._seen.get(product):
             self._seen[product] = there

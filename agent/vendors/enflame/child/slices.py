@@ -18,20 +18,20 @@ from agent.vendors.common import own_files
 from agent.vendors.enflame import constants
 
 from . import efsmi, slice_lock, slice_profiles
-from .cards import Card
-from .efsmi import Efsmi, EfsmiError, Instance, Row
-from .slice_journal import Begun, Journal, Ours, Page
+from .cards import EnflameCard
+from .efsmi import DrsInstance, Efsmi, EfsmiError, TableRow
+from .slice_journal import BegunSlice, DrsJournal, JournalPage, OwnSlice
 
 #: Seconds that a command has at least, however late it is.
 LEAST = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DrsSlice:
     """A slice that lies on a card; `allocation` None is foreign."""
 
     card: str
-    instance: Instance
+    instance: DrsInstance
     allocation: str | None = None
 
     @property
@@ -42,19 +42,19 @@ class Found:
         return Partition(f"{self.instance.id}:{self.instance.uuid}", self.card, self.allocation)
 
 
-class Slices:
+class DrsSlices:
     """Makes and removes slices of the cards that it is given, each time as they lie now."""
 
-    def __init__(self, tool: Efsmi | None, journal: Journal, known: slice_profiles.Known) -> None:
+    def __init__(self, tool: Efsmi | None, journal: DrsJournal, known: slice_profiles.KnownProfiles) -> None:
         self._its = tool
         self._journal = journal
         self._known = known
         self._until = 0.0
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, TableRow] = {}
         #: The cards that were looked for in efsmi's table, as the library counted them then.
         self._matched: frozenset[tuple[str, int]] = frozenset()
         #: What was last seen; None while nobody looked.
-        self._seen: tuple[Found, ...] | None = None
+        self._seen: tuple[DrsSlice, ...] | None = None
         self._said: set[str] = set()
 
     def hurry(self, seconds: float) -> None:
@@ -68,12 +68,12 @@ class Slices:
         self._its.timeout = max(LEAST, self._until - time.monotonic())
         return self._its
 
-    def _change(self, change: Callable[..., None], row: Row, *arguments: int | bool) -> None:
+    def _change(self, change: Callable[..., None], row: TableRow, *arguments: int | bool) -> None:
         """Let efsmi change a card, once no change of before is being made any more."""
         try:
             with slice_lock.taken(self._journal.directory) as self._tool.inherited:
                 change(row.index, *arguments)
-        except slice_lock.StillRuns:
+        except slice_lock.ChangeInProgress:
             raise _still_runs() from None
         finally:
             self._tool.inherited = ()
@@ -90,7 +90,7 @@ class Slices:
 
     # Seeing
 
-    def look(self, cards: Sequence[Card]) -> None:
+    def look(self, cards: Sequence[EnflameCard]) -> None:
         """Learn what efsmi says of the cards, and end what a crash left on them.
 
         Raises:
@@ -105,7 +105,7 @@ class Slices:
                 with suppress(EfsmiError):  # it says nothing of the slices
                     self._offered(card)
 
-    def _match(self, cards: Sequence[Card]) -> None:
+    def _match(self, cards: Sequence[EnflameCard]) -> None:
         """Find each card in efsmi's table, by its address: one that two rows may mean is none."""
         self._matched = frozenset()
         listing = self._tool.table()
@@ -116,7 +116,7 @@ class Slices:
         self._rows = {uuid: row for uuid, row in self._rows.items() if indices.count(row.index) == 1}
         self._matched = _numbered(cards)
 
-    def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
+    def all(self, cards: Sequence[EnflameCard]) -> tuple[DrsSlice, ...]:
         """Every slice on these cards, ours and foreign. Without efsmi there are none, unless we made some.
 
         Raises:
@@ -128,28 +128,28 @@ class Slices:
             self._match(cards)
         return self._all(cards)
 
-    def _all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
+    def _all(self, cards: Sequence[EnflameCard]) -> tuple[DrsSlice, ...]:
         listing = self._tool.instances()
         self._remark(listing.remarks)
         found = [it for card in cards for it in self._of(card, listing.rows)]
         self._seen = tuple(found)
         return self._seen
 
-    def _of(self, card: Card, rows: Iterable[Instance]) -> list[Found]:
+    def _of(self, card: EnflameCard, rows: Iterable[DrsInstance]) -> list[DrsSlice]:
         """Those of a card, once what was begun there is ended."""
         row = self._rows.get(card.uuid)
         its = [it for it in rows if row is not None and it.card == row.index]
         if row is not None:
             self._settle(card, its)
         page = self._journal.page(card.uuid)
-        return [Found(card.uuid, it, page.allocation(it.uuid)) for it in its]
+        return [DrsSlice(card.uuid, it, page.allocation(it.uuid)) for it in its]
 
-    def _on(self, card: Card) -> list[Found]:
+    def _on(self, card: EnflameCard) -> list[DrsSlice]:
         listing = self._tool.instances(self._row(card).index)
         self._remark(listing.remarks)
         return self._of(card, listing.rows)
 
-    def _row(self, card: Card) -> Row:
+    def _row(self, card: EnflameCard) -> TableRow:
         """Raises EfsmiError: efsmi does not know the card."""
         row = self._rows.get(card.uuid)
         if row is None:
@@ -158,7 +158,7 @@ class Slices:
             )
         return row
 
-    def attributes(self, card: Card) -> dict[str, str]:
+    def attributes(self, card: EnflameCard) -> dict[str, str]:
         """What efsmi last said of a card, as the agent's half reads it."""
         row = self._rows.get(card.uuid)
         if row is None:
@@ -190,7 +190,7 @@ class Slices:
 
     # Making
 
-    def make(self, request: Request, card: Card, others: Sequence[Card]) -> Found:
+    def make(self, request: Request, card: EnflameCard, others: Sequence[EnflameCard]) -> DrsSlice:
         """The slice of a request on this card; one that is there is kept, and others of it replaced.
 
         `others` are cards on which it may have slices that nobody wants any more.
@@ -220,7 +220,9 @@ class Slices:
                 self._destroy(card, it)
         return kept or self._made(request.allocation, want, card, [it for it in its if it not in mine])
 
-    def _made(self, allocation: str, want: slice_profiles.Wanted, card: Card, there: list[Found]) -> Found:
+    def _made(
+        self, allocation: str, want: slice_profiles.WantedProfile, card: EnflameCard, there: list[DrsSlice]
+    ) -> DrsSlice:
         if self._known.has(_product(card)):  # what is refused switches nothing on
             slice_profiles.chosen(want, self._known.of(_product(card)), card.uuid)
         if self._journal.page(card.uuid).begun is not None:
@@ -236,13 +238,13 @@ class Slices:
                 self._rest([card], there)
             raise
 
-    def _offered(self, card: Card) -> slice_profiles.Profiles:
+    def _offered(self, card: EnflameCard) -> slice_profiles.Profiles:
         product = _product(card)
         if not self._known.has(product):
             return self._known.learn(product, self._tool.profiles(self._row(card).index).rows)
         return self._known.of(product)
 
-    def _switch_on(self, card: Card, want: slice_profiles.Wanted) -> None:
+    def _switch_on(self, card: EnflameCard, want: slice_profiles.WantedProfile) -> None:
         row = self._row(card)
         if row.virt == efsmi.DRS:
             return
@@ -263,10 +265,12 @@ class Slices:
             ) from error
         self._rows[card.uuid] = replace(row, virt=efsmi.DRS)
 
-    def _create(self, allocation: str, name: str, number: int, card: Card, there: list[Found]) -> Found:
+    def _create(
+        self, allocation: str, name: str, number: int, card: EnflameCard, there: list[DrsSlice]
+    ) -> DrsSlice:
         before = tuple(it.instance.uuid for it in there)
         page = self._journal.page(card.uuid)
-        self._journal.write(replace(page, begun=Begun(allocation, name, before)))
+        self._journal.write(replace(page, begun=BegunSlice(allocation, name, before)))
         failed: EfsmiError | None = None
         try:
             self._change(self._tool.create, self._row(card), number)
@@ -287,7 +291,7 @@ class Slices:
 
     # Ending
 
-    def _settle(self, card: Card, now: Sequence[Instance]) -> None:
+    def _settle(self, card: EnflameCard, now: Sequence[DrsInstance]) -> None:
         """End what was begun on a card, if it is over: the one slice that came since is ours."""
         page = self._journal.page(card.uuid)
         begun = page.begun
@@ -298,7 +302,7 @@ class Slices:
         if not new and begun.boot == own_files.boot_id() and not slice_lock.free(self._journal.directory):
             return
         if len(new) == 1:
-            ours = (*ours, Ours(begun.allocation, new[0].uuid))
+            ours = (*ours, OwnSlice(begun.allocation, new[0].uuid))
         elif new:
             names = ", ".join(f"{it.id}:{it.uuid}" for it in new)
             _log(
@@ -307,7 +311,7 @@ class Slices:
             )
         self._journal.write(replace(page, begun=None, ours=ours))
 
-    def _rest(self, cards: Iterable[Card], found: Collection[Found]) -> None:
+    def _rest(self, cards: Iterable[EnflameCard], found: Collection[DrsSlice]) -> None:
         """Let cards be whole again that we let be sliced, and on which nothing lies any more."""
         for card in cards:
             page = self._journal.page(card.uuid)
@@ -327,7 +331,7 @@ class Slices:
 
     # Removing
 
-    def remove(self, allocation: str, cards: Sequence[Card]) -> None:
+    def remove(self, allocation: str, cards: Sequence[EnflameCard]) -> None:
         """Remove the slice of an allocation; none is fine. One that is stuck keeps no other.
 
         A card that is lost took its slices with it; one that comes back with them is swept by its page.
@@ -348,7 +352,7 @@ class Slices:
         if stuck is not None:
             raise stuck
 
-    def _clear(self, allocation: str, card: Card) -> None:
+    def _clear(self, allocation: str, card: EnflameCard) -> None:
         its = self._on(card)
         for it in its:
             if it.allocation == allocation:
@@ -357,7 +361,7 @@ class Slices:
         self._journal.write(replace(page, ours=tuple(it for it in page.ours if it.allocation != allocation)))
         self._rest([card], [it for it in its if it.allocation != allocation])
 
-    def _destroy(self, card: Card, it: Found) -> None:
+    def _destroy(self, card: EnflameCard, it: DrsSlice) -> None:
         """Raises EfsmiError: it is still there."""
         try:
             self._change(self._tool.destroy, self._row(card), it.instance.id)
@@ -373,18 +377,22 @@ def _still_runs() -> EfsmiError:
     return EfsmiError((efsmi.NAME,), "a change that was begun before is still being made: it is waited for")
 
 
-def _new(begun: Begun, page: Page, now: Sequence[Instance]) -> list[Instance]:
+def _new(begun: BegunSlice, page: JournalPage, now: Sequence[DrsInstance]) -> list[DrsInstance]:
     """The slices that may be the one that was begun."""
     there = {*begun.before, *(it.uuid for it in page.ours)}
     return [it for it in now if it.profile == begun.profile and it.uuid not in there]
 
 
-def _fits(it: Found, want: slice_profiles.Wanted) -> bool:
+def _fits(it: DrsSlice, want: slice_profiles.WantedProfile) -> bool:
     return it.instance.profile == want.name if want.name else it.slices == want.slices
 
 
 def _room_for(
-    want: slice_profiles.Wanted, name: str, offered: Mapping[str, int], card: Card, there: Sequence[Found]
+    want: slice_profiles.WantedProfile,
+    name: str,
+    offered: Mapping[str, int],
+    card: EnflameCard,
+    there: Sequence[DrsSlice],
 ) -> None:
     """Raises NoRoom where the card has not so much left; says what would fit."""
     total = max(map(constants.slices, offered))
@@ -400,16 +408,16 @@ def _room_for(
     )
 
 
-def _numbered(cards: Iterable[Card]) -> frozenset[tuple[str, int]]:
+def _numbered(cards: Iterable[EnflameCard]) -> frozenset[tuple[str, int]]:
     return frozenset((card.uuid, card.index) for card in cards)
 
 
-def _product(card: Card) -> str:
+def _product(card: EnflameCard) -> str:
     """What profiles are remembered by: the SKU, or else the card's name."""
     return card.device.attributes.get(constants.PRODUCT) or card.device.model
 
 
-def _is_at(row: Row, card: Card) -> bool:
+def _is_at(row: TableRow, card: EnflameCard) -> bool:
     return card.device.pci is not None and row.is_at(card.device.pci)
 
 

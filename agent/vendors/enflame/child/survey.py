@@ -11,14 +11,14 @@ from agent.vendors.common import card_faults, host, library_cards
 from agent.vendors.enflame import sysfs
 
 from . import cards
-from .cards import Card
+from .cards import EnflameCard
 from .library import Efml
 
 Settings = Mapping[str, Any]
-Known = Mapping[str, Card]
+Known = Mapping[str, EnflameCard]
 
 
-def survey(efml: Efml, settings: Settings, known: Known) -> list[Card]:
+def survey(efml: Efml, settings: Settings, known: Known) -> list[EnflameCard]:
     """Every card under the uuid that it has or had.
 
     Raises:
@@ -29,16 +29,16 @@ def survey(efml: Efml, settings: Settings, known: Known) -> list[Card]:
     return library_cards.named(shown, known, cards.completed, "enflame")
 
 
-def _of_a_card(settings: Settings, look: Card) -> bool:
+def _of_a_card(settings: Settings, look: EnflameCard) -> bool:
     """Whether it is a virtual function of a card that is here itself."""
     return bool(look.device.pci) and sysfs.of_a_card(host.sysfs(settings), look.device.pci or "")
 
 
-def with_faults(found: Iterable[Card], more: Mapping[str, Fault]) -> list[Card]:
+def with_faults(found: Iterable[EnflameCard], more: Mapping[str, Fault]) -> list[EnflameCard]:
     """The cards with what is known of them beside what they say; it tells why one cannot be read."""
     return [replace(it, device=replace(it.device, fault=_graver(it, more.get(it.uuid)))) for it in found]
 
 
-def _graver(card: Card, more: Fault | None) -> Fault | None:
+def _graver(card: EnflameCard, more: Fault | None) -> Fault | None:
     own = card.device.fault
     return more if more and (own is None or own.reason == card_faults.UNREADABLE) else own

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class EfmlIdentity:
     """A card: `bdf` as the kernel writes it, `vendor` and `device` are PCI's numbers.
 
     `logic_id` is N of `enflame/gcuN` in sysfs, whose `dev` tells the minor number; None where EFML has
@@ -23,7 +23,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class EfmlMemory:
     """Bytes. What is used comes in steps of a MiB where the index family told it."""
 
     total: int
@@ -51,7 +51,7 @@ class Rma:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PcieLink:
     """PCIe: generation and lanes, now and at most. The generation is None where EFML has handles alone."""
 
     speed: int | None
@@ -96,7 +96,7 @@ class ErrorRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EfmlEvent:
     """`type` is abi.EventType's, or one that we do not know; `card` None where the library names none."""
 
     card: int | None
@@ -106,7 +106,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class LarePort:
     """A LARE (once ESL) port; `remote` is the address of the card at the other end, None where nobody is."""
 
     number: int
@@ -114,7 +114,7 @@ class Port:
     remote_port: int
 
 
-class Standing(StrEnum):
+class CardStanding(StrEnum):
     """What the handle family says of a card; UNKNOWN where the library has no such functions."""
 
     HERE = "here"

@@ -22,8 +22,8 @@ from agent.vendor_api.backend import (
     RequestRefused,
 )
 from agent.vendors.simulated.cdi import SPEC, spec
-from agent.vendors.simulated.child.scenario import Script, cards, parse
-from agent.vendors.simulated.child.slices import Slices
+from agent.vendors.simulated.child.scenario import ScenarioContent, cards, parse
+from agent.vendors.simulated.child.slices import SliceFile
 
 GLANCE = 0.008  # seconds between looks at the file
 
@@ -32,10 +32,10 @@ class SimulatedBackend(Backend):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self._path = Path(settings["scenario"]) if settings.get("scenario") else None
-        self._slices = Slices(Path(settings["partitions"])) if settings.get("partitions") else None
-        self._born_with = Script()
+        self._slices = SliceFile(Path(settings["partitions"])) if settings.get("partitions") else None
+        self._born_with = ScenarioContent()
         self._garbage_told = 0
-        self._events_told = Script()
+        self._events_told = ScenarioContent()
         self._stamp_told: tuple[int, ...] = ()
         self._leaked: list[bytes] = []
 
@@ -43,7 +43,7 @@ class SimulatedBackend(Backend):
         script = self._script()
         self._born_with = script
         self._garbage_told = script.garbage
-        self._events_told = replace(Script(), proofs=script.proofs)
+        self._events_told = replace(ScenarioContent(), proofs=script.proofs)
         self._stamp_told = ()
         self._behave("open")
 
@@ -113,7 +113,7 @@ class SimulatedBackend(Backend):
             for uuid in dict.fromkeys([*changed, *proofs])
         )
 
-    def _behave(self, call: str) -> Script:
+    def _behave(self, call: str) -> ScenarioContent:
         """Do what the scenario wants of this call, and return what it says."""
         while (script := self._script()).hang == call:
             self._crash_if_told(script)
@@ -123,11 +123,11 @@ class SimulatedBackend(Backend):
             raise BackendUnavailable(*script.unavailable)
         return script
 
-    def _crash_if_told(self, script: Script) -> None:
+    def _crash_if_told(self, script: ScenarioContent) -> None:
         if script.crash > self._born_with.crash:
             os.kill(os.getpid(), signal.SIGSEGV)
 
-    def _script(self) -> Script:
+    def _script(self) -> ScenarioContent:
         if self._path is None:
             return parse({"devices": cards(self.settings.get("devices", 0))})
         try:

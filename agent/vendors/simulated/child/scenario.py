@@ -16,7 +16,7 @@ MODEL = "Simulated H100 80GB"
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ScenarioContent:
     """What the file says now."""
 
     devices: tuple[Device, ...] = ()
@@ -32,9 +32,9 @@ class Script:
     refuse: str = ""  # why `prepare` refuses what it is asked for
 
 
-def parse(raw: Mapping[str, Any]) -> Script:
+def parse(raw: Mapping[str, Any]) -> ScenarioContent:
     """Read the JSON of a scenario; raises KeyError, TypeError or ValueError where it is none."""
-    return Script(
+    return ScenarioContent(
         devices=tuple(_device(it) for it in raw.get("devices", ())),
         faults={uuid: _fault(it) for uuid, it in raw.get("faults", {}).items()},
         proofs=tuple((uuid, Proof(name)) for uuid, name in raw.get("proofs", ())),

@@ -11,7 +11,7 @@ from typing import Any
 from agent.vendor_api.backend import Partition, Request
 
 
-class Slices:
+class SliceFile:
     """The file of slices, ours alone (0600); every change is atomic."""
 
     def __init__(self, path: Path) -> None:
