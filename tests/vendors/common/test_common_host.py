@@ -29,9 +29,9 @@ def test_an_error_that_came_while_nobody_looked_counts_once(tmp_path: Path) -> N
     def grown(name: str, before: int, now: int) -> Fault:
         return Fault(name, f"{before} to {now}")
 
-    assert CounterBaseline(tmp_path, grown).new("card", {"dbe": 2}) == []
+    assert CounterBaseline(tmp_path, grown).new_faults("card", {"dbe": 2}) == []
 
     later = CounterBaseline(tmp_path, grown)
 
-    assert later.new("card", {"dbe": 5}) == [grown("dbe", 2, 5)]
-    assert later.new("card", {"dbe": 5}) == []
+    assert later.new_faults("card", {"dbe": 5}) == [grown("dbe", 2, 5)]
+    assert later.new_faults("card", {"dbe": 5}) == []

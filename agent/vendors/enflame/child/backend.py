@@ -76,10 +76,10 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
 
     def discover(self) -> Sequence[Device]:
         with self.calls:
-            session = self._renewed()
+            session = self._current_session()
             if session is None:
                 return survey_by_sysfs.devices(self.settings)
-            found = self._disturbed(self._surveyed(session))
+            found = self._disturbed(self._all_cards(session))
             self._cards = {card.uuid: card for card in found}
             self._watched(session)
         own = self._sliced(session, found)
@@ -99,7 +99,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         return session.watch.news(timeout)
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
-        slices = self._opened().slices
+        slices = self._library_session().slices
         distinct = set(uuids)  # each ID's card
         if len(distinct) != 1:
             raise RequestRefused(
@@ -140,7 +140,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         if self.session is None:
             return ()
         efml = self.session.efml
-        return [it for card in self._cards.values() if card.here and (it := cards.usage(efml, card))]
+        return [it for card in self._cards.values() if card.reachable and (it := cards.usage(efml, card))]
 
     # The library
 
@@ -204,9 +204,9 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
     def _watched(self, session: EfmlSession) -> None:
         """Hand the cards to the watch, with what reading them told that polls would tell too late."""
         assert self._baseline is not None
-        session.watch.put({uuid: card.index for uuid, card in self._cards.items() if card.here})
+        session.watch.put({uuid: card.index for uuid, card in self._cards.items() if card.reachable})
         for uuid, card in self._cards.items():
-            new = self._baseline.new(uuid, card.device.counters)
+            new = self._baseline.new_faults(uuid, card.device.counters)
             session.watch.tell([HealthEvent(uuid, fault) for fault in new])
 
     def _look(self, uuid: str) -> Fault | None:
@@ -216,7 +216,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
             return None
         look = EnflameReading(session.efml, card.index)
         said = cards.health(look, self.settings, card.device.pci) or look.fault
-        new = self._baseline.new(uuid, cards.counters(look))
+        new = self._baseline.new_faults(uuid, cards.counters(look))
         if said is not None and said.state is not State.UNKNOWN:
             session.watch.tell([HealthEvent(uuid, fault) for fault in new])
             return said
@@ -242,7 +242,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         card = self._cards.get(uuid)
         if card is None:
             raise RequestRefused(f"{uuid} is not among the cards here")
-        if not card.sliceable or not card.here:
+        if not card.sliceable or not card.reachable:
             why = card.device.fault.message if card.device.fault else "it tells no uuid"
             raise RequestRefused(f"no slice is made on {uuid}: {why}")
         return card

@@ -30,7 +30,7 @@ class EnflameCard(LibraryCard):
     __slots__ = ()
 
     @property
-    def here(self) -> bool:
+    def reachable(self) -> bool:
         return self.device.fault not in (faults.LOST, faults.RESET_REQUIRED, faults.NO_DRIVER)
 
     @property

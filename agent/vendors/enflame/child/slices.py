@@ -101,7 +101,7 @@ class DrsSlices:
         for card in cards:
             row = self._rows.get(card.uuid)
             product = _product(card)
-            if row and row.virt == efsmi.DRS and card.here and not self._known.has(product):
+            if row and row.virt == efsmi.DRS and card.reachable and not self._known.has(product):
                 with suppress(EfsmiError):  # it says nothing of the slices
                     self._offered(card)
 
@@ -339,7 +339,7 @@ class DrsSlices:
         Raises:
             EfsmiError: One is in use, or a card cannot be asked on which there may be one.
         """
-        its = [card for card in cards if card.here and self._journal.page(card.uuid).names(allocation)]
+        its = [card for card in cards if card.reachable and self._journal.page(card.uuid).names(allocation)]
         if not its:
             return
         self._match(cards)

@@ -64,10 +64,10 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
 
     def discover(self) -> Sequence[Device]:
         with self.calls:
-            session = self._renewed()
+            session = self._current_session()
             if session is None:
                 return survey_by_sysfs.devices(self.settings)
-            found = self._surveyed(session)
+            found = self._all_cards(session)
             self._group(session, found)
             session.slices.probe(card for card in found if card.sliceable)
             zones = {uuid: {constants.LINK_ZONE: str(zone)} for uuid, zone in session.zones.items()}
@@ -94,7 +94,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         with self.calls:
-            session = self._opened()
+            session = self._library_session()
             self._prepared = frozenset(uuids)
             chosen = [self._card(uuid) for uuid in uuids]
             others = [it for it in self._sliced() if it.uuid not in uuids]
@@ -129,7 +129,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
             if self.session is None:
                 return ()
             mxsml = self.session.mxsml
-            return [it for card in self._cards.values() if card.here and (it := usage(mxsml, card))]
+            return [it for card in self._cards.values() if card.reachable and (it := usage(mxsml, card))]
 
     # The library
 
@@ -175,7 +175,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
 
     def _group(self, session: MxsmlSession, found: Sequence[MetaxCard]) -> None:
         """Find the MetaXLink groups where the cards are others; links are not read again and again."""
-        there = frozenset(card.uuid for card in found if card.here and not card.device.parent)
+        there = frozenset(card.uuid for card in found if card.reachable and not card.device.parent)
         if there != session.grouped:
             whole = [card for card in found if card.uuid in there]
             session.zones, session.grouped = topology.zones(session.mxsml, whole), there
@@ -189,10 +189,10 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
         if self._watch is None:
             self._watch = MxsmlEventWatch(mxsml, self._look, self.calls)
         self._watch.put(
-            {card.index: uuid for uuid, card in self._cards.items() if card.here and not card.limited}
+            {card.index: uuid for uuid, card in self._cards.items() if card.reachable and not card.limited}
         )
         for uuid, card in self._cards.items():
-            new = self._baseline.new(uuid, card.device.counters)
+            new = self._baseline.new_faults(uuid, card.device.counters)
             self._watch.tell([HealthEvent(uuid, fault) for fault in new])
 
     def _look(self, index: int) -> Sequence[HealthEvent]:
@@ -204,7 +204,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
             look = MetaxReading(self.session.mxsml, index, card.dies)
             said = health(look) or look.fault
             counted = {} if card.device.parent else counters(look)
-            new = self._baseline.new(card.uuid, counted)
+            new = self._baseline.new_faults(card.uuid, counted)
             if said is not None and said.state is not State.UNKNOWN:
                 new = [said, *new]
             return [HealthEvent(card.uuid, fault) for fault in new]

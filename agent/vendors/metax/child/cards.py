@@ -43,10 +43,10 @@ class MetaxCard(LibraryCard):
     @property
     def may_be_sliced(self) -> bool:
         """Whether slices may lie on it: also of when it was well, or told its name."""
-        return self.here and self.device.parent is None
+        return self.reachable and self.device.parent is None
 
     @property
-    def here(self) -> bool:
+    def reachable(self) -> bool:
         return self.device.fault != faults.GONE
 
 

@@ -262,7 +262,7 @@ class SgpuSlices:
             MxsmlError: The card cannot be read; its entry stays.
         """
         for entry in self._entries(card):
-            if card.here and allocation in (None, entry.allocation):
+            if card.reachable and allocation in (None, entry.allocation):
                 self._end(card, entry)
 
     def _entries(self, card: MetaxCard) -> list[JournalEntry]:

@@ -69,7 +69,7 @@ def _parents(mxsml: Mxsml, found: Sequence[MetaxCard]) -> dict[int, tuple[MetaxC
     """The card of each virtual function, and its number there, by the library's number of the function."""
     parents: dict[int, tuple[MetaxCard, int]] = {}
     for card in found:
-        if card.device.attributes.get(constants.VIRTUALISATION) != constants.PF or not card.here:
+        if card.device.attributes.get(constants.VIRTUALISATION) != constants.PF or not card.reachable:
             continue
         try:
             functions = mxsml.virtual_devices(card.index)
