@@ -1,4 +1,4 @@
-"""All cards of a node, as one look at each of them shows them."""
+"""Reads all cards of a node once."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Known = Mapping[str, EnflameCard]
 
 
 def survey(efml: Efml, settings: Settings, known: Known) -> list[EnflameCard]:
-    """Every card under the uuid that it has or had.
+    """Read every card. A card that tells no uuid now keeps the one that it has in `known`.
 
     Raises:
-        EfmlError: The library does not say how many there are.
+        EfmlError: The library does not tell the number of cards.
     """
-    looks = [cards.read(efml, settings, index) for index in range(efml.count())]
-    shown = [it for it in looks if not _of_a_card(settings, it)]
+    read = [cards.read(efml, settings, index) for index in range(efml.count())]
+    shown = [it for it in read if not _is_function(settings, it)]
     return library_cards.named(shown, known, cards.completed, "enflame")
 
 
-def _of_a_card(settings: Settings, look: EnflameCard) -> bool:
-    """Whether it is a virtual function of a card that is here itself."""
-    return bool(look.device.pci) and sysfs.of_a_card(host.sysfs(settings), look.device.pci or "")
+def _is_function(settings: Settings, card: EnflameCard) -> bool:
+    """Whether this is a virtual function of a card that this node has, too."""
+    return bool(card.device.pci) and sysfs.of_a_card(host.sysfs(settings), card.device.pci or "")
 
 
 def with_faults(found: Iterable[EnflameCard], more: Mapping[str, Fault]) -> list[EnflameCard]:
-    """The cards with what is known of them beside what they say; it tells why one cannot be read."""
+    """The cards with further faults by uuid. Such a fault replaces "unreadable", because it is the cause."""
     return [replace(it, device=replace(it.device, fault=_graver(it, more.get(it.uuid)))) for it in found]
 
 

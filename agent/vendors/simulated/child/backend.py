@@ -104,7 +104,7 @@ class SimulatedBackend(Backend):
         return replace(device, paths=paths, links=(), recovery_due=due)
 
     def _new_events(self) -> tuple[HealthEvent, ...]:
-        """An event for each device with another fault than before, or with a new proof that its fault ended."""
+        """An event for each device with another fault, or with a new proof that its fault ended."""
         stamp = self._stamp()
         if stamp == self._stamp_reported:
             return ()
