@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from agent.daemon.vendor_plugins import names
 from agent.vendor_api.agent import Proof
 from agent.vendors.simulated.child.scenario import Scenario, cards
-from agent.vendors.simulated.child.slices import Slices
+from agent.vendors.simulated.child.slices import SliceFile
 
 sys.path.append(str(Path(__file__).parents[1] / "vendors" / "nvidia"))
 
@@ -127,7 +127,7 @@ class Sliced(Simulated):
     def __init__(self, directory: Path, count: int) -> None:
         super().__init__(directory, count)
         self._file = directory / "slices.json"
-        self._slices = Slices(self._file)
+        self._slices = SliceFile(self._file)
 
     @property
     def settings(self) -> Mapping[str, Any]:

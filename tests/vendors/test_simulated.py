@@ -45,7 +45,7 @@ from agent.vendor_api.agent import (
 from agent.vendors.simulated.agent.container_edits import container_edits
 from agent.vendors.simulated.child.backend import SimulatedBackend
 from agent.vendors.simulated.child.scenario import Scenario, cards
-from agent.vendors.simulated.child.slices import Slices as SlicesOfFile
+from agent.vendors.simulated.child.slices import SliceFile as SlicesOfFile
 
 
 def simulated(**settings: Any) -> Vendor:

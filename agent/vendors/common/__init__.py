@@ -1,1 +1,1 @@
-"""What several vendors have in common; standard library and contract alone, save for `vendor_settings`."""
+"""Code that several vendors share. All but `vendor_settings` needs only the standard library and the API."""

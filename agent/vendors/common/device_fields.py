@@ -1,4 +1,4 @@
-"""A device of which little can be read now, beside what was read of it before."""
+"""Completes a device that can hardly be read now from the last good reading of the same device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent.vendor_api.backend import Device
 
 
 def completed(sick: Device, known: Device) -> Device:
-    """Fill what a sick card no longer tells from what it told before."""
+    """Fill the empty fields of a faulty device from the device as it was read before."""
     return replace(
         sick,
         uuid=known.uuid,

@@ -1,4 +1,4 @@
-"""What each card's error counters said last: only what is new counts against a card."""
+"""The last values of each card's error counters. Only errors that come after them are faults of a card."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from . import own_files
 FILE = "counters.json"
 
 Counters = Mapping[str, int]
-#: The fault of a counter of this name that said the one number and says the other now.
+#: Makes the fault of a counter that grew, from its name, its value before and its value now.
 Grown = Callable[[str, int, int], Fault]
 
 
-class Baseline:
-    """Kept in a file where there is a directory, so that errors count that came while nobody looked."""
+class CounterBaseline:
+    """The last counters of each card.
+
+    With a directory they are kept in a file, so that errors count that come while the process is down.
+    """
 
     def __init__(self, directory: Path | None, grown: Grown) -> None:
         self._path = directory / FILE if directory else None
         self._grown = grown
-        self._known: dict[str, dict[str, int]] | None = None
+        self._counters: dict[str, dict[str, int]] | None = None
 
-    def new(self, uuid: str, counters: Counters) -> list[Fault]:
-        """The faults of what counts more than it did; asked again it tells nothing.
+    def new_faults(self, uuid: str, counters: Counters) -> list[Fault]:
+        """Take in the counters of a card, and return a fault for each one that grew since the last call.
 
-        A smaller count says that the driver was loaded anew: what it has is new since then. What a card
-        counts when it is seen first is nobody's news.
+        A counter that fell shows that the driver was loaded anew, so all that it counts now is new. The
+        first counters of a card are the baseline and make no fault.
         """
-        known = self._cards()
-        before = known.get(uuid, {})
+        cards = self._cards()
+        before = cards.get(uuid, {})
         now = {**before, **counters}
-        known[uuid] = now
+        cards[uuid] = now
         if now != before:
             self._save()
         return [
@@ -45,22 +48,22 @@ class Baseline:
         ]
 
     def _cards(self) -> dict[str, dict[str, int]]:
-        if self._known is None:
-            self._known = _read(self._path) if self._path else {}
-        return self._known
+        if self._counters is None:
+            self._counters = _read(self._path) if self._path else {}
+        return self._counters
 
     def _save(self) -> None:
         if self._path is not None:
-            with suppress(OSError):  # then it holds for as long as this process lives
-                own_files.write_since_boot(self._path, {"cards": self._known})
+            with suppress(OSError):  # then the counters last for as long as this process lives
+                own_files.write_since_boot(self._path, {"cards": self._counters})
 
 
 def _read(path: Path) -> dict[str, dict[str, int]]:
-    """What was saved since the machine was started; counters begin anew with it."""
+    """The counters that were saved since the machine started. Counters of an earlier boot mean nothing."""
     cards = own_files.read_since_boot(path).get("cards")
-    its = cards.items() if isinstance(cards, dict) else ()
-    return {str(uuid): _counts(counters) for uuid, counters in its if isinstance(counters, dict)}
+    saved = cards.items() if isinstance(cards, dict) else ()
+    return {str(uuid): _counts(counters) for uuid, counters in saved if isinstance(counters, dict)}
 
 
-def _counts(said: Mapping[Any, Any]) -> dict[str, int]:
-    return {str(name): count for name, count in said.items() if type(count) is int}
+def _counts(counters: Mapping[Any, Any]) -> dict[str, int]:
+    return {str(name): count for name, count in counters.items() if type(count) is int}

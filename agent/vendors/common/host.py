@@ -1,4 +1,4 @@
-"""The host's files, as a vendor's process sees them: device nodes, and the beginnings of files."""
+"""The host's files as a vendor's process sees them: device nodes, and the first bytes of files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.vendor_api.bounded_reads import by_size
 
-#: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
+#: Where a container has the host's files mounted, unless the setting `containerDriverRoot` names a place.
 DRIVER_ROOT = "/driver-root"
 
 
@@ -20,26 +20,26 @@ def sysfs(settings: Mapping[str, Any]) -> Path:
 
 
 def driver_root(settings: Mapping[str, Any]) -> str:
-    """The directory of the setting `containerDriverRoot`, which need not be there."""
+    """The directory of the setting `containerDriverRoot`. It need not exist."""
     return settings.get("containerDriverRoot") or DRIVER_ROOT
 
 
 def root(mounted: str) -> str:
-    """Where the host's files are mounted for us, or without a container around us where they are."""
+    """`mounted` if the host's files are mounted there, else "/", for a process outside of a container."""
     return mounted if os.path.isdir(os.path.join(mounted, "dev")) else "/"
 
 
 def is_node(mounted: str, path: str) -> bool:
-    """Whether it is a device node, below where the host's /dev is for us."""
+    """Whether a path of the host is a character device. `mounted` as for `root`."""
     try:
-        found = os.stat(os.path.join(root(mounted), path.lstrip("/")))
+        status = os.stat(os.path.join(root(mounted), path.lstrip("/")))
     except OSError:
         return False
-    return stat.S_ISCHR(found.st_mode)
+    return stat.S_ISCHR(status.st_mode)
 
 
 def read(path: Path, limit: int) -> str:
-    """The beginning of a file, empty where there is none."""
+    """The first `limit` bytes of a file as text. Empty if the file cannot be read."""
     try:
         return beginning(path, limit).decode("ascii", "replace").strip()
     except OSError:
@@ -47,15 +47,15 @@ def read(path: Path, limit: int) -> str:
 
 
 def beginning(path: Path, limit: int) -> bytes:
-    """The first bytes of a file, of any kind.
+    """The first `limit` bytes of a file of any kind, files of sysfs and procfs among them.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     with open(path, "rb", buffering=0) as file:
         return by_size(file.read, os.fstat(file.fileno()).st_size, limit) or b""
 
 
 def number(text: str) -> int | None:
-    """The number that the text is; None where it is none."""
+    """The number that a text of ASCII digits stands for; None for any other text."""
     return int(text) if text.isascii() and text.isdigit() else None

@@ -1,4 +1,4 @@
-"""A backend whose library may be missing: then sysfs alone shows the cards, until the library is there."""
+"""A backend that works without its library: sysfs alone shows the cards until the library is installed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ C = TypeVar("C", bound=LibraryCard)
 
 
 class LibraryBackend(Backend, Generic[S, C]):
-    """Opens the library's session, and has the library look for its cards anew where sysfs shows others.
+    """Opens the library's session, and lets the library enumerate anew when sysfs shows other cards.
 
-    The vendor says how a session starts and ends, which cards the library lists, and which sysfs shows.
+    The abstract methods are the vendor's part: how a session starts and ends, which cards the library lists,
+    and which cards sysfs shows.
     """
 
-    #: What people call the library.
+    #: Name of the library in messages, such as EFML.
     library_name: str
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -31,15 +32,15 @@ class LibraryBackend(Backend, Generic[S, C]):
         self._sysfs = host.sysfs(settings)
         self.session: S | None = None
         self._open = False
-        #: Ends the wait for health events without a library.
+        #: Ends the wait for health events that a backend without a library makes.
         self._closed = threading.Event()
-        #: The cards of the last list, by uuid, and the PCI addresses that sysfs showed then.
+        #: The cards of the last discovery by uuid, and the PCI addresses that sysfs showed then.
         self._cards: dict[str, C] = {}
         self._buses: list[str] = []
-        # The wait for health runs in a thread of its own: session and cards change while this is held.
+        # The wait for health events runs in a thread of its own. Session and cards change under this lock.
         self.calls = threading.RLock()
 
-    # What the vendor says
+    # The vendor's part
 
     @abstractmethod
     def _start(self) -> S:
@@ -47,27 +48,27 @@ class LibraryBackend(Backend, Generic[S, C]):
 
     @abstractmethod
     def _end(self, session: S | None) -> None:
-        """End a session, None where sysfs stood in for the library."""
+        """End a session. None: there was no library, and sysfs alone showed the cards."""
 
     @abstractmethod
     def _rescan(self, session: S) -> None:
-        """Have the library look for its cards anew. Raises BackendUnavailable: the library refuses."""
+        """Let the library enumerate its cards anew. Raises BackendUnavailable: the library refuses."""
 
     @abstractmethod
     def _survey(self, session: S) -> list[C]:
-        """Every card that the library lists. Raises BackendUnavailable: the library does not list them."""
+        """Read every card that the library lists. Raises BackendUnavailable: the library lists none."""
 
     @abstractmethod
     def _expected(self) -> bool:
-        """Whether there are cards, whatever the library says."""
+        """Whether this node has cards by another source than the library."""
 
     @abstractmethod
     def _cards_of_sysfs(self) -> list[str]:
-        """The PCI addresses of the cards that sysfs shows, in their order."""
+        """The PCI addresses of the cards that sysfs shows, in a stable order."""
 
     @abstractmethod
     def _sysfs_is_enough(self) -> bool:
-        """Whether sysfs can stand in for a library that is missing: the driver is loaded."""
+        """Whether sysfs can replace a missing library, which needs a loaded driver."""
 
     # The session
 
@@ -84,7 +85,7 @@ class LibraryBackend(Backend, Generic[S, C]):
             self._end(session)
 
     def _connect(self) -> None:
-        """Start a session, unless the library is missing and sysfs can stand in for it."""
+        """Start a session. Without a library there is none, if sysfs is enough."""
         try:
             self.session = self._start()
         except BackendUnavailable as error:
@@ -92,8 +93,12 @@ class LibraryBackend(Backend, Generic[S, C]):
                 raise
         self._buses = self._cards_of_sysfs()
 
-    def _renewed(self) -> S | None:
-        """The session, which looks for its cards anew where sysfs shows others; None without a library."""
+    def _current_session(self) -> S | None:
+        """The session, after a rescan if sysfs shows other cards than before; None without a library.
+
+        Raises:
+            BackendUnavailable: The backend is not open, or the library fails.
+        """
         if not self._open:
             raise BackendUnavailable("not-open", "open() comes first")
         buses = self._cards_of_sysfs()
@@ -104,30 +109,35 @@ class LibraryBackend(Backend, Generic[S, C]):
         self._buses = buses
         return self.session
 
-    def _surveyed(self, session: S) -> list[C]:
-        """All cards. Where none answers, the library looks anew: 0 cards may mean that it is broken."""
-        with suppress(BackendUnavailable):
-            found = self._survey(session)
-            if any(card.here for card in found) or not (found or self._expected()):
-                return found
-        self._rescan(session)
-        found = self._survey(session)
-        if not found and self._expected():
-            raise BackendUnavailable("no-devices", f"{self.library_name} counts no cards, and there are some")
-        return found
+    def _all_cards(self, session: S) -> list[C]:
+        """All cards, after a rescan if none can be reached: 0 cards may mean that the library is broken.
 
-    def _opened(self) -> S:
+        Raises:
+            BackendUnavailable: The library lists no cards, though there are some.
+        """
+        with suppress(BackendUnavailable):
+            cards = self._survey(session)
+            if any(card.reachable for card in cards) or not (cards or self._expected()):
+                return cards
+        self._rescan(session)
+        cards = self._survey(session)
+        if not cards and self._expected():
+            raise BackendUnavailable("no-devices", f"{self.library_name} counts no cards, and there are some")
+        return cards
+
+    def _library_session(self) -> S:
+        """The session. Raises BackendUnavailable: the backend is not open, or there is no library."""
         if self.session is None:
             raise BackendUnavailable("not-open", "open() comes first, and makes slices only with the library")
         return self.session
 
     def _session_if_any(self) -> S | None:
-        """The session; None where sysfs stands in for the library, which can neither make nor show slices."""
-        return None if self._open and self.session is None else self._opened()
+        """The session; None in an open backend without a library, which can neither make nor list slices."""
+        return None if self._open and self.session is None else self._library_session()
 
     def _wait_for_close(self, timeout: float) -> None:
-        """Wait as `health_events` does without a library: sysfs alone tells no news.
+        """Wait in place of `health_events`, because sysfs has no events: until `close`, or the timeout.
 
-        A call that returned at once would be made again at once.
+        The agent calls `health_events` again as soon as the call returns.
         """
         self._closed.wait(timeout)

@@ -1,4 +1,4 @@
-"""Cards by the numbers of a vendor's library, and the uuid that each of them keeps."""
+"""Cards by the indices of a vendor's library, and the uuid that each card keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .card_faults import NO_UUID
 
 @dataclass(frozen=True, slots=True)
 class LibraryCard(ABC):
-    """A device and the number that the library knows it by now."""
+    """A device, and the index that the library has for it now."""
 
     index: int
     device: Device
@@ -25,60 +25,63 @@ class LibraryCard(ABC):
 
     @property
     @abstractmethod
-    def here(self) -> bool:
-        """Whether the card can be asked anything."""
+    def reachable(self) -> bool:
+        """Whether calls of the library can reach the card."""
 
 
 C = TypeVar("C", bound=LibraryCard)
 
 
-def named(looks: Iterable[C], known: Mapping[str, C], completed: Callable[[C, C], C], vendor: str) -> list[C]:
-    """Every card once, under the uuid that the card tells or told.
+def named(cards: Iterable[C], known: Mapping[str, C], completed: Callable[[C, C], C], vendor: str) -> list[C]:
+    """Every card once, under the uuid that the library tells now or told before.
 
-    `known` are the cards by uuid at the look before. `completed(look, before)` fills a look from the same
-    card at the look before. A card without any uuid is nameless.
+    `known` are the cards of the survey before, by uuid. `completed(card, before)` fills the gaps of a card
+    from the same card of the survey before. A card without a known uuid is nameless: its uuid is made of the
+    vendor's name and the index.
     """
-    looks = list(looks)
-    taken = {look.uuid for look in looks if look.uuid}
-    found: dict[str, C] = {}
-    for look in looks:
-        before = known.get(look.uuid) if look.uuid else _before(look, known, taken)
-        if before is not None and (look.uuid or look.device.fault):
-            look = completed(look, before)
-        elif not look.uuid:
-            look = _nameless(look, vendor)
-        if look.uuid not in found:  # a library that tells one uuid twice is not believed the second time
-            found[look.uuid] = look
-    return list(found.values())
+    cards = list(cards)
+    taken = {card.uuid for card in cards if card.uuid}
+    by_uuid: dict[str, C] = {}
+    for card in cards:
+        before = known.get(card.uuid) if card.uuid else _before(card, known, taken)
+        if before is not None and (card.uuid or card.device.fault):
+            card = completed(card, before)
+        elif not card.uuid:
+            card = _nameless(card, vendor)
+        if card.uuid not in by_uuid:  # of two cards with one uuid the first one keeps it
+            by_uuid[card.uuid] = card
+    return list(by_uuid.values())
 
 
-def _before(look: C, known: Mapping[str, C], taken: set[str]) -> C | None:
-    """The card that was there, by its PCI address or else its number."""
-    index, pci = look.index, look.device.pci
-    for card in known.values():
-        same = card.device.pci == pci if pci else card.index == index
-        if same and card.uuid not in taken and not card.device.nameless:
-            taken.add(card.uuid)
-            return card
+def _before(card: C, known: Mapping[str, C], taken: set[str]) -> C | None:
+    """The same card in the survey before, by its PCI address, or by its index without an address.
+
+    The uuid of that card is added to `taken`.
+    """
+    index, pci = card.index, card.device.pci
+    for before in known.values():
+        same = before.device.pci == pci if pci else before.index == index
+        if same and before.uuid not in taken and not before.device.nameless:
+            taken.add(before.uuid)
+            return before
     return None
 
 
-def _nameless(look: C, vendor: str) -> C:
-    """A card that tells no uuid, and of which nothing here knows any."""
-    uuid, fault = f"{vendor}-nameless-{look.index}", look.device.fault or NO_UUID
-    return replace(look, device=replace(look.device, uuid=uuid, nameless=True, fault=fault))
+def _nameless(card: C, vendor: str) -> C:
+    uuid, fault = f"{vendor}-nameless-{card.index}", card.device.fault or NO_UUID
+    return replace(card, device=replace(card.device, uuid=uuid, nameless=True, fault=fault))
 
 
-def labelled(found: Iterable[C], node: Mapping[str, str], own: Mapping[str, Mapping[str, str]]) -> list[C]:
-    """The cards with the attributes that all of them have, and by uuid those that each has of its own."""
+def labelled(cards: Iterable[C], node: Mapping[str, str], own: Mapping[str, Mapping[str, str]]) -> list[C]:
+    """The cards with more attributes: `node` for all cards, `own` by uuid for single cards."""
     made = []
-    for card in found:
+    for card in cards:
         attributes = {**node, **card.device.attributes, **own.get(card.uuid, {})}
         made.append(replace(card, device=replace(card.device, attributes=attributes)))
     return made
 
 
-def in_order(found: Iterable[LibraryCard]) -> list[Device]:
+def in_order(cards: Iterable[LibraryCard]) -> list[Device]:
     """The devices in the library's order, each card before its virtual functions."""
-    devices = [card.device for card in found]
+    devices = [card.device for card in cards]
     return sorted(devices, key=lambda it: (it.index, -1 if it.slice is None else it.slice))

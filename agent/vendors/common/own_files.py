@@ -1,4 +1,7 @@
-"""Small JSON files that outlive the process, in the backend's own directory: replaced in one step, 0600."""
+"""Small JSON files in the backend's own directory, which outlive the process.
+
+A file is replaced in one step and has mode 0600.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ LIMIT = 1 << 20  # bytes
 
 
 def boot_id() -> str:
-    """What is another one after each start of the machine; empty where the kernel does not say."""
+    """The id of this boot of the machine; empty if the kernel does not tell it."""
     try:
         return BOOT_ID.read_text("ascii").strip()
     except OSError:
@@ -25,23 +28,25 @@ def boot_id() -> str:
 
 
 def read(path: Path) -> Any:
-    """What stands there; None where there is no file, or none that makes sense."""
+    """The JSON value in the file; None if there is no file, or no JSON in it."""
     try:
         return json.loads(beginning(path, LIMIT))
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def write(path: Path, said: Any, *, durable: bool = True) -> None:
-    """Put it there, so that a crash leaves it or what was before; one of the machine where it is durable.
+def write(path: Path, content: Any, *, durable: bool = True) -> None:
+    """Replace the file with this JSON value. After a crash the file has the old value or the new one.
+
+    `durable`: this also holds for a crash of the machine.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     unfinished = path.with_name(f".{path.name}.new")
-    unfinished.unlink(missing_ok=True)  # a crash left it
+    unfinished.unlink(missing_ok=True)  # left by a crash
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(said, file)
+        json.dump(content, file)
         if durable:
             file.flush()
             os.fsync(file.fileno())
@@ -51,28 +56,28 @@ def write(path: Path, said: Any, *, durable: bool = True) -> None:
 
 
 def read_since_boot(path: Path) -> dict[str, Any]:
-    """The JSON object that `write_since_boot` put there since the machine was started; empty without one."""
-    said = read(path)
-    return said if isinstance(said, dict) and said.get("boot") == boot_id() else {}
+    """The JSON object that `write_since_boot` wrote during this boot of the machine; empty without one."""
+    content = read(path)
+    return content if isinstance(content, dict) and content.get("boot") == boot_id() else {}
 
 
-def write_since_boot(path: Path, said: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Put an object there that counts until the machine starts again. Raises OSError as `write` does."""
-    write(path, {"boot": boot_id(), **said}, durable=durable)
+def write_since_boot(path: Path, content: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Write a JSON object that holds for this boot of the machine. Raises OSError as `write` does."""
+    write(path, {"boot": boot_id(), **content}, durable=durable)
 
 
 def of_card(directory: Path, prefix: str, card: str) -> Path:
-    """The file of a card: the prefix, the card's uuid as quoted in URLs, and `.json`."""
+    """The file of a card: the prefix, the card's uuid quoted as in URLs, and `.json`."""
     return directory / f"{prefix}{quote(card, safe='')}.json"
 
 
 def of_cards(directory: Path, prefix: str) -> list[Path]:
-    """The files of cards that are there, in the order of their names."""
+    """The files of all cards, in the order of their names."""
     return sorted(directory.glob(f"{prefix}*.json"))
 
 
 def remove(path: Path) -> None:
-    """Take it away, also if the machine crashes right after."""
+    """Remove the file for good, even if the machine crashes right after. A missing file is no error."""
     with suppress(FileNotFoundError):
         path.unlink()
         _sync(path.parent)

@@ -1,4 +1,4 @@
-"""Loads a vendor's shared library from the first of its places that has one."""
+"""Loads a vendor's shared library from the first of several places that has the file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 
 from agent.vendor_api.backend import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE
 
-#: glibc's English words; a process that sets no locale hears no others.
+#: glibc's English text: a process that sets no locale gets no other language.
 _MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 
 
 class NotLoaded(Exception):
-    """Raised when no file of the given names could be loaded.
+    """Raised when none of the named files could be loaded.
 
-    `reason` is LIBRARY_NOT_FOUND, or LIBRARY_UNUSABLE where a file is there. `refused` are the loader's
-    texts in the order of the names, `empty` the directories that have no such file.
+    `reason` is LIBRARY_NOT_FOUND, or LIBRARY_UNUSABLE if one of the files exists. `refused` are the loader's
+    texts in the order of the names. `empty` are the directories without such a file.
     """
 
     def __init__(self, reason: str, refused: Sequence[str], empty: Sequence[str]) -> None:
@@ -26,9 +26,10 @@ class NotLoaded(Exception):
 
 
 def load(names: Sequence[str], open_file: Callable[[str], ctypes.CDLL]) -> ctypes.CDLL:
-    """Load the first of these files. `open_file` opens one, and raises OSError with the loader's text.
+    """Load the first of these files that can be loaded.
 
-    Of several names, a path without a file is passed over; a name without a slash is the loader's to find.
+    `open_file` opens one file, and raises OSError with the loader's text. Among several names, a path without
+    a file is skipped. The loader searches for a name without a slash.
 
     Raises:
         NotLoaded: None of the files could be loaded.
@@ -48,7 +49,10 @@ def load(names: Sequence[str], open_file: Callable[[str], ctypes.CDLL]) -> ctype
 
 
 def is_missing(name: str, error: OSError) -> bool:
-    """Whether the loader refused a name because no file is there; of a bare name only the loader knows."""
+    """Whether the loader refused a name because there is no file.
+
+    For a name without a slash the loader's text is the only source.
+    """
     if "/" in name:
         return not os.path.exists(name)
     return str(error) == f"{name}: {_MISSING}"

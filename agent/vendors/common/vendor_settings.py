@@ -1,4 +1,4 @@
-"""Settings as the agent's half reads them: whose each is, what fits it, and how a wrong one is refused."""
+"""Reads a vendor's settings for its agent half, and refuses wrong ones with the path and what would fit."""
 
 from __future__ import annotations
 
@@ -21,58 +21,61 @@ _STEP = re.compile(r"\.([^.[\]]+)|\[([0-9]+)\]")
 
 
 def of_backend(fits: str) -> Meta:
-    """Of a setting that the vendor's process needs: what fits it. A change restarts the process."""
+    """Metadata of a setting that the vendor's process needs. A change of its value restarts the process.
+
+    `fits` says in words which values are allowed.
+    """
     return Meta(description=fits, extra={"backend": True})
 
 
 def of_agent(fits: str) -> Meta:
-    """Of a setting that matters in the agent alone: what fits it."""
+    """Metadata of a setting that only the agent half needs. `fits` says which values are allowed."""
     return Meta(description=fits, extra={"backend": False})
 
 
 def metas(options: type[msgspec.Struct]) -> dict[str, Meta]:
-    """What each setting says of itself."""
+    """The metadata of each setting, by the setting's name in the config."""
     return {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(options)}
 
 
 def fitting(options: type[msgspec.Struct]) -> dict[str, str]:
-    """What may be set, and what would fit."""
+    """The settings of a vendor, each with the words for its allowed values."""
     return {key: meta.description or "" for key, meta in metas(options).items()}
 
 
 def for_backend(options: type[msgspec.Struct]) -> list[str]:
-    """The settings that the vendor's process needs."""
+    """The names of the settings that the vendor's process needs."""
     return [key for key, meta in metas(options).items() if meta.extra == {"backend": True}]
 
 
-def read(options: type[Options], given: Mapping[str, Any], *texts: str) -> Options:
-    """The settings of a vendor, given as plain JSON values; numbers under the keys `texts` stand for texts.
+def read(options: type[Options], settings: Mapping[str, Any], *texts: str) -> Options:
+    """Decode a vendor's settings from plain JSON values. Numbers under the keys `texts` become texts.
 
     Raises:
-        SettingsError: With what would fit, and the path to what is wrong.
+        SettingsError: A setting is unknown or has a wrong value; with the path and the allowed values.
     """
     fits = fitting(options)
-    for key in given:
+    for key in settings:
         if key not in fits:
             raise unknown(key, fits)
     try:
-        return msgspec.convert(as_text(given, *texts), options)
+        return msgspec.convert(as_text(settings, *texts), options)
     except msgspec.ValidationError as error:
-        raise refusal(error, given, fits) from None
+        raise refusal(error, settings, fits) from None
 
 
-def as_text(given: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """The settings with numbers under these keys as texts: without quotes 0.1 is a number to YAML."""
-    return {**given, **{key: f"{given[key]:.12g}" for key in keys if _is_number(given.get(key))}}
+def as_text(settings: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """The settings with the numbers under these keys as texts: YAML reads 0.1 without quotes as a number."""
+    return {**settings, **{key: f"{settings[key]:.12g}" for key in keys if _is_number(settings.get(key))}}
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is one of few digits: a larger one would have its text in another form, or none."""
+    """Whether a value is a number below _LARGE, so that its text has all its digits."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGE
 
 
 def unknown(key: object, known: Iterable[str], path: Path = ()) -> SettingsError:
-    """A key that does not exist, with the nearest that does."""
+    """The error for an unknown key, with the nearest known key, or all of them."""
     import difflib
 
     near = difflib.get_close_matches(str(key)[:100], known, n=1)
@@ -81,24 +84,27 @@ def unknown(key: object, known: Iterable[str], path: Path = ()) -> SettingsError
 
 
 def refusal(
-    error: msgspec.ValidationError, given: Mapping[str, Any], fits: Mapping[str, str]
+    error: msgspec.ValidationError, settings: Mapping[str, Any], fits: Mapping[str, str]
 ) -> SettingsError:
-    """msgspec's words in ours, with the path to the value. `fits`: what would be good for each key."""
+    """The error of msgspec in the agent's words, with the path to the value.
+
+    `fits` has the words for the allowed values of each key.
+    """
     _, path = split(str(error))
-    found: Any = given
+    found: Any = settings
     for step in path:
         found = found[step]
     return SettingsError(f"expected {fits[str(path[0])]}, found {shown(found)}", path)
 
 
 def split(text: str) -> tuple[str, Path]:
-    """What is wrong, and the way to it: Expected `int` - at `$.timeSlicing.resources[0].replicas`."""
-    what, mark, where = text.rpartition(" - at `$")
+    """Message and path of msgspec's text "Expected `int` - at `$.timeSlicing.resources[0].replicas`"."""
+    message, mark, path = text.rpartition(" - at `$")
     if not mark:
         return text, ()
-    return what, tuple(key or int(index) for key, index in _STEP.findall(where[:-1]))
+    return message, tuple(key or int(index) for key, index in _STEP.findall(path[:-1]))
 
 
 def shown(value: Any) -> str:
-    """The value as compact JSON, not too long."""
+    """The value as compact JSON, shortened to 200 characters."""
     return shorten(json.dumps(value, separators=(",", ":"), sort_keys=True), 200)

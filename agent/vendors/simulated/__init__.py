@@ -1,1 +1,1 @@
-"""The simulated vendor: devices and faults from a file, for tests, demos and newcomers."""
+"""The simulated vendor: devices and faults come from a file. For tests, demos and newcomers."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.vendor_api.agent import Fault
 from agent.vendors.common import host, own_files
-from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.common.earlier_readings import CounterBaseline
 
 
 def test_a_directory_is_no_device_node_and_without_a_mount_the_nodes_are_our_own(tmp_path: Path) -> None:
@@ -29,9 +29,9 @@ def test_an_error_that_came_while_nobody_looked_counts_once(tmp_path: Path) -> N
     def grown(name: str, before: int, now: int) -> Fault:
         return Fault(name, f"{before} to {now}")
 
-    assert Baseline(tmp_path, grown).new("card", {"dbe": 2}) == []
+    assert CounterBaseline(tmp_path, grown).new_faults("card", {"dbe": 2}) == []
 
-    later = Baseline(tmp_path, grown)
+    later = CounterBaseline(tmp_path, grown)
 
-    assert later.new("card", {"dbe": 5}) == [grown("dbe", 2, 5)]
-    assert later.new("card", {"dbe": 5}) == []
+    assert later.new_faults("card", {"dbe": 5}) == [grown("dbe", 2, 5)]
+    assert later.new_faults("card", {"dbe": 5}) == []

@@ -15,7 +15,7 @@ from agent.vendors.enflame.child.backend import EnflameBackend
 @pytest.fixture
 def host(stub: EfmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """With time for the tool on a machine that is busy; tests of deadlines set their own."""
-    for name in ("MAKING", "LISTING", "LOOKING"):
+    for name in ("MAKING", "LISTING", "DISCOVERING"):
         monkeypatch.setattr(f"agent.vendors.enflame.child.backend.{name}", 60.0)
     host = Host(tmp_path, stub)
     yield host

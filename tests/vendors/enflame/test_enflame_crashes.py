@@ -14,7 +14,7 @@ from agent.vendors.common import own_files
 from agent.vendors.enflame.child import slice_lock
 from agent.vendors.enflame.child.backend import EnflameBackend
 from agent.vendors.enflame.child.efsmi import EfsmiError
-from agent.vendors.enflame.child.slice_journal import Begun, Journal, Page
+from agent.vendors.enflame.child.slice_journal import BegunSlice, DrsJournal, JournalPage
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 
@@ -60,8 +60,8 @@ def _await_the_tool(host: Host) -> None:
 
 def _begun(host: Host, profile: str = "3g.20gb", boot: str | None = None) -> None:
     """What a process left that was killed together with its tool, before that took effect."""
-    begun = Begun(OURS, profile, (), own_files.boot_id() if boot is None else boot)
-    Journal(host.directory).write(Page(uuid(2), begun=begun))
+    begun = BegunSlice(OURS, profile, (), own_files.boot_id() if boot is None else boot)
+    DrsJournal(host.directory).write(JournalPage(uuid(2), begun=begun))
 
 
 REMOVING = {

@@ -16,7 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.vendors.enflame.child import efsmi
-from agent.vendors.enflame.child.efsmi import Card, Efsmi, EfsmiError, Instance, Listing, Profile, Row
+from agent.vendors.enflame.child.efsmi import (
+    DrsInstance,
+    Efsmi,
+    EfsmiError,
+    EfsmiListing,
+    ListedCard,
+    SliceProfile,
+    TableRow,
+)
 
 pytest_plugins = ["efml_fixtures"]
 
@@ -82,24 +90,28 @@ TABLES = {
     "1.2.0.301": (
         OF_1_2,
         (
-            Row(0, "S60", "33.6.2", "00:01:00.0", "Disable", 49120, "Disable", "A073640510015"),
-            Row(1, "S60", "33.6.5", "00:09:00.0", "Enable", 42976, "Disable", "C807J40510285"),
+            TableRow(0, "S60", "33.6.2", "00:01:00.0", "Disable", 49120, "Disable", "A073640510015"),
+            TableRow(1, "S60", "33.6.5", "00:09:00.0", "Enable", 42976, "Disable", "C807J40510285"),
         ),
     ),
     "1.4.0.505": (
         OF_1_4,
         (
-            Row(0, "Enflame S60", "33.6.5", "00:3d:00.0", "Enable", 49120, "Disable", "xxx"),
-            Row(1, "Enflame S60", "33.6.5", "00:3e:00.0", "Disable", 42976, "Disable", "A018K30500001"),
+            TableRow(0, "Enflame S60", "33.6.5", "00:3d:00.0", "Enable", 49120, "Disable", "xxx"),
+            TableRow(1, "Enflame S60", "33.6.5", "00:3e:00.0", "Disable", 42976, "Disable", "A018K30500001"),
         ),
     ),
     "1.6.3.12": (
         OF_1_6,
-        (Row(0, "Enflame S60G", "31.5.3", "00:2e:00.0", "Disable", 23552, "SRIOV", "A018K30520031"),),
+        (TableRow(0, "Enflame S60G", "31.5.3", "00:2e:00.0", "Disable", 23552, "SRIOV", "A018K30520031"),),
     ),
     "1.7.2.14": (
         OF_1_7,
-        (Row(0, "Enflame L300", "40.2.8.3", "00:2d:00.0", "Enable", 147456, "Disable", "A098Q50610048"),),
+        (
+            TableRow(
+                0, "Enflame L300", "40.2.8.3", "00:2d:00.0", "Enable", 147456, "Disable", "A098Q50610048"
+            ),
+        ),
     ),
 }
 CARD = "| 0      Enflame S60 | 33.6.5 | 00:3d:00.0  Enable |"
@@ -113,7 +125,7 @@ BELOW = "| 71℃ Sleep 118W / 300W | 42976MiB DRS | 0% A018K30500001 |"
 def test_a_published_table_is_read(release: str) -> None:
     text, rows = TABLES[release]
 
-    assert efsmi.table(text) == Listing(rows)
+    assert efsmi.table(text) == EfsmiListing(rows)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +148,8 @@ def test_what_a_row_lacks_is_not_taken_from_the_next_column(
 def test_a_row_that_is_not_understood_is_told_of_and_hides_no_card() -> None:
     odd = "| 3g.20gb instance | 20480MiB | busy |"
 
-    assert efsmi.table("\n".join([odd, CARD, BELOW, odd])) == Listing(
-        (Row(0, "Enflame S60", "33.6.5", "00:3d:00.0", "Enable", 42976, "DRS", "A018K30500001"),),
+    assert efsmi.table("\n".join([odd, CARD, BELOW, odd])) == EfsmiListing(
+        (TableRow(0, "Enflame S60", "33.6.5", "00:3d:00.0", "Enable", 42976, "DRS", "A018K30500001"),),
         (f"not understood: {odd}", f"not understood: {odd}"),
     )
 
@@ -174,7 +186,7 @@ def test_remarks_are_few_and_short() -> None:
     ],
 )
 def test_a_row_is_of_the_card_with_that_address(bus_id: str, bdf: str, same: bool) -> None:
-    assert Row(0, "S60", "", bus_id, "", None, "", "").is_at(bdf) == same
+    assert TableRow(0, "S60", "", bus_id, "", None, "", "").is_at(bdf) == same
 
 
 # Listings
@@ -190,16 +202,16 @@ DEV    SN                Slot    ID           Bus             CPU Affinity     U
 def test_cards_are_read_from_the_listing_that_has_instances_too() -> None:
     instance = f"| 0 3g.20gb 2 {UUID} |"
 
-    assert efsmi.cards(CARDS + instance) == Listing(
-        (Card(0, "A0A8640510030", "0000:23:00.0", "TPUH61160105"),)
+    assert efsmi.cards(CARDS + instance) == EfsmiListing(
+        (ListedCard(0, "A0A8640510030", "0000:23:00.0", "TPUH61160105"),)
     )
-    assert efsmi.instances(CARDS + instance) == Listing((Instance(0, "3g.20gb", 2, UUID),))
+    assert efsmi.instances(CARDS + instance) == EfsmiListing((DrsInstance(0, "3g.20gb", 2, UUID),))
 
 
 def test_a_card_that_is_odd_is_told_of_and_is_none() -> None:
     found = efsmi.cards("x A1 0000:23:00.0 U\n0 A1 0000:23:00.0 $U\n0000:23:00.0\n1 A1 N/A 0001:2F:00.1 U1")
 
-    assert found.rows == (Card(1, "A1", "0001:2f:00.1", "U1"),)
+    assert found.rows == (ListedCard(1, "A1", "0001:2f:00.1", "U1"),)
     assert len(found.remarks) == 3
 
 
@@ -217,8 +229,8 @@ def test_profiles_are_read() -> None:
     found = efsmi.profiles(PROFILES)
 
     assert found.rows == (
-        Profile(0, "1g.6gb", 0, 6, "6.5GiB", "4"),
-        Profile(0, "3g.20gb", 1, 2, "20GiB", "12"),
+        SliceProfile(0, "1g.6gb", 0, 6, "6.5GiB", "4"),
+        SliceProfile(0, "3g.20gb", 1, 2, "20GiB", "12"),
     )
     assert [(it.slices, it.gigabytes) for it in found.rows] == [(1, 6), (3, 20)]
     assert found.remarks == (
@@ -236,7 +248,7 @@ def test_profiles_are_read() -> None:
     ],
 )
 def test_instances_are_read_with_and_without_columns(line: str) -> None:
-    assert efsmi.instances(line) == Listing((Instance(0, "3g.20gb", 2, UUID),))
+    assert efsmi.instances(line) == EfsmiListing((DrsInstance(0, "3g.20gb", 2, UUID),))
 
 
 @pytest.mark.parametrize(
@@ -253,20 +265,22 @@ def test_instances_are_read_with_and_without_columns(line: str) -> None:
     ],
 )
 def test_an_instance_that_is_odd_is_told_of_and_is_none(line: str) -> None:
-    assert efsmi.instances(f"{line}\n| 0 1g.6gb 0 {UUID} |") == Listing(
-        (Instance(0, "1g.6gb", 0, UUID),), (f"not understood: {line}",)
+    assert efsmi.instances(f"{line}\n| 0 1g.6gb 0 {UUID} |") == EfsmiListing(
+        (DrsInstance(0, "1g.6gb", 0, UUID),), (f"not understood: {line}",)
     )
 
 
 def test_instances_of_older_releases_have_no_uuid() -> None:
-    assert efsmi.instances_without_uuid("| 1 3g.20gb 1 4 3:3 |") == Listing((Instance(1, "3g.20gb", 4, ""),))
+    assert efsmi.instances_without_uuid("| 1 3g.20gb 1 4 3:3 |") == EfsmiListing(
+        (DrsInstance(1, "3g.20gb", 4, ""),)
+    )
 
 
 def test_made_are_those_of_the_profile_that_were_not_there_before() -> None:
     old, other, new = (
-        Instance(0, "1g.6gb", 0, "a"),
-        Instance(0, "3g.20gb", 1, "b"),
-        Instance(0, "1g.6gb", 2, "c"),
+        DrsInstance(0, "1g.6gb", 0, "a"),
+        DrsInstance(0, "3g.20gb", 1, "b"),
+        DrsInstance(0, "1g.6gb", 2, "c"),
     )
 
     assert efsmi.made([old], [old, other, new], "1g.6gb") == [new]
@@ -419,7 +433,7 @@ def test_commands_come_one_after_the_other(tmp_path: Path) -> None:
     """Each makes the same folder for a while: of two at once the second would fail."""
     alone = str(tmp_path / "alone")
     tool = script(tmp_path / "efsmi", f"os.mkdir({alone!r}); time.sleep(0.05); os.rmdir({alone!r})")
-    said: list[Listing[Row]] = []
+    said: list[EfsmiListing[TableRow]] = []
     threads = [threading.Thread(target=lambda: said.append(tool.table())) for _ in range(6)]
     for it in threads:
         it.start()
@@ -438,7 +452,7 @@ def test_output_that_is_no_text_is_read_nevertheless(tmp_path: Path) -> None:
 def test_a_tool_that_prints_something_else_is_told_of(stub: EfmlStub, tool: Efsmi) -> None:
     stub.efsmi_says("list", "| 0 3g.20gb |\nhello")
 
-    assert tool.instances() == Listing((), ("not understood: | 0 3g.20gb |",))
+    assert tool.instances() == EfsmiListing((), ("not understood: | 0 3g.20gb |",))
 
 
 def test_a_tool_that_hangs_is_given_up(stub: EfmlStub, tool: Efsmi) -> None:

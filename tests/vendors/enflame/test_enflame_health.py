@@ -15,7 +15,7 @@ from agent.vendors.enflame import sysfs
 from agent.vendors.enflame.child import disturbances, faults_over_time
 from agent.vendors.enflame.child.abi import Code, EventType, HandleCode, PowerMode
 from agent.vendors.enflame.child.backend import EnflameBackend
-from agent.vendors.enflame.child.faults_over_time import Vitals
+from agent.vendors.enflame.child.faults_over_time import FaultsOverTime
 from agent.vendors.enflame.sysfs import Beat
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
@@ -492,17 +492,17 @@ def test_a_card_is_too_hot_after_ten_seconds_and_well_again_when_it_was_cool_for
 
 
 def test_a_card_that_is_hot_now_and_then_is_well() -> None:
-    seen = Vitals()
+    seen = FaultsOverTime()
     for second in range(60):
-        seen.look("it", second, 99 if second % 2 else 40, None)
+        seen.add("it", second, 99 if second % 2 else 40, None)
 
     assert seen.fault("it") is None
 
 
 def test_a_single_hot_look_stands_for_a_few_seconds_at_most() -> None:
-    seen = Vitals()
-    seen.look("it", 0, 99, None)
-    seen.look("it", 600, 99, None)
+    seen = FaultsOverTime()
+    seen.add("it", 0, 99, None)
+    seen.add("it", 600, 99, None)
 
     assert seen.fault("it") is None
 
@@ -523,10 +523,10 @@ def test_firmware_that_stops_counting_while_it_is_awake_is_dead(host: Host, back
 
 
 def test_firmware_that_sleeps_need_not_count() -> None:
-    seen = Vitals()
+    seen = FaultsOverTime()
     for second in range(60):
-        seen.look("awake", second, None, Beat(second, asleep=False))
-        seen.look("asleep", second, None, Beat(7, asleep=True))
+        seen.add("awake", second, None, Beat(second, asleep=False))
+        seen.add("asleep", second, None, Beat(7, asleep=True))
 
     assert seen.fault("asleep") is None
 
@@ -539,19 +539,19 @@ def test_firmware_of_which_nobody_knows_whether_it_sleeps_need_not_count(host: H
 
 
 def test_firmware_of_a_node_where_none_counts_is_not_taken_for_dead() -> None:
-    seen = Vitals()
+    seen = FaultsOverTime()
     for second in range(60):
-        seen.look("one", second, None, Beat(1, asleep=False))
-        seen.look("other", second, None, Beat(1, asleep=False))
+        seen.add("one", second, None, Beat(1, asleep=False))
+        seen.add("other", second, None, Beat(1, asleep=False))
 
     assert [seen.fault("one"), seen.fault("other")] == [None, None]
 
 
 def test_firmware_that_never_counted_is_dead_where_others_count() -> None:
-    seen = Vitals()
+    seen = FaultsOverTime()
     for second in range(60):
-        seen.look("one", second, None, Beat(1, asleep=False))
-        seen.look("other", second, None, Beat(second, asleep=False))
+        seen.add("one", second, None, Beat(1, asleep=False))
+        seen.add("other", second, None, Beat(second, asleep=False))
 
     fault = seen.fault("one")
     assert fault is not None

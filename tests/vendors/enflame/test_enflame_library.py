@@ -30,17 +30,17 @@ from agent.vendors.enflame.child.abi import (
 from agent.vendors.enflame.child.library import MIB, Efml
 from agent.vendors.enflame.child.library_errors import EfmlError
 from agent.vendors.enflame.child.values import (
+    CardStanding,
     Ecc,
+    EfmlEvent,
+    EfmlIdentity,
+    EfmlMemory,
     ErrorRecord,
-    Event,
-    Identity,
-    Link,
-    Memory,
-    Port,
+    LarePort,
+    PcieLink,
     Power,
     Process,
     Rma,
-    Standing,
     Temperature,
 )
 
@@ -433,7 +433,7 @@ TELLS: list[tuple[str, Callable[[Efml], Any], Any]] = [
     ("library_version", lambda it: it.library_version(), "1.23.0"),
     ("access_point", lambda it: it.access_point(), "/sys/bus/pci/devices/"),
     ("count", lambda it: it.count(), 8),
-    ("identity", lambda it: it.identity(1), Identity(1, "S60", "0000:21:00.0", 0x1E36, 0xC035, 5)),
+    ("identity", lambda it: it.identity(1), EfmlIdentity(1, "S60", "0000:21:00.0", 0x1E36, 0xC035, 5)),
     ("uuid", lambda it: it.uuid(1), "TR6Y46000001"),
     ("serial", lambda it: it.serial(1), "A018K30500001"),
     ("part_number", lambda it: it.part_number(1), "EFB-0088000-00"),
@@ -443,15 +443,15 @@ TELLS: list[tuple[str, Callable[[Efml], Any], Any]] = [
     ("arch", lambda it: it.arch(1), "GCU400"),
     ("numa_node", lambda it: (it.numa_node(0), it.numa_node(4), it.numa_node(1)), (0, 1, None)),
     ("virt_mode", lambda it: it.virt_mode(1), VirtMode.SRIOV_VF),
-    ("memory", lambda it: it.memory(1), Memory(16384 * MIB, 7 * MIB)),
+    ("memory", lambda it: it.memory(1), EfmlMemory(16384 * MIB, 7 * MIB)),
     ("utilization", lambda it: it.utilization(1), 12.5),
     ("processes", lambda it: it.processes(1), (Process(4711, 2048),)),
     ("power", lambda it: it.power(1), Power(300, 105)),
-    ("standing", lambda it: it.standing(1), Standing.HERE),
+    ("standing", lambda it: it.standing(1), CardStanding.HERE),
     ("healthy", lambda it: (it.healthy(0), it.healthy(1)), (True, False)),
     ("ecc", lambda it: it.ecc(1), Ecc(True, True, False, 3, 4)),
     ("rma", lambda it: it.rma(1), Rma(True, True, 2)),
-    ("link", lambda it: it.link(1), Link(3, 5, 8, 16)),
+    ("link", lambda it: it.link(1), PcieLink(3, 5, 8, 16)),
     ("temperature", lambda it: it.temperature(1), Temperature(96.5, 38, 34)),
     ("power_mode", lambda it: it.power_mode(1), PowerMode.SLEEP),
     (
@@ -462,7 +462,7 @@ TELLS: list[tuple[str, Callable[[Efml], Any], Any]] = [
     (
         "ports",
         lambda it: it.ports(1)[:2],
-        (Port(0, "0000:20:00.0", 0), Port(1, None, 0)),
+        (LarePort(0, "0000:20:00.0", 0), LarePort(1, None, 0)),
     ),
 ]
 
@@ -521,9 +521,9 @@ def test_a_build_with_handles_alone_tells_what_these_know(
     stub.link(1, 8)
 
     assert (efml.indices, efml.handles, efml.count()) == (False, True, 8)
-    assert efml.identity(1) == Identity(1, "S60", "0000:21:00.0", 0x1E36, 0xC035)
-    assert efml.memory(1) == Memory(16384 * MIB, 7 * MIB)
-    assert efml.link(1) == Link(None, None, 8, 16)
+    assert efml.identity(1) == EfmlIdentity(1, "S60", "0000:21:00.0", 0x1E36, 0xC035)
+    assert efml.memory(1) == EfmlMemory(16384 * MIB, 7 * MIB)
+    assert efml.link(1) == PcieLink(None, None, 8, 16)
     assert efml.temperature(1) == Temperature(36, None, None)
     assert efml.utilization(1) == 0
     for call in (
@@ -545,7 +545,7 @@ def test_a_build_without_newer_names_of_handles_is_called_by_the_older_ones(
     _, efml = started(tmp_path, monkeypatch, without=[INDICES, SUFFIXES])
 
     assert not efml.has("efmlInit_v2")
-    assert (efml.count(), efml.memory(1).total, efml.standing(1)) == (8, 42976 * MIB, Standing.HERE)
+    assert (efml.count(), efml.memory(1).total, efml.standing(1)) == (8, 42976 * MIB, CardStanding.HERE)
 
 
 def test_a_build_of_2019_tells_what_it_knew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -558,7 +558,7 @@ def test_a_build_of_2019_tells_what_it_knew(tmp_path: Path, monkeypatch: pytest.
     assert efml.temperature(0) == Temperature(40, 60, None)  # two stacks of HBM: the hotter one
     assert (efml.healthy(0), efml.healthy(1)) == (True, False)
     assert efml.ports(0)[0].remote == "0000:21:00.0"
-    assert efml.standing(0) == Standing.UNKNOWN
+    assert efml.standing(0) == CardStanding.UNKNOWN
     for call in (efml.events, efml.numa_node, efml.error_records, efml.virt_mode):
         assert answer(partial(call, 0)).unsupported
 
@@ -568,7 +568,7 @@ def test_another_prefix_is_found_by_itself_or_named(tmp_path: Path, monkeypatch:
 
     named = library.start({**stub.settings, "symbolPrefix": "Erml"})
 
-    assert (efml.uuid(1), efml.standing(1)) == (stub.uuid(1), Standing.HERE)
+    assert (efml.uuid(1), efml.standing(1)) == (stub.uuid(1), CardStanding.HERE)
     assert named.count() == 8
     assert unavailable({**stub.settings, "symbolPrefix": "Xyml"}).message.startswith(
         f"{stub.library} has no Xy"
@@ -580,15 +580,15 @@ def test_a_lost_card_is_told_by_the_handle_family(stub: EfmlStub, efml: Efml) ->
     standing, said = efml.standing(2), answer(lambda: efml.uuid(2))
     stub.restore(2)
 
-    assert standing == Standing.LOST
+    assert standing == CardStanding.LOST
     assert (said.code, said.gone, said.unsupported) == (Code.FAIL, False, False)
-    assert (efml.standing(3), efml.standing(2)) == (Standing.HERE, Standing.HERE)
+    assert (efml.standing(3), efml.standing(2)) == (CardStanding.HERE, CardStanding.HERE)
 
 
 def test_a_card_that_needs_a_reset_is_told_by_the_handle_family(stub: EfmlStub, efml: Efml) -> None:
     stub.require_reset(2)
 
-    assert efml.standing(2) == Standing.RESET_REQUIRED
+    assert efml.standing(2) == CardStanding.RESET_REQUIRED
     assert efml.uuid(2) == stub.uuid(2)
 
 
@@ -602,7 +602,7 @@ def test_a_removed_card_is_gone_in_both_families(stub: EfmlStub, efml: Efml) -> 
     stub.remove(2)
 
     assert answer(lambda: efml.uuid(2)).gone
-    assert efml.standing(2) == Standing.LOST
+    assert efml.standing(2) == CardStanding.LOST
 
 
 def test_a_handle_is_the_cards_whose_address_is_known(stub: EfmlStub, efml: Efml) -> None:
@@ -615,7 +615,7 @@ def test_a_handle_is_the_cards_whose_address_is_known(stub: EfmlStub, efml: Efml
     efml.identity(0)
     stub.lose(0)
 
-    assert (unknown, efml.standing(0)) == (Standing.HERE, Standing.LOST)
+    assert (unknown, efml.standing(0)) == (CardStanding.HERE, CardStanding.LOST)
 
 
 def test_an_address_is_forgotten_with_the_list_that_it_is_of(stub: EfmlStub, efml: Efml) -> None:
@@ -625,14 +625,14 @@ def test_an_address_is_forgotten_with_the_list_that_it_is_of(stub: EfmlStub, efm
     stub.lose(0)
     efml.init()
 
-    assert (efml.standing(0), efml.standing(1)) == (Standing.HERE, Standing.LOST)
+    assert (efml.standing(0), efml.standing(1)) == (CardStanding.HERE, CardStanding.LOST)
 
 
 def test_what_the_index_family_can_not_tell_of_a_card_the_handle_tells(stub: EfmlStub, efml: Efml) -> None:
     for symbol in ("EfmlGetDevMem", "EfmlGetPcieLinkInfo", "EfmlGetDevTempV2", "EfmlGetDevTemp"):
         stub.unsupported(symbol, slot=1)
 
-    assert efml.memory(1) == Memory(42976 * MIB, 1129 * MIB)
+    assert efml.memory(1) == EfmlMemory(42976 * MIB, 1129 * MIB)
     assert efml.link(1).speed is None
     assert efml.temperature(1).memory is None
     assert efml.link(0).speed == 5
@@ -669,10 +669,10 @@ def test_events_are_the_cards_that_they_came_from(stub: EfmlStub, efml: Efml) ->
     stub.event(2, EventType.RESET_FINISH, 6)
 
     assert efml.events(2) == (
-        Event(2, EventType.RESET_START, 5, "reset begins"),
-        Event(2, EventType.RESET_FINISH, 6, ""),
+        EfmlEvent(2, EventType.RESET_START, 5, "reset begins"),
+        EfmlEvent(2, EventType.RESET_FINISH, 6, ""),
     )
-    assert efml.events(3) == (Event(3, EventType.EID, 17, ""),)
+    assert efml.events(3) == (EfmlEvent(3, EventType.EID, 17, ""),)
     assert efml.events(2) == efml.events(0) == ()
 
 
@@ -701,7 +701,7 @@ def test_a_build_without_events_of_cards_has_those_of_any(
     stub, efml = started(tmp_path, monkeypatch, without=[NEWER])
     stub.event(2, EventType.SUSPEND, 1)
 
-    assert efml.events_of_any_card() == (Event(None, EventType.SUSPEND, 1, ""),)
+    assert efml.events_of_any_card() == (EfmlEvent(None, EventType.SUSPEND, 1, ""),)
     assert efml.events_of_any_card() == ()
 
 

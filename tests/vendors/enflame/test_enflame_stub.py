@@ -18,7 +18,7 @@ from agent.vendors.enflame.child.abi import Code, EventType, HandleCode
 from agent.vendors.enflame.child.efsmi import Efsmi, EfsmiError
 from agent.vendors.enflame.child.library import Efml
 from agent.vendors.enflame.child.library_errors import EfmlError
-from agent.vendors.enflame.child.values import Standing
+from agent.vendors.enflame.child.values import CardStanding
 
 pytest_plugins = ["efml_fixtures"]
 
@@ -148,7 +148,7 @@ def test_without_the_driver_nothing_works_until_it_is_loaded_anew(
         HandleCode.DRIVER_NOT_LOADED,
         Code.DRIVER_NOT_LOADED,
     )
-    assert (efml.uuid(0), efml.standing(1)) == (stub.uuid(0), Standing.LOST)
+    assert (efml.uuid(0), efml.standing(1)) == (stub.uuid(0), CardStanding.LOST)
     assert (tool.instances().rows, stub.drs()) == ((), [])
 
 

@@ -23,12 +23,12 @@ from agent.vendors.metax.child.abi import Code, PciEventType, SchedClass, Topolo
 from agent.vendors.metax.child.library import Mxsml, MxsmlError
 from agent.vendors.metax.child.values import (
     EccErrors,
-    Identity,
-    Memory,
+    LinkEnd,
+    MxsmlIdentity,
+    MxsmlMemory,
     PciEvent,
-    Quota,
-    Remote,
     Sgpu,
+    SgpuQuota,
     Unavailable,
 )
 from agent.vendors.metax.plugin import register_backend
@@ -281,14 +281,18 @@ def test_a_library_that_can_not_look_anew_is_started_nevertheless(
 
 CARD = MxsmlStub.uuid(1)
 TELLS: list[tuple[str, Callable[[Mxsml], Any], Any]] = [
-    ("identity", lambda it: it.identity(1), Identity(1, "0000:21:00.0", CARD, "MXC500", 2, VirtMode.NONE, 0)),
+    (
+        "identity",
+        lambda it: it.identity(1),
+        MxsmlIdentity(1, "0000:21:00.0", CARD, "MXC500", 2, VirtMode.NONE, 0),
+    ),
     ("limited_devices", lambda it: it.limited_devices(), (2,)),
     ("limited_identity", lambda it: it.limited_identity(2).uuid, MxsmlStub.uuid(2)),
     ("die_count", lambda it: it.die_count(1), 2),
     ("version", lambda it: it.version(1), "3.6.11"),
     ("maca_version", lambda it: it.maca_version(), "3.5.3.18"),
-    ("memory", lambda it: it.memory(0), Memory(65536 * 1024, 858 * 1024)),
-    ("memory of a die", lambda it: it.memory(1, die=1), Memory(32768 * 1024, 429 * 1024)),
+    ("memory", lambda it: it.memory(0), MxsmlMemory(65536 * 1024, 858 * 1024)),
+    ("memory of a die", lambda it: it.memory(1, die=1), MxsmlMemory(32768 * 1024, 429 * 1024)),
     ("utilization", lambda it: it.utilization(1), 77),
     ("state", lambda it: (it.state(0), it.state(1)), (True, False)),
     ("unavailable", lambda it: it.unavailable(1), Unavailable(0, "")),
@@ -302,8 +306,8 @@ TELLS: list[tuple[str, Callable[[Mxsml], Any], Any]] = [
     ),
     ("mmio_state", lambda it: it.mmio_state(1), 1),
     ("topology", lambda it: it.topology(0, 1), TopologyLevel.METAX_LINK),
-    ("metaxlink_remote", lambda it: it.metaxlink_remote(1, 0), Remote(0, "0000:20:00.0")),
-    ("metaxlink_remote of a die", lambda it: it.metaxlink_remote(1, 1, die=1), Remote(2, "0000:22:00.0", 1)),
+    ("metaxlink_remote", lambda it: it.metaxlink_remote(1, 0), LinkEnd(0, "0000:20:00.0")),
+    ("metaxlink_remote of a die", lambda it: it.metaxlink_remote(1, 1, die=1), LinkEnd(2, "0000:22:00.0", 1)),
     ("metaxlink_remote of nobody", lambda it: it.metaxlink_remote(1, 6), None),
     ("sgpu_enabled", lambda it: (it.sgpu_enabled(0), it.sgpu_enabled(1)), (True, False)),
     ("sgpu_count", lambda it: it.sgpu_count(0), 1),
@@ -312,7 +316,7 @@ TELLS: list[tuple[str, Callable[[Mxsml], Any], Any]] = [
         lambda it: it.sgpu(0, 0),
         Sgpu(0, 0, "GPU-4d580001-0000-0000-0000-000000000001", 160, 1024, 20),
     ),
-    ("sgpu_quota", lambda it: it.sgpu_quota(0), Quota(65536, 64512, 80)),
+    ("sgpu_quota", lambda it: it.sgpu_quota(0), SgpuQuota(65536, 64512, 80)),
     ("sched_class", lambda it: it.sched_class(0), SchedClass.BURST_SHARE),
     ("sgpu_alias", lambda it: it.sgpu_alias(0, 0), "by hand"),
     ("sgpu_annotations_id", lambda it: it.sgpu_annotations_id(0, 0), f"{CARD}-12:2"),

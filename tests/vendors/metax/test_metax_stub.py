@@ -17,7 +17,7 @@ from mxsml_stub import EVENTS, MAX_SLICES, REINIT, SGPU, MxsmlStub
 from agent.vendors.metax.child import abi
 from agent.vendors.metax.child.abi import Code, SchedClass
 from agent.vendors.metax.child.library import Mxsml, MxsmlError
-from agent.vendors.metax.child.values import Event
+from agent.vendors.metax.child.values import MxsmlEvent
 
 pytest_plugins = ["mxsml_fixtures"]
 
@@ -396,8 +396,8 @@ def test_one_process_is_killed_after_the_removal_of_a_slice(stub: MxsmlStub) -> 
 # Events
 
 
-def wait_in_a_thread(mxsml: Mxsml, events: int) -> tuple[threading.Thread, list[Event | MxsmlError]]:
-    heard: list[Event | MxsmlError] = []
+def wait_in_a_thread(mxsml: Mxsml, events: int) -> tuple[threading.Thread, list[MxsmlEvent | MxsmlError]]:
+    heard: list[MxsmlEvent | MxsmlError] = []
 
     def wait() -> None:
         try:
@@ -428,7 +428,7 @@ def test_a_wait_for_events_has_no_end_but_an_event(stub: MxsmlStub, mxsml: Mxsml
     thread.join(30)
 
     assert waits
-    assert heard == [Event(1, abi.EVENT_EID, "eid 42")]
+    assert heard == [MxsmlEvent(1, abi.EVENT_EID, "eid 42")]
 
 
 def test_many_sets_hear_at_once(stub: MxsmlStub, mxsml: Mxsml) -> None:
@@ -442,7 +442,7 @@ def test_many_sets_hear_at_once(stub: MxsmlStub, mxsml: Mxsml) -> None:
     for thread, _ in waits:
         thread.join(30)
 
-    assert [heard for _, heard in waits] == [[Event(card, 1, f"eid {card}")] for card in range(8)]
+    assert [heard for _, heard in waits] == [[MxsmlEvent(card, 1, f"eid {card}")] for card in range(8)]
 
 
 def test_an_event_is_given_once_to_each_set_that_was_there(stub: MxsmlStub, mxsml: Mxsml) -> None:

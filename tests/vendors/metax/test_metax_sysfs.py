@@ -86,7 +86,7 @@ def test_a_sysfs_mounted_read_only_is_noticed_before_a_slice_is_asked_for(
 
 # Nodes
 
-NUMBERS = device_nodes.Numbers(minor=160, sgpu=3, card=1, render=128)
+NUMBERS = device_nodes.SliceNumbers(minor=160, sgpu=3, card=1, render=128)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,9 @@ def test_a_pattern_names_numbers_of_the_slice_and_nothing_else(
 def test_a_slice_whose_card_has_no_drm_nodes_says_so(host: Host) -> None:
     settings = host.settings(sliceNodes=["/dev/dri/card{card}"])
 
-    assert "no DRM nodes in sysfs" in device_nodes.lacking(settings, "GPU-1", device_nodes.Numbers(160, 3))
+    assert "no DRM nodes in sysfs" in device_nodes.lacking(
+        settings, "GPU-1", device_nodes.SliceNumbers(160, 3)
+    )
 
 
 def test_a_file_is_no_device_node(host: Host) -> None:

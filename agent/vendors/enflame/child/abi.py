@@ -1,16 +1,19 @@
-"""The binary interface of libefml.so, in declarations of our own.
+"""The binary interface of libefml.so, in the agent's own declarations.
 
-The facts are those that go-eflib 1.2.3.5 (EnflameTechnology/gcu-exporter), the header of 2019 and DeepEP's
-wrapper agree on. One file holds two families of functions, with numbers and layouts of their own:
+Sources: go-eflib 1.2.3.5 (EnflameTechnology/gcu-exporter), the header of 2019 and DeepEP's wrapper agree on
+these facts. The library has two families of functions, each with its own codes and structures:
 
-- `Efml...` names a card by its index from 0, and alone knows UUIDs, events, ECC, RMA and error records.
-- `efml...` names it by a handle, and alone can say that a card is lost or needs a reset.
+- `Efml...`, the index family: a card is an index from 0. Only this family has UUIDs, events, ECC, RMA and
+  error records.
+- `efml...`, the handle family: a card is a handle. Only this family tells that a card is lost or needs a
+  reset.
 
-Releases differ in what they export: a symbol is looked for, a version never compared. White-label builds have
-the same functions under other prefixes (`Erml...`, `erml...` in liberml.so); here they bear Enflame's names.
-Functions that change a card (resets, modes, clocks) are not declared, so nothing can call them.
+Releases export different functions, so the backend looks for symbols and never compares versions.
+White-label builds have the same functions under other prefixes (`Erml...`, `erml...` in liberml.so); this
+module uses Enflame's names. Functions that change a card (resets, modes, clocks) are not declared, so nothing
+can call them.
 
-Structures are those of the LP64 model. A bool is one byte, an enumeration four.
+Structures follow the LP64 model. A bool has one byte, an enumeration four.
 """
 
 from __future__ import annotations
@@ -20,21 +23,21 @@ from ctypes import c_bool, c_char, c_float, c_int, c_uint, c_uint32, c_uint64, c
 from enum import IntEnum
 from typing import Any
 
-#: The prefixes of both families, by Enflame and by its white-label customers.
+#: The prefixes of the functions in Enflame's builds and in white-label builds.
 PREFIXES = ("Efml", "Erml")
 
-#: What every `char *` that a function fills must have room for.
+#: Bytes that each `char *` must have room for if a function fills it.
 TEXT_SIZE = 128
 BUS_ID_SIZE = 32
 UUID_SIZE = 16
 MAX_DEVICES = 128
 MAX_PROCESSES = 64
-#: Of DeviceMemoryInfo.version: size and number of the layout.
+#: Value of DeviceMemoryV2.version: size of the structure, and its version in the top byte.
 MEMORY_VERSION = 40 | 2 << 24
 
 
 class Code(IntEnum):
-    """What a function of the index family returns."""
+    """Return codes of the index family."""
 
     SUCCESS = 0
     UNINITIALIZED = 1
@@ -55,7 +58,7 @@ class Code(IntEnum):
 
 
 class HandleCode(IntEnum):
-    """What a function of the handle family returns: the numbers mean other things there."""
+    """Return codes of the handle family. The same numbers mean other things than in `Code`."""
 
     SUCCESS = 0
     UNINITIALIZED = 1
@@ -98,7 +101,7 @@ class EventType(IntEnum):
 
 
 class VirtMode(IntEnum):
-    """What a device is to virtual machines; DRS is none of these, and EFML knows nothing of it."""
+    """The virtualisation mode of a device. EFML knows nothing of DRS, Enflame's slices."""
 
     HOST = 0
     VGCU = 1
@@ -122,7 +125,7 @@ class ResetType(IntEnum):
 
 
 class ResetSource(IntEnum):
-    """What an error record takes for the cause."""
+    """The cause of an error, as an error record tells it."""
 
     USER = 0
     INTERNAL = 1
@@ -149,7 +152,7 @@ class DeviceInfo(ctypes.Structure):
 
 
 class MemInfo(ctypes.Structure):
-    """Bytes in all, MiB in use (go-eflib's device.go multiplies by 1048576)."""
+    """`total` in bytes, `used` in MiB (go-eflib's device.go multiplies it by 1048576)."""
 
     _fields_ = [("total", c_uint64), ("used", c_uint32)]
 
@@ -183,13 +186,13 @@ class Power(ctypes.Structure):
 
 
 class Thermal(ctypes.Structure):
-    """Degrees Celsius of chip, memory and board; the older layout has two HBM stacks as the last two."""
+    """Degrees Celsius. With EfmlGetDevTemp, the older function, `memory` and `board` are two HBM stacks."""
 
     _fields_ = [("asic", c_float), ("memory", c_float), ("board", c_float)]
 
 
 class LinkInfo(ctypes.Structure):
-    """Of PCIe and of a LARE port: generations and lanes."""
+    """A PCIe link or a LARE port: `speed` is the generation, `width` the number of lanes."""
 
     _fields_ = [("speed", c_int), ("maxSpeed", c_int), ("width", c_int), ("maxWidth", c_int)]
 
@@ -220,7 +223,7 @@ class LarePortInfo(ctypes.Structure):
 
 
 class ProcessInfo(ctypes.Structure):
-    """Memory of the device and of the system; go-eflib hands the numbers on without a unit."""
+    """Memory of the device and of the system. The unit is unknown: go-eflib does not convert the numbers."""
 
     _fields_ = [("pid", c_uint32), ("deviceMemory", c_uint64), ("systemMemory", c_uint64)]
 
@@ -254,7 +257,7 @@ class DeviceMemoryV2(ctypes.Structure):
 
 
 class PciInfo(ctypes.Structure):
-    """`pciDeviceId` holds the device's number above the vendor's, sixteen bits each."""
+    """`pciDeviceId` has PCI's device id in the upper 16 bits and the vendor id in the lower 16 bits."""
 
     _fields_ = [
         ("domain", c_uint),
@@ -290,7 +293,7 @@ _PERCENT = _out(c_float)
 _PORT = (c_uint32, c_uint32)
 _HANDLE = (Handle,)
 
-#: The arguments of each function that the backend calls, by the name that Enflame gives it.
+#: The arguments of each function that the backend calls, by Enflame's name of the function.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "EfmlInit": (c_bool,),
     "EfmlShutdown": (),
@@ -350,16 +353,16 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "efmlDeviceGetCurrPcieLinkWidth": (*_HANDLE, _NUMBER),
     "efmlDeviceGetMaxPcieLinkWidth": (*_HANDLE, _NUMBER),
 }
-#: What a function returns, where it is not a code.
+#: The result types of functions that return no code.
 RESULTS: dict[str, Any] = {"EfmlShutdown": None, "efmlErrorString": ctypes.c_char_p}
 
 
 def named(symbol: str, prefix: str) -> str:
-    """A function's name in a build with this prefix: EfmlInit and efmlInit are ErmlInit and ermlInit."""
+    """The symbol of a function in a build with this prefix: with Erml, efmlInit is ermlInit."""
     own = prefix if symbol[0].isupper() else prefix[0].lower() + prefix[1:]
     return own + symbol[len(PREFIXES[0]) :]
 
 
 def by_index(symbol: str) -> bool:
-    """Whether a function is of the family that takes an index, and not of the one that takes handles."""
+    """Whether a function belongs to the index family, and not to the handle family."""
     return symbol[0].isupper()

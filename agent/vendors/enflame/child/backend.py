@@ -1,4 +1,4 @@
-"""Enflame's half in the child process: cards, their health and links through EFML, their slices by efsmi."""
+"""Enflame's backend: cards, health and links through EFML, slices through the tool efsmi."""
 
 from __future__ import annotations
 
@@ -21,67 +21,70 @@ from agent.vendor_api.backend import (
     Usage,
 )
 from agent.vendors.common import library_cards
-from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.common.earlier_readings import CounterBaseline
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
 
 from . import cards, efsmi, faults, library, survey, survey_by_sysfs
 from . import links as topology
-from .cards import Card, Reading
+from .cards import EnflameCard, EnflameReading
 from .disturbances import Disturbances
-from .driver_events import Watch
+from .driver_events import EfmlEventWatch
 from .efsmi import Efsmi, EfsmiError
-from .faults_over_time import Vitals
+from .faults_over_time import FaultsOverTime
 from .library import Efml
 from .library_errors import EfmlError, unavailable
-from .slice_journal import Journal
-from .slice_profiles import Known
-from .slices import Slices
+from .slice_journal import DrsJournal
+from .slice_profiles import KnownProfiles
+from .slices import DrsSlices
 
-#: Seconds that all commands of one call may take together, each a little less than the agent waits.
-MAKING, LISTING, LOOKING = 7.0, 1.8, 4.0
-#: Seconds between two looks at what lies on cards, while we change nothing there.
+#: Seconds for all efsmi commands of one call: to make or remove slices, to list them, to discover cards. Each
+#: is a little less than the agent's deadline for the call.
+MAKING, LISTING, DISCOVERING = 7.0, 1.8, 4.0
+#: Seconds between two runs of efsmi in `discover`, while this backend changes no slices.
 PERIOD = 30.0
-#: Seconds between two looks at what only time shows.
+#: Seconds between two readings of a card's temperature and heartbeat.
 PULSE = 1.0
 
 
 @dataclass(slots=True)
-class Session:
-    """What lives between open and close."""
+class EfmlSession:
+    """The parts that exist between `open` and `close` if there is a library."""
 
     efml: Efml
-    slices: Slices
-    watch: Watch
-    #: What is the same for all cards.
+    slices: DrsSlices
+    watch: EfmlEventWatch
+    #: Attributes that are the same for all cards: versions of driver and library.
     driver: Mapping[str, str]
 
 
-class EnflameBackend(LibraryBackend[Session, Card]):
-    """One session with EFML; efsmi is never run while `calls` is held: efsmi may be slow."""
+class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
+    """One session with EFML. The lock `calls` is never held while efsmi runs, because efsmi may be slow."""
 
     library_name = "EFML"
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
-        self._journal: Journal | None = None
-        self._known: Known | None = None
-        self._baseline: Baseline | None = None
-        self._vitals = Vitals()
+        self._journal: DrsJournal | None = None
+        self._profiles: KnownProfiles | None = None
+        self._baseline: CounterBaseline | None = None
+        self._over_time = FaultsOverTime()
         self._disturbances = Disturbances()
+        #: When efsmi was last run in `discover`; None: it is due now.
         self._sliced_at: float | None = None
+        #: When temperature and heartbeat of each card were last read.
         self._pulsed: dict[str, float] = {}
         self.period = PERIOD
         self.clock = time.monotonic
 
     def discover(self) -> Sequence[Device]:
         with self.calls:
-            session = self._renewed()
+            session = self._current_session()
             if session is None:
                 return survey_by_sysfs.devices(self.settings)
-            found = self._disturbed(self._surveyed(session))
+            found = self._with_more_faults(self._all_cards(session))
             self._cards = {card.uuid: card for card in found}
-            self._watched(session)
+            self._watch_cards(session)
         own = self._sliced(session, found)
         return library_cards.in_order(library_cards.labelled(found, self._node(session), own))
 
@@ -96,11 +99,11 @@ class EnflameBackend(LibraryBackend[Session, Card]):
         if session is None:
             self._wait_for_close(timeout)
             return ()
-        return session.watch.news(timeout)
+        return session.watch.next_events(timeout)
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
-        slices = self._opened().slices
-        distinct = set(uuids)  # each ID's card
+        slices = self._library_session().slices
+        distinct = set(uuids)  # `uuids` has one card for each device ID
         if len(distinct) != 1:
             raise RequestRefused(
                 f"{len(request.ids)} of {request.resource} lie on {len(distinct)} cards: the slice of a "
@@ -108,21 +111,21 @@ class EnflameBackend(LibraryBackend[Session, Card]):
             )
         chosen = self._card(uuids[0])
         others = [it for it in self._sliceable() if it.uuid != chosen.uuid]
-        slices.hurry(MAKING)
+        slices.set_deadline(MAKING)
         self._sliced_at = None
         return [slices.make(request, chosen, others).partition()]
 
     def release(self, allocation: str) -> None:
         if (session := self._session_if_any()) is None:
             return
-        session.slices.hurry(MAKING)
+        session.slices.set_deadline(MAKING)
         self._sliced_at = None
         session.slices.remove(allocation, self._sliceable())
 
     def partitions(self) -> Sequence[Partition]:
         if (session := self._session_if_any()) is None:
             return ()
-        session.slices.hurry(LISTING)
+        session.slices.set_deadline(LISTING)
         return [it.partition() for it in session.slices.all(self._sliceable())]
 
     def cdi(self) -> Mapping[str, str]:
@@ -130,7 +133,7 @@ class EnflameBackend(LibraryBackend[Session, Card]):
             return cdi.spec(())
         control = device_nodes.control(self.settings)
         named = []
-        for uuid, allocation, instance in self.session.slices.ours():
+        for uuid, allocation, instance in self.session.slices.own_instances():
             if card := self._cards.get(uuid):
                 paths = (*filter(None, (control,)), *card.device.paths)
                 named.append(cdi.Sliced(allocation, instance, card.device.minor, paths))
@@ -140,23 +143,25 @@ class EnflameBackend(LibraryBackend[Session, Card]):
         if self.session is None:
             return ()
         efml = self.session.efml
-        return [it for card in self._cards.values() if card.here and (it := cards.usage(efml, card))]
+        return [it for card in self._cards.values() if card.reachable and (it := cards.usage(efml, card))]
 
     # The library
 
-    def _start(self) -> Session:
+    def _start(self) -> EfmlSession:
         efml = library.start(self.settings)
         path = efsmi.find(self.settings, _root(device_nodes.root(self.settings)))
-        self._journal = self._journal or Journal(self.directory)
-        self._known = self._known or Known(self.directory)
-        self._baseline = self._baseline or Baseline(self.directory, faults.grown)
-        slices = Slices(Efsmi(path) if path else None, self._journal, self._known)
-        watch = Watch(efml, self._look, self._pulse, self._disturbances, self.calls, lambda: self.clock())
-        session = Session(efml, slices, watch, _driver(efml, self._sysfs))
+        self._journal = self._journal or DrsJournal(self.directory)
+        self._profiles = self._profiles or KnownProfiles(self.directory)
+        self._baseline = self._baseline or CounterBaseline(self.directory, faults.grown)
+        slices = DrsSlices(Efsmi(path) if path else None, self._journal, self._profiles)
+        watch = EfmlEventWatch(
+            efml, self._read_fault, self._read_over_time, self._disturbances, self.calls, lambda: self.clock()
+        )
+        session = EfmlSession(efml, slices, watch, _driver(efml, self._sysfs))
         self._sliced_at = None
         return session
 
-    def _end(self, session: Session | None) -> None:
+    def _end(self, session: EfmlSession | None) -> None:
         if session is not None:
             session.watch.close()
             session.efml.close()
@@ -167,14 +172,14 @@ class EnflameBackend(LibraryBackend[Session, Card]):
     def _sysfs_is_enough(self) -> bool:
         return sysfs.driver_loaded(self._sysfs)
 
-    def _rescan(self, session: Session) -> None:
+    def _rescan(self, session: EfmlSession) -> None:
         try:
             session.efml.init()
         except EfmlError as error:
             raise unavailable(error) from error
         session.driver = _driver(session.efml, self._sysfs)
 
-    def _survey(self, session: Session) -> list[Card]:
+    def _survey(self, session: EfmlSession) -> list[EnflameCard]:
         try:
             return survey.survey(session.efml, self.settings, self._cards)
         except EfmlError as error:
@@ -183,87 +188,96 @@ class EnflameBackend(LibraryBackend[Session, Card]):
     def _expected(self) -> bool:
         return bool(self._cards_of_sysfs())
 
-    def _node(self, session: Session) -> dict[str, str]:
-        """What all cards have: the driver and its node."""
+    def _node(self, session: EfmlSession) -> dict[str, str]:
+        """Attributes of all cards: the versions, and the driver's control node if there is one."""
         control = device_nodes.control(self.settings)
         return {**session.driver, constants.CONTROL_NODE: control} if control else dict(session.driver)
 
     # Health
 
-    def _disturbed(self, found: Sequence[Card]) -> list[Card]:
-        """The cards with what the driver told of them, and with what only time shows."""
+    def _with_more_faults(self, found: Sequence[EnflameCard]) -> list[EnflameCard]:
+        """The cards with the faults that driver events and readings over time show."""
         more: dict[str, Fault] = {}
         for card in found:
-            fault = self._disturbances.fault(card.uuid, self.clock()) or self._vitals.fault(card.uuid)
+            fault = self._disturbances.fault(card.uuid, self.clock()) or self._over_time.fault(card.uuid)
             if fault is not None:
                 more[card.uuid] = fault
         return survey.with_faults(found, more)
 
-    def _watched(self, session: Session) -> None:
-        """Hand the cards to the watch, with what reading them told that polls would tell too late."""
-        assert self._baseline is not None
-        session.watch.put({uuid: card.index for uuid, card in self._cards.items() if card.here})
-        for uuid, card in self._cards.items():
-            new = self._baseline.new(uuid, card.device.counters)
-            session.watch.tell([HealthEvent(uuid, fault) for fault in new])
+    def _watch_cards(self, session: EfmlSession) -> None:
+        """Give the cards to the watch, and report errors that their counters show now.
 
-    def _look(self, uuid: str) -> Fault | None:
-        """What is wrong with a card now, asked by the watch."""
+        A device of `discover` has one fault only, so errors of counters are health events.
+        """
+        assert self._baseline is not None
+        session.watch.watch_cards({uuid: card.index for uuid, card in self._cards.items() if card.reachable})
+        for uuid, card in self._cards.items():
+            new = self._baseline.new_faults(uuid, card.device.counters)
+            session.watch.add_events([HealthEvent(uuid, fault) for fault in new])
+
+    def _read_fault(self, uuid: str) -> Fault | None:
+        """Read the fault of a card now. The watch calls this."""
         card, session = self._cards.get(uuid), self.session
         if card is None or session is None or self._baseline is None:
             return None
-        look = Reading(session.efml, card.index)
-        said = cards.health(look, self.settings, card.device.pci) or look.fault
-        new = self._baseline.new(uuid, cards.counters(look))
-        if said is not None and said.state is not State.UNKNOWN:
-            session.watch.tell([HealthEvent(uuid, fault) for fault in new])
-            return said
+        reading = EnflameReading(session.efml, card.index)
+        wrong = cards.health(reading, self.settings, card.device.pci) or reading.fault
+        new = self._baseline.new_faults(uuid, cards.counters(reading))
+        if wrong is not None and wrong.state is not State.UNKNOWN:
+            session.watch.add_events([HealthEvent(uuid, fault) for fault in new])
+            return wrong
         return next(iter(new), None)
 
-    def _pulse(self, uuid: str) -> Fault | None:
-        """What only time shows of a card, asked by the watch."""
+    def _read_over_time(self, uuid: str) -> Fault | None:
+        """Read temperature and heartbeat of a card if that is due, and return the fault that they show.
+
+        The watch calls this in each round.
+        """
         card, session, now = self._cards.get(uuid), self.session, self.clock()
         if card is None or session is None:
             return None
         if now - self._pulsed.get(uuid, -PULSE) >= PULSE:
             self._pulsed[uuid] = now
             chip: float | None = None
-            with suppress(EfmlError):  # what this means a look at the card says
+            with suppress(EfmlError):  # `_read_fault` and `discover` report a card that cannot be read
                 chip = session.efml.temperature(card.index).chip
             beat = sysfs.beat(self._sysfs, card.device.pci) if card.device.pci else None
-            self._vitals.look(uuid, now, chip, beat)
-        return self._vitals.fault(uuid)
+            self._over_time.add(uuid, now, chip, beat)
+        return self._over_time.fault(uuid)
 
     # Slices
 
-    def _card(self, uuid: str) -> Card:
+    def _card(self, uuid: str) -> EnflameCard:
         card = self._cards.get(uuid)
         if card is None:
             raise RequestRefused(f"{uuid} is not among the cards here")
-        if not card.sliceable or not card.here:
+        if not card.sliceable or not card.reachable:
             why = card.device.fault.message if card.device.fault else "it tells no uuid"
             raise RequestRefused(f"no slice is made on {uuid}: {why}")
         return card
 
-    def _sliceable(self) -> list[Card]:
-        """The cards on which slices may lie; they are made on fewer."""
+    def _sliceable(self) -> list[EnflameCard]:
+        """The cards that may have slices. Slices are made on fewer of them: see `_card`."""
         return [it for it in self._cards.values() if it.sliceable]
 
-    def _sliced(self, session: Session, found: Sequence[Card]) -> dict[str, dict[str, str]]:
-        """What efsmi says of the cards, where it is here, or slices are wanted or were. Others may make some
-        whatever we offer. That it fails hides no card.
+    def _sliced(self, session: EfmlSession, found: Sequence[EnflameCard]) -> dict[str, dict[str, str]]:
+        """The attributes of each card that come from efsmi, by uuid. efsmi runs once in `period` seconds.
+
+        efsmi also runs if this backend makes no slices, because other programs may make some. Without efsmi
+        this does nothing, unless slices are wanted or the journal has some. An error of efsmi is logged.
         """
-        if not (session.slices.seeing or self.settings.get(constants.DRS_WANTED) or session.slices.written):
+        slices = session.slices
+        if not (slices.has_tool or self.settings.get(constants.DRS_WANTED) or slices.has_journal_pages):
             return {}
         now = self.clock()
         if self._sliced_at is None or now - self._sliced_at >= self.period:
             self._sliced_at = now
-            session.slices.hurry(LOOKING)
+            slices.set_deadline(DISCOVERING)
             try:
-                session.slices.look([card for card in found if card.sliceable])
+                slices.refresh([card for card in found if card.sliceable])
             except (EfsmiError, OSError) as error:
-                session.slices.complain(str(error))
-        return {card.uuid: session.slices.attributes(card) for card in found}
+                slices.log_once(str(error))
+        return {card.uuid: slices.attributes(card) for card in found}
 
 
 def _root(host: str) -> str:
@@ -271,9 +285,9 @@ def _root(host: str) -> str:
 
 
 def _driver(efml: Efml, root: Path) -> dict[str, str]:
-    """The versions of driver and library; one that is not told is absent."""
+    """The versions of driver and library. A version that is not readable is absent."""
     found = {constants.DRIVER_VERSION: sysfs.driver_version(root)}
-    with suppress(EfmlError):  # it says nothing of the cards
+    with suppress(EfmlError):  # no version is no fault of a card
         found[constants.DRIVER_VERSION] = found[constants.DRIVER_VERSION] or efml.driver_version()
     with suppress(EfmlError):
         found[constants.LIBRARY_VERSION] = efml.library_version()

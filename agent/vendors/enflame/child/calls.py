@@ -1,4 +1,4 @@
-"""The functions of a loaded EFML: which there are, whose turn it is, and what they fill."""
+"""Calls the functions of a loaded EFML: finds symbols, serialises calls, returns what functions fill."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .library_errors import EfmlError
 
 T = TypeVar("T")
 
-#: No function says how much it writes, and 128 bytes are what it may rely on.
+#: No function is told the size of its buffer. Each may write 128 bytes, so this leaves a reserve.
 TEXT_ROOM = 4 * abi.TEXT_SIZE
 
 
-class Calls:
-    """One loaded library, of both families of functions.
+class EfmlCalls:
+    """One loaded library with both families of functions, see `abi`.
 
-    Calls come one after the other, from whatever thread: "EFML has had some thread safety bugs" (DeepEP).
+    A lock serialises the calls of all threads: "EFML has had some thread safety bugs" (DeepEP).
     """
 
     def __init__(self, library: ctypes.CDLL, prefix: str = "") -> None:
-        """`prefix` of its functions, found out where it is empty.
+        """`prefix` of the library's functions; empty: look for the known prefixes.
 
         Raises:
             BackendUnavailable: The library has the functions of neither family.
@@ -35,52 +35,53 @@ class Calls:
         self._prefix = prefix or _prefix(library)
         self._functions: dict[str, Callable[..., Any] | None] = {}
         self._turn = threading.RLock()
+        #: The families that are initialised: True for the index family, False for the handle family.
         self._open: set[bool] = set()
         if not self.has("EfmlInit") and not (self.has("efmlInit_v2") or self.has("efmlInit")):
             init = abi.named("EfmlInit", self._prefix)
-            said = f"{library._name} has no {init}: it is another library, or 'symbolPrefix' names it"
-            raise BackendUnavailable(LIBRARY_UNUSABLE, said)
+            text = f"{library._name} has no {init}: it is another library, or 'symbolPrefix' names it"
+            raise BackendUnavailable(LIBRARY_UNUSABLE, text)
 
     def has(self, name: str) -> bool:
-        """Whether this build exports a function, by the name that Enflame gives it: "EfmlGetEventV2"."""
+        """Whether this build exports a function, by Enflame's name, such as "EfmlGetEventV2"."""
         return self._find(name) is not None
 
     @property
     def indices(self) -> bool:
-        """Whether the index family works, which has UUIDs, events and health."""
+        """Whether the index family is initialised, which has UUIDs, events and health."""
         return True in self._open
 
     @property
     def handles(self) -> bool:
-        """Whether the handle family works, which can tell that a card is lost."""
+        """Whether the handle family is initialised, which can tell that a card is lost."""
         return False in self._open
 
     def init(self) -> None:
-        """Look for the cards, also where that was done before.
+        """Let the library enumerate the cards, for the first time or anew.
 
-        That lists are fixed until the next time, and that ending and starting again looks anew, is our
-        assumption; vllm-gcu does both around every question.
+        Assumption: the list of cards is fixed between init and shutdown, and a shutdown with a new init
+        enumerates anew. vllm-gcu does both around every call.
 
         Raises:
-            EfmlError: Neither family starts; the index family's where there is one.
+            EfmlError: Neither family starts; with the error of the index family if the build has it.
         """
         with self._turn, signal_dispositions.kept():
             self.close()
-            refused = [error for error in (self._start_by_index(), self._start_by_handle()) if error]
+            errors = [error for error in (self._start_by_index(), self._start_by_handle()) if error]
             if not self._open:
-                raise refused[0]
+                raise errors[0]
 
     def _start_by_index(self) -> EfmlError | None:
-        """Its argument is `no_driver`, and go-eflib passes false to have the driver."""
+        """Start the index family. The argument is `no_driver`; go-eflib passes false to use the driver."""
         if not self.has("EfmlInit"):
             return None
-        return self._opened("EfmlInit", False)
+        return self._start("EfmlInit", False)
 
     def _start_by_handle(self) -> EfmlError | None:
         name = self._first("efmlInit_v2", "efmlInit")
-        return self._opened(name) if self.has(name) else None
+        return self._start(name) if self.has(name) else None
 
-    def _opened(self, name: str, *arguments: Any) -> EfmlError | None:
+    def _start(self, name: str, *arguments: Any) -> EfmlError | None:
         family = abi.by_index(name)
         self._open.add(family)
         try:
@@ -91,7 +92,7 @@ class Calls:
         return None
 
     def close(self) -> None:
-        """End both families; `init` starts them again."""
+        """Shut down both families. `init` starts them again."""
         with self._turn:
             for name in ("EfmlShutdown", "efmlShutdown"):
                 function = self._find(name)
@@ -100,7 +101,7 @@ class Calls:
             self._open.clear()
 
     def error_text(self, name: str, code: int) -> str:
-        """The library's words for a code that the function of this name answered; empty where it has none."""
+        """The library's text for a code that this function returned; empty if it has none."""
         with self._turn:
             if not abi.by_index(name):
                 function = self._find("efmlErrorString")
@@ -112,11 +113,15 @@ class Calls:
             return string(buffer.value)
 
     def _first(self, *names: str) -> str:
-        """The first of these functions that the build has; the last where it has none."""
+        """The first of these functions that this build exports, or the last name if it exports none."""
         return next((name for name in names if self.has(name)), names[-1])
 
     def _alternatives(self, *ways: Callable[[], T]) -> T:
-        """What the first way tells that this build and this card have; other errors end the search."""
+        """The result of the first way that this build and this card support.
+
+        Raises:
+            EfmlError: A way fails for another reason, or none is supported.
+        """
         for way in ways[:-1]:
             try:
                 return way()
@@ -142,11 +147,11 @@ class Calls:
             raise missing
         with self._turn:
             if by_index not in self._open:
-                # What it would do then nothing public tells; and where the other family works, let it answer.
+                # What a call before init does is not published. If the other family works, let it answer.
                 raise missing if self._open else EfmlError(name, Code.UNINITIALIZED)
             code = function(*arguments)
             if code != Code.SUCCESS:
-                numbers = [int(it) for it in arguments if isinstance(it, int)]
+                numbers = [int(value) for value in arguments if isinstance(value, int)]
                 raise EfmlError(name, code, self.error_text(name, code), numbers if by_index else ())
 
     def _number(self, name: str, *arguments: Any, kind: type[Any] = ctypes.c_uint32) -> int:
@@ -161,10 +166,10 @@ class Calls:
     def _struct(self, name: str, kind: type[ctypes.Structure], *arguments: Any) -> Any:
         return self._filled(name, kind(), *arguments)
 
-    def _filled(self, name: str, it: Any, *arguments: Any) -> Any:
-        """Let the function fill what its last argument points to."""
-        self._call(name, *arguments, ctypes.byref(it))
-        return it
+    def _filled(self, name: str, target: Any, *arguments: Any) -> Any:
+        """Call the function with a pointer to `target` as last argument, and return the filled `target`."""
+        self._call(name, *arguments, ctypes.byref(target))
+        return target
 
     def _text(self, name: str, *arguments: Any) -> str:
         buffer = ctypes.create_string_buffer(TEXT_ROOM)
@@ -173,12 +178,12 @@ class Calls:
 
 
 def _prefix(library: ctypes.CDLL) -> str:
-    """The prefix that the library's functions bear, Enflame's where none is known."""
+    """The known prefix that the library's functions have; Enflame's if they have none of them."""
     starts = ("EfmlInit", "efmlInit_v2", "efmlInit")
     known = (it for it in abi.PREFIXES if any(hasattr(library, abi.named(start, it)) for start in starts))
     return next(known, abi.PREFIXES[0])
 
 
 def string(raw: bytes) -> str:
-    """What stands in a buffer."""
+    """The text in a buffer of the library."""
     return raw.decode(errors="replace").strip()

@@ -16,7 +16,7 @@ from . import faults
 from .abi import VirtMode
 from .library import Efml
 from .library_errors import EfmlError
-from .values import Identity, Standing
+from .values import CardStanding, EfmlIdentity
 
 T = TypeVar("T")
 
@@ -24,91 +24,94 @@ VIRTUAL_FUNCTIONS = (VirtMode.VGCU, VirtMode.MDEV, VirtMode.SRIOV_VF)
 Settings = Mapping[str, Any]
 
 
-class Card(LibraryCard):
-    """A card, and what its fault lets be done with it."""
+class EnflameCard(LibraryCard):
+    """A card of EFML's list, with what its fault still allows."""
 
     __slots__ = ()
 
     @property
-    def here(self) -> bool:
+    def reachable(self) -> bool:
         return self.device.fault not in (faults.LOST, faults.RESET_REQUIRED, faults.NO_DRIVER)
 
     @property
     def sliceable(self) -> bool:
-        """Whether slices may lie on it, as far as the library says: efsmi knows the rest."""
+        """Whether the card may have slices, as far as EFML tells. The rest is known to efsmi."""
         return not self.device.nameless and self.device.fault != faults.VIRTUAL
 
 
 @dataclass(slots=True)
-class Reading:
-    """One look at a card. The first error that means something is kept; the rest is read all the same."""
+class EnflameReading:
+    """One reading of a card by several calls. The first real error becomes the fault; the calls go on."""
 
     efml: Efml
     index: int
     fault: Fault | None = None
-    standing: Standing = field(default=Standing.UNKNOWN, init=False)
+    standing: CardStanding = field(default=CardStanding.UNKNOWN, init=False)
 
     def get(self, call: Callable[[int], T], default: T) -> T:
-        """The answer of a call about this card; `default` where it has none."""
+        """The result of a call about this card, or `default` if the call fails."""
         try:
             return call(self.index)
         except EfmlError as error:
-            self.blame(error)
+            self.keep(error)
             return default
 
-    def blame(self, error: EfmlError) -> None:
+    def keep(self, error: EfmlError) -> None:
+        """Keep the fault of the first error that is no lack of support."""
         if not error.unsupported:
             self.fault = self.fault or faults.reading(error)
 
-    def stand(self) -> Fault | None:
-        """What the handle family alone can say. What else it answers is a second word, and not heard."""
+    def read_standing(self) -> Fault | None:
+        """Read what only the handle family tells: lost, or in need of a reset. Other errors are ignored."""
         try:
             self.standing = self.efml.standing(self.index)
         except EfmlError:
-            self.standing = Standing.UNKNOWN
-        return {Standing.LOST: faults.LOST, Standing.RESET_REQUIRED: faults.RESET_REQUIRED}.get(self.standing)
+            self.standing = CardStanding.UNKNOWN
+        return {CardStanding.LOST: faults.LOST, CardStanding.RESET_REQUIRED: faults.RESET_REQUIRED}.get(
+            self.standing
+        )
 
     @property
     def recovery_due(self) -> bool | None:
-        return {Standing.HERE: False, Standing.RESET_REQUIRED: True}.get(self.standing)
+        return {CardStanding.HERE: False, CardStanding.RESET_REQUIRED: True}.get(self.standing)
 
 
-def read(efml: Efml, settings: Settings, index: int) -> Card:
-    """Read a card in full. Without a readable uuid the device's `uuid` is empty."""
-    look = Reading(efml, index)
+def read(efml: Efml, settings: Settings, index: int) -> EnflameCard:
+    """Read a card completely. If the uuid is not readable, the device has an empty `uuid`."""
+    reading = EnflameReading(efml, index)
     try:
-        its = efml.identity(index)
+        identity = efml.identity(index)
     except EfmlError as error:
-        fault = look.stand() or faults.reading(error)
-        return Card(index, Device("", index, fault=fault, recovery_due=look.recovery_due))
-    placed = _placed(look, settings, its)
-    wrong = health(look, settings, its.bdf)
-    memory = look.get(efml.memory, None)
+        fault = reading.read_standing() or faults.reading(error)
+        return EnflameCard(index, Device("", index, fault=fault, recovery_due=reading.recovery_due))
+    placed = _placed(reading, settings, identity)
+    wrong = health(reading, settings, identity.bdf)
+    memory = reading.get(efml.memory, None)
     device = replace(
         placed,
         memory=memory.total if memory else 0,
-        counters=counters(look),
-        fault=wrong or placed.fault or look.fault,
-        recovery_due=look.recovery_due,
+        counters=counters(reading),
+        fault=wrong or placed.fault or reading.fault,
+        recovery_due=reading.recovery_due,
     )
-    return Card(index, device)
+    return EnflameCard(index, device)
 
 
-def _placed(look: Reading, settings: Settings, its: Identity) -> Device:
-    """What the card is called, and where it is."""
-    efml, sys = look.efml, host.sysfs(settings)
-    minor = sysfs.minor(sys, its.bdf, its.logic_id)
-    numa = look.get(efml.numa_node, None)
+def _placed(reading: EnflameReading, settings: Settings, identity: EfmlIdentity) -> Device:
+    """The device with the fields that name it and say where it is."""
+    efml, sys = reading.efml, host.sysfs(settings)
+    minor = sysfs.minor(sys, identity.bdf, identity.logic_id)
+    numa = reading.get(efml.numa_node, None)
     return Device(
-        uuid=_uuid(look, sys, its.bdf),
-        index=its.index,
+        uuid=_uuid(reading, sys, identity.bdf),
+        index=identity.index,
         minor=minor,
-        pci=its.bdf,
-        numa=pci_sysfs.numa_node(sys, its.bdf) if numa is None else numa,
-        model=its.name,
+        pci=identity.bdf,
+        numa=pci_sysfs.numa_node(sys, identity.bdf) if numa is None else numa,
+        model=identity.name,
         paths=node(minor),
-        attributes=_attributes(look, sys, its.bdf),
-        fault=_misplaced(look, sys, its.bdf, minor),
+        attributes=_attributes(reading, sys, identity.bdf),
+        fault=_misplaced(reading, sys, identity.bdf, minor),
     )
 
 
@@ -116,73 +119,73 @@ def node(minor: int | None) -> tuple[str, ...]:
     return () if minor is None else (f"/dev/gcu{minor}",)
 
 
-def _uuid(look: Reading, sys: Path, pci: str) -> str:
-    """As Enflame's exporter writes it. Builds without the index family do not tell it, the driver does."""
-    told = sysfs.known_uuid(look.get(look.efml.uuid, "")) or sysfs.uuid(sys, pci)
-    return constants.UUID + told if told else ""
+def _uuid(reading: EnflameReading, sys: Path, pci: str) -> str:
+    """The uuid as Enflame's exporter writes it, or empty. Without the index family sysfs is the source."""
+    uuid = sysfs.known_uuid(reading.get(reading.efml.uuid, "")) or sysfs.uuid(sys, pci)
+    return constants.UUID + uuid if uuid else ""
 
 
-def _misplaced(look: Reading, sys: Path, pci: str, minor: int | None) -> Fault | None:
-    if look.get(look.efml.virt_mode, 0) in VIRTUAL_FUNCTIONS:
+def _misplaced(reading: EnflameReading, sys: Path, pci: str, minor: int | None) -> Fault | None:
+    if reading.get(reading.efml.virt_mode, 0) in VIRTUAL_FUNCTIONS:
         return faults.VIRTUAL
     if functions := sysfs.functions(sys, pci):
         return faults.split(functions)
     return faults.NO_MINOR if minor is None else None
 
 
-def _attributes(look: Reading, sys: Path, pci: str) -> dict[str, str]:
+def _attributes(reading: EnflameReading, sys: Path, pci: str) -> dict[str, str]:
     found = {
         constants.PCIE_ROOT: pci_sysfs.root_complex(sys, pci),
-        constants.SERIAL: look.get(look.efml.serial, ""),
-        constants.PRODUCT: look.get(look.efml.sku, ""),
-        constants.ARCH: look.get(look.efml.arch, ""),
+        constants.SERIAL: reading.get(reading.efml.serial, ""),
+        constants.PRODUCT: reading.get(reading.efml.sku, ""),
+        constants.ARCH: reading.get(reading.efml.arch, ""),
     }
     return {name: text for name, text in found.items() if text}
 
 
-def health(look: Reading, settings: Settings, pci: str | None) -> Fault | None:
-    """What library and bus say of the card now; what could not be read is the look's own fault."""
-    efml = look.efml
+def health(reading: EnflameReading, settings: Settings, pci: str | None) -> Fault | None:
+    """The fault that the library and the PCI bus show now. A failed call becomes the fault of `reading`."""
+    efml = reading.efml
     if pci and not sysfs.here(host.sysfs(settings), pci):
         return faults.LOST
-    if wrong := look.stand():
+    if wrong := reading.read_standing():
         return wrong
-    rma = look.get(efml.rma, None)
+    rma = reading.get(efml.rma, None)
     if rma and rma.flagged:
         return faults.RMA
-    well = look.get(efml.healthy, None)
+    well = reading.get(efml.healthy, None)
     if well is False:
         return faults.UNHEALTHY
-    link = look.get(efml.link, None)
+    link = reading.get(efml.link, None)
     if link and (narrow := faults.narrow(link)):
         return narrow
-    if well is None and look.standing is Standing.UNKNOWN and look.fault is None:
+    if well is None and reading.standing is CardStanding.UNKNOWN and reading.fault is None:
         return faults.UNMONITORED
     return None
 
 
-def counters(look: Reading) -> dict[str, int]:
-    """The errors that a card does not survive; what is not counted is absent."""
-    ecc = look.get(look.efml.ecc, None)
+def counters(reading: EnflameReading) -> dict[str, int]:
+    """Counters of the errors that make a card unhealthy. A counter that is not readable is absent."""
+    ecc = reading.get(reading.efml.ecc, None)
     if ecc is not None:
         return {"dbe": ecc.double_bit}
-    rma = look.get(look.efml.rma, None)
+    rma = reading.get(reading.efml.rma, None)
     return {} if rma is None or rma.double_bit is None else {"rma-dbe": rma.double_bit}
 
 
-def completed(look: Card, before: Card) -> Card:
-    """Fill what a sick card no longer tells from what the card told before."""
-    if look.device.fault is None:
-        return look
-    return replace(look, device=device_fields.completed(look.device, before.device))
+def completed(reading: EnflameCard, before: EnflameCard) -> EnflameCard:
+    """Fill the gaps of a faulty card from the same card of the survey before."""
+    if reading.device.fault is None:
+        return reading
+    return replace(reading, device=device_fields.completed(reading.device, before.device))
 
 
-def usage(efml: Efml, card: Card) -> Usage | None:
-    """What runs on a card; None where that cannot be read."""
-    look = Reading(efml, card.index)
-    memory = look.get(efml.memory, None)
+def usage(efml: Efml, card: EnflameCard) -> Usage | None:
+    """Memory and compute in use on a card; None if the memory is not readable."""
+    reading = EnflameReading(efml, card.index)
+    memory = reading.get(efml.memory, None)
     if memory is None:
         return None
-    percent = look.get(efml.utilization, None)
+    percent = reading.get(efml.utilization, None)
     used = min(memory.used, card.device.memory or memory.total)
     return Usage(card.uuid, used, None if percent is None else min(max(percent, 0.0), 100.0) / 100)

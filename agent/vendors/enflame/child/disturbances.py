@@ -1,4 +1,4 @@
-"""What the driver told it does to a card, until it told that this is over."""
+"""Resets and suspensions of cards that the driver has announced and not yet ended."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from agent.vendor_api.backend import Fault
 
-#: Seconds after which a card that reads well is believed, though nobody told that its reset is over.
+#: Seconds after which a disturbance ends without an event of the driver.
 PATIENCE = 300.0
 
 
 @dataclass(slots=True)
 class Disturbances:
-    """Times are of a clock that only goes forward."""
+    """The disturbances by uuid of the card. Times are seconds of a monotonic clock."""
 
     _begun: dict[str, tuple[Fault, float]] = field(default_factory=dict)
-    #: Cards whose reset is over, and that have not read well since.
+    #: Cards with a finished reset that have not been read without a fault since.
     due: set[str] = field(default_factory=set)
 
     def begin(self, uuid: str, fault: Fault, now: float) -> None:
@@ -27,10 +27,11 @@ class Disturbances:
         self.due.add(uuid)
 
     def proven(self, uuid: str) -> None:
-        """The card read well after its reset."""
+        """The card was read without a fault after its reset."""
         self.due.discard(uuid)
 
     def fault(self, uuid: str, now: float) -> Fault | None:
+        """The disturbance of a card; None if there is none, or if it is older than PATIENCE."""
         fault, since = self._begun.get(uuid, (None, 0.0))
         if fault is not None and now - since >= PATIENCE:
             del self._begun[uuid]

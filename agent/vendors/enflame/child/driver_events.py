@@ -1,7 +1,7 @@
-"""Asks the driver again and again what happened to the cards, and hands on what that means.
+"""Polls the driver for events of the cards, and turns them into health events.
 
-EFML has a wait without an end (EfmlGetEvent); it is never used so. What is asked returns at once, and between
-two rounds this waits by itself, so that news and `close` end it.
+EFML can wait for an event without a timeout (EfmlGetEvent). The watch never does that: each call returns at
+once, and between two rounds the watch itself waits, so that `add_events` and `close` can end the wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .abi import EventType
 from .disturbances import Disturbances
 from .library import Efml
 from .library_errors import EfmlError
-from .values import Event
+from .values import EfmlEvent
 
 #: Seconds between two rounds.
 PAUSE = 0.5
@@ -27,8 +27,12 @@ Look = Callable[[str], Fault | None]
 Pulse = Callable[[str], Fault | None]
 
 
-class Watch:
-    """The cards under watch. `put` and `tell` come from the thread that discovers, `news` from the other."""
+class EfmlEventWatch:
+    """Watches cards for health events.
+
+    The thread of `discover` calls `watch_cards` and `add_events`. The thread of `health_events` calls
+    `next_events`.
+    """
 
     def __init__(
         self,
@@ -39,52 +43,53 @@ class Watch:
         calls: AbstractContextManager[Any],
         clock: Callable[[], float],
     ) -> None:
-        """`look` reads the health of a card now; `pulse` what only time shows, cheap enough for each round.
+        """`look` reads the health of a card now. `pulse` reads temperature and heartbeat in each round.
 
-        `calls` is held for each round, so that no card's number changes its meaning meanwhile.
+        `calls` is a lock. It is held for each round, so that the index of a card stays the same meanwhile.
         """
         self._efml, self._calls, self._clock = efml, calls, clock
         self._look, self._pulse = look, pulse
         self._disturbances = disturbances
         self._cards: Mapping[str, int] = {}
+        #: Cards without readable events, for which a fault was reported. "" stands for all cards.
         self._blind: set[str] = set()
-        #: Cards that have no events: polling is what there is.
+        #: Cards that have no events. Only polls of `discover` watch them.
         self._mute: set[str] = set()
-        #: What `pulse` said of each card when it was last told.
+        #: The reason of the fault from `pulse` that was last reported for each card; "" for none.
         self._pulses: dict[str, str] = {}
         self._changed = threading.Condition()
-        self._found: list[HealthEvent] = []
+        self._added: list[HealthEvent] = []
         self._closed = False
 
-    def put(self, cards: Mapping[str, int]) -> None:
-        """Watch these cards, given as uuid to number, from now on."""
+    def watch_cards(self, cards: Mapping[str, int]) -> None:
+        """Watch these cards from now on: uuid to index."""
         self._cards = dict(cards)
 
-    def tell(self, events: Sequence[HealthEvent]) -> None:
-        """Hand on what reading the cards found."""
+    def add_events(self, events: Sequence[HealthEvent]) -> None:
+        """Let `next_events` return these events, which `discover` found."""
         with self._changed:
-            self._found += events
+            self._added += events
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the wait."""
+        """End the wait of `next_events`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def news(self, timeout: float) -> list[HealthEvent]:
-        """Wait for news of the cards."""
+    def next_events(self, timeout: float) -> list[HealthEvent]:
+        """Wait for health events, for at most `timeout` seconds."""
         until = self._clock() + timeout
         while True:
             with self._calls:
-                found = [] if self._closed else self._round()
+                polled = [] if self._closed else self._round()
             with self._changed:
-                told, self._found = self._found, []
+                added, self._added = self._added, []
                 left = until - self._clock()
-                if told or found or left <= 0:
-                    return [*told, *found]
-                # Closed, the watch only waits: who came back at once would be asked again at once.
-                self._changed.wait_for(lambda: bool(self._found or self._closed), min(PAUSE, left))
+                if added or polled or left <= 0:
+                    return [*added, *polled]
+                # A closed watch only waits: the agent calls again as soon as this call returns.
+                self._changed.wait_for(lambda: bool(self._added or self._closed), min(PAUSE, left))
                 if self._closed:
                     return []
 
@@ -95,28 +100,28 @@ class Watch:
         found: list[HealthEvent] = []
         if self._efml.has("EfmlGetEventV2"):
             for uuid, index in cards.items():
-                found += self._asked(uuid, index)
+                found += self._polled(uuid, index)
         else:
-            found += self._asked_of_any(cards)
+            found += self._polled_for_any_card(cards)
         for uuid in cards:
-            found += self._paced(uuid)
+            found += self._watched_over_time(uuid)
         for uuid in self._disturbances.due & cards.keys():
-            found += self._returned(uuid)
+            found += self._proven_reset(uuid)
         return found
 
-    def _asked(self, uuid: str, index: int) -> Sequence[HealthEvent]:
+    def _polled(self, uuid: str, index: int) -> Sequence[HealthEvent]:
         if uuid in self._mute:
             return ()
         try:
             events = self._efml.events(index)
         except EfmlError as error:
-            return self._failed(uuid, error)
+            return self._unreadable(uuid, error)
         back = [HealthEvent(uuid, None)] if uuid in self._blind else []
         self._blind.discard(uuid)
-        return [*back, *(it for event in events for it in self._meaning(uuid, event))]
+        return [*back, *(found for event in events for found in self._health_events(uuid, event))]
 
-    def _failed(self, uuid: str, error: EfmlError) -> Sequence[HealthEvent]:
-        """A card whose events cannot be read is looked at, once."""
+    def _unreadable(self, uuid: str, error: EfmlError) -> Sequence[HealthEvent]:
+        """Report a card without readable events once, with the fault that reading the card shows."""
         if error.unsupported:
             self._mute.add(uuid)
             return ()
@@ -125,8 +130,8 @@ class Watch:
         self._blind.add(uuid)
         return (HealthEvent(uuid, self._look(uuid) or faults.unwatched(error)),)
 
-    def _asked_of_any(self, cards: Mapping[str, int]) -> Sequence[HealthEvent]:
-        """Of builds that do not say which card an event is of: all are looked at."""
+    def _polled_for_any_card(self, cards: Mapping[str, int]) -> Sequence[HealthEvent]:
+        """Poll a build that does not tell the card of an event. An event lets all cards be read."""
         try:
             events = self._efml.events_of_any_card()
         except EfmlError as error:
@@ -136,10 +141,10 @@ class Watch:
             return (HealthEvent(None, faults.unwatched(error)),)
         back = [HealthEvent(None, None)] if "" in self._blind else []
         self._blind.discard("")
-        return [*back, *(it for uuid in cards if events for it in self._looked(uuid))]
+        return [*back, *(found for uuid in cards if events for found in self._read_now(uuid))]
 
-    def _meaning(self, uuid: str, event: Event) -> Sequence[HealthEvent]:
-        """What an event says. Of the error's number nothing is public, so the card itself is asked."""
+    def _health_events(self, uuid: str, event: EfmlEvent) -> Sequence[HealthEvent]:
+        """The health events of a driver event. Error numbers are not published, so the card is read."""
         match event.type:
             case EventType.RESET_START:
                 return self._disturbed(uuid, faults.RESETTING)
@@ -149,24 +154,24 @@ class Watch:
                 self._disturbances.end(uuid)
                 return ()
             case _:
-                return self._looked(uuid)
+                return self._read_now(uuid)
 
     def _disturbed(self, uuid: str, fault: Fault) -> Sequence[HealthEvent]:
         self._disturbances.begin(uuid, fault, self._clock())
         return (HealthEvent(uuid, fault),)
 
-    def _looked(self, uuid: str) -> Sequence[HealthEvent]:
+    def _read_now(self, uuid: str) -> Sequence[HealthEvent]:
         fault = self._look(uuid)
         return (HealthEvent(uuid, fault),) if fault else ()
 
-    def _returned(self, uuid: str) -> Sequence[HealthEvent]:
-        """The proof that a card was reset: it was told so, and the card reads well."""
+    def _proven_reset(self, uuid: str) -> Sequence[HealthEvent]:
+        """The proof that a card was reset: the driver said so, and the card is now read without a fault."""
         if self._look(uuid) is not None:
             return ()
         self._disturbances.proven(uuid)
         return (HealthEvent(uuid, None, Proof.RESET),)
 
-    def _paced(self, uuid: str) -> Sequence[HealthEvent]:
+    def _watched_over_time(self, uuid: str) -> Sequence[HealthEvent]:
         fault = self._pulse(uuid)
         reason = fault.reason if fault else ""
         if self._pulses.get(uuid, "") == reason:

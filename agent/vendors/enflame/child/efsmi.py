@@ -1,12 +1,12 @@
-"""Enflame's tool efsmi, for what the library has no function for: DRS, the hardware's own slices.
+"""Runs Enflame's tool efsmi and reads its output. EFML has no functions for DRS, the hardware's slices.
 
-Commands and rows are those that gcushare-device-plugin runs and reads (pkg/smi/smi.go at ee04a65; of
-`--list-instance` at 778c4fb), tables those that are published of 1.2.0.301, 1.4, 1.6.3.12 and 1.7.2.14. What
-`-L` prints of cards is published, too; that instances stand there as well GCUShare takes for granted. The
-tool is run by its arguments, never by a shell, always with `-i`: without it a command changes every card.
+Sources: gcushare-device-plugin runs the same commands and reads the same rows (pkg/smi/smi.go at ee04a65;
+`--list-instance` at 778c4fb). The tables are published for efsmi 1.2.0.301, 1.4, 1.6.3.12 and 1.7.2.14. The
+output of `-L` for cards is published, too. GCUShare relies on `-L` for a list of the instances as well. The
+tool runs without a shell, and every command that changes a card has `-i`: without `-i` it changes every card.
 
-Our assumptions: a command that did not work ends with another status than 0; the tool counts cards as the
-library does; it lists profiles of a card only while DRS is on there (GCUShare turns it on to look).
+Assumptions: a command that failed ends with another status than 0; the tool counts cards as the library does;
+it lists the profiles of a card only while DRS is on there (GCUShare turns DRS on for the list).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from agent.vendors.enflame import constants
 T = TypeVar("T")
 
 NAME = "efsmi"
-#: Where packages put it, after PATH; also below the host's root, where a container has that.
+#: Folders that are searched after PATH, here and below the host's root if a container has that mounted.
 FOLDERS = ("/usr/bin", "/usr/local/bin")
-#: Seconds that a command may take, and how much it may say; a table of 128 cards is a tenth of that.
+#: Seconds that a command may take, and bytes that it may print: ten times a table of 128 cards.
 TIMEOUT = 30.0
 MAX_OUTPUT = 1 << 20
-#: How many rows that are not understood are told of, and how much of one.
+#: How many rows without a known form are reported, and how many characters of each.
 MAX_REMARKS, REMARK = 20, 120
 
-#: What the last column of a card's memory says: others are known for some cards, as SRIOV.
+#: Modes in the table, behind a card's memory. Some cards have others, such as SRIOV.
 DISABLED, DRS = "Disable", "DRS"
 
 MAX_CARD, MAX_NUMBER = 127, 999_999_999
@@ -49,20 +49,20 @@ _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}", re.ASCII)
 
 
 class EfsmiError(Exception):
-    """Raised when efsmi cannot be run, does not end in time, says too much or ends with an error.
+    """Raised when efsmi cannot be run, does not end in time, prints too much or ends with an error.
 
-    A command may have taken effect nevertheless. `status` is the tool's, negative the signal that killed it,
-    and None where it did not end by itself.
+    The command may have taken effect nevertheless. `status` is the exit status of the tool, or the negative
+    number of the signal that killed it. It is None if the tool did not run to its end.
     """
 
-    def __init__(self, argv: Sequence[str], said: str, status: int | None = None) -> None:
-        super().__init__(f"{' '.join(argv)}: {said}")
+    def __init__(self, argv: Sequence[str], text: str, status: int | None = None) -> None:
+        super().__init__(f"{' '.join(argv)}: {text}")
         self.argv, self.status = tuple(argv), status
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A card in the table. `memory` in MiB; `virt` is DISABLED, DRS or another word (SRIOV)."""
+class TableRow:
+    """A card in the table. `memory` is in MiB; `virt` is DISABLED, DRS or another mode (SRIOV)."""
 
     index: int
     name: str
@@ -74,13 +74,13 @@ class Row:
     serial: str
 
     def is_at(self, bdf: str) -> bool:
-        """Whether this is the card with the address: the table has a domain's last two digits alone."""
+        """Whether this row is for the card at a PCI address. The table has only two digits of the domain."""
         return bdf.lower().endswith(self.bus_id.lower())
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """A card as `-L` lists it; `uuid` is the library's."""
+class ListedCard:
+    """A card in the output of `-L`. `uuid` is the one that the library tells."""
 
     index: int
     serial: str
@@ -89,8 +89,8 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """A kind of instance: `count` of them a card can have; memory and SIPs as the tool writes them."""
+class SliceProfile:
+    """A profile of instances. A card can have `count` of them. `memory` and `sip` are texts of the tool."""
 
     card: int
     name: str
@@ -101,7 +101,7 @@ class Profile:
 
     @property
     def slices(self) -> int:
-        """How many of the card's slices one takes: 3 of 3g.20gb."""
+        """How many of the card's slices an instance takes: 3 for 3g.20gb."""
         return constants.slices(self.name)
 
     @property
@@ -110,8 +110,11 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """A slice of a card. `id` is free again once it is destroyed; `uuid` is empty where none is listed."""
+class DrsInstance:
+    """An instance, which is a slice of a card.
+
+    Another instance can get the `id` after this one is destroyed. `uuid` is empty if the tool lists none.
+    """
 
     card: int
     profile: str
@@ -120,53 +123,59 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """What was understood, and of what was not, the beginning of each row."""
+class EfsmiListing(Generic[T]):
+    """The rows of an output, and a remark about each row without a known form."""
 
     rows: tuple[T, ...]
     remarks: tuple[str, ...] = ()
 
 
 class Efsmi:
-    """The tool at a path. `card` is its index. Every method raises EfsmiError; calls come one by one."""
+    """Runs the tool at a path. `card` is the card's index. Every method raises EfsmiError.
+
+    A lock serialises the commands of all threads.
+    """
 
     def __init__(self, path: str, timeout: float = TIMEOUT) -> None:
         self.path, self.timeout = path, timeout
-        #: Open files that the tool keeps open for as long as it runs.
+        #: File descriptors that the tool inherits.
         self.inherited: Sequence[int] = ()
         self._turn = threading.Lock()
 
-    def table(self) -> Listing[Row]:
+    def table(self) -> EfsmiListing[TableRow]:
         return table(self._run())
 
-    def cards(self) -> Listing[Card]:
+    def cards(self) -> EfsmiListing[ListedCard]:
         return cards(self._run("-L"))
 
-    def profiles(self, card: int) -> Listing[Profile]:
-        """What instances the card could have if it had none; needs DRS on."""
+    def profiles(self, card: int) -> EfsmiListing[SliceProfile]:
+        """The profiles that an empty card offers. DRS must be on."""
         return profiles(self._run(*_of(card), "--drs", "--list-profile"))
 
-    def instances(self, card: int | None = None) -> Listing[Instance]:
-        """Those of a card, or of all."""
+    def instances(self, card: int | None = None) -> EfsmiListing[DrsInstance]:
+        """The instances of one card, or of all cards."""
         return instances(self._run(*(_of(card) if card is not None else ()), "-L"))
 
-    def listed_instances(self, card: int) -> Listing[Instance]:
-        """The same as releases before `-L` say it, without UUIDs."""
+    def listed_instances(self, card: int) -> EfsmiListing[DrsInstance]:
+        """The instances of one card by releases without `-L`. They have no UUIDs."""
         return instances_without_uuid(self._run(*_of(card), "--drs", "--list-instance"))
 
     def set_drs(self, card: int, on: bool) -> None:
-        """Let the card be sliced, or be one again; off needs that nothing is on it."""
+        """Turn DRS on or off. The card must have no instances for off."""
         self._run(*_of(card), "--drs", "on" if on else "off")
 
     def create(self, card: int, profile: int) -> None:
-        """Make an instance of a profile's number. The tool does not say which; `made` finds it."""
+        """Make an instance of the profile with this number. The tool does not print it; `made` finds it."""
         self._run(*_of(card), "--drs", "--create-instance", _number(profile, MAX_NUMBER))
 
     def destroy(self, card: int, instance: int) -> None:
         self._run(*_of(card), "--drs", "--destroy-instance", _number(instance, MAX_NUMBER))
 
     def _run(self, *arguments: str) -> str:
-        """The tool is in the group of this process, as all that dies with the agent: one that hangs, too."""
+        """Run the tool and return its output.
+
+        The tool stays in the process group of the vendor's process, so that it dies with the agent.
+        """
         argv = (self.path, *arguments)
         with self._turn:
             try:
@@ -180,18 +189,18 @@ class Efsmi:
             except OSError as error:
                 raise EfsmiError(argv, str(error)) from error
             try:
-                said = _output(tool, argv, self.timeout)
+                output = _output(tool, argv, self.timeout)
             finally:
                 _end(tool)
         if tool.returncode:
-            raise EfsmiError(argv, f"ends with {tool.returncode}: {_complaint(said)}", tool.returncode)
-        return said
+            raise EfsmiError(argv, f"ends with {tool.returncode}: {_complaint(output)}", tool.returncode)
+        return output
 
 
 def _output(tool: subprocess.Popen[bytes], argv: Sequence[str], timeout: float) -> str:
-    """What the tool says until it ends, which it has to do in time."""
+    """The output of the tool until its end. Raises EfsmiError: the tool runs or prints too long."""
     assert tool.stdout is not None
-    said, deadline = bytearray(), time.monotonic() + timeout
+    output, deadline = bytearray(), time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         selector.register(tool.stdout, selectors.EVENT_READ)
         while True:
@@ -200,18 +209,18 @@ def _output(tool: subprocess.Popen[bytes], argv: Sequence[str], timeout: float) 
             chunk = os.read(tool.stdout.fileno(), 65536)
             if not chunk:
                 break
-            said += chunk
-            if len(said) > MAX_OUTPUT:
+            output += chunk
+            if len(output) > MAX_OUTPUT:
                 raise EfsmiError(argv, f"says more than {MAX_OUTPUT} bytes")
     try:
         tool.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as error:
         raise EfsmiError(argv, f"does not end within {timeout:g} s") from error
-    return said.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 def _end(tool: subprocess.Popen[bytes]) -> None:
-    """Kill what still runs, with what it started; a process that the driver holds is left behind."""
+    """Kill the tool and its children if they still run. A process that the driver blocks is left behind."""
     assert tool.stdout is not None
     tool.stdout.close()
     if tool.poll() is None:
@@ -223,23 +232,26 @@ def _end(tool: subprocess.Popen[bytes]) -> None:
 
 
 def _family(pid: int) -> list[int]:
-    """The process and what it started, as Linux lists it where its kernel does."""
-    found = [pid]
-    for it in found:
+    """The process and its descendants, if the kernel lists children in procfs."""
+    pids = [pid]
+    for parent in pids:
         with suppress(OSError):
-            found += map(int, Path(f"/proc/{it}/task/{it}/children").read_text().split())
-    return found
+            pids += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return pids
 
 
-def _complaint(said: str) -> str:
-    """The line that looks like an error, else the last one; the tool prints a banner first."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _complaint(output: str) -> str:
+    """The first line that looks like an error, or else the last line. The tool prints a banner first."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     bad = (line for line in lines if "error" in line.lower() or "fail" in line.lower())
     return next(bad, lines[-1] if lines else "no word")[:REMARK]
 
 
 def find(settings: Mapping[str, Any], root: str = "") -> str | None:
-    """Where the tool is: what `efsmi` names, else on PATH, else in FOLDERS here or below the host's root."""
+    """The path of the tool: the setting `efsmi`, or else PATH, or else FOLDERS here and below `root`.
+
+    None if there is no such program.
+    """
     named = settings.get("efsmi") or ""
     if named:
         return named if _is_program(named) else None
@@ -249,20 +261,20 @@ def find(settings: Mapping[str, Any], root: str = "") -> str | None:
 
 
 def _is_program(path: str) -> bool:
-    """As shutil.which decides, which loads three compression libraries into the vendor's process."""
+    """As shutil.which decides. The module shutil would load three compression libraries into this process."""
     return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
-# Reading
+# Output
 
 
-def table(text: str) -> Listing[Row]:
-    """The cards of the table that efsmi without arguments prints.
+def table(text: str) -> EfsmiListing[TableRow]:
+    """Read the table that efsmi without arguments prints.
 
-    A card is two lines of three columns: index and name, firmware, address and ECC; then temperature and
-    power, memory and mode, use and serial number. Words within a column come and go between releases.
+    A card has two lines of three columns: index and name, firmware, address and ECC; then temperature and
+    power, memory and mode, use and serial number. The words within a column differ between releases.
     """
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     remarks: list[str] = []
     upper: list[str] | None = None
     for line in text.splitlines():
@@ -283,57 +295,60 @@ def table(text: str) -> Listing[Row]:
     return _listing(rows, remarks)
 
 
-def cards(text: str) -> Listing[Card]:
-    """Rows of index, serial number, slot, PCI's numbers, address, CPUs and UUID, as `-L` prints them."""
+def cards(text: str) -> EfsmiListing[ListedCard]:
+    """Read the output of `-L`: rows of index, serial number, slot, PCI ids, address, CPUs and UUID."""
 
-    def read(words: Sequence[str]) -> Card:
+    def read(words: Sequence[str]) -> ListedCard:
         index, serial, *_, uuid = words
         bdf = next(word.lower() for word in words if _BDF.fullmatch(word.lower()))
-        return Card(_index(index), serial, bdf, _checked(uuid))
+        return ListedCard(_index(index), serial, bdf, _checked(uuid))
 
     return _listed(text, read, _BDF)
 
 
-def profiles(text: str) -> Listing[Profile]:
-    """Rows of index, name, number, count, memory and SIPs."""
+def profiles(text: str) -> EfsmiListing[SliceProfile]:
+    """Read the output of `--list-profile`: rows of index, name, number, count, memory and SIPs."""
 
-    def read(words: Sequence[str]) -> Profile:
+    def read(words: Sequence[str]) -> SliceProfile:
         card, name, number, count, memory, sip = words[:6]
-        return Profile(_index(card), _profile(name), _int(number), _int(count), memory, sip)
+        return SliceProfile(_index(card), _profile(name), _int(number), _int(count), memory, sip)
 
     return _listed(text, read)
 
 
-def instances(text: str) -> Listing[Instance]:
-    """Rows of index, profile, number and UUID, as `-L` prints them."""
+def instances(text: str) -> EfsmiListing[DrsInstance]:
+    """Read the output of `-L`: rows of index, profile, number and UUID."""
 
-    def read(words: Sequence[str]) -> Instance:
+    def read(words: Sequence[str]) -> DrsInstance:
         card, profile, number, uuid = words[:4]
-        return Instance(_index(card), _profile(profile), _int(number), _checked(uuid))
+        return DrsInstance(_index(card), _profile(profile), _int(number), _checked(uuid))
 
     return _listed(text, read)
 
 
-def instances_without_uuid(text: str) -> Listing[Instance]:
-    """Rows of index, profile, its number, the instance's number and placement, as of `--list-instance`."""
+def instances_without_uuid(text: str) -> EfsmiListing[DrsInstance]:
+    """Read the output of `--list-instance`.
 
-    def read(words: Sequence[str]) -> Instance:
+    Its rows have index, profile, the profile's number, the instance's number and placement.
+    """
+
+    def read(words: Sequence[str]) -> DrsInstance:
         card, profile, _, number, _ = words[:5]
-        return Instance(_index(card), _profile(profile), _int(number), "")
+        return DrsInstance(_index(card), _profile(profile), _int(number), "")
 
     return _listed(text, read)
 
 
-def made(before: Sequence[Instance], after: Sequence[Instance], profile: str) -> list[Instance]:
-    """The instances of a profile that came between two listings; several where others make some, too."""
+def made(before: Sequence[DrsInstance], after: Sequence[DrsInstance], profile: str) -> list[DrsInstance]:
+    """The instances of a profile that only the second list has. Other programs may have made some of them."""
     known = {it.uuid for it in before}
     return [it for it in after if it.profile == profile and it.uuid not in known]
 
 
 def _listed(
     text: str, read: Callable[[Sequence[str]], T], sign: re.Pattern[str] = constants.PROFILE_NAME
-) -> Listing[T]:
-    """What a listing has in its rows, which are the lines with a word that is the sign of one."""
+) -> EfsmiListing[T]:
+    """Read the rows of a list: the lines with a word that matches `sign`."""
     rows: list[T] = []
     remarks: list[str] = []
     for line in text.splitlines():
@@ -347,8 +362,8 @@ def _listed(
     return _listing(rows, remarks)
 
 
-def _listing(rows: Sequence[T], remarks: Sequence[str]) -> Listing[T]:
-    return Listing(tuple(rows), tuple(it[:REMARK] for it in remarks[:MAX_REMARKS]))
+def _listing(rows: Sequence[T], remarks: Sequence[str]) -> EfsmiListing[T]:
+    return EfsmiListing(tuple(rows), tuple(remark[:REMARK] for remark in remarks[:MAX_REMARKS]))
 
 
 def _cells(line: str) -> list[str]:
@@ -362,12 +377,12 @@ def _is_upper(cells: Sequence[str]) -> bool:
     return bool(is_card and last and _BUS_ID.fullmatch(last[0]))
 
 
-def _row(upper: Sequence[str], lower: Sequence[str]) -> Row:
+def _row(upper: Sequence[str], lower: Sequence[str]) -> TableRow:
     index, *name = upper[0].split()
     bus_id, *ecc = upper[2].split()
     memory = _MEMORY.search(lower[1])
     mode, serial = _MEMORY.sub(" ", lower[1]).split(), lower[2].split()
-    return Row(
+    return TableRow(
         index=int(index),
         name=" ".join(name),
         firmware=upper[1],
@@ -408,7 +423,7 @@ def _of(card: int) -> tuple[str, str]:
 
 
 def _number(value: object, most: int) -> str:
-    """An argument of the tool. What is no number comes from a defect of ours, and must not reach the tool."""
+    """A number as an argument of the tool. Raises TypeError, so that a bug never reaches the tool."""
     if type(value) is not int or not 0 <= value <= most:
         raise TypeError(f"{value!r} is no number from 0 to {most}")
     return str(value)

@@ -1,4 +1,4 @@
-"""What is wrong with a card, in the words in which it is told."""
+"""The faults of Enflame's cards, with reason and message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from agent.vendors.common import card_faults
 
 from .abi import Code, HandleCode
 from .library_errors import EfmlError, unavailable
-from .values import Link
+from .values import PcieLink
 
 LOST = Fault("lost", "the card is lost: it left the bus, or the driver reaches it no more")
 NO_DRIVER = Fault(DRIVER_NOT_LOADED, "the library says that the kernel driver is not loaded")
@@ -21,11 +21,11 @@ VIRTUAL = Fault("virtual-function", "this is a virtual function (SRIOV), which i
 UNMONITORED = Fault("unmonitored", "the library does not say whether the card is well", state=State.UNKNOWN)
 NO_LIBRARY = card_faults.no_library("libefml.so")
 
-#: Codes that say nothing of the card: it was busy, or the question came too early.
+#: Codes that tell nothing about the card's health: the card was busy, or the call came too early.
 _SILENT = (Code.TIMEOUT,)
 _SILENT_BY_HANDLE = (HandleCode.TIMEOUT, HandleCode.IN_USE, HandleCode.NO_DATA, HandleCode.NOT_READY)
 
-#: Counters to what they count.
+#: The names of the error counters, and the errors that each one counts.
 COUNTED = {
     "dbe": "double-bit ECC errors",
     "rma-dbe": "double-bit ECC errors that the card remembers",
@@ -33,7 +33,7 @@ COUNTED = {
 
 
 def reading(error: EfmlError) -> Fault:
-    """The fault of a card that could not be read."""
+    """Fault of a card for which a call of EFML failed with this error."""
     if error.gone:
         return LOST
     if error.reset_required:
@@ -50,12 +50,12 @@ def unwatched(error: EfmlError) -> Fault:
 
 
 def grown(name: str, before: int, now: int) -> Fault:
-    """An error counter that is higher than before."""
+    """Fault of a card with an error counter that grew."""
     return card_faults.grown("ecc", COUNTED[name], before, now)
 
 
-def narrow(link: Link) -> Fault | None:
-    """A PCIe link with fewer lanes than the card could have here; None of one that is well."""
+def narrow(link: PcieLink) -> Fault | None:
+    """Fault of a PCIe link with fewer lanes than card and slot allow; None if all lanes are used."""
     if not 0 < link.width < link.max_width:
         return None
     return Fault("link", f"the card's PCIe link has {link.width} lanes, it could have {link.max_width}")
@@ -71,5 +71,5 @@ def silent(seconds: float) -> Fault:
 
 
 def split(functions: int) -> Fault:
-    """Virtual functions of a card that would be given out whole."""
+    """Fault of a card that is split into virtual functions, while its resource has whole cards."""
     return Fault("sliced", f"the card is split into {functions} virtual functions: disable them")

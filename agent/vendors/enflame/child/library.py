@@ -1,4 +1,4 @@
-"""Finds and starts EFML, and asks it: what a card is, has and tells."""
+"""Finds and starts EFML, and reads cards, their health, events and ports through its functions."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from agent.vendors.enflame import library_places
 
 from . import abi, signal_dispositions
 from .abi import Code
-from .calls import TEXT_ROOM, Calls, string
+from .calls import TEXT_ROOM, EfmlCalls, string
 from .library_errors import EfmlError, unavailable
 from .values import (
+    CardStanding,
     Ecc,
+    EfmlEvent,
+    EfmlIdentity,
+    EfmlMemory,
     ErrorRecord,
-    Event,
-    Identity,
-    Link,
-    Memory,
-    Port,
+    LarePort,
+    PcieLink,
     Power,
     Process,
     Rma,
-    Standing,
     Temperature,
 )
 
 REMEDY = "install Enflame's driver, or let 'library' name the file, its name or a directory that holds it"
 
 MIB = 1 << 20
-#: More than come between two looks; what is left is taken at the next.
+#: Events that one call of `events` takes. The next call takes the rest.
 MAX_EVENTS = 64
 MAX_RECORDS = 64
 MAX_PORTS = 64
 
 
 def start(settings: Mapping[str, Any]) -> Efml:
-    """Load EFML from where the settings say, or from the usual places, and let it look for the cards.
+    """Load EFML from the setting `library` or from the usual places, and let it enumerate the cards.
 
     Raises:
-        BackendUnavailable: There is no library, or it refuses; says where it was looked for.
+        BackendUnavailable: There is no library, or it does not start; the message names the places searched.
     """
     with signal_dispositions.kept():
         efml = Efml(load(settings), settings.get("symbolPrefix") or "")
@@ -56,7 +56,7 @@ def start(settings: Mapping[str, Any]) -> Efml:
 
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
-    """Load the library itself: what `library` names alone, else the first that the usual places have."""
+    """Load the library file that the setting `library` names, or else the first one in the usual places."""
     names = library_places.searched(settings)
     try:
         return shared_library.load(names, _opened)
@@ -67,7 +67,7 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
 def _not_loaded(settings: Mapping[str, Any], names: Sequence[str], error: NotLoaded) -> BackendUnavailable:
     refused = list(error.refused)
     if "/" not in names[0]:
-        del refused[1 : len(library_places.VERSIONS)]  # the loader says the same of every name
+        del refused[1 : len(library_places.VERSIONS)]  # the loader has the same text for every name
     refused += [
         f"{link} leads to {target}, which is not here" for link, target in library_places.dangling(settings)
     ]
@@ -77,7 +77,10 @@ def _not_loaded(settings: Mapping[str, Any], names: Sequence[str], error: NotLoa
 
 
 def _opened(name: str) -> ctypes.CDLL:
-    """Global and lazy, as Enflame's binding opens it; ctypes by itself asks for every symbol at once."""
+    """Load the library with RTLD_GLOBAL and RTLD_LAZY, as Enflame's binding does.
+
+    `ctypes.CDLL` alone would resolve every symbol at once.
+    """
     libc = ctypes.CDLL(None)
     libc.dlopen.argtypes, libc.dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
     libc.dlerror.restype = ctypes.c_char_p
@@ -87,12 +90,12 @@ def _opened(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(name, handle=handle)
 
 
-class Efml(Calls):
-    """What one loaded library tells. `card` is its index, which is no identity.
+class Efml(EfmlCalls):
+    """Reads cards through one loaded library. `card` is the card's index, which can change.
 
-    Every method raises EfmlError; `unsupported` where the card or this build of the library cannot tell.
-    Where both families know something the index family is asked first, and the other one where it cannot
-    tell.
+    Every method raises EfmlError. The error is `unsupported` if the card or this build of the library has no
+    answer. If both families have a function, the index family is asked first, and the handle family if the
+    index family has no answer.
     """
 
     def __init__(self, library: ctypes.CDLL, prefix: str = "") -> None:
@@ -102,7 +105,7 @@ class Efml(Calls):
     # The library
 
     def close(self) -> None:
-        """End both families; `init` starts them again."""
+        """Shut down both families. `init` starts them again."""
         with self._turn:
             super().close()
             self._addresses.clear()
@@ -114,39 +117,39 @@ class Efml(Calls):
         return self._text("EfmlGetLibVer")
 
     def access_point(self) -> str:
-        """The directory, with a slash at its end, below which cards lie by their PCI address."""
+        """The directory, with a slash at its end, that has a folder for each card's PCI address."""
         return self._text("EfmlGetDriverAccessPoint")
 
     # Cards
 
     def count(self) -> int:
-        """How many cards there are, indices from 0."""
+        """The number of cards. Their indices begin at 0."""
         count = self._alternatives(
             lambda: self._number("EfmlGetDevCount"),
             lambda: self._number(self._first("efmlDeviceGetCount_v2", "efmlDeviceGetCount")),
         )
         return min(count, abi.MAX_DEVICES)
 
-    def identity(self, card: int) -> Identity:
-        it = self._alternatives(lambda: self._identity(card), lambda: self._identity_by_handle(card))
-        self._addresses[card] = it.bdf
-        return it
+    def identity(self, card: int) -> EfmlIdentity:
+        identity = self._alternatives(lambda: self._identity(card), lambda: self._identity_by_handle(card))
+        self._addresses[card] = identity.bdf
+        return identity
 
-    def _identity(self, card: int) -> Identity:
-        it = self._struct("EfmlGetDevInfo", abi.DeviceInfo, card)
-        bdf = _bdf(it.domain, it.bus, it.device, it.function)
-        return Identity(card, string(it.name), bdf, it.vendorId, it.deviceId, it.logicId)
+    def _identity(self, card: int) -> EfmlIdentity:
+        info = self._struct("EfmlGetDevInfo", abi.DeviceInfo, card)
+        bdf = _bdf(info.domain, info.bus, info.device, info.function)
+        return EfmlIdentity(card, string(info.name), bdf, info.vendorId, info.deviceId, info.logicId)
 
-    def _identity_by_handle(self, card: int) -> Identity:
+    def _identity_by_handle(self, card: int) -> EfmlIdentity:
         handle = self._handle(card)
-        it = self._struct("efmlDeviceGetPciInfo_v3", abi.PciInfo, handle)
+        pci = self._struct("efmlDeviceGetPciInfo_v3", abi.PciInfo, handle)
         name = ctypes.create_string_buffer(TEXT_ROOM)
         self._call("efmlDeviceGetName", handle, name, abi.TEXT_SIZE)
-        bdf = _bdf(it.domain, it.bus, it.device, it.function)
-        return Identity(card, string(name.value), bdf, it.pciDeviceId & 0xFFFF, it.pciDeviceId >> 16)
+        bdf = _bdf(pci.domain, pci.bus, pci.device, pci.function)
+        return EfmlIdentity(card, string(name.value), bdf, pci.pciDeviceId & 0xFFFF, pci.pciDeviceId >> 16)
 
     def uuid(self, card: int) -> str:
-        """As the library writes it; Enflame's exporter puts "GCU-" before it."""
+        """The uuid as the library writes it. Enflame's exporter puts "GCU-" before it."""
         return self._text("EfmlGetDevUuid", card)
 
     def serial(self, card: int) -> str:
@@ -156,7 +159,7 @@ class Efml(Calls):
         return self._text("EfmlGetDevPn", card)
 
     def sku(self, card: int) -> str:
-        """The product: S60."""
+        """The product, such as S60."""
         return self._text("EfmlGetDevSKU", card)
 
     def slot(self, card: int) -> str:
@@ -166,37 +169,37 @@ class Efml(Calls):
         return self._text("EfmlGetFwVersion", card)
 
     def arch(self, card: int) -> str:
-        """The architecture's name."""
+        """The name of the architecture."""
         return self._text("EfmlGetHwArchName", card)
 
     def numa_node(self, card: int) -> int | None:
-        """None where the library knows none, which a negative number is taken for."""
+        """The NUMA node. Assumption: a negative number means that it is unknown; then this is None."""
         node = self._number("EfmlGetNumaNode", card, kind=ctypes.c_int)
         return node if node >= 0 else None
 
     def virt_mode(self, card: int) -> int:
-        """What the card is to virtual machines, as abi.VirtMode. Only GCU300 and later can tell."""
+        """The virtualisation mode, an abi.VirtMode. Only GCU300 and later support this call."""
         return self._number("EfmlGetGcuVirtStatus", card, kind=ctypes.c_int)
 
-    def memory(self, card: int) -> Memory:
+    def memory(self, card: int) -> EfmlMemory:
         return self._alternatives(lambda: self._memory(card), lambda: self._memory_by_handle(card))
 
-    def _memory(self, card: int) -> Memory:
-        it = self._struct("EfmlGetDevMem", abi.MemInfo, card)
-        return Memory(it.total, it.used * MIB)
+    def _memory(self, card: int) -> EfmlMemory:
+        memory = self._struct("EfmlGetDevMem", abi.MemInfo, card)
+        return EfmlMemory(memory.total, memory.used * MIB)
 
-    def _memory_by_handle(self, card: int) -> Memory:
+    def _memory_by_handle(self, card: int) -> EfmlMemory:
         handle = self._handle(card)
-        it = self._alternatives(
+        memory = self._alternatives(
             lambda: self._filled(
                 "efmlDeviceGetMemoryInfo_v2", abi.DeviceMemoryV2(abi.MEMORY_VERSION), handle
             ),
             lambda: self._struct("efmlDeviceGetMemoryInfo", abi.DeviceMemory, handle),
         )
-        return Memory(it.total, it.used)
+        return EfmlMemory(memory.total, memory.used)
 
     def utilization(self, card: int) -> float:
-        """Percent of the compute engine; what a thread of the library's samples comes first."""
+        """Percent of the compute engine, first from the call that reads what the library's thread sampled."""
         return self._alternatives(
             lambda: self._percent("EfmlGetDevDtuUsageAsync", card),
             lambda: self._percent("EfmlGetDevDtuUsage", card),
@@ -206,69 +209,73 @@ class Efml(Calls):
         )
 
     def processes(self, card: int) -> tuple[Process, ...]:
-        """At most abi.MAX_PROCESSES, which is all that the library has room for."""
+        """The processes on the card, at most abi.MAX_PROCESSES, for which the library has room."""
         count = ctypes.c_uint32(abi.MAX_PROCESSES)
-        items = (abi.ProcessInfo * abi.MAX_PROCESSES)()
-        self._call("EfmlGetProcessInfo", card, ctypes.byref(count), items)
-        return tuple(Process(it.pid, it.deviceMemory) for it in items[: min(count.value, abi.MAX_PROCESSES)])
+        infos = (abi.ProcessInfo * abi.MAX_PROCESSES)()
+        self._call("EfmlGetProcessInfo", card, ctypes.byref(count), infos)
+        return tuple(Process(it.pid, it.deviceMemory) for it in infos[: min(count.value, abi.MAX_PROCESSES)])
 
     def power(self, card: int) -> Power:
-        it = self._struct("EfmlGetDevPwr", abi.Power, card)
-        return Power(it.capability, it.current)
+        power = self._struct("EfmlGetDevPwr", abi.Power, card)
+        return Power(power.capability, power.current)
 
     # Health
 
-    def standing(self, card: int) -> Standing:
-        """Whether the card is lost or needs a reset, of which the index family says nothing.
+    def standing(self, card: int) -> CardStanding:
+        """Whether the card is lost or needs a reset, which only the handle family tells.
 
-        Raises EfmlError for whatever else the handle family answers.
+        Raises:
+            EfmlError: The handle family answers another error.
         """
         if not self.handles:
-            return Standing.UNKNOWN
+            return CardStanding.UNKNOWN
         try:
             self._memory_by_handle(card)
         except EfmlError as error:
             if error.gone:
-                return Standing.LOST
+                return CardStanding.LOST
             if error.reset_required:
-                return Standing.RESET_REQUIRED
+                return CardStanding.RESET_REQUIRED
             if not error.unsupported:
                 raise
-        return Standing.HERE
+        return CardStanding.HERE
 
     def healthy(self, card: int) -> bool:
-        """What the library itself takes the card for."""
+        """Whether the library regards the card as healthy."""
         return self._alternatives(
             lambda: self._flag("EfmlGetDevIsHealth", card), lambda: self._flag("EfmlGetDevHealth", card)
         )
 
     def ecc(self, card: int) -> Ecc:
-        """Since when, nothing public tells; where the card cannot say, `rma` may count those of two bits."""
-        it = self._struct("EfmlGetDevEccStatus", abi.EccStatus, card)
-        return Ecc(it.enabled, it.pending, it.blacklistPending, it.singleBit, it.doubleBit)
+        """The ECC state. Since when the errors are counted is not published.
+
+        A card without this call may count double-bit errors in `rma`.
+        """
+        ecc = self._struct("EfmlGetDevEccStatus", abi.EccStatus, card)
+        return Ecc(ecc.enabled, ecc.pending, ecc.blacklistPending, ecc.singleBit, ecc.doubleBit)
 
     def rma(self, card: int) -> Rma:
         return self._alternatives(lambda: self._rma_details(card), lambda: self._rma_status(card))
 
     def _rma_details(self, card: int) -> Rma:
-        it = self._struct("EfmlGetDevRmaDetails", abi.RmaDetails, card)
-        return Rma(it.supported, it.flag, it.doubleBit)
+        details = self._struct("EfmlGetDevRmaDetails", abi.RmaDetails, card)
+        return Rma(details.supported, details.flag, details.doubleBit)
 
     def _rma_status(self, card: int) -> Rma:
-        it = self._struct("EfmlGetDevRmaStatus", abi.RmaStatus, card)
-        return Rma(it.supported, it.flag, None)
+        status = self._struct("EfmlGetDevRmaStatus", abi.RmaStatus, card)
+        return Rma(status.supported, status.flag, None)
 
-    def link(self, card: int) -> Link:
+    def link(self, card: int) -> PcieLink:
         return self._alternatives(lambda: self._link(card), lambda: self._link_by_handle(card))
 
-    def _link(self, card: int) -> Link:
-        it = self._struct("EfmlGetPcieLinkInfo", abi.LinkInfo, card)
-        return Link(it.speed, it.maxSpeed, it.width, it.maxWidth)
+    def _link(self, card: int) -> PcieLink:
+        link = self._struct("EfmlGetPcieLinkInfo", abi.LinkInfo, card)
+        return PcieLink(link.speed, link.maxSpeed, link.width, link.maxWidth)
 
-    def _link_by_handle(self, card: int) -> Link:
+    def _link_by_handle(self, card: int) -> PcieLink:
         handle = self._handle(card)
         width = self._number("efmlDeviceGetCurrPcieLinkWidth", handle)
-        return Link(None, None, width, self._number("efmlDeviceGetMaxPcieLinkWidth", handle))
+        return PcieLink(None, None, width, self._number("efmlDeviceGetMaxPcieLinkWidth", handle))
 
     def temperature(self, card: int) -> Temperature:
         return self._alternatives(
@@ -278,62 +285,62 @@ class Efml(Calls):
         )
 
     def _temperature(self, card: int) -> Temperature:
-        it = self._struct("EfmlGetDevTempV2", abi.Thermal, card)
-        return Temperature(it.asic, it.memory, it.board)
+        thermal = self._struct("EfmlGetDevTempV2", abi.Thermal, card)
+        return Temperature(thermal.asic, thermal.memory, thermal.board)
 
     def _temperature_of_two_stacks(self, card: int) -> Temperature:
-        it = self._struct("EfmlGetDevTemp", abi.Thermal, card)
-        return Temperature(it.asic, max(it.memory, it.board), None)
+        thermal = self._struct("EfmlGetDevTemp", abi.Thermal, card)
+        return Temperature(thermal.asic, max(thermal.memory, thermal.board), None)
 
     def _temperature_by_handle(self, card: int) -> Temperature:
-        it = self._number("efmlDeviceGetTemperature", self._handle(card), 0, kind=ctypes.c_int)
-        return Temperature(it, None, None)
+        degrees = self._number("efmlDeviceGetTemperature", self._handle(card), 0, kind=ctypes.c_int)
+        return Temperature(degrees, None, None)
 
     def power_mode(self, card: int) -> int:
-        """As abi.PowerMode; a card that sleeps is no fault."""
+        """The power mode, an abi.PowerMode. A sleeping card has no fault."""
         return self._number("EfmlGetPowerMode", card, kind=ctypes.c_int)
 
     def error_records(self, card: int) -> tuple[ErrorRecord, ...]:
-        """At most MAX_RECORDS; whether the newest or the oldest, nothing public tells."""
+        """At most MAX_RECORDS error records. Whether these are the newest or the oldest is not published."""
         total = ctypes.c_uint32()
-        items = (abi.ErrorRecord * MAX_RECORDS)()
-        self._call("EfmlGetErrorRecords", card, MAX_RECORDS, items, ctypes.byref(total))
-        found = items[: min(total.value, MAX_RECORDS)]
+        records = (abi.ErrorRecord * MAX_RECORDS)()
+        self._call("EfmlGetErrorRecords", card, MAX_RECORDS, records, ctypes.byref(total))
+        found = records[: min(total.value, MAX_RECORDS)]
         return tuple(ErrorRecord(it.eventId, it.resetType, it.source, it.time) for it in found)
 
     # Events
 
-    def events(self, card: int) -> tuple[Event, ...]:
-        """What the card told since the last time, without waiting; the oldest first.
+    def events(self, card: int) -> tuple[EfmlEvent, ...]:
+        """The events of the card since the last call, oldest first, without a wait.
 
-        That TIMEOUT says that there is nothing more is our assumption, made from EfmlGetEvent; an empty event
-        of no type is taken to mean the same. So is that nobody has to call EfmlStartListenEvent, which is
-        deprecated: Enflame's exporter does not.
+        Assumptions: TIMEOUT means that there are no more events, as for EfmlGetEvent; an empty event without
+        a type means the same; a call of EfmlStartListenEvent, which is deprecated, is not needed. Enflame's
+        exporter does not make that call.
         """
         return self._drained("EfmlGetEventV2", card, card)
 
-    def events_of_any_card(self) -> tuple[Event, ...]:
-        """As `events`, for builds without EfmlGetEventV2: which card tells it the library does not say."""
+    def events_of_any_card(self) -> tuple[EfmlEvent, ...]:
+        """As `events`, for builds without EfmlGetEventV2, which do not tell the card of an event."""
         return self._drained("EfmlGetEvent", None, 0)
 
-    def _drained(self, name: str, card: int | None, argument: int) -> tuple[Event, ...]:
-        found: list[Event] = []
+    def _drained(self, name: str, card: int | None, argument: int) -> tuple[EfmlEvent, ...]:
+        found: list[EfmlEvent] = []
         while len(found) < MAX_EVENTS:
             try:
-                it = self._struct(name, abi.Event, argument)
+                event = self._struct(name, abi.Event, argument)
             except EfmlError as error:
                 if error.code == Code.TIMEOUT:
                     break
                 raise
-            if not (it.type or it.id or it.message):
+            if not (event.type or event.id or event.message):
                 break
-            found.append(Event(card, it.type, it.id, string(it.message)))
+            found.append(EfmlEvent(card, event.type, event.id, string(event.message)))
         return tuple(found)
 
     # Topology
 
-    def ports(self, card: int) -> tuple[Port, ...]:
-        """The card's LARE ports; none where it has none. Older builds call them ESL."""
+    def ports(self, card: int) -> tuple[LarePort, ...]:
+        """The card's LARE ports, none if it has no such ports. Older builds call them ESL."""
         try:
             count = self._alternatives(
                 lambda: self._number("EfmlGetGcuLarePortNum", card),
@@ -345,18 +352,19 @@ class Efml(Calls):
             raise
         return tuple(self._port(card, number) for number in range(min(count, MAX_PORTS)))
 
-    def _port(self, card: int, number: int) -> Port:
-        it = self._alternatives(
+    def _port(self, card: int, number: int) -> LarePort:
+        port = self._alternatives(
             lambda: self._struct("EfmlGetGcuLarePortInfo", abi.LarePortInfo, card, number),
             lambda: self._struct("EfmlGetEslPortInfo", abi.LarePortInfo, card, number),
         )
-        remote = _bdf(it.remoteDomain, it.remoteBus, it.remoteDevice, it.remoteFunction)
-        return Port(number, remote if it.connected else None, it.remotePort)
+        remote = _bdf(port.remoteDomain, port.remoteBus, port.remoteDevice, port.remoteFunction)
+        return LarePort(number, remote if port.connected else None, port.remotePort)
 
     def _handle(self, card: int) -> int:
-        """By the address, once known: that both families count alike is nowhere promised.
+        """The handle of a card, by its PCI address if that is known, or else by its index.
 
-        A handle is not kept: what one means after a reset nothing public tells.
+        The address is safer: nothing says that both families count cards alike. A handle is not kept, because
+        its meaning after a reset is not published.
         """
         handle = abi.Handle()
         bdf = self._addresses.get(card)

@@ -1,4 +1,4 @@
-"""What EFML answers in place of a value, and what it says where it does not answer at all."""
+"""Errors of EFML's functions, and why EFML as a whole is not usable."""
 
 from __future__ import annotations
 
@@ -18,53 +18,56 @@ _GONE_BY_HANDLE = (HandleCode.GCU_IS_LOST, HandleCode.GCU_NOT_FOUND, HandleCode.
 class EfmlError(Exception):
     """Raised when a call of EFML fails.
 
-    `code` is of the call's family, abi.Code or abi.HandleCode, or a number that we do not know. Both families
-    use the same numbers for other things: ask the properties, or look at `by_index` before comparing.
-    `numbers` are those that the call was made with.
+    `code` is an abi.Code or an abi.HandleCode, by the family of the function, or an unknown number. The same
+    number means other things in the other family: use the properties, or check `by_index` first.
+    `numbers` are the integer arguments of the call.
     """
 
     def __init__(self, call: str, code: int, text: str = "", numbers: Sequence[int] = ()) -> None:
-        asked = ", ".join(map(str, numbers))
+        arguments = ", ".join(map(str, numbers))
         self.call, self.text, self.by_index = call, text, abi.by_index(call)
         self.code = _known(code, by_index=self.by_index)
-        super().__init__(f"{call}({asked}) answers {int(code)}, {text or _words(self.code)}")
+        super().__init__(f"{call}({arguments}) answers {int(code)}, {text or _words(self.code)}")
 
     @property
     def unsupported(self) -> bool:
-        """Whether this card, or this build, cannot tell or do it."""
+        """Whether this card, or this build of the library, does not support the call."""
         return self.code in (_UNSUPPORTED if self.by_index else _UNSUPPORTED_BY_HANDLE)
 
     @property
     def gone(self) -> bool:
-        """Whether it says that the card is not there.
+        """Whether the code says that the card is gone.
 
-        That NO_DEVICE is how the index family says it is our assumption; FAIL and INVALID_ARGUMENT may mean
-        it, too, so a backend has to ask `standing` and sysfs.
+        Assumption: the index family says so by NO_DEVICE. FAIL and INVALID_ARGUMENT may mean the same, so a
+        backend must also ask `standing` and sysfs.
         """
         return self.code == Code.NO_DEVICE if self.by_index else self.code in _GONE_BY_HANDLE
 
     @property
     def reset_required(self) -> bool:
-        """Whether the card works again only after a reset."""
+        """Whether the code says that the card needs a reset."""
         return not self.by_index and self.code == HandleCode.RESET_REQUIRED
 
 
 def unavailable(error: EfmlError, otherwise: str = "efml-init") -> BackendUnavailable:
-    """Why EFML as a whole does not answer; `otherwise` is the reason of an error without a name."""
+    """The error for the agent when EFML does not start or list cards.
+
+    `otherwise` is the reason for an error code that has no reason of its own.
+    """
     codes: Mapping[Any, str] = _REFUSALS if error.by_index else _REFUSALS_BY_HANDLE
     match codes.get(error.code, otherwise):
         case "driver-not-loaded":
             return BackendUnavailable(DRIVER_NOT_LOADED, f"EFML is there, the kernel driver is not: {error}")
         case "driver-library-mismatch" as reason:
-            said = f"library and kernel driver do not go together: install both from one release ({error})"
-            return BackendUnavailable(reason, said)
+            text = f"library and kernel driver do not go together: install both from one release ({error})"
+            return BackendUnavailable(reason, text)
         case "no-permission" as reason:
             return BackendUnavailable(reason, f"EFML may not open /dev/gcuctl: allow the device ({error})")
         case reason:
             return BackendUnavailable(reason, f"EFML answers: {error}")
 
 
-#: OPEN_DRIVER_VERSION taken for the driver's file of its version not being there is our assumption.
+#: Assumption: OPEN_DRIVER_VERSION means that the driver's version file is missing, so no driver is loaded.
 _REFUSALS = {
     Code.DRIVER_NOT_LOADED: DRIVER_NOT_LOADED,
     Code.OPEN_DRIVER_VERSION: DRIVER_NOT_LOADED,

@@ -1,4 +1,4 @@
-"""How cards reach each other: LARE ports (once ESL), and the PCIe path as sysfs has it."""
+"""Links between cards: LARE ports (ESL in older builds), and the PCIe path in sysfs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from agent.vendor_api.backend import Distance, Link
 from agent.vendors.common import pci_sysfs
 
-from .cards import Card
+from .cards import EnflameCard
 from .library import Efml
 from .library_errors import EfmlError
 
-#: A switch's own port and the card: what is below the bridge that both cards have in common.
+#: Levels below the common bridge of two cards behind one switch: the switch's port and the card.
 SWITCH = 2
 
 
-def links(efml: Efml, sys: Path, card: Card, cards: Iterable[Card]) -> list[Link]:
-    """The way from a card to each of the others. What cannot be read counts as far."""
+def links(efml: Efml, sys: Path, card: EnflameCard, cards: Iterable[EnflameCard]) -> list[Link]:
+    """The links from a card to each other card. A path that cannot be read counts as the longest."""
     counted = lanes(efml, card)
     return [
         Link(peer.uuid, counted[peer.device.pci or ""], distance(sys, card, peer))
@@ -27,17 +27,17 @@ def links(efml: Efml, sys: Path, card: Card, cards: Iterable[Card]) -> list[Link
     ]
 
 
-def lanes(efml: Efml, card: Card) -> Counter[str]:
-    """LARE ports by the PCI address at the other end."""
+def lanes(efml: Efml, card: EnflameCard) -> Counter[str]:
+    """Number of LARE ports by the PCI address of the card at the other end."""
     try:
         ports = efml.ports(card.index)
     except EfmlError:
         return Counter()
-    return Counter(it.remote for it in ports if it.remote is not None)
+    return Counter(port.remote for port in ports if port.remote is not None)
 
 
-def distance(sys: Path, card: Card, peer: Card) -> Distance:
-    """By the bridges that both paths have in common."""
+def distance(sys: Path, card: EnflameCard, peer: EnflameCard) -> Distance:
+    """The distance of two cards, by the bridges that their PCIe paths have in common."""
     one, other = (pci_sysfs.path(sys, it.device.pci or "") for it in (card, peer))
     common = _common(one, other)
     if common == 0:

@@ -1,10 +1,10 @@
-"""Keeps EFML from changing what this process does about signals.
+"""Keeps EFML from changing the signal handling of this process.
 
-EFML has a use of its own for SIGUSR1 and SIGUSR2, and Enflame's binding ignores both before it loads the
-library (go-eflib, efml_bindings.go): otherwise one that comes ends the process. What the library does about
-other signals nothing public tells; whatever it changes while it loads and starts is changed back.
+EFML uses SIGUSR1 and SIGUSR2 for itself. Enflame's binding ignores both before it loads the library
+(go-eflib, efml_bindings.go), because otherwise such a signal ends the process. What the library does about
+other signals is not published, so every change that it makes while it loads and starts is undone.
 
-Through libc, because Python's own signal module works in the main thread alone.
+This module calls libc, because Python's signal module works in the main thread only.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
-#: More than a `struct sigaction` has anywhere; it is kept and given back unread.
+#: Bytes for a `struct sigaction`, more than any platform needs. Its content is saved and restored as it is.
 ROOM = 256
 _IGNORE = 1
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Ignore EFML's signals from now on, and undo at the end what was done meanwhile about any signal."""
+    """Ignore EFML's signals for good, and restore the handling of every signal at the end of the block."""
     libc = ctypes.CDLL(None)
     action = libc.sigaction
     action.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -36,4 +36,4 @@ def kept() -> Iterator[None]:
         yield
     finally:
         for number, buffer in before.items():
-            action(number, buffer, None)  # of SIGKILL and SIGSTOP it fails, and nothing changed them
+            action(number, buffer, None)  # fails for SIGKILL and SIGSTOP, which nothing can change

@@ -1,6 +1,7 @@
-"""Which slices are ours: no mark can be written on one, so a file says it, one for each card.
+"""The journal of the slices that this backend made, with one file for each card.
 
-What is about to be made is written down before, with what lay on the card then.
+The hardware has no place for a mark on a slice, so the journal alone tells own slices from foreign ones. A
+slice is written down before it is made, together with the slices that the card has at that time.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ PREFIX = "slices-"
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A slice that may be there now: whose, its profile's name, and the uuids of what lay there before.
+class BegunSlice:
+    """A slice that was about to be made and may exist now.
 
-    A slice does not survive a reboot, so what was begun before one (`boot`) is nothing.
+    `profile` is the name of its profile, `before` are the uuids of the card's slices at that time. A slice
+    does not survive a reboot, so an entry of another `boot` means nothing.
     """
 
     allocation: str
@@ -30,24 +32,24 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
-    """A slice that we made: whose, and its uuid."""
+class OwnSlice:
+    """A slice that this backend made for an allocation."""
 
     allocation: str
     uuid: str
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What is written down of a card. `switched`: we let it be sliced, so we let it be whole again."""
+class JournalPage:
+    """The journal of one card. `switched`: this backend turned DRS on there, so it turns DRS off again."""
 
     card: str
     switched: bool = False
-    begun: Begun | None = None
-    ours: tuple[Ours, ...] = ()
+    begun: BegunSlice | None = None
+    ours: tuple[OwnSlice, ...] = ()
 
     def allocation(self, uuid: str) -> str | None:
-        """Whose a slice is; None where it is foreign."""
+        """The allocation of a slice; None if the slice is foreign."""
         return next((it.allocation for it in self.ours if it.uuid == uuid), None)
 
     @property
@@ -55,38 +57,39 @@ class Page:
         return not (self.switched or self.begun or self.ours)
 
     def names(self, allocation: str) -> bool:
+        """Whether the card has, or may have, a slice of this allocation."""
         begun = self.begun is not None and self.begun.allocation == allocation
         return begun or any(it.allocation == allocation for it in self.ours)
 
 
-class Journal:
-    """Without a directory it holds for as long as this object lives."""
+class DrsJournal:
+    """The pages of all cards. Without a directory they last as long as this object."""
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
         self._pages = {page.card: page for page in _read(directory)} if directory else {}
 
-    def page(self, card: str) -> Page:
-        return self._pages.get(card) or Page(card)
+    def page(self, card: str) -> JournalPage:
+        return self._pages.get(card) or JournalPage(card)
 
-    def pages(self) -> Iterator[Page]:
+    def pages(self) -> Iterator[JournalPage]:
         yield from tuple(self._pages.values())
 
-    def write(self, page: Page) -> None:
-        """Raises OSError: it cannot be written, and nothing is to be made."""
+    def write(self, page: JournalPage) -> None:
+        """Replace the page of a card. Raises OSError: the page is not written, so no slice may be made."""
         if self.directory is not None and page != self.page(page.card):
             path = own_files.of_card(self.directory, PREFIX, page.card)
             if page.empty:
                 own_files.remove(path)
             else:
-                own_files.write(path, _said(page))
+                own_files.write(path, _json(page))
         self._pages[page.card] = page
         if page.empty:
             del self._pages[page.card]
 
 
-def _read(directory: Path) -> Iterator[Page]:
-    """Every page that makes sense; what does not is kept for a person to see, and says nothing."""
+def _read(directory: Path) -> Iterator[JournalPage]:
+    """The valid pages. A file without a valid page is ignored and left there for people to read."""
     for path in own_files.of_cards(directory, PREFIX):
         with suppress(KeyError, TypeError, ValueError):
             page = _page(own_files.read(path))
@@ -94,7 +97,7 @@ def _read(directory: Path) -> Iterator[Page]:
                 yield page
 
 
-def _said(page: Page) -> dict[str, Any]:
+def _json(page: JournalPage) -> dict[str, Any]:
     begun = page.begun
     return {
         "card": page.card,
@@ -104,12 +107,12 @@ def _said(page: Page) -> dict[str, Any]:
     }
 
 
-def _page(said: Any) -> Page:
-    """Raises KeyError, TypeError or ValueError: it is not what we write."""
-    begun, ours = said["begun"], said["ours"]
-    return Page(
-        str(said["card"]),
-        bool(said["switched"]),
-        Begun(str(begun[0]), str(begun[1]), tuple(map(str, begun[2])), str(begun[3])) if begun else None,
-        tuple(Ours(str(allocation), str(uuid)) for allocation, uuid in ours),
+def _page(raw: Any) -> JournalPage:
+    """Raises KeyError, TypeError or ValueError: this is not what `_json` writes."""
+    begun, ours = raw["begun"], raw["ours"]
+    return JournalPage(
+        str(raw["card"]),
+        bool(raw["switched"]),
+        BegunSlice(str(begun[0]), str(begun[1]), tuple(map(str, begun[2])), str(begun[3])) if begun else None,
+        tuple(OwnSlice(str(allocation), str(uuid)) for allocation, uuid in ours),
     )

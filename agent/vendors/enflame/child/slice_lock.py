@@ -1,6 +1,6 @@
-"""One change of slices after the other, also where the process that began one is gone and its efsmi runs on.
+"""Serialises changes of slices, even if efsmi outlives the process that started it.
 
-efsmi inherits the locked file, so the lock is held for as long as one of both lives.
+efsmi inherits the descriptor of the locked file. So the lock is held until both processes have ended.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from pathlib import Path
 FILE = "efsmi.lock"
 
 
-class StillRuns(Exception):
-    """Raised where a change that was begun before is not over."""
+class ChangeInProgress(Exception):
+    """Raised when an earlier change has not ended."""
 
 
 @contextmanager
 def taken(directory: Path | None) -> Iterator[tuple[int, ...]]:
-    """The turn, as the descriptors that efsmi has to inherit. Without a directory nobody is waited for.
+    """Hold the lock for the block, and give the descriptors that efsmi must inherit.
+
+    Without a directory there is no lock.
 
     Raises:
-        StillRuns: It is somebody else's.
+        ChangeInProgress: Another process holds the lock.
     """
     if directory is None:
         yield ()
@@ -33,16 +35,16 @@ def taken(directory: Path | None) -> Iterator[tuple[int, ...]]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StillRuns from None
+            raise ChangeInProgress from None
         yield (lock,)
     finally:
         os.close(lock)
 
 
 def free(directory: Path | None) -> bool:
-    """Whether no change is being made."""
+    """Whether no change is in progress."""
     try:
         with taken(directory):
             return True
-    except StillRuns:
+    except ChangeInProgress:
         return False

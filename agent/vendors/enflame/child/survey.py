@@ -1,4 +1,4 @@
-"""All cards of a node, as one look at each of them shows them."""
+"""Reads all cards of a node once."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from agent.vendors.common import card_faults, host, library_cards
 from agent.vendors.enflame import sysfs
 
 from . import cards
-from .cards import Card
+from .cards import EnflameCard
 from .library import Efml
 
 Settings = Mapping[str, Any]
-Known = Mapping[str, Card]
+Known = Mapping[str, EnflameCard]
 
 
-def survey(efml: Efml, settings: Settings, known: Known) -> list[Card]:
-    """Every card under the uuid that it has or had.
+def survey(efml: Efml, settings: Settings, known: Known) -> list[EnflameCard]:
+    """Read every card. A card that tells no uuid now keeps the one that it has in `known`.
 
     Raises:
-        EfmlError: The library does not say how many there are.
+        EfmlError: The library does not tell the number of cards.
     """
-    looks = [cards.read(efml, settings, index) for index in range(efml.count())]
-    shown = [it for it in looks if not _of_a_card(settings, it)]
+    read = [cards.read(efml, settings, index) for index in range(efml.count())]
+    shown = [it for it in read if not _is_function(settings, it)]
     return library_cards.named(shown, known, cards.completed, "enflame")
 
 
-def _of_a_card(settings: Settings, look: Card) -> bool:
-    """Whether it is a virtual function of a card that is here itself."""
-    return bool(look.device.pci) and sysfs.of_a_card(host.sysfs(settings), look.device.pci or "")
+def _is_function(settings: Settings, card: EnflameCard) -> bool:
+    """Whether this is a virtual function of a card that this node has, too."""
+    return bool(card.device.pci) and sysfs.of_a_card(host.sysfs(settings), card.device.pci or "")
 
 
-def with_faults(found: Iterable[Card], more: Mapping[str, Fault]) -> list[Card]:
-    """The cards with what is known of them beside what they say; it tells why one cannot be read."""
+def with_faults(found: Iterable[EnflameCard], more: Mapping[str, Fault]) -> list[EnflameCard]:
+    """The cards with further faults by uuid. Such a fault replaces "unreadable", because it is the cause."""
     return [replace(it, device=replace(it.device, fault=_graver(it, more.get(it.uuid)))) for it in found]
 
 
-def _graver(card: Card, more: Fault | None) -> Fault | None:
+def _graver(card: EnflameCard, more: Fault | None) -> Fault | None:
     own = card.device.fault
     return more if more and (own is None or own.reason == card_faults.UNREADABLE) else own

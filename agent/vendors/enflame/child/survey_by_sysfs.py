@@ -1,4 +1,4 @@
-"""The cards as sysfs alone shows them, where the driver is loaded and libefml.so is missing."""
+"""Reads the cards from sysfs alone, for a node with a loaded driver and without libefml.so."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .cards import node
 
 
 def devices(settings: Mapping[str, Any]) -> list[Device]:
-    """What is known of them. Where the driver tells no uuid the card's address stands for it."""
+    """The cards with all that sysfs tells. If the driver tells no uuid, it is made of the PCI address."""
     sys = host.sysfs(settings)
     return [_device(settings, sys, index, pci) for index, pci in enumerate(sysfs.cards(sys))]
 
 
 def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Device:
     minor, uuid = sysfs.minor(sys, pci, None), sysfs.uuid(sys, pci)
-    said = {
+    attributes = {
         constants.PCIE_ROOT: pci_sysfs.root_complex(sys, pci),
         constants.DRIVER_VERSION: sysfs.driver_version(sys),
         constants.CONTROL_NODE: device_nodes.control(settings),
@@ -34,6 +34,6 @@ def _device(settings: Mapping[str, Any], sys: Path, index: int, pci: str) -> Dev
         pci=pci,
         numa=pci_sysfs.numa_node(sys, pci),
         paths=node(minor),
-        attributes={name: text for name, text in said.items() if text},
+        attributes={name: text for name, text in attributes.items() if text},
         fault=faults.NO_MINOR if minor is None else faults.NO_LIBRARY,
     )

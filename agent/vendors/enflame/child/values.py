@@ -1,4 +1,4 @@
-"""What libefml.so tells of a card, as plain values."""
+"""The answers of libefml.so about a card, as plain values."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """A card: `bdf` as the kernel writes it, `vendor` and `device` are PCI's numbers.
+class EfmlIdentity:
+    """A card. `bdf` is the PCI address as the kernel writes it, `vendor` and `device` are PCI's ids.
 
-    `logic_id` is N of `enflame/gcuN` in sysfs, whose `dev` tells the minor number; None where EFML has
-    handles alone. Neither is the index, and none of the three is an identity: that is the UUID.
+    `logic_id` is N of `enflame/gcuN` in sysfs, where the file `dev` has the minor number. It is None if EFML
+    has only the handle family. Index, minor number and logic id can differ and can change: the UUID is the
+    identity of a card.
     """
 
     index: int
@@ -23,8 +24,8 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes. What is used comes in steps of a MiB where the index family told it."""
+class EfmlMemory:
+    """Bytes. From the index family `used` is a multiple of a MiB."""
 
     total: int
     used: int
@@ -32,7 +33,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Ecc:
-    """Counts of errors: of one bit, corrected, and of two, which are not."""
+    """State of ECC. `single_bit` counts corrected errors, `double_bit` uncorrected ones."""
 
     enabled: bool
     pending: bool
@@ -43,7 +44,7 @@ class Ecc:
 
 @dataclass(frozen=True, slots=True)
 class Rma:
-    """Whether the vendor wants the card back; `double_bit` counts errors, None where the flag is all."""
+    """`flagged`: the card is to be returned to its vendor. `double_bit` counts ECC errors, None: unknown."""
 
     supported: bool
     flagged: bool
@@ -51,8 +52,11 @@ class Rma:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """PCIe: generation and lanes, now and at most. The generation is None where EFML has handles alone."""
+class PcieLink:
+    """PCIe generation (`speed`) and lanes (`width`), now and at most.
+
+    The generation is None if EFML has only the handle family.
+    """
 
     speed: int | None
     max_speed: int | None
@@ -62,7 +66,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """Degrees Celsius; None for what the library does not measure."""
+    """Degrees Celsius; None for a part that the library does not measure."""
 
     chip: float
     memory: float | None
@@ -71,7 +75,7 @@ class Temperature:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Watts: what the card may draw, and what it draws."""
+    """Watts: the limit, and the power that the card draws now."""
 
     limit: float
     drawn: float
@@ -79,7 +83,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process on the card; `memory` in the library's own unit, which nothing public tells."""
+    """A process on the card. `memory` is in the library's unit, which is not published."""
 
     pid: int
     memory: int
@@ -87,7 +91,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """An error that the card remembers: abi.ResetType, abi.ResetSource; `time` in the library's own unit."""
+    """An error that the card remembers.
+
+    `reset` is an abi.ResetType, `source` an abi.ResetSource. `time` is in the library's own unit.
+    """
 
     event: int
     reset: int
@@ -96,8 +103,8 @@ class ErrorRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """`type` is abi.EventType's, or one that we do not know; `card` None where the library names none."""
+class EfmlEvent:
+    """`type` is an abi.EventType or an unknown number. `card` is None if the library names no card."""
 
     card: int | None
     type: int
@@ -106,16 +113,19 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
-    """A LARE (once ESL) port; `remote` is the address of the card at the other end, None where nobody is."""
+class LarePort:
+    """A LARE port, called ESL in older builds.
+
+    `remote` is the PCI address of the card at the other end; None if the port is not connected.
+    """
 
     number: int
     remote: str | None
     remote_port: int
 
 
-class Standing(StrEnum):
-    """What the handle family says of a card; UNKNOWN where the library has no such functions."""
+class CardStanding(StrEnum):
+    """State of a card as the handle family tells it; UNKNOWN without that family."""
 
     HERE = "here"
     LOST = "lost"

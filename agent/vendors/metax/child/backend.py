@@ -17,30 +17,30 @@ from agent.vendor_api.backend import (
     Usage,
 )
 from agent.vendors.common import library_cards
-from agent.vendors.common.earlier_readings import Baseline
+from agent.vendors.common.earlier_readings import CounterBaseline
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.metax import constants, sysfs
 
 from . import cdi, device_nodes, faults, library, survey, survey_by_sysfs
 from . import driver_version as driver
 from . import links as topology
-from .cards import Card, Reading, counters, health, usage
-from .driver_events import Watch
-from .earlier_layouts import Seen
-from .layouts import Found
+from .cards import MetaxCard, MetaxReading, counters, health, usage
+from .driver_events import MxsmlEventWatch
+from .earlier_layouts import EarlierLayouts
+from .layouts import SgpuSlice
 from .library import Mxsml, MxsmlError
-from .slice_journal import Journal
-from .slices import Slices
+from .slice_journal import SgpuJournal
+from .slices import SgpuSlices
 
 #: Seconds until the nodes of a new slice are there: who makes them (udev) is told by the kernel.
 NODE_PATIENCE = 2.0
 GLANCE = 0.01
 
 
-class Session:
+class MxsmlSession:
     """What lives between open and close."""
 
-    def __init__(self, mxsml: Mxsml, slices: Slices, driver: Mapping[str, str]) -> None:
+    def __init__(self, mxsml: Mxsml, slices: SgpuSlices, driver: Mapping[str, str]) -> None:
         """`driver` is the same for all cards."""
         self.mxsml, self.slices, self.driver = mxsml, slices, driver
         self.zones: Mapping[str, int] = {}
@@ -48,7 +48,7 @@ class Session:
         self.grouped: frozenset[str] = frozenset()
 
 
-class MetaxBackend(LibraryBackend[Session, Card]):
+class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
     """One session with MXSML; `calls` is held for each call, for MXSML promises nothing of two at once."""
 
     library_name = "MXSML"
@@ -56,18 +56,18 @@ class MetaxBackend(LibraryBackend[Session, Card]):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self._mode = settings.get("mode") or constants.NATIVE
-        self._baseline: Baseline | None = None
-        self._watch: Watch | None = None
+        self._baseline: CounterBaseline | None = None
+        self._watch: MxsmlEventWatch | None = None
         self.node_patience = NODE_PATIENCE
         #: The cards of the request that was prepared last, until its slices were told.
         self._prepared: frozenset[str] = frozenset()
 
     def discover(self) -> Sequence[Device]:
         with self.calls:
-            session = self._renewed()
+            session = self._current_session()
             if session is None:
                 return survey_by_sysfs.devices(self.settings)
-            found = self._surveyed(session)
+            found = self._all_cards(session)
             self._group(session, found)
             session.slices.probe(card for card in found if card.sliceable)
             zones = {uuid: {constants.LINK_ZONE: str(zone)} for uuid, zone in session.zones.items()}
@@ -94,7 +94,7 @@ class MetaxBackend(LibraryBackend[Session, Card]):
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         with self.calls:
-            session = self._opened()
+            session = self._library_session()
             self._prepared = frozenset(uuids)
             chosen = [self._card(uuid) for uuid in uuids]
             others = [it for it in self._sliced() if it.uuid not in uuids]
@@ -129,17 +129,17 @@ class MetaxBackend(LibraryBackend[Session, Card]):
             if self.session is None:
                 return ()
             mxsml = self.session.mxsml
-            return [it for card in self._cards.values() if card.here and (it := usage(mxsml, card))]
+            return [it for card in self._cards.values() if card.reachable and (it := usage(mxsml, card))]
 
     # The library
 
-    def _start(self) -> Session:
+    def _start(self) -> MxsmlSession:
         mxsml = library.start(self.settings)
-        journal, seen = Journal(self.directory), Seen(self.directory)
-        slices = Slices(mxsml, journal, seen, self.settings.get("unclaimed") or "share")
-        return Session(mxsml, slices, driver.attributes(mxsml, self._sysfs))
+        journal, seen = SgpuJournal(self.directory), EarlierLayouts(self.directory)
+        slices = SgpuSlices(mxsml, journal, seen, self.settings.get("unclaimed") or "share")
+        return MxsmlSession(mxsml, slices, driver.attributes(mxsml, self._sysfs))
 
-    def _end(self, session: Session | None) -> None:
+    def _end(self, session: MxsmlSession | None) -> None:
         if self._watch is not None:
             self._watch.put({})
             self._watch.renew()
@@ -150,7 +150,7 @@ class MetaxBackend(LibraryBackend[Session, Card]):
     def _sysfs_is_enough(self) -> bool:
         return self._mode == constants.NATIVE and sysfs.driver_loaded(self._sysfs)
 
-    def _rescan(self, session: Session) -> None:
+    def _rescan(self, session: MxsmlSession) -> None:
         if self._watch is not None:
             self._watch.renew()
         try:
@@ -158,13 +158,13 @@ class MetaxBackend(LibraryBackend[Session, Card]):
         except MxsmlError as error:
             raise library.unavailable(error, driver_loaded=sysfs.driver_loaded(self._sysfs)) from error
 
-    def _survey(self, session: Session) -> list[Card]:
+    def _survey(self, session: MxsmlSession) -> list[MetaxCard]:
         return survey.survey(session.mxsml, self.settings, self._cards)
 
     def _expected(self) -> bool:
         return bool(self._cards or self._cards_of_sysfs())
 
-    def _node(self, session: Session) -> dict[str, str]:
+    def _node(self, session: MxsmlSession) -> dict[str, str]:
         """What all cards have: the driver, its nodes, and whether slices can be made."""
         found = dict(session.driver)
         if control := device_nodes.control(self.settings):
@@ -173,9 +173,9 @@ class MetaxBackend(LibraryBackend[Session, Card]):
             found[constants.SYSFS] = constants.READ_ONLY
         return found
 
-    def _group(self, session: Session, found: Sequence[Card]) -> None:
+    def _group(self, session: MxsmlSession, found: Sequence[MetaxCard]) -> None:
         """Find the MetaXLink groups where the cards are others; links are not read again and again."""
-        there = frozenset(card.uuid for card in found if card.here and not card.device.parent)
+        there = frozenset(card.uuid for card in found if card.reachable and not card.device.parent)
         if there != session.grouped:
             whole = [card for card in found if card.uuid in there]
             session.zones, session.grouped = topology.zones(session.mxsml, whole), there
@@ -185,14 +185,14 @@ class MetaxBackend(LibraryBackend[Session, Card]):
     def _watched(self, mxsml: Mxsml) -> None:
         """Hand the cards to the watch, with what reading them told that polls would tell too late."""
         if self._baseline is None:
-            self._baseline = Baseline(self.directory, faults.grown)
+            self._baseline = CounterBaseline(self.directory, faults.grown)
         if self._watch is None:
-            self._watch = Watch(mxsml, self._look, self.calls)
+            self._watch = MxsmlEventWatch(mxsml, self._look, self.calls)
         self._watch.put(
-            {card.index: uuid for uuid, card in self._cards.items() if card.here and not card.limited}
+            {card.index: uuid for uuid, card in self._cards.items() if card.reachable and not card.limited}
         )
         for uuid, card in self._cards.items():
-            new = self._baseline.new(uuid, card.device.counters)
+            new = self._baseline.new_faults(uuid, card.device.counters)
             self._watch.tell([HealthEvent(uuid, fault) for fault in new])
 
     def _look(self, index: int) -> Sequence[HealthEvent]:
@@ -201,45 +201,45 @@ class MetaxBackend(LibraryBackend[Session, Card]):
             card = next((it for it in self._cards.values() if it.index == index), None)
             if card is None or self.session is None or self._baseline is None:
                 return ()
-            look = Reading(self.session.mxsml, index, card.dies)
+            look = MetaxReading(self.session.mxsml, index, card.dies)
             said = health(look) or look.fault
             counted = {} if card.device.parent else counters(look)
-            new = self._baseline.new(card.uuid, counted)
+            new = self._baseline.new_faults(card.uuid, counted)
             if said is not None and said.state is not State.UNKNOWN:
                 new = [said, *new]
             return [HealthEvent(card.uuid, fault) for fault in new]
 
     # Slices
 
-    def _card(self, uuid: str) -> Card:
+    def _card(self, uuid: str) -> MetaxCard:
         card = self._cards.get(uuid)
         if card is None:
             raise RequestRefused(f"{uuid} is not among the cards here")
         return card
 
-    def _sliced(self) -> list[Card]:
+    def _sliced(self) -> list[MetaxCard]:
         """The cards on which slices may lie; they are made on fewer."""
         return [it for it in self._cards.values() if it.may_be_sliced]
 
-    def _slices(self) -> tuple[Found, ...]:
+    def _slices(self) -> tuple[SgpuSlice, ...]:
         session = self._session_if_any()
         return session.slices.all(self._sliced()) if session else ()
 
-    def _readable(self) -> tuple[Found, ...]:
+    def _readable(self) -> tuple[SgpuSlice, ...]:
         """The slices that can be read, those of the request that was just prepared without fail."""
         needed, self._prepared = self._prepared, frozenset()
         session = self._session_if_any()
         return session.slices.readable(self._sliced(), needed) if session else ()
 
-    def _nodes(self, it: Found) -> list[str]:
+    def _nodes(self, it: SgpuSlice) -> list[str]:
         return device_nodes.of_slice(self.settings, self._numbers(it))
 
-    def _numbers(self, it: Found) -> device_nodes.Numbers:
+    def _numbers(self, it: SgpuSlice) -> device_nodes.SliceNumbers:
         names = tuple(path.rpartition("/")[2] for path in self._card(it.card).device.paths)
         card, render = sysfs.number(sysfs.CARD, names), sysfs.number(sysfs.RENDER, names)
-        return device_nodes.Numbers(it.sgpu.minor, it.sgpu.id, card, render)
+        return device_nodes.SliceNumbers(it.sgpu.minor, it.sgpu.id, card, render)
 
-    def _await_nodes(self, made: Sequence[Found]) -> None:
+    def _await_nodes(self, made: Sequence[SgpuSlice]) -> None:
         """Wait until the slices have their nodes; raises RequestRefused where they get none."""
         until = time.monotonic() + self.node_patience
         for it in made:

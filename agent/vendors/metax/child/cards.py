@@ -14,7 +14,7 @@ from agent.vendors.metax import constants, sysfs
 from . import device_nodes, faults
 from .abi import FIRST_PF, PciEventType, VirtMode
 from .library import Mxsml, MxsmlError
-from .values import Identity
+from .values import MxsmlIdentity
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Card(LibraryCard):
+class MetaxCard(LibraryCard):
     """A card or a virtual function, and what its fault lets be done with it."""
 
     dies: int = 1
@@ -43,14 +43,14 @@ class Card(LibraryCard):
     @property
     def may_be_sliced(self) -> bool:
         """Whether slices may lie on it: also of when it was well, or told its name."""
-        return self.here and self.device.parent is None
+        return self.reachable and self.device.parent is None
 
     @property
-    def here(self) -> bool:
+    def reachable(self) -> bool:
         return self.device.fault != faults.GONE
 
 
-class Reading:
+class MetaxReading:
     """One look at a card. The first error that means something is kept; the rest is read all the same."""
 
     def __init__(self, mxsml: Mxsml, index: int, dies: int = 1) -> None:
@@ -85,13 +85,13 @@ class Reading:
             self.fault = self.fault or faults.reading(error)
 
 
-def read(mxsml: Mxsml, settings: Settings, index: int, known: Card | None) -> Card:
+def read(mxsml: Mxsml, settings: Settings, index: int, known: MetaxCard | None) -> MetaxCard:
     """Read a card in full. Without a readable uuid the device's `uuid` is empty."""
-    look = Reading(mxsml, index)
+    look = MetaxReading(mxsml, index)
     try:
         its = mxsml.identity(index)
     except MxsmlError as error:
-        return Card(index, Device("", index, fault=faults.reading(error)))
+        return MetaxCard(index, Device("", index, fault=faults.reading(error)))
     look.dies = max(1, look.get(mxsml.die_count, default=1))
     mmio = look.get(mxsml.mmio_state, default=None)
     wrong = health(look)
@@ -106,10 +106,10 @@ def read(mxsml: Mxsml, settings: Settings, index: int, known: Card | None) -> Ca
         counters=counted,
         fault=faults.GONE if look.absent else wrong or look.fault,
     )
-    return Card(index, device, look.dies, None if device.fault else mmio)
+    return MetaxCard(index, device, look.dies, None if device.fault else mmio)
 
 
-def placed(settings: Settings, its: Identity) -> Device:
+def placed(settings: Settings, its: MxsmlIdentity) -> Device:
     """What the card is called, and where it is."""
     root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
     return Device(
@@ -123,7 +123,7 @@ def placed(settings: Settings, its: Identity) -> Device:
     )
 
 
-def _attributes(settings: Settings, its: Identity, dies: int) -> dict[str, str]:
+def _attributes(settings: Settings, its: MxsmlIdentity, dies: int) -> dict[str, str]:
     root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
     found = {
         constants.PCIE_ROOT: pci_sysfs.root_complex(root, pci) if pci else "",
@@ -133,7 +133,7 @@ def _attributes(settings: Settings, its: Identity, dies: int) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def health(look: Reading) -> Fault | None:
+def health(look: MetaxReading) -> Fault | None:
     """What the driver says now: whether the card is available, and each of its dies."""
     mxsml = look.mxsml
     well = look.get(mxsml.state, default=None)
@@ -145,7 +145,7 @@ def health(look: Reading) -> Fault | None:
     return faults.UNMONITORED if well is None and not look.fault else None
 
 
-def _die(look: Reading, die: int | None) -> Fault | None:
+def _die(look: MetaxReading, die: int | None) -> Fault | None:
     try:
         return faults.unavailable(look.mxsml.unavailable(look.index, die), die)
     except MxsmlError as error:
@@ -153,7 +153,7 @@ def _die(look: Reading, die: int | None) -> Fault | None:
         return None
 
 
-def counters(look: Reading) -> dict[str, int]:
+def counters(look: MetaxReading) -> dict[str, int]:
     """The errors since the driver was loaded that a card does not survive; what is not counted is absent."""
     mxsml, found = look.mxsml, {}
     errors = look.each(mxsml.ecc)
@@ -167,7 +167,7 @@ def counters(look: Reading) -> dict[str, int]:
     return found
 
 
-def completed(look: Card, before: Card) -> Card:
+def completed(look: MetaxCard, before: MetaxCard) -> MetaxCard:
     """Fill what a card does not tell now from what the card told before: of a sick card everything."""
     if look.device.fault is None:
         return replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
@@ -175,9 +175,9 @@ def completed(look: Card, before: Card) -> Card:
     return replace(look, device=device, dies=max(look.dies, before.dies), mmio=before.mmio)
 
 
-def usage(mxsml: Mxsml, card: Card) -> Usage | None:
+def usage(mxsml: Mxsml, card: MetaxCard) -> Usage | None:
     """What runs on a card; None where that cannot be read."""
-    look = Reading(mxsml, card.index, card.dies)
+    look = MetaxReading(mxsml, card.index, card.dies)
     memory = look.each(mxsml.memory)
     if not memory:
         return None

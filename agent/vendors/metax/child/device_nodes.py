@@ -16,7 +16,7 @@ SLICE = ("/dev/dri/renderD{minor}",)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class SliceNumbers:
     """What the patterns of a slice's nodes may name. `card` and `render` are None where sysfs has none."""
 
     minor: int
@@ -36,7 +36,7 @@ def of_card(settings: Mapping[str, Any], pci: str) -> tuple[str, ...]:
     return tuple(f"/dev/dri/{name}" for name in names)
 
 
-def of_slice(settings: Mapping[str, Any], numbers: Numbers) -> list[str]:
+def of_slice(settings: Mapping[str, Any], numbers: SliceNumbers) -> list[str]:
     """What the setting sliceNodes makes of these numbers; one of a number that nobody knows is left out."""
     known = {name: value for name in numbers.__slots__ if (value := getattr(numbers, name)) is not None}
     return [path for pattern in _patterns(settings) if (path := _filled(pattern, known))]
@@ -54,7 +54,7 @@ def _filled(pattern: str, known: Mapping[str, int]) -> str:
     return "" if "{" in pattern else pattern
 
 
-def lacking(settings: Mapping[str, Any], slice_name: str, numbers: Numbers) -> str:
+def lacking(settings: Mapping[str, Any], slice_name: str, numbers: SliceNumbers) -> str:
     """Why a container cannot be given this slice: the slice, the path and the setting; empty if it can."""
     paths = of_slice(settings, numbers)
     where = f"slice {slice_name}, number {numbers.minor}"

@@ -28,10 +28,10 @@ SURE = 0.2
 Look = Callable[[int], Sequence[HealthEvent]]
 
 
-class Wait(threading.Thread):
+class CardEventWait(threading.Thread):
     """The wait for the events of one card, until it fails. It goes on once what it told was heard."""
 
-    def __init__(self, watch: Watch, mxsml: Mxsml, index: int) -> None:
+    def __init__(self, watch: MxsmlEventWatch, mxsml: Mxsml, index: int) -> None:
         super().__init__(name=f"metax-events-{index}", daemon=True)
         self._watch = watch
         self._mxsml = mxsml
@@ -75,7 +75,7 @@ class Wait(threading.Thread):
             self._watch.hear(self, self._index, error)
 
 
-class Watch:
+class MxsmlEventWatch:
     """The cards under watch. `put` and `tell` come from the thread that discovers, `news` from the other."""
 
     def __init__(self, mxsml: Mxsml, look: Look, calls: AbstractContextManager[Any]) -> None:
@@ -90,7 +90,7 @@ class Watch:
         self._cards: Mapping[int, str] = {}
         #: Counts how often the library looked for its cards, and was closed.
         self.session = 0
-        self._waits: dict[int, Wait] = {}
+        self._waits: dict[int, CardEventWait] = {}
         self._blind: set[str] = set()
         #: Cards that have no events: polling is what there is.
         self._mute: set[int] = set()
@@ -132,10 +132,10 @@ class Watch:
     def _wait_for(self, cards: Mapping[int, str]) -> None:
         for index in cards.keys() - self._mute:
             if index not in self._waits or self._waits[index].is_due:
-                self._waits[index] = Wait(self, self._mxsml, index)
+                self._waits[index] = CardEventWait(self, self._mxsml, index)
                 self._waits[index].start()
 
-    def hear(self, wait: Wait, index: int, error: MxsmlError | None = None) -> None:
+    def hear(self, wait: CardEventWait, index: int, error: MxsmlError | None = None) -> None:
         """The driver told of a card, or the wait for it failed."""
         with self._changed:
             if error is None or not wait.is_old:

@@ -9,15 +9,15 @@ from typing import Any
 
 from agent.vendors.common import own_files
 
-from .layouts import Found
+from .layouts import SgpuSlice
 from .values import Sgpu
 
 FILE = "slices.json"
 
-Slices = tuple[Found, ...]
+Slices = tuple[SgpuSlice, ...]
 
 
-class Seen:
+class EarlierLayouts:
     """Kept in a file where there is a directory: the next process may find a card that it cannot read.
 
     Slices do not outlive the machine, nor does what is kept here.
@@ -68,7 +68,7 @@ class Seen:
                 own_files.write_since_boot(self._path, {"cards": cards}, durable=False)
 
 
-def _said(it: Found) -> list[Any]:
+def _said(it: SgpuSlice) -> list[Any]:
     its = it.sgpu
     return [its.card, its.id, its.uuid, its.minor, its.vram, its.compute, it.allocation]
 
@@ -89,7 +89,7 @@ def _cards(said: Mapping[str, Sequence[Any] | None]) -> dict[str, Slices | None]
 
 def _found(
     card: str, index: int, number: int, uuid: str, minor: int, vram: int, compute: int, allocation: str | None
-) -> Found:
+) -> SgpuSlice:
     numbers = (int(it) for it in (minor, vram, compute))
     its = Sgpu(int(index), int(number), str(uuid), *numbers)
-    return Found(card, its, None if allocation is None else str(allocation))
+    return SgpuSlice(card, its, None if allocation is None else str(allocation))

@@ -11,16 +11,16 @@ from agent.vendors.metax import constants, qos_policy
 from agent.vendors.metax.slice_request import MIB, Slice
 
 from . import faults
-from .cards import Card
+from .cards import MetaxCard
 from .library import Mxsml, MxsmlError
-from .values import Quota, Sgpu
+from .values import Sgpu, SgpuQuota
 
 #: An alias of ours: an allocation's id follows, and nothing else.
 MARKED = re.compile(rf"{constants.MARK}([0-9a-f]{{16}})")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SgpuSlice:
     """A slice that lies on a card; `allocation` None is foreign."""
 
     card: str
@@ -44,26 +44,26 @@ class Found:
 class Layout:
     """What lies on a card that can have slices, and what is left; no `quota` while they are switched off."""
 
-    found: tuple[Found, ...] = ()
-    quota: Quota | None = None
+    found: tuple[SgpuSlice, ...] = ()
+    quota: SgpuQuota | None = None
     policy: qos_policy.Qos | None = None
 
     @property
-    def own(self) -> tuple[Found, ...]:
+    def own(self) -> tuple[SgpuSlice, ...]:
         return tuple(it for it in self.found if it.allocation is not None)
 
     @property
-    def foreign(self) -> tuple[Found, ...]:
+    def foreign(self) -> tuple[SgpuSlice, ...]:
         return tuple(it for it in self.found if it.allocation is None)
 
-    def room(self, card: Card) -> int:
+    def room(self, card: MetaxCard) -> int:
         """Bytes that slices of the card may take."""
         if self.quota is None:
             return card.device.memory
         return min(self.quota.total_vram * MIB, card.device.memory or sys.maxsize)
 
 
-def look(mxsml: Mxsml, card: Card) -> Layout | None:
+def look(mxsml: Mxsml, card: MetaxCard) -> Layout | None:
     """What lies on a card; None where it can have no slices.
 
     Raises:
@@ -82,12 +82,12 @@ def look(mxsml: Mxsml, card: Card) -> Layout | None:
     return Layout(found, quota, _policy(mxsml, card) if found else None)
 
 
-def _found(mxsml: Mxsml, card: Card, it: Sgpu) -> Found:
+def _found(mxsml: Mxsml, card: MetaxCard, it: Sgpu) -> SgpuSlice:
     mark = MARKED.fullmatch(mxsml.sgpu_alias(card.index, it.id))
-    return Found(card.uuid, it, mark[1] if mark else None)
+    return SgpuSlice(card.uuid, it, mark[1] if mark else None)
 
 
-def _policy(mxsml: Mxsml, card: Card) -> qos_policy.Qos | None:
+def _policy(mxsml: Mxsml, card: MetaxCard) -> qos_policy.Qos | None:
     number = mxsml.sched_class(card.index)
     return next((policy for policy, its in qos_policy.SCHED_CLASSES.items() if its == number), None)
 

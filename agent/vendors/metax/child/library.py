@@ -15,7 +15,17 @@ from agent.vendors.metax import library_places, sysfs
 
 from . import abi
 from .abi import Code
-from .values import EccErrors, Event, Identity, Memory, PciEvent, Quota, Remote, Sgpu, Unavailable
+from .values import (
+    EccErrors,
+    LinkEnd,
+    MxsmlEvent,
+    MxsmlIdentity,
+    MxsmlMemory,
+    PciEvent,
+    Sgpu,
+    SgpuQuota,
+    Unavailable,
+)
 
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
 #: Codes of Init where there is no driver, or none that MXSML can find.
@@ -141,7 +151,7 @@ class Mxsml:
         pfs = range(abi.FIRST_PF, abi.FIRST_PF + self.pf_device_count())
         return (*range(self.device_count()), *pfs)
 
-    def identity(self, card: int) -> Identity:
+    def identity(self, card: int) -> MxsmlIdentity:
         return _identity(card, self._struct("GetDeviceInfo", abi.DeviceInfo, card))
 
     def virtual_devices(self, card: int) -> tuple[int, ...]:
@@ -152,7 +162,7 @@ class Mxsml:
         """The indices of cards that work in part only."""
         return _ids(self._struct("GetAllLimitedDevices", abi.DeviceIds))
 
-    def limited_identity(self, card: int) -> Identity:
+    def limited_identity(self, card: int) -> MxsmlIdentity:
         return _identity(card, self._struct("GetLimitedDeviceInfo", abi.DeviceInfo, card))
 
     def die_count(self, card: int) -> int:
@@ -162,11 +172,11 @@ class Mxsml:
     def version(self, card: int, unit: int = abi.VersionUnit.DRIVER) -> str:
         return self._text("GetDeviceVersion", card, unit)
 
-    def memory(self, card: int, die: int | None = None) -> Memory:
+    def memory(self, card: int, die: int | None = None) -> MxsmlMemory:
         """KiB; of one die where it is named."""
         name, *where = _of("MemoryInfo", card, die)
         it = self._struct(f"Get{name}", abi.MemoryInfo, *where)
-        return Memory(it.vramTotal, it.vramUse)
+        return MxsmlMemory(it.vramTotal, it.vramUse)
 
     def utilization(self, card: int) -> int:
         """Percent of the compute engine."""
@@ -208,14 +218,14 @@ class Mxsml:
         """The path between two cards, as abi.TopologyLevel."""
         return self._number("GetDeviceTopology", card, other)
 
-    def metaxlink_remote(self, card: int, link: int, die: int | None = None) -> Remote | None:
+    def metaxlink_remote(self, card: int, link: int, die: int | None = None) -> LinkEnd | None:
         """Who is at the other end of a MetaXLink (0 to abi.METAX_LINKS - 1); None where nobody is."""
         try:
             if die is None:
                 it = self._struct("GetMetaXLinkRemoteInfo", abi.MetaXLinkRemoteInfo, card, link)
-                return Remote(it.deviceId, _string(it.bdfId))
+                return LinkEnd(it.deviceId, _string(it.bdfId))
             it = self._struct("GetDieMetaXLinkRemoteInfo", abi.DieMetaXLinkRemoteInfo, card, die, link)
-            return Remote(it.deviceId, _string(it.bdfId), it.dieId)
+            return LinkEnd(it.deviceId, _string(it.bdfId), it.dieId)
         except MxsmlError as error:
             if error.code == Code.NO_DEVICE:
                 return None
@@ -264,9 +274,9 @@ class Mxsml:
                 missing = error
         raise missing or self._error("GetSgpuCount", Code.FAILURE, numbers=[card])
 
-    def sgpu_quota(self, card: int) -> Quota:
+    def sgpu_quota(self, card: int) -> SgpuQuota:
         it = self._struct("GetSgpuAvailableQuota", abi.SgpuAvailableQuota, card)
-        return Quota(it.totalVramQuota, it.vramQuota, it.computeQuota)
+        return SgpuQuota(it.totalVramQuota, it.vramQuota, it.computeQuota)
 
     def sched_class(self, card: int) -> int:
         """How the card's slices share its compute, as abi.SchedClass."""
@@ -298,11 +308,11 @@ class Mxsml:
         """A set takes one card: a second one is INVALID_INPUT."""
         self._call("DeviceRegisterEvents", card, types, events)
 
-    def wait_for_event(self, events: int) -> Event:
+    def wait_for_event(self, events: int) -> MxsmlEvent:
         """Wait for ever, without the interpreter's lock: in a thread that may be left behind."""
         it = abi.Event()
         self._call("EventSetWait", events, ctypes.byref(it))
-        return Event(it.deviceId, it.type, _string(it.eventData))
+        return MxsmlEvent(it.deviceId, it.type, _string(it.eventData))
 
     def free_event_set(self, events: int) -> None:
         self._call("EventSetFree", events)
@@ -390,6 +400,6 @@ def _ids(it: Any) -> tuple[int, ...]:
     return tuple(it.deviceId[: max(0, min(it.number, abi.VIRTUAL_DEVICES))])
 
 
-def _identity(card: int, it: Any) -> Identity:
+def _identity(card: int, it: Any) -> MxsmlIdentity:
     name = _string(it.deviceName)
-    return Identity(card, _string(it.bdfId), _string(it.uuid), name, it.brand, it.mode, it.nodeId)
+    return MxsmlIdentity(card, _string(it.bdfId), _string(it.uuid), name, it.brand, it.mode, it.nodeId)

@@ -9,7 +9,7 @@ from agent.vendor_api.backend import Distance, Link
 from agent.vendors.metax import sysfs
 
 from .abi import METAX_LINKS, TopologyLevel
-from .cards import Card
+from .cards import MetaxCard
 from .faults import UNASKED
 from .library import Mxsml, MxsmlError
 
@@ -22,13 +22,13 @@ LEVELS: Mapping[int, Distance] = {
 }
 
 
-def links(mxsml: Mxsml, card: Card, cards: Sequence[Card]) -> list[Link]:
+def links(mxsml: Mxsml, card: MetaxCard, cards: Sequence[MetaxCard]) -> list[Link]:
     """The way from a card to each of the others. What cannot be read counts as far."""
     counted = lanes(mxsml, card)
     return [_link(mxsml, card, peer, counted) for peer in cards if peer.uuid != card.uuid]
 
 
-def _link(mxsml: Mxsml, card: Card, peer: Card, counted: Mapping[str, int]) -> Link:
+def _link(mxsml: Mxsml, card: MetaxCard, peer: MetaxCard, counted: Mapping[str, int]) -> Link:
     try:
         level = mxsml.topology(card.index, peer.index)
     except MxsmlError:
@@ -41,7 +41,7 @@ def _link(mxsml: Mxsml, card: Card, peer: Card, counted: Mapping[str, int]) -> L
     return Link(peer.uuid, count, LEVELS.get(level, Distance.SYSTEM))
 
 
-def lanes(mxsml: Mxsml, card: Card) -> Counter[str]:
+def lanes(mxsml: Mxsml, card: MetaxCard) -> Counter[str]:
     """MetaXLinks by the PCI address at the other end, those of all dies."""
     found: Counter[str] = Counter()
     for die in range(card.dies) if card.dies > 1 else (None,):
@@ -57,7 +57,7 @@ def lanes(mxsml: Mxsml, card: Card) -> Counter[str]:
     return found
 
 
-def zones(mxsml: Mxsml, cards: Sequence[Card]) -> dict[str, int]:
+def zones(mxsml: Mxsml, cards: Sequence[MetaxCard]) -> dict[str, int]:
     """The number, from 1, of the group in which a card reaches others over MetaXLink; none of a lone card."""
     peers = {card.device.pci: lanes(mxsml, card).keys() for card in cards if card.device.pci}
     found: dict[str, int] = {}

@@ -14,7 +14,7 @@ PREFIX = "create-"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A slice that may be there now: its card, MiB, percent, and whose it is.
 
     `before` are the slices that were there, by number and uuid.
@@ -27,13 +27,13 @@ class Entry:
     before: tuple[tuple[int, str], ...]
 
 
-class Journal:
+class SgpuJournal:
     """One entry for each card at most. Without a directory nothing is written down."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Raises OSError: it cannot be written, and nothing is to be made."""
         if self._directory is not None:
             own_files.write_since_boot(own_files.of_card(self._directory, PREFIX, entry.card), _said(entry))
@@ -43,7 +43,7 @@ class Journal:
         if self._directory is not None:
             _removed(own_files.of_card(self._directory, PREFIX, card))
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[JournalEntry]:
         """What was about to be made. One of another start of the machine, or that makes no sense, goes."""
         if self._directory is None:
             return
@@ -60,7 +60,7 @@ def _removed(path: Path) -> None:
         own_files.remove(path)
 
 
-def _said(entry: Entry) -> dict[str, Any]:
+def _said(entry: JournalEntry) -> dict[str, Any]:
     return {
         "card": entry.card,
         "allocation": entry.allocation,
@@ -70,10 +70,10 @@ def _said(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(said: dict[str, Any]) -> Entry | None:
+def _entry(said: dict[str, Any]) -> JournalEntry | None:
     try:
         before = tuple((int(number), str(uuid)) for number, uuid in said["before"])
         numbers = int(said["memory"]), int(said["compute"])
-        return Entry(str(said["card"]), str(said["allocation"]), *numbers, before)
+        return JournalEntry(str(said["card"]), str(said["allocation"]), *numbers, before)
     except (KeyError, TypeError, ValueError):
         return None

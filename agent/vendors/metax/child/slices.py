@@ -17,12 +17,12 @@ from agent.vendors.metax.slice_request import Slice, Unclaimed, names_amounts
 from agent.vendors.metax.slice_request import slices as shared
 
 from .abi import MAX_SLICES
-from .cards import Card
-from .earlier_layouts import Seen
+from .cards import MetaxCard
+from .earlier_layouts import EarlierLayouts
 from .faults import UNASKED
-from .layouts import MARKED, Found, Layout, look
+from .layouts import MARKED, Layout, SgpuSlice, look
 from .library import Mxsml, MxsmlError
-from .slice_journal import Entry, Journal
+from .slice_journal import JournalEntry, SgpuJournal
 
 T = TypeVar("T")
 
@@ -34,10 +34,12 @@ class UnknownCard(Exception):
     """Raised where a card must be known by its uuid and is not."""
 
 
-class Slices:
+class SgpuSlices:
     """Makes and removes slices of the cards that it is given, each time as they lie now."""
 
-    def __init__(self, mxsml: Mxsml, journal: Journal, seen: Seen, unclaimed: Unclaimed) -> None:
+    def __init__(
+        self, mxsml: Mxsml, journal: SgpuJournal, seen: EarlierLayouts, unclaimed: Unclaimed
+    ) -> None:
         self._mxsml = mxsml
         self._journal = journal
         self._seen = seen
@@ -45,7 +47,7 @@ class Slices:
         #: Whether sysfs refused the last change.
         self.read_only = False
 
-    def learn(self, cards: Iterable[Card]) -> None:
+    def learn(self, cards: Iterable[MetaxCard]) -> None:
         """End what a crash left, and see what lies on the cards of which that is not known yet."""
         for card in cards:
             if not self._seen.is_read(card.uuid):
@@ -53,7 +55,7 @@ class Slices:
                     self._settle(card)
                     self._look(card)
 
-    def all(self, cards: Sequence[Card]) -> tuple[Found, ...]:
+    def all(self, cards: Sequence[MetaxCard]) -> tuple[SgpuSlice, ...]:
         """Every slice on these cards. A card that cannot be read now has what it had; it has none of ours
         where we never changed it.
 
@@ -64,7 +66,7 @@ class Slices:
         for card in cards:
             if card.device.nameless:
                 raise UnknownCard(f"card {card.index} tells no uuid: which slices are its is not known")
-        found: list[Found] = []
+        found: list[SgpuSlice] = []
         unread: list[MxsmlError] = []
         for card in cards:
             try:
@@ -76,13 +78,13 @@ class Slices:
         _not_all(unread, cards)
         return tuple(found)
 
-    def readable(self, cards: Sequence[Card], needed: Collection[str]) -> tuple[Found, ...]:
+    def readable(self, cards: Sequence[MetaxCard], needed: Collection[str]) -> tuple[SgpuSlice, ...]:
         """As `all`, without the cards that cannot be read, save those of the uuids that are needed.
 
         Raises:
             MxsmlError: A needed card cannot be read; or the library knows none of them any more.
         """
-        found: list[Found] = []
+        found: list[SgpuSlice] = []
         absent: list[MxsmlError] = []
         for card in cards:
             try:
@@ -95,7 +97,7 @@ class Slices:
         _not_all(absent, cards)
         return tuple(found)
 
-    def _settled(self, card: Card) -> tuple[Found, ...]:
+    def _settled(self, card: MetaxCard) -> tuple[SgpuSlice, ...]:
         try:
             self._settle(card)
         except MxsmlError:
@@ -103,7 +105,7 @@ class Slices:
                 raise  # what lies there may be ours, and does not say so
         return self._of(card)
 
-    def _of(self, card: Card) -> tuple[Found, ...]:
+    def _of(self, card: MetaxCard) -> tuple[SgpuSlice, ...]:
         try:
             layout = self._look(card)
         except MxsmlError as error:
@@ -113,20 +115,22 @@ class Slices:
             return had
         return layout.found if layout else ()
 
-    def _look(self, card: Card) -> Layout | None:
+    def _look(self, card: MetaxCard) -> Layout | None:
         """What lies on a card now, which is kept for when it cannot be read."""
         layout = look(self._mxsml, card)
         self._seen.read(card.uuid, layout.found if layout else ())
         return layout
 
-    def _change(self, card: Card, change: Callable[..., T], *arguments: Any) -> T:
+    def _change(self, card: MetaxCard, change: Callable[..., T], *arguments: Any) -> T:
         """Change the slices of a card: what was seen there before holds no longer."""
         self._seen.changed(card.uuid)
         return self._write(change, card.index, *arguments)
 
     # Making
 
-    def make(self, request: Request, cards: Sequence[Card], others: Sequence[Card]) -> tuple[Found, ...]:
+    def make(
+        self, request: Request, cards: Sequence[MetaxCard], others: Sequence[MetaxCard]
+    ) -> tuple[SgpuSlice, ...]:
         """The slices of a request on these cards; those that are there are kept, and others of it replaced.
 
         `others` are cards on which it may have slices that nobody wants any more.
@@ -150,7 +154,7 @@ class Slices:
                 self._clear(request.allocation, card)
         return tuple(self._ensured(request, card, it) for card, it in zip(cards, wanted, strict=True))
 
-    def _kept(self, request: Request, cards: Sequence[Card]) -> tuple[Found, ...]:
+    def _kept(self, request: Request, cards: Sequence[MetaxCard]) -> tuple[SgpuSlice, ...]:
         """The slices of a request that names no amounts, as `unclaimed` made them, which may be another one
         by now; none where what lies there was made for another pod.
         """
@@ -163,7 +167,7 @@ class Slices:
                     return found
         return ()
 
-    def _lies(self, request: Request, card: Card, wanted: Slice) -> Found | None:
+    def _lies(self, request: Request, card: MetaxCard, wanted: Slice) -> SgpuSlice | None:
         """The slice of the request on this card, if it is as it is wanted, and its card's policy."""
         layout = self._layout(card)
         if wanted.qos is not None and layout.policy not in (None, wanted.qos):
@@ -172,24 +176,24 @@ class Slices:
         return next((it for it in its if it.fits(wanted)), None)
 
     def _wanted(
-        self, request: Request, cards: Sequence[Card], unclaimed: Unclaimed | None = None
+        self, request: Request, cards: Sequence[MetaxCard], unclaimed: Unclaimed | None = None
     ) -> tuple[Slice, ...]:
         sizes: dict[str, int] = {}
         for card in cards:
             sizes[card.uuid] = self._layout(card).room(card)
         return shared(request, sizes, unclaimed or self._unclaimed)
 
-    def _layout(self, card: Card) -> Layout:
+    def _layout(self, card: MetaxCard) -> Layout:
         layout = self._look(card)
         if layout is None:
             raise RequestRefused(f"{card.uuid} can have no slices: its driver or its firmware knows no sGPU")
         return layout
 
-    def _switch_on(self, card: Card) -> None:
+    def _switch_on(self, card: MetaxCard) -> None:
         if not self._mxsml.sgpu_enabled(card.index):
             self._write(self._mxsml.set_sgpu_enabled, card.index, True)
 
-    def _ensured(self, request: Request, card: Card, wanted: Slice) -> Found:
+    def _ensured(self, request: Request, card: MetaxCard, wanted: Slice) -> SgpuSlice:
         its = [it for it in self._layout(card).found if it.allocation == request.allocation]
         kept = self._lies(request, card, wanted)
         for it in its:
@@ -197,7 +201,7 @@ class Slices:
                 self.remove_one(card, it)
         return kept or self._made(request, card, wanted)
 
-    def _made(self, request: Request, card: Card, wanted: Slice) -> Found:
+    def _made(self, request: Request, card: MetaxCard, wanted: Slice) -> SgpuSlice:
         if not card.sliceable:
             why = card.device.fault.message if card.device.fault else "it is a part of a card"
             raise RequestRefused(f"no slice is made on {card.uuid}: {why}")
@@ -207,10 +211,10 @@ class Slices:
         if policy is not None and not layout.found:
             self._write(self._mxsml.set_sched_class, card.index, qos_policy.SCHED_CLASSES[policy])
         before = tuple((it.sgpu.id, it.sgpu.uuid) for it in layout.found)
-        entry = Entry(card.uuid, request.allocation, wanted.memory, wanted.compute, before)
+        entry = JournalEntry(card.uuid, request.allocation, wanted.memory, wanted.compute, before)
         return self._create(card, entry)
 
-    def _create(self, card: Card, entry: Entry) -> Found:
+    def _create(self, card: MetaxCard, entry: JournalEntry) -> SgpuSlice:
         mxsml = self._mxsml
         self._journal.write(entry)
         try:
@@ -225,7 +229,7 @@ class Slices:
             self._journal.remove(card.uuid)
             raise
         self._journal.remove(card.uuid)
-        return Found(card.uuid, mxsml.sgpu(card.index, number), entry.allocation)
+        return SgpuSlice(card.uuid, mxsml.sgpu(card.index, number), entry.allocation)
 
     def _write(self, change: Callable[..., T], *arguments: Any) -> T:
         """Make a change, and remember whether sysfs let it."""
@@ -237,7 +241,7 @@ class Slices:
         self.read_only = False
         return done
 
-    def probe(self, cards: Iterable[Card]) -> None:
+    def probe(self, cards: Iterable[MetaxCard]) -> None:
         """Where sysfs refused the last change, find out whether it still does: write what stands there."""
         for card in cards if self.read_only else ():
             try:
@@ -251,20 +255,20 @@ class Slices:
 
     # What a crash left
 
-    def _settle(self, card: Card, allocation: str | None = None) -> None:
+    def _settle(self, card: MetaxCard, allocation: str | None = None) -> None:
         """End what the journal says was begun on a card that is here, for one allocation or for whichever.
 
         Raises:
             MxsmlError: The card cannot be read; its entry stays.
         """
         for entry in self._entries(card):
-            if card.here and allocation in (None, entry.allocation):
+            if card.reachable and allocation in (None, entry.allocation):
                 self._end(card, entry)
 
-    def _entries(self, card: Card) -> list[Entry]:
+    def _entries(self, card: MetaxCard) -> list[JournalEntry]:
         return [entry for entry in self._journal.entries() if entry.card == card.uuid]
 
-    def _end(self, card: Card, entry: Entry) -> None:
+    def _end(self, card: MetaxCard, entry: JournalEntry) -> None:
         layout = self._look(card)
         new = [it for it in layout.found if self._began(card, it, entry)] if layout else []
         if len(new) == 1:
@@ -277,13 +281,13 @@ class Slices:
             )
         self._journal.remove(card.uuid)
 
-    def _began(self, card: Card, it: Found, entry: Entry) -> bool:
+    def _began(self, card: MetaxCard, it: SgpuSlice, entry: JournalEntry) -> bool:
         """Whether a slice may be the one that was begun: new, that nobody named, and as it was to be."""
         new = (it.sgpu.id, it.sgpu.uuid) not in entry.before and it.allocation is None
         as_wanted = (it.sgpu.vram, it.sgpu.compute) == (entry.memory, entry.compute)
         return new and as_wanted and not self._named(card, it)
 
-    def _named(self, card: Card, it: Found) -> bool:
+    def _named(self, card: MetaxCard, it: SgpuSlice) -> bool:
         """Whether somebody wrote on a slice whose it is."""
         if self._mxsml.sgpu_alias(card.index, it.sgpu.id):
             return True
@@ -296,7 +300,7 @@ class Slices:
 
     # Removing
 
-    def remove(self, allocation: str, cards: Sequence[Card]) -> None:
+    def remove(self, allocation: str, cards: Sequence[MetaxCard]) -> None:
         """Remove the slices of an allocation; none is fine. One that is stuck keeps no other.
 
         Raises:
@@ -312,23 +316,23 @@ class Slices:
         if stuck is not None:
             raise stuck
 
-    def _may_have(self, allocation: str, card: Card) -> bool:
+    def _may_have(self, allocation: str, card: MetaxCard) -> bool:
         """Whether a slice of the allocation may lie on a card that cannot be read now."""
         begun = any(entry.allocation == allocation for entry in self._entries(card))
         return begun or self._seen.may_have(card.uuid, allocation)
 
-    def _clear(self, allocation: str, card: Card) -> None:
+    def _clear(self, allocation: str, card: MetaxCard) -> None:
         self._settle(card, allocation)
         layout = self._look(card)
         for it in layout.found if layout else ():
             if it.allocation == allocation:
                 self.remove_one(card, it)
 
-    def remove_one(self, card: Card, it: Found) -> None:
+    def remove_one(self, card: MetaxCard, it: SgpuSlice) -> None:
         self._change(card, self._mxsml.remove_sgpu, it.sgpu.id)
 
 
-def _not_all(failed: Sequence[MxsmlError], cards: Sequence[Card]) -> None:
+def _not_all(failed: Sequence[MxsmlError], cards: Sequence[MetaxCard]) -> None:
     """Raises MxsmlError where every card did: it is the driver that fails, and not each with its slices."""
     if failed and len(failed) == len(cards):
         raise failed[0]

@@ -11,14 +11,14 @@ from agent.vendors.common import library_cards
 from agent.vendors.metax import constants
 
 from . import cards, faults, layouts
-from .cards import Card
+from .cards import MetaxCard
 from .library import Mxsml, MxsmlError
 
 Settings = Mapping[str, Any]
-Known = Mapping[str, Card]
+Known = Mapping[str, MetaxCard]
 
 
-def survey(mxsml: Mxsml, settings: Settings, known: Known) -> list[Card]:
+def survey(mxsml: Mxsml, settings: Settings, known: Known) -> list[MetaxCard]:
     """Every card, and in mode vgpu its virtual functions, each under the uuid that it has or had.
 
     Raises:
@@ -34,7 +34,7 @@ def survey(mxsml: Mxsml, settings: Settings, known: Known) -> list[Card]:
     return _parted(mxsml, settings, named, known)
 
 
-def _limited(mxsml: Mxsml, settings: Settings) -> dict[int, Card]:
+def _limited(mxsml: Mxsml, settings: Settings) -> dict[int, MetaxCard]:
     """Cards that the driver lets be used in part only, by their numbers; nobody is given one."""
     if not mxsml.has("GetAllLimitedDevices"):
         return {}
@@ -43,20 +43,20 @@ def _limited(mxsml: Mxsml, settings: Settings) -> dict[int, Card]:
     except MxsmlError:
         return {}  # says nothing of the others
     placed = [cards.placed(settings, it) for it in its]
-    return {it.index: Card(it.index, replace(it, fault=faults.LIMITED)) for it in placed}
+    return {it.index: MetaxCard(it.index, replace(it, fault=faults.LIMITED)) for it in placed}
 
 
 # What cards are split into
 
 
-def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[Card], known: Known) -> list[Card]:
+def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[MetaxCard], known: Known) -> list[MetaxCard]:
     """The cards with what lies on them; of virtual functions only in mode vgpu those whose card is here."""
     mode = settings.get("mode") or constants.NATIVE
     parents = _parents(mxsml, found)
     split = {parent.uuid: 0 for parent, _ in parents.values()}
     for parent, _ in parents.values():
         split[parent.uuid] += 1
-    shown: list[Card] = []
+    shown: list[MetaxCard] = []
     for card in found:
         if card.index not in parents:
             shown.append(_whole(mxsml, mode, card, known.get(card.uuid), split.get(card.uuid, 0)))
@@ -65,11 +65,11 @@ def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[Card], known: Know
     return shown
 
 
-def _parents(mxsml: Mxsml, found: Sequence[Card]) -> dict[int, tuple[Card, int]]:
+def _parents(mxsml: Mxsml, found: Sequence[MetaxCard]) -> dict[int, tuple[MetaxCard, int]]:
     """The card of each virtual function, and its number there, by the library's number of the function."""
-    parents: dict[int, tuple[Card, int]] = {}
+    parents: dict[int, tuple[MetaxCard, int]] = {}
     for card in found:
-        if card.device.attributes.get(constants.VIRTUALISATION) != constants.PF or not card.here:
+        if card.device.attributes.get(constants.VIRTUALISATION) != constants.PF or not card.reachable:
             continue
         try:
             functions = mxsml.virtual_devices(card.index)
@@ -79,7 +79,7 @@ def _parents(mxsml: Mxsml, found: Sequence[Card]) -> dict[int, tuple[Card, int]]
     return parents
 
 
-def _function(card: Card, parent: Card, number: int) -> Card:
+def _function(card: MetaxCard, parent: MetaxCard, number: int) -> MetaxCard:
     own, its = card.device, parent.device
     attributes = {**own.attributes, constants.VIRTUALISATION: constants.VF, constants.VF_PCI: own.pci or ""}
     device = replace(
@@ -96,7 +96,7 @@ def _function(card: Card, parent: Card, number: int) -> Card:
     return replace(card, device=device)
 
 
-def _whole(mxsml: Mxsml, mode: str, card: Card, known: Card | None, functions: int) -> Card:
+def _whole(mxsml: Mxsml, mode: str, card: MetaxCard, known: MetaxCard | None, functions: int) -> MetaxCard:
     """A card with what lies on it, or what last did; in modes that give it out whole that is a fault."""
     if not card.sliceable:
         return card
@@ -112,7 +112,7 @@ def _whole(mxsml: Mxsml, mode: str, card: Card, known: Card | None, functions: i
     return replace(card, device=device)
 
 
-def _layout(mxsml: Mxsml, card: Card) -> tuple[layouts.Layout | None, Fault | None]:
+def _layout(mxsml: Mxsml, card: MetaxCard) -> tuple[layouts.Layout | None, Fault | None]:
     try:
         layout = layouts.look(mxsml, card)
     except MxsmlError as error:
@@ -120,7 +120,7 @@ def _layout(mxsml: Mxsml, card: Card) -> tuple[layouts.Layout | None, Fault | No
     return layout, layouts.unsummed(layout)
 
 
-def _lay(known: Card | None) -> dict[str, str]:
+def _lay(known: MetaxCard | None) -> dict[str, str]:
     """What last lay on a card, as far as it is known."""
     attributes = known.device.attributes if known else {}
     return {name: text for name, text in attributes.items() if name in constants.LAYOUT}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MxsmlIdentity:
     """A card or a virtual function. `bdf` and `uuid` as the library writes them; `mode` is VirtMode's."""
 
     index: int
@@ -20,7 +20,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MxsmlMemory:
     """KiB."""
 
     total: int
@@ -57,7 +57,7 @@ class PciEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class LinkEnd:
     """The far end of a MetaXLink; `die` is known of dies alone."""
 
     index: int
@@ -78,7 +78,7 @@ class Sgpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class SgpuQuota:
     """What slices of a card may have, and what is left of it: MiB, MiB, percent."""
 
     total_vram: int
@@ -87,7 +87,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class MxsmlEvent:
     """`data` is the driver's text: MetaX has not published its form."""
 
     card: int

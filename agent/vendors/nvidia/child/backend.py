@@ -14,9 +14,9 @@ from agent.vendors.nvidia.error_checks import Checks
 
 from . import cdi, device_nodes, faults, library
 from . import links as topology
-from .cards import Card, driver_attributes, read
-from .driver_events import Watch
-from .mig import Layouts
+from .cards import NvidiaCard, driver_attributes, read
+from .driver_events import NvmlEventWatch
+from .mig import MigReader
 
 #: Products that drive a display and compute nothing.
 SKIPPED = frozenset({"DGX Display", "NVIDIA DGX Display"})
@@ -25,12 +25,12 @@ CLOSE_PATIENCE = 0.2  # seconds to let a wait for events end
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class NvmlSession:
     """What lives between open and close."""
 
     nvml: Any
-    layouts: Layouts
-    watch: Watch
+    layouts: MigReader
+    watch: NvmlEventWatch
     #: What the driver says of itself, for all cards.
     driver: Mapping[str, str]
 
@@ -44,16 +44,16 @@ class NvmlBackend(Backend):
         self._procfs = Path(settings.get("procfs") or "/proc")
         self._checks = Checks.read(settings)
         self._counts_slices = (settings.get("migStrategy") or "none") != "none"
-        self._session: Session | None = None
-        self._cards: dict[str, Card] = {}
+        self._session: NvmlSession | None = None
+        self._cards: dict[str, NvidiaCard] = {}
         #: Cards that have not told their UUID yet, by index.
         self._nameless: dict[int, Device] = {}
         self._watching = threading.Lock()
 
     def open(self) -> None:
         nvml = library.start(self.settings)
-        watch = Watch(nvml, self._checks, self._counts_slices)
-        self._session = Session(nvml, Layouts(nvml, self._procfs), watch, driver_attributes(nvml))
+        watch = NvmlEventWatch(nvml, self._checks, self._counts_slices)
+        self._session = NvmlSession(nvml, MigReader(nvml, self._procfs), watch, driver_attributes(nvml))
 
     def close(self) -> None:
         if self._session is None:
@@ -103,7 +103,7 @@ class NvmlBackend(Backend):
         cards = sorted(self._cards.values(), key=lambda card: card.device.index)
         return [device for card in cards for device in (card.device, *card.slices)]
 
-    def _opened(self) -> Session:
+    def _opened(self) -> NvmlSession:
         if self._session is None:
             raise BackendUnavailable("not-open", "open() comes first")
         return self._session
@@ -117,25 +117,25 @@ class NvmlBackend(Backend):
             raise BackendUnavailable("no-devices", f"NVML counts no cards, there were {len(self._cards)}")
         return count
 
-    def _look(self, nvml: Any, node: Mapping[str, str], index: int) -> Card:
+    def _look(self, nvml: Any, node: Mapping[str, str], index: int) -> NvidiaCard:
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
             fault = faults.reading(nvml, error)
             due = faults.recovery_due(fault, None)
-            return Card(Device("", index, attributes=node, fault=fault, recovery_due=due), None)
+            return NvidiaCard(Device("", index, attributes=node, fault=fault, recovery_due=due), None)
         advice = self._checks.everything
-        return Card(read(nvml, handle, index, self._sysfs, node, advice=advice), handle)
+        return NvidiaCard(read(nvml, handle, index, self._sysfs, node, advice=advice), handle)
 
-    def _completed(self, look: Card) -> Card:
+    def _completed(self, look: NvidiaCard) -> NvidiaCard:
         """Fill what a sick card no longer tells from what it told before."""
         known = self._cards.get(look.uuid)
         if known is None:
             return look
         device = completed(look.device, known.device) if look.device.fault else look.device
-        return Card(device, look.handle, known.slices)
+        return NvidiaCard(device, look.handle, known.slices)
 
-    def _named(self, look: Card, found: Mapping[str, Card]) -> Card | None:
+    def _named(self, look: NvidiaCard, found: Mapping[str, NvidiaCard]) -> NvidiaCard | None:
         """Name a card that no longer tells its UUID, by its PCI address or its index; None if none fits.
 
         One that never told it to this process may be known to the agent, from another or from its checkpoint.
@@ -145,5 +145,5 @@ class NvmlBackend(Backend):
             same = known.device.pci == pci if pci else known.device.index == index
             if same and known.uuid not in found:
                 device = completed(look.device, known.device)
-                return Card(device, look.handle or known.handle, known.slices)
+                return NvidiaCard(device, look.handle or known.handle, known.slices)
         return None

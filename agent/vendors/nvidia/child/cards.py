@@ -22,7 +22,7 @@ BUS_ID = re.compile(r"(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[0-9a-f]{2}
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class NvidiaCard:
     """A device and the handle that NVML knows it by."""
 
     device: Device
@@ -50,7 +50,7 @@ def address(handle: Any) -> int | None:
 
 
 @dataclass(slots=True)
-class Reading:
+class NvidiaReading:
     """One look at a card. The first error that means something is kept; the rest is read all the same."""
 
     nvml: Any
@@ -85,7 +85,7 @@ def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str
     `node` are attributes that all cards have. With `advice` a recovery action that the driver asks for is a
     fault.
     """
-    look = Reading(nvml, handle)
+    look = NvidiaReading(nvml, handle)
     uuid: str = look.get("nvmlDeviceGetUUID", "")
     info = look.get("nvmlDeviceGetPciInfo", None)
     address = bdf(info) if info else None
@@ -110,13 +110,13 @@ def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str
     )
 
 
-def _counters(look: Reading) -> dict[str, int]:
+def _counters(look: NvidiaReading) -> dict[str, int]:
     """The energy since the driver was loaded, in mJ (nvml.h; cards since Volta)."""
     energy = look.get("nvmlDeviceGetTotalEnergyConsumption", None)
     return {} if energy is None else {"energy-mj": int(energy)}
 
 
-def _capability(look: Reading) -> dict[str, str]:
+def _capability(look: NvidiaReading) -> dict[str, str]:
     version = look.get("nvmlDeviceGetCudaComputeCapability", None)
     return {constants.COMPUTE_CAPABILITY: "{}.{}".format(*version)} if version else {}
 
@@ -127,7 +127,7 @@ def _bus(info: Any, address: str | None, sysfs: Path) -> dict[str, str]:
     return (found | pci.attributes(sysfs, address)) if address else found
 
 
-def _mig(look: Reading) -> dict[str, str]:
+def _mig(look: NvidiaReading) -> dict[str, str]:
     """Whether the card can be in MIG mode, and is; nothing where it cannot be read."""
     mode = look.get("nvmlDeviceGetMigMode", None)
     if mode is None:

@@ -13,14 +13,14 @@ from agent.vendors.nvidia import xid
 from agent.vendors.nvidia.error_checks import Checks
 
 from . import faults, mig
-from .cards import Card, address
+from .cards import NvidiaCard, address
 
 
 class WatchFailed(Exception):
     """NVML refuses to wait for events. The next wait starts with a new event set."""
 
 
-class Watch:
+class NvmlEventWatch:
     """The cards under watch. `cards` comes from the thread that discovers; all else belongs to the other.
 
     `counts_slices` says whether the kubelet counts MIG devices, or cards that have some as whole ones.
@@ -37,7 +37,7 @@ class Watch:
                 | nvml.nvmlEventTypeGpuUnavailableError
                 | nvml.nvmlEventTypeGpuRecoveryAction
             )
-        self._cards: Mapping[str, Card] = {}
+        self._cards: Mapping[str, NvidiaCard] = {}
         self._returned: frozenset[str] = frozenset()
         self._changed = threading.Condition()
         self._set: Any = None
@@ -51,10 +51,10 @@ class Watch:
         # here leads a way to the proof of a reset: a card that looks well after an XID proves nothing.
         self._due: dict[str, Fault | None] = {}
         # Faults in a GPU and compute instance of a card that no MIG device was in, and the list of that time.
-        self._unplaced: dict[tuple[str, int, int, Fault], Mapping[str, Card]] = {}
-        self._known: Mapping[str, Card] = {}
+        self._unplaced: dict[tuple[str, int, int, Fault], Mapping[str, NvidiaCard]] = {}
+        self._known: Mapping[str, NvidiaCard] = {}
 
-    def put(self, cards: Mapping[str, Card], returned: Iterable[str] = ()) -> None:
+    def put(self, cards: Mapping[str, NvidiaCard], returned: Iterable[str] = ()) -> None:
         """Watch these cards from now on. Those that returned may bring the proof that a fault is over."""
         with self._changed:
             self._cards = cards
@@ -85,7 +85,7 @@ class Watch:
         if self._set is not None:
             self._drop()
 
-    def _current(self, timeout: float) -> Mapping[str, Card]:
+    def _current(self, timeout: float) -> Mapping[str, NvidiaCard]:
         with self._changed:
             self._changed.wait_for(lambda: self._cards, timeout)
             cards = self._cards
@@ -97,12 +97,12 @@ class Watch:
                     self._due.setdefault(card.uuid, None)
         return cards
 
-    def _idle(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
+    def _idle(self, cards: Mapping[str, NvidiaCard], timeout: float) -> list[HealthEvent]:
         with self._changed:
             self._changed.wait_for(lambda: self._cards is not cards, timeout)
         return []
 
-    def _say_unwatched(self, cards: Mapping[str, Card]) -> Iterator[HealthEvent]:
+    def _say_unwatched(self, cards: Mapping[str, NvidiaCard]) -> Iterator[HealthEvent]:
         """Say which devices nothing watches, and which of them something watches now; each once."""
         of_cards = cards if self._checks.nothing else self._unmonitored & cards.keys()
         unwatched = {uuid for card in of_cards for uuid in cards[card].uuids}
@@ -115,13 +115,13 @@ class Watch:
 
     # Registration
 
-    def _is_outdated(self, cards: Mapping[str, Card]) -> bool:
+    def _is_outdated(self, cards: Mapping[str, NvidiaCard]) -> bool:
         """Whether a card of the set is gone or has another handle: NVML takes nothing out of a set."""
         return any(
             uuid not in cards or cards[uuid].address != known for uuid, known in self._registered.items()
         )
 
-    def _drain(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+    def _drain(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
         events = []
         with contextlib.suppress(WatchFailed):
             while (data := self._take(0)) is not None:
@@ -135,7 +135,7 @@ class Watch:
         self._set = None
         self._registered = {}
 
-    def _register(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+    def _register(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
         if self._set is None:
             try:
                 self._set = self._nvml.nvmlEventSetCreate()
@@ -145,7 +145,7 @@ class Watch:
         missing = [card for card in cards.values() if card.uuid not in self._registered]
         return [event for card in missing for event in self._add(card)]
 
-    def _add(self, card: Card) -> list[HealthEvent]:
+    def _add(self, card: NvidiaCard) -> list[HealthEvent]:
         try:
             watched = self._subscribe(card)
         except self._nvml.NVMLError as error:
@@ -160,7 +160,7 @@ class Watch:
             self._unmonitored.add(card.uuid)
         return self._look(card)
 
-    def _subscribe(self, card: Card) -> bool:
+    def _subscribe(self, card: NvidiaCard) -> bool:
         """Ask for the card's events; False where its driver has none."""
         nvml = self._nvml
         try:
@@ -176,7 +176,7 @@ class Watch:
 
     # Events
 
-    def _wait_on(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
+    def _wait_on(self, cards: Mapping[str, NvidiaCard], timeout: float) -> list[HealthEvent]:
         try:
             return self._wait(cards, timeout)
         except WatchFailed:
@@ -186,12 +186,12 @@ class Watch:
                 raise
             return events
 
-    def _wait(self, cards: Mapping[str, Card], timeout: float) -> list[HealthEvent]:
+    def _wait(self, cards: Mapping[str, NvidiaCard], timeout: float) -> list[HealthEvent]:
         data = self._take(timeout)
         events = [] if data is None else self._meaning(cards, data)
         return events + self._suspects(cards)
 
-    def _suspects(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+    def _suspects(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
         """What the driver says now of the cards that had something."""
         suspects = sorted((self._troubled | self._due.keys()) & cards.keys())
         return [event for uuid in suspects for event in self._look(cards[uuid])]
@@ -205,7 +205,7 @@ class Watch:
             self._drop()
             raise WatchFailed(f"nvmlEventSetWait: {error}") from error
 
-    def _meaning(self, cards: Mapping[str, Card], data: Any) -> list[HealthEvent]:
+    def _meaning(self, cards: Mapping[str, NvidiaCard], data: Any) -> list[HealthEvent]:
         card = self._card(cards, data.device)
         if card is None:
             return []
@@ -220,7 +220,7 @@ class Watch:
             return self._blame(cards, card, data, faults.DOUBLE_BIT_ECC)
         return []
 
-    def _card(self, cards: Mapping[str, Card], handle: Any) -> Card | None:
+    def _card(self, cards: Mapping[str, NvidiaCard], handle: Any) -> NvidiaCard | None:
         """The card of an event. By handle first: a card that fell off the bus no longer tells its UUID."""
         where = address(handle)
         for card in cards.values():
@@ -231,7 +231,7 @@ class Watch:
         except self._nvml.NVMLError:
             return None
 
-    def _xid(self, cards: Mapping[str, Card], card: Card, data: Any) -> list[HealthEvent]:
+    def _xid(self, cards: Mapping[str, NvidiaCard], card: NvidiaCard, data: Any) -> list[HealthEvent]:
         code = int(data.eventData)
         if self._checks.ignores(code):
             return []
@@ -243,7 +243,9 @@ class Watch:
             says = True
         return self._look(card, changed=True) if says else self._trouble(card, (card.uuid,), xid.fault(code))
 
-    def _blame(self, cards: Mapping[str, Card], card: Card, data: Any, fault: Fault) -> list[HealthEvent]:
+    def _blame(
+        self, cards: Mapping[str, NvidiaCard], card: NvidiaCard, data: Any, fault: Fault
+    ) -> list[HealthEvent]:
         """Whose fault it is: that of the MIG devices in the event's place, where they are counted.
 
         A whole card is one device to the kubelet, whatever was made of it (k8s-device-plugin v0.20,
@@ -259,7 +261,7 @@ class Watch:
             self._unplaced[card.uuid, gi, ci, fault] = cards
         return self._trouble(card, meant, fault) if meant else []
 
-    def _place(self, cards: Mapping[str, Card]) -> list[HealthEvent]:
+    def _place(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
         """The faults that a newer list can place; the card's where no MIG device is there still."""
         placed = [it for it, before in self._unplaced.items() if before is not cards and it[0] in cards]
         events = []
@@ -269,13 +271,13 @@ class Watch:
             events += self._trouble(cards[uuid], mig.hit(cards[uuid].slices, gi, ci) or (uuid,), fault)
         return events
 
-    def _trouble(self, card: Card, meant: Sequence[str], fault: Fault) -> list[HealthEvent]:
+    def _trouble(self, card: NvidiaCard, meant: Sequence[str], fault: Fault) -> list[HealthEvent]:
         self._troubled.add(card.uuid)
         return [HealthEvent(uuid, fault) for uuid in meant]
 
     # What the driver asks for
 
-    def _look(self, card: Card, *, changed: bool = False) -> list[HealthEvent]:
+    def _look(self, card: NvidiaCard, *, changed: bool = False) -> list[HealthEvent]:
         """Ask which recovery action is due; `changed` when the driver just said that it is another one."""
         if not self._checks.everything and card.uuid not in self._troubled | self._due.keys():
             return []

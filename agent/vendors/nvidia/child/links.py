@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.vendor_api.backend import Distance, Link
 
-from .cards import Card, bdf
+from .cards import NvidiaCard, bdf
 
 #: nvmlGpuTopologyLevel_t
 LEVELS: Mapping[int, Distance] = {
@@ -21,7 +21,7 @@ LEVELS: Mapping[int, Distance] = {
 }
 
 
-def links(nvml: Any, card: Card, cards: Mapping[str, Card]) -> list[Link]:
+def links(nvml: Any, card: NvidiaCard, cards: Mapping[str, NvidiaCard]) -> list[Link]:
     """The way from a card to each of the others. What cannot be read counts as far."""
     lanes = _lanes(nvml, card.handle)
     return [

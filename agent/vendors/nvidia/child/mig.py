@@ -15,7 +15,7 @@ from agent.vendors.common.host import beginning
 from agent.vendors.nvidia import constants
 
 from . import faults
-from .cards import Card, Reading
+from .cards import NvidiaCard, NvidiaReading
 
 #: More than any card has; the library is asked for each.
 LIMIT = 64
@@ -60,7 +60,7 @@ ACCESS = re.compile(rb"^gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)$", re.MULTILI
 Place = tuple[int, int, int | None]
 
 
-class Layouts:
+class MigReader:
     """Reads MIG devices within one NVML session.
 
     A sound one is read once: it is what it is while it has its UUID. Handles are asked for each time: NVML
@@ -74,7 +74,7 @@ class Layouts:
         self._suffixes: dict[tuple[str, int], str] = {}
         self._left_out: set[str] = set()
 
-    def slices(self, card: Card) -> tuple[Device, ...]:
+    def slices(self, card: NvidiaCard) -> tuple[Device, ...]:
         """The card's MIG devices in the order of their numbers; `card.slices` are those of before.
 
         They stay as they are while the card does not tell; without MIG mode there are none.
@@ -91,7 +91,7 @@ class Layouts:
                 found[named.uuid] = named
         return tuple(sorted(found.values(), key=lambda device: device.slice or 0))
 
-    def _looks(self, card: Card) -> list[Device] | None:
+    def _looks(self, card: NvidiaCard) -> list[Device] | None:
         """What each number of the card has, without a UUID where it tells none; None if the card is lost."""
         try:
             count = 0 if card.handle is None else self._nvml.nvmlDeviceGetMaxMigDeviceCount(card.handle)
@@ -102,7 +102,7 @@ class Layouts:
         looks = [look for number in range(min(count, LIMIT)) if (look := self._look(card, number))]
         return None if any(look.fault is faults.LOST for look in looks) else looks
 
-    def _look(self, card: Card, number: int) -> Device | None:
+    def _look(self, card: NvidiaCard, number: int) -> Device | None:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, number)
@@ -110,7 +110,7 @@ class Layouts:
             if error.value in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INVALID_ARGUMENT):
                 return None  # there is nothing
             return _placed(card, number, Device("", 0, fault=faults.reading(nvml, error)))
-        look = Reading(nvml, handle)
+        look = NvidiaReading(nvml, handle)
         uuid: str = look.get("nvmlDeviceGetUUID", "")
         before = next((device for device in card.slices if device.uuid == uuid), None)
         if before and before.fault is None and before.paths[:1] == card.device.paths:
@@ -118,7 +118,7 @@ class Layouts:
         device = _placed(card, number, self._read(card, uuid, look))
         return completed(device, before) if before and device.fault else device
 
-    def _named(self, card: Card, look: Device, found: Mapping[str, Device]) -> Device | None:
+    def _named(self, card: NvidiaCard, look: Device, found: Mapping[str, Device]) -> Device | None:
         """Name a MIG device that does not tell its UUID, by its number; None if none fits."""
         for before in card.slices:
             if before.slice == look.slice and before.uuid not in found:
@@ -131,7 +131,7 @@ class Layouts:
             sys.stderr.write(f"nvidia: {text}\n")
         return None
 
-    def _read(self, card: Card, uuid: str, look: Reading) -> Device:
+    def _read(self, card: NvidiaCard, uuid: str, look: NvidiaReading) -> Device:
         """What a MIG device tells of itself."""
         gi: int | None = look.get("nvmlDeviceGetGpuInstanceId", None)
         ci: int | None = look.get("nvmlDeviceGetComputeInstanceId", None)
@@ -151,7 +151,7 @@ class Layouts:
             fault=look.fault or missing,
         )
 
-    def _suffix(self, card: Card, handle: Any, gi: int) -> str:
+    def _suffix(self, card: NvidiaCard, handle: Any, gi: int) -> str:
         """How the profile's name ends.
 
         NVML tells a GPU instance's profile to the privileged alone; its devices' names tell it to everybody.
@@ -166,7 +166,7 @@ class Layouts:
             self._suffixes[card.uuid, known] = self._suffix_of(card, known)
         return self._suffixes[card.uuid, known]
 
-    def _suffix_of(self, card: Card, known: int) -> str:
+    def _suffix_of(self, card: NvidiaCard, known: int) -> str:
         nvml = self._nvml
         for number, suffix in SUFFIXES.items():
             try:
@@ -177,7 +177,9 @@ class Layouts:
                 return suffix
         return ""
 
-    def _paths(self, card: Card, gi: int | None, ci: int | None) -> tuple[tuple[str, ...], Fault | None]:
+    def _paths(
+        self, card: NvidiaCard, gi: int | None, ci: int | None
+    ) -> tuple[tuple[str, ...], Fault | None]:
         """The device nodes of the card and of both instances; none, and why, where one is missing."""
         minor = card.device.minor
         if minor is None or gi is None or ci is None:
@@ -208,7 +210,7 @@ def _minors(file: Path) -> dict[Place, int]:
     return {(int(gpu), int(gi), int(ci) if ci else None): int(minor) for gpu, gi, ci, minor in lines}
 
 
-def _placed(card: Card, number: int, device: Device) -> Device:
+def _placed(card: NvidiaCard, number: int, device: Device) -> Device:
     """The MIG device where the card has it; what is the card's or the node's is as it is now."""
     of_card, own = card.device, {name: it for name, it in device.attributes.items() if name not in SHARED}
     shared = {name: it for name, it in of_card.attributes.items() if name in SHARED}

@@ -1,4 +1,4 @@
-"""The simulated backend: reads the scenario file again and again, as others ask a driver."""
+"""The simulated backend: reads the scenario file at each call, as other backends ask a driver."""
 
 from __future__ import annotations
 
@@ -22,52 +22,58 @@ from agent.vendor_api.backend import (
     RequestRefused,
 )
 from agent.vendors.simulated.cdi import SPEC, spec
-from agent.vendors.simulated.child.scenario import Script, cards, parse
-from agent.vendors.simulated.child.slices import Slices
+from agent.vendors.simulated.child.scenario import ScenarioContent, cards, parse
+from agent.vendors.simulated.child.slices import SliceFile
 
-GLANCE = 0.008  # seconds between looks at the file
+POLL_INTERVAL = 0.008  # seconds between two reads of the file
 
 
 class SimulatedBackend(Backend):
+    """Devices, faults and slices by the setting `scenario`, or `devices` healthy cards without one.
+
+    A change of faults in the file makes health events. `crash` and `garbage` of the scenario are counts: the
+    backend crashes, or answers garbage once, when the count has grown since `open`.
+    """
+
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self._path = Path(settings["scenario"]) if settings.get("scenario") else None
-        self._slices = Slices(Path(settings["partitions"])) if settings.get("partitions") else None
-        self._born_with = Script()
-        self._garbage_told = 0
-        self._events_told = Script()
-        self._stamp_told: tuple[int, ...] = ()
+        self._slices = SliceFile(Path(settings["partitions"])) if settings.get("partitions") else None
+        self._at_open = ScenarioContent()
+        self._garbage_reported = 0
+        self._reported = ScenarioContent()
+        self._stamp_reported: tuple[int, ...] = ()
         self._leaked: list[bytes] = []
 
     def open(self) -> None:
-        script = self._script()
-        self._born_with = script
-        self._garbage_told = script.garbage
-        self._events_told = replace(Script(), proofs=script.proofs)
-        self._stamp_told = ()
+        scenario = self._read_scenario()
+        self._at_open = scenario
+        self._garbage_reported = scenario.garbage
+        self._reported = replace(ScenarioContent(), proofs=scenario.proofs)
+        self._stamp_reported = ()
         self._behave("open")
 
     def discover(self) -> Sequence[Device]:
-        script = self._behave("discover")
-        if script.leak:
-            self._leaked.append(b"x" * script.leak)
-        if script.garbage > self._garbage_told:
-            self._garbage_told = script.garbage
+        scenario = self._behave("discover")
+        if scenario.leak:
+            self._leaked.append(b"x" * scenario.leak)
+        if scenario.garbage > self._garbage_reported:
+            self._garbage_reported = scenario.garbage
             return cast("Sequence[Device]", ["garbage"])
-        return tuple(self._told(it, script.due.get(it.uuid)) for it in script.devices)
+        return tuple(self._device(it, scenario.due.get(it.uuid)) for it in scenario.devices)
 
     def links(self, uuid: str) -> Sequence[Link]:
-        script = self._behave("links")
-        time.sleep(script.links_delay)
-        return next((device.links for device in script.devices if device.uuid == uuid), ())
+        scenario = self._behave("links")
+        time.sleep(scenario.links_delay)
+        return next((device.links for device in scenario.devices if device.uuid == uuid), ())
 
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
         until = time.monotonic() + timeout
         while True:
-            events = self._news()
+            events = self._new_events()
             if events or time.monotonic() >= until:
                 return events
-            time.sleep(GLANCE)
+            time.sleep(POLL_INTERVAL)
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         refused = self._behave("prepare").refuse
@@ -92,18 +98,18 @@ class SimulatedBackend(Backend):
         self._behave("cdi")
         return {SPEC: spec(self.partitions())} if self.settings.get("cdi") else {}
 
-    def _told(self, device: Device, due: bool | None) -> Device:
-        # No node has /dev/xpu0, and a container that is given what its node lacks never starts.
+    def _device(self, device: Device, due: bool | None) -> Device:
+        # No node has /dev/xpu0, and a container with a missing device node never starts.
         paths = device.paths if self.settings.get("deviceNodes") else ()
         return replace(device, paths=paths, links=(), recovery_due=due)
 
-    def _news(self) -> tuple[HealthEvent, ...]:
-        """The state of each device whose fault changed or was proven over since the last look."""
+    def _new_events(self) -> tuple[HealthEvent, ...]:
+        """An event for each device with another fault, or with a new proof that its fault ended."""
         stamp = self._stamp()
-        if stamp == self._stamp_told:
+        if stamp == self._stamp_reported:
             return ()
-        old, new = self._events_told, self._behave("health_events")
-        self._stamp_told, self._events_told = stamp, new
+        old, new = self._reported, self._behave("health_events")
+        self._stamp_reported, self._reported = stamp, new
         proofs = dict(new.proofs[len(old.proofs) :])
         changed = [
             uuid for uuid in {**old.faults, **new.faults} if old.faults.get(uuid) != new.faults.get(uuid)
@@ -113,21 +119,21 @@ class SimulatedBackend(Backend):
             for uuid in dict.fromkeys([*changed, *proofs])
         )
 
-    def _behave(self, call: str) -> Script:
-        """Do what the scenario wants of this call, and return what it says."""
-        while (script := self._script()).hang == call:
-            self._crash_if_told(script)
-            time.sleep(GLANCE)
-        self._crash_if_told(script)
-        if script.unavailable and call in ("open", "discover"):
-            raise BackendUnavailable(*script.unavailable)
-        return script
+    def _behave(self, call: str) -> ScenarioContent:
+        """Hang, crash or fail in this call if the scenario says so, else return the scenario."""
+        while (scenario := self._read_scenario()).hang == call:
+            self._crash_if_due(scenario)
+            time.sleep(POLL_INTERVAL)
+        self._crash_if_due(scenario)
+        if scenario.unavailable and call in ("open", "discover"):
+            raise BackendUnavailable(*scenario.unavailable)
+        return scenario
 
-    def _crash_if_told(self, script: Script) -> None:
-        if script.crash > self._born_with.crash:
+    def _crash_if_due(self, scenario: ScenarioContent) -> None:
+        if scenario.crash > self._at_open.crash:
             os.kill(os.getpid(), signal.SIGSEGV)
 
-    def _script(self) -> Script:
+    def _read_scenario(self) -> ScenarioContent:
         if self._path is None:
             return parse({"devices": cards(self.settings.get("devices", 0))})
         try:
@@ -136,11 +142,11 @@ class SimulatedBackend(Backend):
             raise BackendUnavailable("no-scenario", f"{self._path} does not exist") from None
 
     def _stamp(self) -> tuple[int, ...]:
-        """What changes with the file, cheap to get."""
+        """Changes whenever the file does, and costs one `stat`."""
         if self._path is None:
             return (0,)
         try:
             status = self._path.stat()
         except FileNotFoundError:
-            return self._stamp_told  # discover tells of it
+            return self._stamp_reported  # `discover` reports the missing file
         return (status.st_mtime_ns, status.st_ino, status.st_size)

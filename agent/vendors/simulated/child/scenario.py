@@ -1,4 +1,4 @@
-"""The scenario file: which simulated devices there are, and what is wrong with them."""
+"""The scenario file: the simulated devices, their faults, and how calls of the backend fail."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ MODEL = "Simulated H100 80GB"
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
-    """What the file says now."""
+class ScenarioContent:
+    """The scenario file as it is now."""
 
     devices: tuple[Device, ...] = ()
     faults: Mapping[str, Fault] = field(default_factory=dict)
     proofs: tuple[tuple[str, Proof], ...] = ()
-    due: Mapping[str, bool] = field(default_factory=dict)  # uuid to whether a reset is wanted
+    due: Mapping[str, bool] = field(default_factory=dict)  # uuid to whether the card waits for a reset
     unavailable: tuple[str, str] | None = None  # reason, message
     hang: str = ""  # the call that does not return
-    crash: int = 0  # the process dies each time it grows
-    garbage: int = 0  # discover answers nonsense each time it grows
-    links_delay: float = 0.0
-    leak: int = 0  # bytes that each `discover` takes and keeps
-    refuse: str = ""  # why `prepare` refuses what it is asked for
+    crash: int = 0  # the process dies each time this count grows
+    garbage: int = 0  # `discover` answers garbage each time this count grows
+    links_delay: float = 0.0  # seconds
+    leak: int = 0  # bytes that each `discover` allocates and never frees
+    refuse: str = ""  # why `prepare` refuses each request
 
 
-def parse(raw: Mapping[str, Any]) -> Script:
-    """Read the JSON of a scenario; raises KeyError, TypeError or ValueError where it is none."""
-    return Script(
+def parse(raw: Mapping[str, Any]) -> ScenarioContent:
+    """Decode the JSON value of a scenario. Raises KeyError, TypeError or ValueError: it is no scenario."""
+    return ScenarioContent(
         devices=tuple(_device(it) for it in raw.get("devices", ())),
         faults={uuid: _fault(it) for uuid, it in raw.get("faults", {}).items()},
         proofs=tuple((uuid, Proof(name)) for uuid, name in raw.get("proofs", ())),
@@ -50,7 +50,7 @@ def parse(raw: Mapping[str, Any]) -> Script:
 
 
 def _unavailable(text: str | None) -> tuple[str, str] | None:
-    """`reason: message`, or a message alone."""
+    """Reason and message of `reason: message`; the reason is `simulated` for a message alone."""
     if text is None:
         return None
     reason, parted, message = text.partition(": ")
@@ -59,8 +59,8 @@ def _unavailable(text: str | None) -> tuple[str, str] | None:
 
 def _device(raw: Mapping[str, Any]) -> Device:
     links = tuple(
-        Link(it["peer"], it.get("lanes", 0), Distance(it.get("distance", "system")))
-        for it in raw.get("links", ())
+        Link(link["peer"], link.get("lanes", 0), Distance(link.get("distance", "system")))
+        for link in raw.get("links", ())
     )
     return Device(**{**raw, "paths": tuple(raw.get("paths", ())), "links": links})
 
@@ -75,7 +75,10 @@ def _fault(raw: Mapping[str, Any]) -> Fault:
 
 
 def cards(count: int) -> list[dict[str, Any]]:
-    """H100-like cards on two NUMA nodes: neighbours share a PCIe root, a switch and most lanes."""
+    """The JSON values of H100-like cards on two NUMA nodes.
+
+    Cards come in pairs that share a PCIe root and a switch, with more lanes than to other cards.
+    """
     return [_card(index, count) for index in range(count)]
 
 
@@ -113,7 +116,7 @@ def _link(index: int, peer: int, count: int) -> dict[str, Any]:
 
 
 class Scenario:
-    """The file in the hands of a test or a demo: each verb changes it in one atomic step."""
+    """Changes a scenario file for a test or a demo. Each method replaces the file in one atomic step."""
 
     def __init__(self, path: Path, devices: int | list[dict[str, Any]] = 0) -> None:
         self.path = path
@@ -145,14 +148,14 @@ class Scenario:
         state: State = State.UNHEALTHY,
         cleared_by: tuple[Proof, ...] = (),
     ) -> None:
-        """Break a device. It asks for the reset that its fault waits for."""
+        """Give a device a fault. If a reset ends the fault, the device also reports that a reset is due."""
         fault = {"reason": reason, "message": message, "state": state, "cleared_by": cleared_by}
         raw = self.read()
         due = {**raw.get("due", {}), **({uuid: True} if Proof.RESET in cleared_by else {})}
         self.write({**raw, "faults": {**raw.get("faults", {}), uuid: fault}, "due": due})
 
     def heal(self, uuid: str, proof: Proof | None = None) -> None:
-        """End the fault of a device; a sticky one takes a proof."""
+        """End the fault of a device. A fault that clean polls cannot end needs a proof."""
         raw = self.read()
         faults = {key: fault for key, fault in raw.get("faults", {}).items() if key != uuid}
         proofs = [*raw.get("proofs", ()), *([[uuid, proof]] if proof else ())]
@@ -166,21 +169,21 @@ class Scenario:
         self.change(unavailable=None)
 
     def crash(self) -> None:
-        """Let the vendor's process die of SIGSEGV, once."""
+        """Let the vendor's process die of SIGSEGV once."""
         self.change(crash=self.read().get("crash", 0) + 1)
 
     def garbage(self) -> None:
-        """Let the next `discover` answer nonsense, once."""
+        """Let the next `discover` answer garbage, once."""
         self.change(garbage=self.read().get("garbage", 0) + 1)
 
     def leak(self, size: int) -> None:
-        """Let each `discover` keep so many bytes more."""
+        """Let each `discover` leak this many bytes."""
         self.change(leak=size)
 
     def refuse(self, why: str) -> None:
-        """Let no slice be made, in these words; none lets them be made again."""
+        """Refuse to make slices, for this reason. An empty reason allows slices again."""
         self.change(refuse=why)
 
     def hang(self, call: str | None) -> None:
-        """Let a call hang until it is told otherwise."""
+        """Let this call of the backend hang until `hang` names another one, or None."""
         self.change(hang=call)

@@ -1,4 +1,4 @@
-"""Slices of simulated hardware: a JSON file that outlives the process, as real slices do."""
+"""Slices of simulated hardware, in a JSON file that outlives the process as real slices do."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from agent.vendor_api.backend import Partition, Request
 
 
-class Slices:
-    """The file of slices, ours alone (0600); every change is atomic."""
+class SliceFile:
+    """The file of slices, with mode 0600. Every change is atomic."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def all(self) -> tuple[Partition, ...]:
-        return tuple(Partition(it["id"], it["uuid"], it.get("allocation")) for it in self.read())
+        return tuple(map(_partition, self.read()))
 
     def make(self, request: Request, uuids: Sequence[str]) -> tuple[Partition, ...]:
-        """One slice per device of the request; those that are as wanted are kept, others replaced."""
+        """Make one slice for each device of the request. Slices of it that differ are replaced."""
         wanted: list[dict[str, Any]] = [
             {
                 "id": f"{request.allocation}/{number}",
@@ -31,19 +31,20 @@ class Slices:
             }
             for number, uuid in enumerate(uuids)
         ]
-        there = self.read()
-        if [it for it in there if it.get("allocation") == request.allocation] != wanted:
-            self.write([*(it for it in there if it.get("allocation") != request.allocation), *wanted])
-        return tuple(Partition(it["id"], it["uuid"], it.get("allocation")) for it in wanted)
+        slices = self.read()
+        others = [it for it in slices if it.get("allocation") != request.allocation]
+        if [it for it in slices if it.get("allocation") == request.allocation] != wanted:
+            self.write([*others, *wanted])
+        return tuple(map(_partition, wanted))
 
     def remove(self, allocation: str) -> None:
-        there = self.read()
-        kept = [it for it in there if it.get("allocation") != allocation]
-        if kept != there:
+        slices = self.read()
+        kept = [it for it in slices if it.get("allocation") != allocation]
+        if kept != slices:
             self.write(kept)
 
     def read(self) -> list[dict[str, Any]]:
-        """The slices as they stand in the file, with what each was made with."""
+        """The slices as JSON values: id, uuid of the card, allocation, and the parameters of the request."""
         try:
             raw: list[dict[str, Any]] = json.loads(self._path.read_text() or "[]")
         except FileNotFoundError:
@@ -52,7 +53,11 @@ class Slices:
 
     def write(self, slices: Sequence[Mapping[str, Any]]) -> None:
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        temporary.unlink(missing_ok=True)  # a crash left it, perhaps with another mode
+        temporary.unlink(missing_ok=True)  # left by a crash, perhaps with another mode
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(slices, file)
         temporary.replace(self._path)
+
+
+def _partition(raw: Mapping[str, Any]) -> Partition:
+    return Partition(raw["id"], raw["uuid"], raw.get("allocation"))
