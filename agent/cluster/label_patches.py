@@ -52,10 +52,10 @@ def owned(node: OwnNode) -> frozenset[str]:
 
 
 def _wanted(node: OwnNode, wanted: WantedFeatures, there: Mapping[str, str]) -> Mapping[str, str]:
-    if wanted.told_as is None:
+    if wanted.published_as is None:
         return {}
-    after = wanted.heard.over(there)
-    if wanted.told_as == "node":
+    after = wanted.vendor_labels.over(there)
+    if wanted.published_as == "node":
         return after
     # They stay until node-feature-discovery takes them over: pods are selected by them.
     return {key: value for key, value in after.items() if key in there}
@@ -89,7 +89,7 @@ def feature(there: Object | None, node: str, wanted: WantedFeatures) -> dict[str
     Source of its shape: NVIDIA/k8s-device-plugin v0.20, internal/lm/output.go. Owners and what others added
     stay; unlike theirs it has no owner, as labels shall outlive the agent.
     """
-    labels = wanted.heard.over(_feature_labels(there))
+    labels = wanted.vendor_labels.over(_feature_labels(there))
     if there is None and not labels:
         return None
     metadata = {"name": feature_name(node), **part_of(there, "metadata")}
