@@ -54,10 +54,10 @@ def owned(node: OwnNode) -> frozenset[str]:
 
 
 def _wanted(node: OwnNode, wanted: WantedFeatures, current: Mapping[str, str]) -> Mapping[str, str]:
-    if wanted.told_as is None:
+    if wanted.published_as is None:
         return {}
-    after = wanted.heard.over(current)
-    if wanted.told_as == "node":
+    after = wanted.vendor_labels.over(current)
+    if wanted.published_as == "node":
         return after
     # They stay until node-feature-discovery takes them over, because pods select by them.
     return {key: value for key, value in after.items() if key in current}
@@ -91,7 +91,7 @@ def feature(found: Object | None, node: str, wanted: WantedFeatures) -> dict[str
     Source of its form: NVIDIA/k8s-device-plugin v0.20, internal/lm/output.go. Fields that others added are
     kept. Unlike gpu-feature-discovery's it has no owner, because labels outlive the agent.
     """
-    labels = wanted.heard.over(_feature_labels(found))
+    labels = wanted.vendor_labels.over(_feature_labels(found))
     if found is None and not labels:
         return None
     metadata = {"name": feature_name(node), **part_of(found, "metadata")}

@@ -92,10 +92,10 @@ class LabelWriter(KeptWriter):
             return ""  # the wanted labels are not known yet
         stays: list[str] = []
         kept_in: set[str] = set()
-        if wanted.told_as == "node":
+        if wanted.published_as == "node":
             await self._write_node(await self._node_patch(wanted))
         else:
-            if wanted.told_as == "nodeFeature":
+            if wanted.published_as == "nodeFeature":
                 namespace = wanted.namespace or self._namespace
                 await self._write_feature(namespace, wanted)
                 kept_in = {namespace}

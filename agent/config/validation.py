@@ -19,7 +19,7 @@ from agent.config.settings import (
     ReportSettings,
     VendorSettings,
 )
-from agent.core.devices.dynamic_modes import twins
+from agent.core.devices.dynamic_modes import rules_with_equal_ids
 from agent.core.devices.health_rules import HealthTiming
 from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import LABEL, wrong_name
@@ -310,7 +310,7 @@ def _claimed_twice(rules: Sequence[ResourceRule], path: Path) -> Iterator[Proble
 
 def _twins(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
     """Of resources that may name the same cards each has IDs of its own."""
-    for one, other in twins(rules):
+    for one, other in rules_with_equal_ids(rules):
         message = (
             f"'{shorten(other.name)}' would make the same IDs of a card as '{shorten(one.name)}'; "
             f"ids: '{one.form}' is what both have: uuid, minor and short are different ones"

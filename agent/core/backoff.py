@@ -1,4 +1,4 @@
-"""Pauses between tries of what failed."""
+"""Pauses between the tries of an action that fails."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Callable
 
 
 class Pauses:
-    """Each twice the one before; up to a half is left out, so that many nodes do not knock in step."""
+    """Each pause is twice as long as the last, minus a random part of up to a half.
+
+    The random part keeps many nodes from trying at the same moments.
+    """
 
     def __init__(self, shortest: float, longest: float, jitter: Callable[[], float] = random.random) -> None:
-        """`jitter` is from 0, the pause halved, to 1, the whole one."""
+        """Times are seconds. `jitter` returns 0 (half the pause) to 1 (the whole pause)."""
         self._shortest = self._current = shortest
         self._longest = longest
         self._jitter = jitter
 
     def next(self) -> float:
-        """How long to wait now, seconds."""
+        """How many seconds to wait now."""
         pause, self._current = self._current, min(2 * self._current, self._longest)
         return pause * (0.5 + self._jitter() / 2)
 
     def reset(self) -> None:
-        """Begin anew with the shortest."""
+        """Begin again with the shortest pause."""
         self._current = self._shortest

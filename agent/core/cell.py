@@ -1,4 +1,4 @@
-"""A latest-value cell: any number of readers, none consumes another's update."""
+"""A cell that holds the latest value for any number of readers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Cell(Generic[T]):
-    """Holds a value; `watch` yields the newest one. A slow reader skips what it missed."""
+    """Holds the latest value. Each reader sees the newest value; a slow reader misses the values between."""
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -22,13 +22,13 @@ class Cell(Generic[T]):
         return self._value
 
     def set(self, value: T) -> None:
-        """Publish a value; an equal one is no news."""
+        """Publish a value. An equal value wakes no reader."""
         if value != self._value:
             self._value = value
             self.touch()
 
     def touch(self) -> None:
-        """Wake who waits for a change though there is none."""
+        """Wake all readers although the value is the same."""
         self._version += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -53,6 +53,6 @@ class Cell(Generic[T]):
             await self._changed.wait()
 
     async def other_than(self, value: T) -> None:
-        """Return once the cell holds another value than this."""
+        """Return once the cell holds a different value."""
         while self._value == value:
             await self._changed.wait()

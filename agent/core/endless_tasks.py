@@ -1,4 +1,4 @@
-"""Tasks that run as long as the agent: one that ends by itself ends the agent, loudly."""
+"""Tasks that run as long as the agent. When one of them ends by itself, the agent ends with an error."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from .errors import AgentError
 
 
 class LoopEnded(AgentError):
-    """Raised when a task ended that was to run for ever: half an agent would serve on, unseen."""
+    """Raised when an endless task ended. Without this error the agent would go on with a part missing."""
 
     def __init__(self, loop: str, how: str) -> None:
         super().__init__(
-            f"{loop} {how}, and is to run as long as the agent does: this is a defect of the agent. It ends "
+            f"{loop} {how}, but must run as long as the agent: this is a defect of the agent. The agent ends "
             "now, to be started anew; running containers keep their devices. Please report this with the log"
         )
 
 
 async def for_ever(loop: Callable[..., Awaitable[object]], *args: Any) -> NoReturn:
-    """Run the loop until the scope around it is cancelled; as a task of a group.
+    """Run the loop, as a task of a task group, until the scope around it is cancelled.
 
-    Groups inside the loop take a cancellation of the task itself for their own, and none can be told here.
+    Cancel the scope and not the task: a task group inside the loop would regard a cancellation of the task
+    as its own and hide it.
 
     Raises:
-        LoopEnded: It returned, or raised a cancellation that nothing had asked for, of which a task group
-            would say nothing.
+        LoopEnded: The loop returned, or raised a cancellation that no scope had requested. A task group
+            ignores such a cancellation.
     """
     try:
         await loop(*args)
@@ -38,7 +39,7 @@ async def for_ever(loop: Callable[..., Awaitable[object]], *args: Any) -> NoRetu
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise LoopEnded(_name(loop), "was cancelled by nobody") from None
+        raise LoopEnded(_name(loop), "raised a cancellation that was not requested") from None
     raise LoopEnded(_name(loop), "returned")
 
 

@@ -1,4 +1,4 @@
-"""What can be refused, as a tree. Each error words itself from what it was given.
+"""All errors of the agent, as a tree. Each error makes its own message from its arguments.
 
 AgentError
 ├── ConfigError
@@ -42,15 +42,15 @@ from agent.vendor_api.text import shorten
 
 
 class AgentError(Exception):
-    """Base of everything the agent refuses or fails at on purpose."""
+    """Base class of all errors that the agent raises on purpose."""
 
 
 class ConfigError(AgentError):
-    """Raised when a configuration cannot be used; the text says where and what would work."""
+    """Raised when a configuration cannot be used. The text says where, and which value would work."""
 
 
 class UsageError(AgentError):
-    """Raised when a verb is called in a way that cannot work; the text says what would."""
+    """Raised when a command is called in a way that cannot work. The text says which way would work."""
 
 
 class AllocationError(AgentError):
@@ -58,30 +58,40 @@ class AllocationError(AgentError):
 
 
 class UnknownResource(AllocationError):
+    """Raised when the agent does not serve the resource."""
+
     def __init__(self, resource: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": the resource is not served here')
 
 
 class RetiredResource(AllocationError):
+    """Raised when the config no longer has the resource. `successors` are the resources with its cards."""
+
     def __init__(self, resource: str, successors: Sequence[str]) -> None:
         instead = (
-            f"; ask for {' or '.join(successors)}, which has its cards as they get free" if successors else ""
+            f"; ask for {' or '.join(successors)}, which gets its cards as they become free"
+            if successors
+            else ""
         )
         super().__init__(
-            f'invalid allocation request for "{resource}": the config has it no more, '
-            f"it is listed only for the pods that hold it{instead}"
+            f'invalid allocation request for "{resource}": the config no longer has this resource, which is '
+            f"listed only for the pods that hold it{instead}"
         )
 
 
 class FormerDevice(AllocationError):
+    """Raised for an ID that is listed only until its pod ends, because its card is shared otherwise now."""
+
     def __init__(self, resource: str, device_id: str) -> None:
         super().__init__(
-            f'invalid allocation request for "{resource}": {shorten(device_id)} is listed only for the pod '
-            f"that held it: its card is given out in another way once no pod has it like that"
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is listed only for '
+            "the pod that held it: the config shares its card in another way now"
         )
 
 
 class UnknownDevice(AllocationError):
+    """Raised when no card has this ID."""
+
     def __init__(self, resource: str, device_id: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": '
@@ -90,14 +100,18 @@ class UnknownDevice(AllocationError):
 
 
 class CordonedDevice(AllocationError):
+    """Raised when an operator has cordoned the card."""
+
     def __init__(self, resource: str, device_id: str, author: str, reason: str) -> None:
-        told = f"{author}: {reason}" if reason else author
+        by = f"{author}: {reason}" if reason else author
         super().__init__(
-            f'invalid allocation request for "{resource}": device {shorten(device_id)} is cordoned by {told}'
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is cordoned by {by}'
         )
 
 
 class UnhealthyDevice(AllocationError):
+    """Raised when the card of the ID is unhealthy."""
+
     def __init__(self, resource: str, device_id: str, reason: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is unhealthy: {reason}'
@@ -105,39 +119,47 @@ class UnhealthyDevice(AllocationError):
 
 
 class InOtherMode(AllocationError):
-    """Raised when the kubelet has not heard yet that a card went to another resource that offers it, too."""
+    """Raised when a pod has the card by another resource `mode`, and the kubelet does not know this yet."""
 
     def __init__(self, resource: str, uuid: str, mode: str, holder: str = "") -> None:
-        whose = f" to {holder}" if holder else ""
+        to = f" to {holder}" if holder else ""
         super().__init__(
             f'invalid allocation request for "{resource}": card {shorten(uuid)} is in-other-mode: it is '
-            f"given out as {mode}{whose}, until nobody has it so; create this pod anew to get another card"
+            f"given out as {mode}{to} until that use ends; create this pod anew to get another card"
         )
 
 
 class InvalidRequest(AllocationError):
+    """Raised when a request breaks a rule of the resource; `why` is the rule."""
+
     def __init__(self, resource: str, why: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": invalid request: {why}')
 
 
 class NotAllocated(AllocationError):
+    """Raised at PreStartContainer for IDs that no allocation in the ledger has."""
+
     def __init__(self, resource: str, ids: Sequence[str]) -> None:
         shown = ", ".join(shorten(it) for it in ids[:3]) + (", ..." if len(ids) > 3 else "")
         super().__init__(
-            f"{resource}: no allocation here holds {shown}; "
+            f"{resource}: no allocation on this node has {shown}; "
             "if this stays so, delete the pod: its controller creates it anew"
         )
 
 
 class StillHeld(AllocationError):
+    """Raised for an ID that the kubelet regards as free while the pod that has it still runs."""
+
     def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
-            f"{namespace}/{pod}, of which the kubelet has lost its record; delete that pod to free it"
+            f"{namespace}/{pod}, and the kubelet has lost its record of that; delete that pod to free it"
         )
 
 
 class GivenTwice(AllocationError):
+    """Raised when the kubelet assigns an ID that, by its own PodResources, another pod has."""
+
     def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
@@ -146,19 +168,22 @@ class GivenTwice(AllocationError):
 
 
 class NotPromised(AllocationError):
-    """`such_as`: a scheduler that chooses cards, as a clause; empty where none is known."""
+    """Raised when no scheduler has chosen a card for the pod, and the resource's placement demands one.
+
+    `such_as`: a scheduler that chooses cards, as a clause; empty where none is known.
+    """
 
     def __init__(self, resource: str, why: str, such_as: str) -> None:
         example = f", such as {such_as}" if such_as else ""
         super().__init__(
-            f'invalid allocation request for "{resource}": no scheduler has chosen a card for it: {why}; '
-            f"the resource's placement is 'claim': create this pod anew with a schedulerName that chooses"
-            f"{example}"
+            f'invalid allocation request for "{resource}": no scheduler has chosen a card for this pod: '
+            f"{why}; the resource's placement is 'claim': create this pod anew with a schedulerName that "
+            f"chooses{example}"
         )
 
 
 class NotServable(AllocationError):
-    """Raised when a vendor refuses a request as it is, in its own words; asking again does not change it."""
+    """Raised when a vendor refuses a request for good. `why` is the vendor's own text."""
 
     def __init__(self, resource: str, why: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": {why}')
@@ -166,26 +191,34 @@ class NotServable(AllocationError):
 
 
 class PromisedElsewhere(AllocationError):
+    """Raised when the kubelet assigned other cards than the scheduler chose, and no swap can mend this."""
+
     def __init__(self, resource: str, cards: Sequence[str], why: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": the kubelet gave {_some(cards)}, {why}; '
-            "create this pod anew to have its card chosen again"
+            "create this pod anew to let the scheduler choose its card again"
         )
 
 
 class PromisedMoreCards(AllocationError):
-    """Raised when a scheduler chose more cards than IDs are asked for; `fewer` is what would have it not."""
+    """Raised when a scheduler chose more cards than the pod requests IDs.
+
+    `fewer` says which request would make the scheduler choose fewer cards.
+    """
 
     def __init__(self, resource: str, pod: str, wanted: int, cards: Sequence[str], fewer: str) -> None:
         chosen = f"{len(cards)} cards were chosen for {pod} ({_some(cards)})"
         super().__init__(
-            f'invalid allocation request for "{resource}": {wanted} asked for, and {chosen}, of which each '
-            f"needs one of its own: create this pod anew with {len(cards)} of {resource}, or with {fewer}"
+            f'invalid allocation request for "{resource}": {wanted} requested, but {chosen}, and each card '
+            f"needs one ID: create this pod anew with {len(cards)} of {resource}, or with {fewer}"
         )
 
 
 class InsufficientMemory(AllocationError):
-    """`shortage` is the vendor's own word for it; `largest` the card with most free units, and how many."""
+    """Raised when no card has enough free memory units.
+
+    `shortage` is the vendor's own term for this. `largest`: the card with most free units, and their number.
+    """
 
     def __init__(
         self, resource: str, shortage: str, wanted: int, unit: str, largest: tuple[str, int] | None
@@ -198,7 +231,10 @@ class InsufficientMemory(AllocationError):
 
 
 class InsufficientRoom(AllocationError):
-    """Raised when slices on a card are in the way of a request, in its vendor's words; they may be over."""
+    """Raised when slices on a card leave no room for the request. `why` is the vendor's own text.
+
+    The slices may belong to allocations that have ended and can be released, so a second try can succeed.
+    """
 
     def __init__(self, resource: str, why: str) -> None:
         super().__init__(f'invalid allocation request for "{resource}": {why}')
@@ -206,7 +242,7 @@ class InsufficientRoom(AllocationError):
 
 
 class StartRefused(AllocationError):
-    """Raised when a container cannot start with what its pod asks for, which showed after its Allocate."""
+    """Raised at PreStartContainer when a container cannot start with what its pod requests."""
 
     def __init__(self, resource: str, uid: str, namespace: str, pod: str, container: str, why: str) -> None:
         self.uid, self.namespace, self.pod = uid, namespace, pod
@@ -217,17 +253,17 @@ class StartRefused(AllocationError):
 
 
 class LimitsUnread(AllocationError):
-    """Raised when a container starts whose limits decide what it gets, and whose pod is not known yet."""
+    """Raised at PreStartContainer when a start depends on the pod's limits and the pod is not known yet."""
 
     def __init__(self, resource: str, uid: str, container: str) -> None:
         super().__init__(
-            f"{resource}: what container {shorten(container)} asks for is not known, for its pod "
-            f"({shorten(uid)}) is not among those that the API server has told of; the kubelet tries again"
+            f"{resource}: the limits of container {shorten(container)} are not known: the API server has not "
+            f"shown its pod ({shorten(uid)}) yet; the kubelet tries again"
         )
 
 
 class InsufficientShares(AllocationError):
-    """`largest` is the card with most free shares, and how many."""
+    """Raised when no card has enough free shares. `largest` is the card with most, and their number."""
 
     def __init__(self, resource: str, wanted: int, largest: tuple[str, int] | None) -> None:
         super().__init__(
@@ -241,7 +277,7 @@ def _largest(card: tuple[str, int] | None) -> str:
 
 
 class ListTooLong(AgentError):
-    """Raised when a device list would not fit into what the kubelet receives."""
+    """Raised when a device list is longer than the message that the kubelet accepts; sizes in bytes."""
 
     def __init__(self, resource: str, ids: int, size: int, limit: int, remedy: str) -> None:
         super().__init__(
@@ -250,49 +286,53 @@ class ListTooLong(AgentError):
 
 
 class NoSuchDevice(AgentError):
-    """Raised when an operator names a device that is not known, or not clearly one."""
+    """Raised when an operator names no known device, or a beginning that several uuids have."""
 
     def __init__(self, named: str, found: Sequence[str], known: Sequence[str]) -> None:
-        begins = f"'{shorten(named)}' begins several devices: {_some(found)}; give more of it"
-        unknown = f"no device '{shorten(named)}' here; there is {_some(known) or 'none'}"
+        begins = f"'{shorten(named)}' is the beginning of several devices: {_some(found)}; give more of it"
+        unknown = f"this node has no device '{shorten(named)}'; it has {_some(known) or 'none'}"
         super().__init__(begins if found else unknown)
 
 
 class NotServing(AgentError):
-    """Raised when an operator's command comes to an agent that stands by: it knows no device."""
+    """Raised when an operator's command reaches a standby agent, which knows no device."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"standing by, {holder} serves this node")
 
 
 class NotOnDisk(AgentError):
-    """Raised when an operator's command holds and could not be written: it ends with the agent."""
+    """Raised when an operator's command took effect but could not be written to disk."""
 
     def __init__(self, done: str, error: str) -> None:
-        super().__init__(f"{done}, but only until the agent ends: it is not on disk: {error}")
+        super().__init__(f"{done}, but only until the agent ends: this is not on disk: {error}")
 
 
 class StateError(AgentError):
-    """Raised when what the agent saved cannot be read; a person must mend it or move it away."""
+    """Raised when a file that the agent saved cannot be read. A person must mend the file or move it away."""
 
     def __init__(self, path: object, found: str) -> None:
         super().__init__(f"{path}: {found}; mend it, or move it away to start without it")
 
 
 class VendorError(AgentError):
-    """Raised when a vendor's process could not answer."""
+    """Raised when a vendor's process, or its agent half, could not answer."""
 
 
 class VendorAbsent(VendorError):
-    """Raised when this node never showed anything of the vendor: there is no hardware to ask for."""
+    """Raised when this node has never shown hardware of the vendor."""
 
 
 class VendorTimeout(VendorError):
+    """Raised when a call into the vendor's process passed its deadline."""
+
     def __init__(self, vendor: str, call: str, seconds: float) -> None:
         super().__init__(f"{vendor}: {call} did not return within {seconds:g} s")
 
 
 class VendorCrashed(VendorError):
+    """Raised when the vendor's process ended during a call."""
+
     def __init__(self, vendor: str, how: str) -> None:
         super().__init__(f"{vendor}: the vendor's process ended: {how}")
 

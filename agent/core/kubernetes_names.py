@@ -1,4 +1,4 @@
-"""Names that Kubernetes takes: what a resource may be called, and what a label may say."""
+"""Names that Kubernetes accepts: rules for resource names and for labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def wrong_name(name: str) -> str | None:
-    """Why the kubelet would refuse the resource name; None when it takes it."""
+    """Why the kubelet would refuse the resource name; None where the kubelet accepts the name."""
     prefix, slash, last = name.partition("/")
     shown = f"the resource name '{shorten(name)}'"
     if not slash:
@@ -42,12 +42,12 @@ def unserved_name(name: str, reserved: Iterable[Reserved] = ()) -> str:
 
 def reserved_name(name: str, reserved: Iterable[Reserved]) -> str:
     """Why no device plugin may serve a resource of this name; empty where one may."""
-    its = next((it for it in reserved if name.startswith(it.prefix)), None)
-    return f"the resource name '{shorten(name)}' {its.why}" if its else ""
+    owner = next((it for it in reserved if name.startswith(it.prefix)), None)
+    return f"the resource name '{shorten(name)}' {owner.why}" if owner else ""
 
 
 def wrong_label(key: str, value: str) -> str | None:
-    """Why Kubernetes would refuse the label; None when it takes it."""
+    """Why Kubernetes would refuse the label; None where Kubernetes accepts the label."""
     domain, slash, last = key.rpartition("/")
     shown = f"the label '{shorten(key)}'"
     if slash and not (_SUBDOMAIN.fullmatch(domain) and len(domain) <= 253):

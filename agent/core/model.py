@@ -1,4 +1,4 @@
-"""The nouns of the agent: frozen values that every room passes on."""
+"""The frozen values that all parts of the agent share: devices, resources, allocations, statuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent.vendor_api.agent import Device, Policy, Proof, ResourceRule, State
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health of a physical device; `since` is Unix time in seconds."""
+    """Health of one device; `since` is the Unix time in seconds at which this state began."""
 
     state: State
     reason: str = ""
@@ -25,7 +25,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """An operator's word that a card is given to nobody new; `since` is Unix time in seconds."""
+    """An operator's command that new pods do not get a card; `since` is Unix time in seconds."""
 
     author: str
     reason: str = ""
@@ -34,9 +34,9 @@ class Cordon:
 
 @dataclass(frozen=True, slots=True)
 class FirstList:
-    """Whom a kubelet found as it began: the uids of the pods that waited as it listed them first."""
+    """The pods that were waiting when a kubelet started and listed its pods for the first time, by uid."""
 
-    #: When that kubelet's socket came, Unix nanoseconds; another kubelet's has another time.
+    #: When the kubelet's socket was made, Unix nanoseconds. The time tells one kubelet from the next.
     began_ns: int
     pods: tuple[str, ...] = ()
 
@@ -46,7 +46,7 @@ Verb = Literal["cordon", "uncordon", "clear"]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What an operator wants done with a device, which may be named by how its uuid begins."""
+    """What an operator wants done with a device. `device` is a uuid, or the beginning of one."""
 
     verb: Verb
     device: str
@@ -56,16 +56,16 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """A device, how it is, and what the kubelet is told of it (it knows two states only)."""
+    """A device with its health. `told_healthy` is the advertised health; the kubelet has two states only."""
 
     vendor: str
     device: Device
     health: Health
     told_healthy: bool
-    #: Known to be there no more; it stays while it is in use.
+    #: The device is known to exist no more, and is listed only while it is in use.
     gone: bool = False
     cordon: Cordon | None = None
-    #: The proofs that its fault waits for, beside an operator's word; none: good looks end it.
+    #: The proofs that end its fault, apart from an operator's command. Empty: clean polls end the fault.
     cleared_by: tuple[Proof, ...] = ()
 
     @property
@@ -75,7 +75,7 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class AbsentDevice:
-    """A device that is not listed, and remembered nevertheless."""
+    """A device that its vendor does not list, but that the agent remembers for its fault or cordon."""
 
     uuid: str
     vendor: str
@@ -88,34 +88,37 @@ class VendorState(StrEnum):
     STARTING = "starting"
     OPEN = "open"
     UNAVAILABLE = "unavailable"  # no driver or library here
-    FAILED = "failed"  # lost contact: crashed, hung, broken answers
+    FAILED = "failed"  # lost contact: the process crashed, hangs or gives broken answers
     LEFT_OUT = "left-out"  # the plugin itself is broken
 
 
 @dataclass(frozen=True, slots=True)
 class VendorStatus:
+    """How one vendor is; `reason` says why the vendor is not open."""
+
     name: str
     state: VendorState
     reason: str = ""
 
 
-#: `open`: lost so often that it is given rest; `half-open`: tried again, and not yet of use for long enough.
+#: `open`: the process failed so often that no restart is tried for a while. `half-open`: the process runs
+#: again, but not yet long enough to be trusted.
 BreakerState = Literal["closed", "open", "half-open"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """The process of a vendor in service; `memory` is in bytes, `next_try` is Unix time in seconds."""
+    """The process of a vendor in service. `memory` is in bytes, `next_try` is Unix time in seconds."""
 
     pid: int | None = None
     memory: int = 0
-    #: How often it was lost by its own fault.
+    #: How often the process failed by its own fault.
     restarts: int = 0
     breaker: BreakerState = "closed"
     next_try: float | None = None
-    #: One that was killed and does not end, so that no other is started.
+    #: The pid of a process that was killed and does not end. No other is started until that process ends.
     stuck: int | None = None
-    #: The bytes with more of which it is replaced; 0 where it may have any number.
+    #: A process that uses more bytes than this is replaced; 0 means no limit.
     memory_limit: int = 0
 
 
@@ -134,7 +137,7 @@ class NodeSnapshot:
         return tuple(status for status in self.devices if status.vendor == vendor)
 
     def present(self, vendor: str) -> tuple[Device, ...]:
-        """The vendor's devices, without those that are kept for who holds them alone."""
+        """The vendor's devices, without those that are listed only because they are still in use."""
         return tuple(status.device for status in self.of(vendor) if not status.gone)
 
 
@@ -162,7 +165,7 @@ class IdRange:
         return device_id.startswith(self.stem) and device_id[len(self.stem) :] in _suffixes(self.count)
 
     def without(self, device_ids: Iterable[str]) -> list[str]:
-        """Those IDs that are not in the range."""
+        """The given IDs that are not in the range."""
         if self.count is None:
             return [it for it in device_ids if it != self.stem]
         stem, size, suffixes = self.stem, len(self.stem), _suffixes(self.count)
@@ -171,17 +174,18 @@ class IdRange:
 
 @lru_cache(maxsize=16)
 def _suffixes(count: int) -> Mapping[str, None]:
-    """What follows the stem, in order. Cards of a resource share it; looking up beats parsing numbers."""
+    """The endings of `count` IDs, in order. All cards share one mapping; a lookup is faster than parsing."""
     return dict.fromkeys(f"::{n}" for n in range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedDevice:
-    """A card within one resource. IDs of a former plan or plugin that are still in use stand in `kept`.
+    """A card as one resource lists it to the kubelet.
 
-    `held` are the IDs that stay healthy, for who has them, on a card that is given to nobody new. `mode` is
-    the resource whose the card is for now, where that is another one; empty where it is not. `closed`: nobody
-    new gets the card by these IDs either, which the kubelet takes for free once their pod has ended.
+    `kept`: IDs of an earlier plan or of another plugin that are still in use. `held`: IDs that stay healthy
+    for the pods that have them, on a card that new pods do not get. `mode`: the other resource that has the
+    card now; empty where none has. `closed`: new pods do not get the `held` IDs either. The kubelet regards
+    those IDs as free once their pod has ended.
     """
 
     uuid: str
@@ -192,24 +196,25 @@ class AdvertisedDevice:
     held: tuple[str, ...] = ()
     mode: str = ""
     closed: bool = False
-    #: How many of `kept` are IDs of its range in another plugin's writing, or make way for such: the range is
-    #: shorter by as many, so that the kubelet counts no more than the card has.
-    instead: int = 0
-    #: What the IDs of the card may begin with in another plugin's writing, and its memory in bytes.
+    #: By how many IDs the range is shortened because as many shares have `kept` IDs, so that the kubelet
+    #: counts no more shares than the card has.
+    displaced: int = 0
+    #: The stems that IDs of this card can have, in the forms of this agent and of other plugins.
     names: tuple[str, ...] = ()
+    #: Memory of the card in bytes; 0 where it is not known.
     memory: int = 0
 
     @property
     def shares(self) -> int:
-        """How many shares the card has, whoever made their IDs."""
-        return len(self.ids or ()) + self.instead
+        """How many shares the card has, under IDs of this agent or of another plugin."""
+        return len(self.ids or ()) + self.displaced
 
     def knows(self, device_id: str) -> bool:
-        """Whether it is one of the card's shares as another plugin writes it."""
-        its = share(device_id)
-        if its is None or its.between == "::" or its.stem not in self.names:
+        """Whether the ID is one of the card's shares in the form of another plugin."""
+        written = share(device_id)
+        if written is None or written.between == "::" or written.stem not in self.names:
             return False
-        return self.ids is not None and self.ids.count is not None and its.number < self.shares
+        return self.ids is not None and self.ids.count is not None and written.number < self.shares
 
     def __iter__(self) -> Iterator[str]:
         yield from self.ids or ()
@@ -223,7 +228,7 @@ class AdvertisedDevice:
 
 
 class Index:
-    """Finds the card of an ID; 58,000 IDs must not take longer than a pod's patience."""
+    """Finds the card of a device ID by hash lookups; a node can have 58,000 IDs."""
 
     def __init__(self, cards: Iterable[AdvertisedDevice]) -> None:
         self._stems: dict[str, AdvertisedDevice] = {}
@@ -239,12 +244,13 @@ class Index:
             self._kept.update(dict.fromkeys(card.kept, card))
 
     def named(self, device_id: str) -> AdvertisedDevice | None:
-        """The card by how its ID begins, in whatever plugin's writing and of whatever number."""
-        its = share(device_id)
-        known = ((self._stems, self._uuids, self._names), (device_id, its.stem if its else ""))
+        """The card that the stem of the ID names, in the form of any plugin and with any number."""
+        written = share(device_id)
+        known = ((self._stems, self._uuids, self._names), (device_id, written.stem if written else ""))
         return next((cards[stem] for cards, stem in product(*known) if stem in cards), None)
 
     def find(self, device_id: str) -> AdvertisedDevice | None:
+        """The card that lists exactly this ID; None where no card does."""
         for stem in (device_id.rpartition("::")[0], device_id):
             card = self._stems.get(stem)
             if card is not None and card.ids is not None and device_id in card.ids:
@@ -255,9 +261,9 @@ class Index:
 # No slots: the index is built once per value.
 @dataclass(frozen=True)
 class Resource:
-    """What one resource lists now. `retired`: the config no longer has it; it ends when nothing is in use.
+    """What one resource lists now. `retired`: the config no longer has the resource, which ends once free.
 
-    Its cards may be shared in different ways; `rule` is the one that says most of it.
+    The cards of one resource may be shared in different ways. `rule` is then the rule that shares cards.
     """
 
     name: str
@@ -266,21 +272,24 @@ class Resource:
     policy: Policy
     cards: tuple[AdvertisedDevice, ...] = ()
     retired: bool = False
-    #: The resources that offer the same cards: a card is the first's that takes of it.
-    beside: frozenset[str] = frozenset()
+    #: The other resources that offer the same cards. The first one that gives a card to a pod keeps it.
+    other_modes: frozenset[str] = frozenset()
 
     @property
     def capacity(self) -> int:
+        """How many IDs the resource lists, as the kubelet counts them for the Node."""
         return sum(len(card) for card in self.cards)
 
     @property
     def allocatable(self) -> int:
+        """How many of the listed IDs are healthy."""
         return sum(len(card) if card.healthy else len(card.held) for card in self.cards)
 
     def card_of(self, device_id: str) -> AdvertisedDevice | None:
-        """The card whose ID this is; one that is listed wins over how another plugin writes another card's.
+        """The card of this ID: the card that lists the ID, or else the card that its stem names.
 
-        The kubelet may give out for a moment what such a plugin's pod had, and we list no more.
+        The second case is an ID of another plugin's pod that ended: the agent lists the ID no more, and the
+        kubelet can still assign the ID for a moment.
         """
         known = self.index.find(device_id)
         if known is None and (card := self.index.named(device_id)) is not None:
@@ -288,7 +297,7 @@ class Resource:
         return known
 
     def cards_of(self, device_ids: Sequence[str]) -> Sequence[AdvertisedDevice | None]:
-        """The card of each ID. Thousands of units are of one card, and found at once."""
+        """The card of each ID. Thousands of memory units on one card are found in one step."""
         first = self.card_of(device_ids[0]) if device_ids else None
         if first is not None and first.ids is not None and not first.ids.without(device_ids):
             return [first] * len(device_ids)
@@ -304,19 +313,19 @@ class Resource:
         return Index(self.cards)
 
     @cached_property
-    def former(self) -> frozenset[str]:
-        """The IDs that are listed for their holders alone: their cards are given out in another way now.
+    def former_ids(self) -> frozenset[str]:
+        """The IDs that are listed only for the pods that have them, and that new pods cannot get.
 
-        Of a card that is cut into shares as before, as many of its own make way for them: who gets one has
-        one of those. Where more are listed, the card has less room than these take.
+        An ID in `kept` that displaces an ID of the card's range is a share like any other, and not in this
+        set. A card that lists more `kept` IDs than it displaces is shared in another way now.
         """
-        beyond = (card for card in self.cards if len(card.kept) > card.instead)
+        beyond = (card for card in self.cards if len(card.kept) > card.displaced)
         return frozenset(it for card in beyond for it in card.kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The ID of a share, read: what stands for its card, what between, and its number there."""
+    """The parts of a share's ID: the stem that names the card, the separator, and the share's number."""
 
     stem: str
     between: str
@@ -324,10 +333,10 @@ class Share:
 
 
 def share(device_id: str) -> Share | None:
-    """An ID as that of a share; None where it can be none.
+    """Parse the ID of a share; None where the ID has no such form.
 
-    `uuid::n` and `minor::n` are NVIDIA's today and ours, `uuid-_-n` is GCUShare's of 2022, `minor-n` what it
-    writes since, and `uuid-n` what early virtual-device plugins did.
+    NVIDIA's plugin and this agent write `uuid::n` and `minor::n`. GCUShare wrote `uuid-_-n` in 2022 and has
+    written `minor-n` since. Early virtual-device plugins wrote `uuid-n`.
     """
     for between in ("::", "-_-", "-"):
         stem, _, number = device_id.rpartition(between)
@@ -338,7 +347,7 @@ def share(device_id: str) -> Share | None:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds an allocation. `namespace` and `pod` are empty until PodResources shows them."""
+    """The container that has an allocation. `namespace` and `pod` are empty until PodResources shows them."""
 
     uid: str
     container: str
@@ -354,18 +363,18 @@ class AllocationState(StrEnum):
 
 
 class AllocationSource(StrEnum):
-    """Where an allocation is known from."""
+    """Where the agent knows an allocation from."""
 
-    ALLOCATE = "allocate"  # answered by this process
-    CHECKPOINT = "checkpoint"  # answered by an earlier one
-    KUBELET = "kubelet"  # its checkpoint held what ours did not
-    POD_RESOURCES = "pod-resources"  # shown there, with neither checkpoint to be had
-    ANNOTATION = "annotation"  # a scheduler gave it to a pod that never asks a device plugin
+    ALLOCATE = "allocate"  # this process answered the Allocate
+    CHECKPOINT = "checkpoint"  # an earlier process answered the Allocate
+    KUBELET = "kubelet"  # the kubelet's checkpoint had the allocation, and the agent's had not
+    POD_RESOURCES = "pod-resources"  # only PodResources showed it; neither checkpoint could be read
+    ANNOTATION = "annotation"  # a scheduler gave cards to a pod for which no Allocate is ever called
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One answered Allocate. The same device IDs may come back in another one."""
+    """One answered Allocate. The same device IDs can come again in a later allocation."""
 
     id: str
     resource: str
@@ -373,44 +382,44 @@ class Allocation:
     ids: tuple[str, ...]
     devices: tuple[str, ...]
     state: AllocationState
-    #: When it was asked for, was answered, or ended, as its state says; Unix time in seconds.
+    #: When the present state began: requested, answered or ended. Unix time in seconds.
     since: float
     source: AllocationSource = AllocationSource.ALLOCATE
-    #: Why it is in its state, where that needs saying.
+    #: Why the allocation is in its state; empty where the state needs no reason.
     reason: str = ""
     owner: Owner | None = None
-    #: The life of the kubelet that knew it last.
+    #: The life of the kubelet that knew the allocation last.
     life: str = ""
-    #: The kubelet has lost its record of it, and takes its IDs for free while its pod is there.
+    #: The kubelet has lost its record of the allocation. It regards the IDs as free while the pod still runs.
     forgotten: bool = False
-    #: The node was started anew since its slices were made.
+    #: The node was rebooted after the slices of this allocation were made.
     rebooted: bool = False
-    #: Slices that the hardware made for it, by the vendor's ids.
+    #: Slices that were made for this allocation, by the vendor's ids.
     partitions: tuple[str, ...] = ()
-    #: Whose it was to be, as a scheduler said; the owner is who the kubelet says has it.
+    #: The scheduler's promise that this allocation fulfils. `owner` is what the kubelet says.
     claim: Claim | None = None
-    #: The cards that it has instead of those of its IDs, as a scheduler chose; empty where they are the same.
+    #: The cards that a scheduler chose instead of the cards of the IDs; empty where they are the same.
     diverged: tuple[str, ...] = ()
-    #: The parameters that its answer was made with, where those of its claim would have made another one.
+    #: The parameters that the answer was made with, where the claim's parameters would make another answer.
     handed: Mapping[str, str] | None = None
-    #: GiB of memory that each of its IDs stands for; empty where they do not count memory.
+    #: GiB of memory that one ID stands for; empty where the IDs do not count memory.
     unit: str = ""
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The uuids of the cards that it has."""
+        """The uuids of the cards that the allocation has."""
         return self.diverged or self.devices
 
     @property
     def place(self) -> tuple[str, str] | None:
-        """Uid and container of who has it, as the kubelet or else its claim says: PodResources has no uid."""
-        whose = self.owner if self.owner and self.owner.uid else self.claim
-        return (whose.uid, whose.container) if whose and whose.uid else None
+        """(pod uid, container) by the kubelet, or by the claim where PodResources gave no uid."""
+        holder = self.owner if self.owner and self.owner.uid else self.claim
+        return (holder.uid, holder.container) if holder and holder.uid else None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """Where a resource stands with the kubelet."""
+    """How far the registration of a resource with the kubelet is."""
 
     state: Literal["waiting", "registering", "registered", "refused", "yielded", "ended"] = "waiting"
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What people are told of with the cluster's own means: a notice becomes an Event on its object."""
+"""Messages for people. The Event writer makes a Kubernetes Event of each notice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Literal
 
 from agent.scheduler_api import Claim
 
-#: Every reason that a notice may have, and in one word what the agent did or could not do (docs/events.md).
+#: Each reason that a notice can have, and the action of its Event: one word for what the agent did or could
+#: not do (docs/events.md).
 ACTIONS: Mapping[str, str] = MappingProxyType(
     {
         "ConfigRefused": "KeepConfig",
@@ -45,7 +46,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """The pod that a notice is about; `uid` empty where it is not known."""
+    """The pod that a notice is about; `uid` is empty where it is not known."""
 
     namespace: str
     name: str
@@ -54,7 +55,7 @@ class PodRef:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """`reason` is one CamelCase word, `message` a sentence. `pod` None: it is about this node."""
+    """`reason` is one CamelCase word, `message` a sentence. A notice without a pod is about this node."""
 
     reason: str
     message: str
@@ -69,23 +70,23 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An Allocate that was refused; the kubelet did not say who asked. `number` counts from 1.
+    """An Allocate that was refused. The kubelet does not say for which pod it asks. `number` counts from 1.
 
-    Where many come at once not each is kept: the numbers of the others are missing.
+    When many refusals come at once, not all are kept. A gap in the numbers shows how many are missing.
     """
 
     number: int
     resource: str
     ids: tuple[str, ...]
-    #: Our words, which the kubelet repeats in the status of the pod.
+    #: The agent's error text, which the kubelet repeats in the status of the pod.
     text: str
-    #: The pods that waited for as much of the resource.
+    #: The pods that were waiting for this amount of the resource.
     waiting: tuple[PodRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartRefusal:
-    """A container that cannot start with what its pod asks for. `number` counts from 1."""
+    """A container that cannot start with what its pod requests. `number` counts from 1."""
 
     number: int
     pod: PodRef
@@ -94,17 +95,17 @@ class StartRefusal:
 
 @dataclass(frozen=True, slots=True)
 class PlacementMismatch:
-    """A pod whose scheduler's choice of cards is not what it has or gets here, and why."""
+    """A pod that has, or gets, other cards than its scheduler chose; `why` is a sentence."""
 
     pod: PodRef
     why: str
-    #: It has other cards than were chosen for it.
+    #: The pod already has the other cards.
     moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSwap:
-    """An allocation whose claim followed what the kubelet did. `number` counts from 1."""
+    """A change of an allocation's claim: the kubelet gave the IDs to another pod. `number` counts from 1."""
 
     number: int
     allocation: str

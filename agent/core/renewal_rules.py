@@ -1,17 +1,19 @@
-"""When a registration that the kubelet still listens to is made anew. Pure.
+"""When a registration is renewed although its stream to the kubelet is still open. Pure.
 
-Up to 1.36 the kubelet asks the newest registration of a resource for its devices, takes the last list of any,
-and tells neither of the other (pkg/kubelet/cm/devicemanager, plugin/v1beta1/handler.go and manager.go). When
-the newest one ends, it calls all devices unhealthy (PluginDisconnected) and asks nobody. The next list of an
-older one makes them healthy again (genericDeviceUpdateCallback), and pods are refused (`endpoint ... has been
-stopped`) until the kubelet forgets the resource, five minutes later.
+Up to 1.36 several plugins can register one resource. The kubelet sends its calls to the newest registration,
+but accepts the last device list from any of them, and informs no plugin of another one
+(pkg/kubelet/cm/devicemanager, plugin/v1beta1/handler.go and manager.go). When the newest registration ends,
+the kubelet marks all devices unhealthy (PluginDisconnected) and has no endpoint for its calls. The next list
+from an older registration makes the devices healthy again (genericDeviceUpdateCallback), but pods are refused
+(`endpoint ... has been stopped`) until the kubelet forgets the resource five minutes later.
 
-It tells nobody who is asked. That we are not shows in three ways: none of our devices is listed; the list in
-force was another's and is ours now; or, where a list of ours hides both, another plugin was there when all
-was well, and is not any more.
+The kubelet does not say which registration it calls. Three signs show that it is not the agent's:
+the kubelet lists none of the agent's devices; the list in force was another plugin's and is now the agent's;
+or another plugin that was present at the last good observation is gone. The third sign is needed where a list
+of the agent hides the first two.
 
-A plugin that ends gracefully takes its socket away before its stream, so one that was just missed still
-counts as there: it is let go at a look that comes `sure` after.
+A plugin that ends gracefully removes its socket before it closes its stream. So a plugin that is missing for
+less than `gone_after` seconds still counts as present.
 """
 
 from __future__ import annotations
@@ -21,36 +23,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-#: Seconds until a resource is registered again that the kubelet has not listed since the last time: at first,
-#: and after each further one in vain twice as many, up to the last.
-IN_VAIN = 10.0, 300.0
+#: Seconds between two renewals without effect: the first pause, which doubles each time, and the longest.
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 
 
-class Why(StrEnum):
-    """Why a registration is made anew."""
+class RenewalReason(StrEnum):
+    """Why a registration is renewed."""
 
     LAPSED = "the kubelet lists none of our healthy devices"
     OVERTAKEN = "our list is in force after another plugin's"
-    HIDDEN = "another plugin has gone, and a list of ours would hide that nobody is asked for its devices"
+    HIDDEN = "another plugin has gone, and a list of ours would hide that the kubelet has no live endpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One registration of a resource, and what was told over it."""
+    """One registration of a resource, and the lists that were sent on its stream."""
 
     number: int
-    #: Lists that were sent; a count that only grows, over all registrations.
+    #: How many lists were sent so far, over all registrations of the resource.
     lists: int = 0
-    #: Whether the kubelet was told of a healthy device, on the stream that is open.
+    #: Whether the last list on the open stream had a healthy device.
     offers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletObservation:
-    """What the kubelet and its directory show at one moment.
+    """What the kubelet and its plugin directory show at one moment.
 
-    `listed`: whether the kubelet lists a healthy device of the resource; None where it cannot be asked, or
-    was told of none. `others`: whose sockets are served there that are not ours.
+    `listed`: whether the kubelet lists a healthy device of the resource. None: the kubelet cannot be asked,
+    or the agent offers no healthy device. `others`: the other plugins with a live socket in the directory.
     """
 
     listed: bool | None
@@ -59,69 +60,79 @@ class KubeletObservation:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStanding:
-    """What is known of a registration, from one look to the next."""
+    """What is remembered of a registration from one observation to the next."""
 
-    #: As it was when all was well for the last time, and who else was there then or came since.
+    #: The registration at the last good observation.
     registration: Registration
+    #: The other plugins that were present then or came since.
     others: frozenset[object] = frozenset()
-    #: Whether another's list was in force since.
+    #: Whether another plugin's list was in force since.
     overtaken: bool = False
-    #: Whether the last look found nothing of ours listed.
+    #: Whether the last observation found none of the agent's devices listed.
     missed: bool = False
-    #: When it was made anew for that, and has not been listed since; how long it is then left alone.
+    #: When the registration was last renewed for that without effect so far; seconds.
     renewed: float = -math.inf
-    pause: float = IN_VAIN[0]
-    #: Those of the others that no look has seen since, and when one first did not.
+    #: How many seconds must pass until the next renewal for that.
+    pause: float = FIRST_PAUSE
+    #: Other plugins that are missing, and the time at which each was first missed.
     missing: Mapping[object, float] = field(default_factory=dict)
 
-    def beside(self, others: frozenset[object]) -> RegistrationStanding:
-        """The same with plugins that came."""
+    def with_others(self, others: frozenset[object]) -> RegistrationStanding:
+        """The same standing, with these other plugins added."""
         return replace(self, others=self.others | others)
 
-    def is_open(self, now: float, sure: float) -> bool:
-        """Whether a look a moment later says more."""
-        return self.missed or any(now - since < sure for since in self.missing.values())
+    def is_open(self, now: float, gone_after: float) -> bool:
+        """Whether a second observation soon after can change the decision."""
+        return self.missed or any(now - since < gone_after for since in self.missing.values())
 
 
-def standing(
-    known: RegistrationStanding | None, it: Registration, others: frozenset[object] = frozenset()
+def standing_of(
+    known: RegistrationStanding | None, registration: Registration, others: frozenset[object] = frozenset()
 ) -> RegistrationStanding:
-    """What is known of this registration, beside these others if it is new.
+    """The standing of this registration. A new registration starts with these other plugins.
 
-    Of an earlier one nothing counts but that it was made in vain.
+    Of an earlier registration only the pause between renewals without effect is kept.
     """
     if known is None:
-        return RegistrationStanding(it, others)
-    if known.registration.number == it.number:
+        return RegistrationStanding(registration, others)
+    if known.registration.number == registration.number:
         return known
-    return RegistrationStanding(it, others, renewed=known.renewed, pause=known.pause)
+    return RegistrationStanding(registration, others, renewed=known.renewed, pause=known.pause)
 
 
-def on_list(known: RegistrationStanding, *, ours: bool) -> tuple[RegistrationStanding, Why | None]:
-    """What follows from whose list is in force."""
+def on_list(known: RegistrationStanding, *, ours: bool) -> tuple[RegistrationStanding, RenewalReason | None]:
+    """The new standing once it is known whether the list in force is the agent's, and why to renew."""
     if not ours:
         return replace(known, overtaken=True), None
-    return replace(known, overtaken=False), Why.OVERTAKEN if known.overtaken else None
+    return replace(known, overtaken=False), RenewalReason.OVERTAKEN if known.overtaken else None
 
 
-def on_look(
-    known: RegistrationStanding, it: Registration, look: KubeletObservation, now: float, sure: float
-) -> tuple[RegistrationStanding, Why | None]:
-    """What follows from a look; two that find nothing listed count, another's end `sure` seconds after."""
+def on_observation(
+    known: RegistrationStanding,
+    registration: Registration,
+    look: KubeletObservation,
+    now: float,
+    gone_after: float,
+) -> tuple[RegistrationStanding, RenewalReason | None]:
+    """The new standing after an observation, and why to renew the registration; None: do not renew.
+
+    Only the second observation in a row without the agent's devices counts. Another plugin counts as gone
+    `gone_after` seconds after it was first missed.
+    """
     gone = known.others - look.others
     known = replace(known, missing={it: known.missing.get(it, now) for it in gone})
-    ending = frozenset(it for it, since in known.missing.items() if now - since < sure)
-    well = replace(known, registration=it, others=look.others | ending, missed=False)
+    ending = frozenset(it for it, since in known.missing.items() if now - since < gone_after)
+    well = replace(known, registration=registration, others=look.others | ending, missed=False)
     if look.listed is False:
         if now - known.renewed < known.pause and not gone:
-            return known.beside(look.others), None
+            return known.with_others(look.others), None
         if known.missed:
             again = known.renewed > -math.inf
-            pause = min(2 * known.pause, IN_VAIN[1]) if again else IN_VAIN[0]
-            return replace(well, renewed=now, pause=pause), Why.LAPSED
-        return replace(known.beside(look.others), missed=True), None
-    if gone - ending and it.lists != known.registration.lists:
-        return well, Why.HIDDEN
+            pause = min(2 * known.pause, LONGEST_PAUSE) if again else FIRST_PAUSE
+            return replace(well, renewed=now, pause=pause), RenewalReason.LAPSED
+        return replace(known.with_others(look.others), missed=True), None
+    if gone - ending and registration.lists != known.registration.lists:
+        return well, RenewalReason.HIDDEN
     if look.listed is None or ending:
-        return replace(known.beside(look.others), missed=False), None
-    return replace(well, renewed=-math.inf, pause=IN_VAIN[0]), None
+        return replace(known.with_others(look.others), missed=False), None
+    return replace(well, renewed=-math.inf, pause=FIRST_PAUSE), None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TokenBucket:
-    """`burst` tokens at once, and `rate` tokens a second after them. Tokens beyond these are owed."""
+    """Holds up to `burst` tokens and gains `rate` tokens a second. More can be taken; the rest is owed."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -13,12 +13,12 @@ class TokenBucket:
         self._filled = 0.0
 
     def left(self, now: float) -> float:
-        """How many tokens there are at this time, in seconds of a clock that never goes back."""
+        """How many tokens are left at `now`, in seconds of a monotonic clock."""
         self._tokens = min(self._tokens + (now - self._filled) * self._rate, self._burst)
         self._filled = now
         return self._tokens
 
     def take(self, count: float, now: float) -> float:
-        """Take tokens; returns how many are left, below zero where some are owed."""
+        """Take tokens and return how many are left; a negative number is owed."""
         self._tokens = self.left(now) - count
         return self._tokens

@@ -12,7 +12,7 @@ from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.memory_units import counted_in
 from agent.core.devices.offers import OfferedResources, VendorRules
 from agent.core.devices.plan import plan
-from agent.core.devices.unit_changes import UnitPlan, counting
+from agent.core.devices.unit_changes import UnitPlan, plan_units
 from agent.core.errors import UsageError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
 from agent.kubelet.device_list import KUBELET_RECEIVE_LIMIT, list_size, too_long
@@ -71,7 +71,7 @@ def lacking(wishes: Sequence[VendorRules], found: Mapping[str, Sequence[Device]]
 
 
 def _planned(offers: Sequence[Offer], snapshot: NodeSnapshot) -> Sequence[Resource]:
-    made = counting(offers, snapshot, ResourceUsage(), {}, UnitPlan(), lambda it: str(too_long(it) or ""))
+    made = plan_units(offers, snapshot, ResourceUsage(), {}, UnitPlan(), lambda it: str(too_long(it) or ""))
     return tuple(plan(made.offers, snapshot).values())
 
 

@@ -13,14 +13,14 @@ from agent.core.allocation.cards_of_answers import AnswerTies, theirs
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_locks import keys_of, locks, named
 from agent.core.cell import Cell
-from agent.core.devices.cards_of_resources import absent
+from agent.core.devices.cards_of_resources import missing_cards
 from agent.core.devices.health_rules import HealthRecord
 from agent.core.devices.inventory import ClearedFaults, Inventory
 from agent.core.devices.offers import OfferedResources, VendorRules
 from agent.core.devices.plan import plan
-from agent.core.devices.resource_waits import ResourceWait, awaited, waits
+from agent.core.devices.resource_waits import ResourceWait, wait_sentence, waits_of_resources
 from agent.core.devices.topology import Topology, topology
-from agent.core.devices.unit_changes import KeptUnit, UnitPlan, counting
+from agent.core.devices.unit_changes import KeptUnit, UnitPlan, plan_units
 from agent.core.model import (
     Command,
     Cordon,
@@ -177,11 +177,11 @@ class NodeState:
         if before != after or self.ties.vendors is not self.vendors:
             self.ties = AnswerTies(after.devices, self.vendors)
         usage, planned_before = self._ledger.usage(), self.plan.value
-        self._counting = counting(
+        self._counting = plan_units(
             self._offers.of(after), after, usage, planned_before, self._counting, _too_long
         )
         offers = self._counting.offers
-        self._waits = waits(offers, after, usage)
+        self._waits = waits_of_resources(offers, after, usage)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
         of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.former(name)}
@@ -241,14 +241,14 @@ class NodeState:
         found: dict[str, tuple[str, ...]] = {}
         for it in self._waits:
             owners = self._ledger.owners_on(it.holder, it.held)
-            found[it.resource] = (*found.get(it.resource, ()), awaited(it, owners))
+            found[it.resource] = (*found.get(it.resource, ()), wait_sentence(it, owners))
         return found
 
     @property
     def kept_units(self) -> Mapping[str, tuple[KeptUnit, str]]:
         """Resources that count memory in another unit than the config wants, with a sentence on each."""
         return {
-            it.resource: (it, it.told(self._ledger.owners_in(it.resource, it.unit)))
+            it.resource: (it, it.sentence(self._ledger.owners_in(it.resource, it.unit)))
             for it in self._counting.kept
         }
 
@@ -257,7 +257,7 @@ class NodeState:
         waiting = (it for its in self.waits.values() for it in its)
         kept = (it for _, it in self.kept_units.values())
         sentences = (
-            *absent(self._offers.plain, snapshot),
+            *missing_cards(self._offers.plain, snapshot),
             *self.complaints,
             *notes,
             *self.doubts,

@@ -11,7 +11,7 @@ import anyio
 from agent.core.allocation.pod_attribution import Place, waiting
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
-from agent.core.publishing.event_texts import news
+from agent.core.publishing.event_texts import notices
 from agent.scheduler_api import Candidate
 
 #: Refusals that are shown, and as many again that wait to be. Numbers of others are missing among them.
@@ -81,7 +81,7 @@ async def follow(
     while True:
         after = view()
         if after is not None and after != before:
-            for notice in news(before, after, pods()):
+            for notice in notices(before, after, pods()):
                 tell(notice)
             before = after
         await anyio.sleep(every)

@@ -66,7 +66,7 @@ ADVICE = (
     ("unknown device", "look for a second plugin on the resource (check device-plugins)"),
     ("is held by", "delete the pod that it names"),
     ("maximum request size for shared resources", "ask for one"),
-    ("of which each needs one of its own", "ask for as many of the resource as of cards"),
+    ("and each card needs one ID", "ask for as many of the resource as of cards"),
     ("rpc failed", "look at the log of the device plugin that serves the resource"),
     ("changed request for resource", "delete the pod and make it anew"),
 )

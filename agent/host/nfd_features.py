@@ -97,9 +97,9 @@ class FeaturesFile:
         path = Path(wanted.file) if wanted.file else None
         try:
             if path is not None:
-                await _in_thread(partial(keep, path, wanted.heard))
+                await _in_thread(partial(keep, path, wanted.vendor_labels))
                 await _in_thread(partial(self._note, path))
-            await _in_thread(partial(self._leave, path, wanted.heard))
+            await _in_thread(partial(self._leave, path, wanted.vendor_labels))
             self._path = path
         except (AgentError, OSError) as exc:
             return str(exc)

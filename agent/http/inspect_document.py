@@ -55,7 +55,7 @@ def inspect(view: AgentStatus) -> dict[str, Any]:
             _resource(view, resource, used.get(name, 0)) for name, resource in sorted(view.resources.items())
         ],
         "allocations": [_allocation(allocation) for allocation in view.allocations],
-        "unheeded": [_unheeded(it) for it in view.unheeded],
+        "unheeded": [_unheeded(it) for it in view.placement_mismatches],
         "unknownCards": [_unknown(vendor, it) for vendor, it in view.unknown_cards],
     }
 
@@ -181,11 +181,11 @@ def _resource(view: AgentStatus, resource: Resource, used: int) -> dict[str, Any
         "kept": [it for card in resource.cards for it in card.kept],
         "retired": resource.retired,
         "inOtherMode": {card.uuid: card.mode for card in resource.cards if card.mode},
-        "waits": list(view.waits.get(resource.name, ())),
+        "waits": list(view.resource_waits.get(resource.name, ())),
         "session": session.state if session else "waiting",
         "sessionReason": session.reason if session else "",
         "registrations": session.registrations if session else 0,
-        "foreign": view.strangers.get(resource.name, ""),
+        "foreign": view.other_plugins.get(resource.name, ""),
     }
 
 

@@ -1,4 +1,4 @@
-"""Checks of the half of a vendor that runs in the agent: pure functions, names, and a README that is true."""
+"""Conformance checks of a vendor's agent half: pure functions, valid names, and a complete README."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agent.vendor_api.agent import (
     Vendor,
 )
 
-#: Whose picture a format is shown.
+#: The node name in the pictures that formats are tried with.
 NODE = "conformance"
 SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
 _IMPORTS = """
@@ -51,7 +51,7 @@ print(json.dumps([sorted(libraries() - before), sys.argv[2] in sys.modules]))
 
 
 async def edits_are_pure(bench: Bench) -> None:
-    """`container_edits` says the same twice: text in the environment, absolute paths."""
+    """`container_edits` returns equal edits for equal input, with texts as variables and absolute paths."""
     devices = await bench.devices()
     for chosen in (devices[:1], devices):
         request = Request("conformance", bench.vendor.resource, tuple(device.uuid for device in chosen))
@@ -61,7 +61,7 @@ async def edits_are_pure(bench: Bench) -> None:
 
 
 def check_edits(edits: ContainerEdits) -> None:
-    """Raise AssertionError where no answer to the kubelet can hold them."""
+    """Raise AssertionError where an answer to the kubelet cannot contain these edits."""
     for name, value in [*edits.env.items(), *edits.annotations.items()]:
         _check_text(name, f"{name!r}")
         _check_text(value, f"{name} is {value!r}, which")
@@ -92,13 +92,13 @@ def _check_text(text: object, what: str) -> None:
 
 
 async def the_resource_is_taken(bench: Bench) -> None:
-    """`resource` is a name that the kubelet takes."""
+    """The kubelet accepts the name `resource`."""
     wrong = unserved_name(bench.vendor.resource, reserved())
     assert not wrong, wrong
 
 
 async def its_signs_are_seen(bench: Bench) -> None:
-    """A vendor that opens is seen by its signs, or by the files of its library."""
+    """On a node where the vendor opens, its signs or its library files are found."""
     if bench.vendor.host.signs is None:
         raise NotMade("the vendor has no signs: its process is started on every node")
     await bench.devices()
@@ -107,7 +107,7 @@ async def its_signs_are_seen(bench: Bench) -> None:
 
 
 async def resources_are_pure(bench: Bench) -> None:
-    """`resources` of equal devices are equal, name listed devices, each of them once, and never raise."""
+    """`resources` returns equal rules for equal devices, names listed devices once, and never raises."""
     make = bench.vendor.offers.resources
     if make is None:
         raise NotMade("the vendor has no resources of its own")
@@ -133,7 +133,7 @@ def _named(rule: ResourceRule) -> tuple[str, ...]:
 
 
 async def labels_are_pure(bench: Bench) -> None:
-    """`labels` of equal devices are equal, and such as Kubernetes takes."""
+    """`labels` returns equal labels for equal devices, and Kubernetes accepts them."""
     make = bench.vendor.publishes.labels
     if make is None:
         raise NotMade("the vendor has no labels")
@@ -148,7 +148,7 @@ async def labels_are_pure(bench: Bench) -> None:
 
 
 async def what_the_node_bears_is_pure(bench: Bench) -> None:
-    """Annotations and extended resources of equal devices are equal, and such as Kubernetes takes."""
+    """Annotations and extended resources of equal devices are equal, and Kubernetes accepts them."""
     vendor = bench.vendor
     if vendor.publishes.annotations is None and vendor.publishes.extended_resources is None:
         raise NotMade("the vendor has no annotations and no extended resources")
@@ -170,7 +170,7 @@ async def what_the_node_bears_is_pure(bench: Bench) -> None:
 
 
 async def formats_are_pure(bench: Bench) -> None:
-    """Each format makes JSON of any picture, the same twice, or says that it has nothing."""
+    """Each format makes the same JSON twice of any picture, or raises NotShown."""
     vendor = bench.vendor
     if not vendor.formats:
         raise NotMade("the vendor has no formats")
@@ -178,24 +178,31 @@ async def formats_are_pure(bench: Bench) -> None:
         devices = tuple(await talk.discover())
     names = [it.name for it in vendor.formats]
     assert len(names) == len(set(names)), f"two of {', '.join(names)} have one name"
-    for it in vendor.formats:
-        assert re.fullmatch(r"[a-z0-9-]+", it.name), (
-            f"{it.name!r} is no name that a path and a command line take"
+    for tool_format in vendor.formats:
+        assert re.fullmatch(r"[a-z0-9-]+", tool_format.name), (
+            f"{tool_format.name!r} is no name that a path and a command line take"
         )
-        assert not it.path or it.path.startswith("/"), f"{it.name}: {it.path!r} is no absolute path"
+        assert not tool_format.path or tool_format.path.startswith("/"), (
+            f"{tool_format.name}: {tool_format.path!r} is no absolute path"
+        )
         for picture in _pictures(vendor, devices):
             for node in ("", NODE, "another"):
-                first, second = (_document(it, picture, node) for _ in range(2))
-                assert first == second, f"{it.name}: first {first}, then {second}"
+                first, second = (_document(tool_format, picture, node) for _ in range(2))
+                assert first == second, f"{tool_format.name}: first {first}, then {second}"
 
 
 def _pictures(vendor: Vendor, devices: tuple[Device, ...]) -> list[Picture]:
-    """Nothing, what nobody has, and what pods have and wait for, of cards with and without a number."""
+    """Pictures without cards, with free cards, and with cards that pods have or wait for.
+
+    The cards have minor numbers and attributes in one picture and none in another.
+    """
     listings = tuple(Listing(vendor.resource, it.uuid, 4) for it in devices)
     holders = (None, Holder("ns", "has", "1", 1.0, pending=False), Holder("ns", "waits"))
     held = tuple(
-        Holding(vendor.resource, it.uuid, 1, holder, "main", allocated=holder is None or not holder.pending)
-        for it in devices
+        Holding(
+            vendor.resource, device.uuid, 1, holder, "main", allocated=holder is None or not holder.pending
+        )
+        for device in devices
         for holder in holders
     )
     bare = tuple(replace(it, minor=None, attributes={}) for it in devices)
@@ -207,20 +214,24 @@ def _pictures(vendor: Vendor, devices: tuple[Device, ...]) -> list[Picture]:
     ]
 
 
-def _document(it: Format, picture: Picture, node: str) -> str:
-    """In JSON, which needs plain values."""
+def _document(tool_format: Format, picture: Picture, node: str) -> str:
+    """The format's document as JSON text.
+
+    Raises:
+        AssertionError: The document has other values than JSON can hold.
+    """
     try:
-        made = it.document(picture, node, {})
+        made = tool_format.document(picture, node, {})
     except NotShown as none:
         made = none.document
     try:
         return json.dumps(made, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        raise AssertionError(f"{it.name}: what it makes is no JSON: {exc}") from None
+        raise AssertionError(f"{tool_format.name}: what it makes is no JSON: {exc}") from None
 
 
 async def imports_do_nothing(bench: Bench) -> None:
-    """The agent's half of the vendor loads no library, and does not import the backend."""
+    """Importing the vendor's agent half loads no library and does not import the backend."""
     backend = bench.vendor.backend.partition(":")[0]
     path = json.dumps([*bench.python_path, *sys.path])
     process = await asyncio.create_subprocess_exec(
@@ -236,7 +247,7 @@ async def imports_do_nothing(bench: Bench) -> None:
 
 
 def _agents_half(vendor: Vendor) -> list[str]:
-    """The modules that the agent imports: edits, and the plugin beside the backend."""
+    """The modules that the agent imports: the plugin, and the module of `container_edits`."""
     plugin = _plugin_of(vendor)
     edits = getattr(vendor.container_edits, "__module__", None)
     return [name for name in (plugin, edits) if name]
@@ -248,28 +259,28 @@ def _plugin_of(vendor: Vendor) -> str | None:
 
 
 def _folder(vendor: Vendor) -> str:
-    """The package that the plugin lies in; the backend lies beside the plugin, or in `child` there."""
+    """The package of the plugin. The backend is in the same package, or in its subpackage `child`."""
     return vendor.backend.partition(":")[0].rpartition(".")[0].removesuffix(".child")
 
 
 async def the_readme_tells_all(bench: Bench) -> None:
-    """The README of the folder has its sections, and a table of the settings that the plugin knows."""
+    """The README in the vendor's folder has all sections, and a table of exactly the known settings."""
     text = _readme(bench.vendor).read_text()
     for section in SECTIONS:
         assert re.search(rf"^#+ {section}\s*$", text, re.MULTILINE), f"it lacks the section {section}"
     section = re.split(r"^#+ ", text.partition("Settings\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-    told = set(re.findall(r"^\| *`(\w+)` *\|", section, re.MULTILINE))
+    documented = set(re.findall(r"^\| *`(\w+)` *\|", section, re.MULTILINE))
     known = _known_settings(bench.vendor)
     for setting in sorted(bench.vendor.settings.for_backend if known is None else known):
-        assert setting in told, f"it lacks the setting {setting}"
-    assert known is None or told <= known, (
-        f"the plugin does not know {', '.join(sorted(told - (known or set())))}"
+        assert setting in documented, f"it lacks the setting {setting}"
+    assert known is None or documented <= known, (
+        f"the plugin does not know {', '.join(sorted(documented - (known or set())))}"
     )
-    assert told or known == set(), "its section Settings has no table, and the plugin no empty SETTINGS"
+    assert documented or known == set(), "its section Settings has no table, and the plugin no empty SETTINGS"
 
 
 def _known_settings(vendor: Vendor) -> set[str] | None:
-    """What `SETTINGS` in plugin.py names; None where the plugin does not say."""
+    """The settings that `SETTINGS` in plugin.py names; None where plugin.py has no `SETTINGS`."""
     names = _plugin_of(vendor)
     known = getattr(importlib.import_module(names), "SETTINGS", None) if names else None
     return None if known is None else set(known)

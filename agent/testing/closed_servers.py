@@ -1,4 +1,4 @@
-"""Closing a server of asyncio's without a leak."""
+"""Closing an asyncio server without a leak."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 async def settled(listener: socket.socket) -> None:
-    """Take nobody in any more, and let who was just taken in become a connection that can be closed.
+    """Accept no new client, and wait until clients that were just accepted have connections to close.
 
-    asyncio leaks a client that it accepted in the moment before its server is closed.
+    asyncio leaks a client that was accepted in the moment before its server is closed.
     """
     if listener.fileno() < 0:
         return  # closed by an earlier end of the same server
@@ -22,7 +22,7 @@ async def settled(listener: socket.socket) -> None:
 def abandon(listener: socket.socket, path: Path) -> None:
     """Close and remove the socket of a server whose start was cancelled.
 
-    asyncio listens before its last await, and then nothing but the loop knows of the server.
+    asyncio listens before its last await, so a cancellation there leaves a server that only the loop knows.
     """
     asyncio.get_running_loop().remove_reader(listener)
     listener.close()

@@ -1,4 +1,4 @@
-"""The words scenarios use to speak with a kubelet, real or simulated."""
+"""The interface of a kubelet for scenarios, real or simulated."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class NodeKubelet(Protocol):
 
     @property
     def checkpoint(self) -> Path:
-        """The file in which the kubelet keeps who holds what."""
+        """The file with the kubelet's device assignments."""
 
     @property
     def refused(self) -> Mapping[str, Admission]:
@@ -84,14 +84,14 @@ class NodeKubelet(Protocol):
         """Admit the pod as the kubelet does: init containers first, one resource at a time."""
 
     async def delete(self, uid: str) -> None:
-        """Forget the pod; its devices are noticed as free when the kubelet next looks.
+        """Forget the pod; its devices become free when the kubelet next counts them.
 
-        A pod whose admission is under way is admitted first: one loop of the kubelet does both. While
-        the API server is away a static pod's end is noticed, another one's when the API is back.
+        An admission of this pod that is under way ends first, as one loop of the kubelet does both. While the
+        API server is away only the end of a static pod is noticed; other ends are noticed when it is back.
         """
 
     async def finish(self, uid: str) -> None:
-        """Let the pod come to its end; it is inactive but known until it is deleted."""
+        """End the pod's containers; the pod is inactive but known until it is deleted."""
 
     async def capacity(self) -> Mapping[str, Capacity]:
         """Count what each registered resource offers now."""
@@ -126,7 +126,7 @@ class NodeKubelet(Protocol):
 
 
 class Arrivals:
-    """The pods on their way in; a kubelet hears of a pod's end only after it has judged it."""
+    """The pods under admission. A kubelet processes a pod's end only after the pod's admission."""
 
     def __init__(self) -> None:
         self._judged: dict[str, asyncio.Event] = {}

@@ -1,11 +1,14 @@
-"""Holds a scheduler's dialects to the contract: recorded pods in, claims and receipts out.
+"""Conformance checks of a scheduler's dialects: recorded pods in, claims and receipts out.
 
-A scene is a JSON object. `pod` is a pod as the API server shows it, as the scheduler wrote it; `cards` maps
-the uuids of a node's cards to their minors. `claims` is what follows: a list of objects with `container`,
-`devices` and `parameters`. Or `refused` is part of the reason why nothing does. `given` is what containers
-got then, a list of objects with the fields of `ServedClaim`; `receipt` is what the pod is told for its
-scheduler.
-`terms` are the vendor's, for a dialect that vendors name.
+A scene is a JSON object with these keys:
+
+- `pod`: a pod as the API server shows it, with the scheduler's annotations.
+- `cards`: card uuid to minor number, for all cards of the node.
+- `claims`: the expected claims, a list of objects with `container`, `devices` and `parameters`.
+- `refused`: instead of `claims`, a part of the expected reason why the annotations are no claims.
+- `given`: what the containers got, a list of objects with the fields of `ServedClaim`.
+- `receipt`: the expected annotations of the receipt.
+- `terms`: the vendor's terms, for a dialect that vendors name.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from agent.core.publishing.receipt_rules import wrong_key
 from agent.scheduler_api import Candidate, Claim, Dialect, Part, Scheduler, ServedClaim, reads
 from agent.testing.conformance import Finding
 
-#: What an annotation may be turned into by anybody who may write to the pod.
+#: Values that anyone with the right to write the pod can give an annotation.
 HOSTILE = (
     "",
     " ",
@@ -41,7 +44,7 @@ HOSTILE = (
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A recorded pod, and what must follow from it."""
+    """A recorded pod with the expected claims and receipt."""
 
     name: str
     dialect: str
@@ -63,7 +66,7 @@ def scenes(path: Path) -> tuple[Scene, ...]:
 def check_scheduler(
     scheduler: Scheduler, recorded: Sequence[Scene], others: Sequence[Scheduler] = ()
 ) -> Iterator[Finding]:
-    """Hold the scheduler to each scene. `others`: schedulers that are heard before this one."""
+    """Check the scheduler against each scene. `others`: schedulers with claims that come before its own."""
     for scene in recorded:
         dialect = _dialect(scheduler, scene, others)
         if dialect is None:
@@ -84,7 +87,7 @@ class _Case:
 
     @property
     def pod(self) -> Candidate:
-        """The pod as the agent keeps it: with the annotations that scheduler and dialect read."""
+        """The pod as the agent keeps it, with only the annotations that scheduler and dialect read."""
         found = candidate(self.scene.pod, reads((self.scheduler,), (self.dialect,)))
         assert found is not None, "the pod has no uid or no name"
         return found
@@ -100,9 +103,9 @@ def _claims_are_as_recorded(case: _Case) -> None:
         assert scene.refused, f"refused: {refused}"
         assert scene.refused in refused, f"refused with {refused!r}" if refused else f"claimed {answer}"
         return
-    said = [(it.container, it.devices, dict(it.parameters)) for it in answer]
+    claimed = [(it.container, it.devices, dict(it.parameters)) for it in answer]
     wanted = [(it.container, it.devices, dict(it.parameters)) for it in scene.claims]
-    assert said == wanted, f"claimed {said}"
+    assert claimed == wanted, f"claimed {claimed}"
 
 
 def _the_same_is_said_twice(case: _Case) -> None:
@@ -111,15 +114,15 @@ def _the_same_is_said_twice(case: _Case) -> None:
 
 def _claims_are_of_this_pod_and_of_these_cards(case: _Case) -> None:
     pod = case.pod
-    for it in () if case.scene.refused else case.claims(pod):
-        assert (it.uid, it.namespace, it.pod) == (pod.uid, pod.namespace, pod.name), (
-            f"{it.pod} is claimed for"
+    for claim in () if case.scene.refused else case.claims(pod):
+        assert (claim.uid, claim.namespace, claim.pod) == (pod.uid, pod.namespace, pod.name), (
+            f"{claim.pod} is claimed for"
         )
-        assert it.container in {one.name for one in pod.containers}, (
-            f"the pod has no container {it.container!r}"
+        assert claim.container in {one.name for one in pod.containers}, (
+            f"the pod has no container {claim.container!r}"
         )
-        assert set(it.devices) <= case.scene.cards.keys(), f"{it.devices} are not all here"
-        assert all(isinstance(one, str) for pair in it.parameters.items() for one in pair), (
+        assert set(claim.devices) <= case.scene.cards.keys(), f"{claim.devices} are not all here"
+        assert all(isinstance(one, str) for pair in claim.parameters.items() for one in pair), (
             "parameters are no texts"
         )
 
@@ -135,8 +138,8 @@ def _nonsense_is_refused(case: _Case) -> None:
 def _a_measure_takes_any_parameters(case: _Case) -> None:
     if case.dialect.measure is None:
         return
-    said = [dict(it.parameters) for it in case.scene.claims]
-    for parameters in (*said, {}, {"core": "x", "memory": "-1", "": ""}):
+    recorded = [dict(it.parameters) for it in case.scene.claims]
+    for parameters in (*recorded, {}, {"core": "x", "memory": "-1", "": ""}):
         for memory in (0, 1, 1 << 36):
             part = case.dialect.measure(parameters, memory)
             assert part is None or isinstance(part, Part), f"{part!r} is no Part"
@@ -169,7 +172,7 @@ _CHECKS: Mapping[str, Callable[[_Case], None]] = {
 
 
 def _answer(case: _Case, pod: Candidate) -> Sequence[Claim] | str:
-    """The claims, or why there are none; another error than ValueError is the dialect's fault."""
+    """The claims, or the text of a ValueError. Any other error is a fault of the dialect and propagates."""
     try:
         return case.claims(pod)
     except ValueError as exc:
@@ -193,32 +196,34 @@ def _dialect(scheduler: Scheduler, scene: Scene, others: Sequence[Scheduler]) ->
     return next((it for it in scheduler.dialects if it.name == scene.dialect), None)
 
 
-def _scene(said: Mapping[str, Any]) -> Scene:
-    metadata = said["pod"]["metadata"]
+def _scene(document: Mapping[str, Any]) -> Scene:
+    metadata = document["pod"]["metadata"]
     place = (metadata["uid"], metadata["namespace"], metadata["name"])
     claims = (
-        Claim(*place, it["container"], tuple(it.get("devices", ())), it.get("parameters", {}))
-        for it in said.get("claims", ())
+        Claim(
+            *place, recorded["container"], tuple(recorded.get("devices", ())), recorded.get("parameters", {})
+        )
+        for recorded in document.get("claims", ())
     )
     given = (
         ServedClaim(
-            it["container"],
-            it["resource"],
-            it["count"],
-            tuple(it["devices"]),
-            tuple(it.get("partitions", ())),
+            recorded["container"],
+            recorded["resource"],
+            recorded["count"],
+            tuple(recorded["devices"]),
+            tuple(recorded.get("partitions", ())),
         )
-        for it in said.get("given", ())
+        for recorded in document.get("given", ())
     )
     return Scene(
-        said["name"],
-        said["dialect"],
-        said["resource"],
-        said["pod"],
-        said["cards"],
+        document["name"],
+        document["dialect"],
+        document["resource"],
+        document["pod"],
+        document["cards"],
         tuple(claims),
-        said.get("refused", ""),
+        document.get("refused", ""),
         tuple(given),
-        said.get("receipt"),
-        said.get("terms", {}),
+        document.get("receipt"),
+        document.get("terms", {}),
     )

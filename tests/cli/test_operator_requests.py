@@ -125,7 +125,7 @@ def test_a_refusal_is_exit_1_with_the_agents_words(capsys: pytest.CaptureFixture
     with running(NoSuchDevice("a-9", (), ("a-0", "a-1"))) as (directory, _):
         assert main(["health", "clear", "a-9", "--state-dir", str(directory)]) == 1
 
-    assert capsys.readouterr().err == "xpu-agent: no device 'a-9' here; there is a-0, a-1\n"
+    assert capsys.readouterr().err == "xpu-agent: this node has no device 'a-9'; it has a-0, a-1\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["dance"], ["cordon"], ["clear", "a", "--reason", "x"]])

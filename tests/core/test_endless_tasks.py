@@ -26,7 +26,7 @@ async def rests(*_: object) -> None:
 
 @pytest.mark.parametrize("loop", [returns, partial(returns, 1)])
 async def test_a_loop_that_returns_is_an_error_that_names_it(loop: Callable[[], Awaitable[None]]) -> None:
-    with pytest.raises(LoopEnded, match=r"test_endless_tasks\.returns returned, and is to run as long"):
+    with pytest.raises(LoopEnded, match=r"test_endless_tasks\.returns returned, but must run as long"):
         await for_ever(loop)
 
 
@@ -48,7 +48,9 @@ async def test_a_cancellation_that_nobody_asked_for_is_an_error() -> None:
     with pytest.raises(ExceptionGroup) as raised:
         await beside_one_that_rests(cancels_itself)
 
-    assert raised.group_contains(LoopEnded, match="cancels_itself was cancelled by nobody")
+    assert raised.group_contains(
+        LoopEnded, match="cancels_itself raised a cancellation that was not requested"
+    )
 
 
 async def test_a_loop_whose_scope_is_cancelled_just_ends() -> None:

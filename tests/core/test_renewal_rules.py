@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.renewal_rules import (
-    IN_VAIN,
+    FIRST_PAUSE,
     KubeletObservation,
     Registration,
     RegistrationStanding,
-    Why,
+    RenewalReason,
     on_list,
-    on_look,
-    standing,
+    on_observation,
+    standing_of,
 )
 
 NOBODY: frozenset[object] = frozenset()
@@ -34,12 +34,12 @@ SURE, APART = 5.0, 10.0
 
 def looked(
     known: RegistrationStanding, *looks: tuple[Registration, KubeletObservation], now: float = 0.0
-) -> list[Why | None]:
+) -> list[RenewalReason | None]:
     """What followed from each look, the last one being now."""
     found = []
     for before, (it, look) in zip(range(len(looks) - 1, -1, -1), looks, strict=True):
         at = now - before * APART
-        known, why = on_look(standing(known, it, look.others), it, look, at, SURE)
+        known, why = on_observation(standing_of(known, it, look.others), it, look, at, SURE)
         found.append(why)
     return found
 
@@ -53,26 +53,29 @@ def looked(
         ([(IT, KubeletObservation(False)), (IT, WELL)], None),
         ([(IT, KubeletObservation(False)), (IT, AWAY)], None),
         ([(IT, AWAY), (IT, AWAY)], None),
-        ([(IT, KubeletObservation(False)), (IT, KubeletObservation(False))], Why.LAPSED),
+        ([(IT, KubeletObservation(False)), (IT, KubeletObservation(False))], RenewalReason.LAPSED),
         ([(IT, KubeletObservation(False)), (Registration(2, 4), KubeletObservation(False))], None),
         ([(IT, KubeletObservation(True, BOB)), (IT, WELL)], None),
         ([(IT, KubeletObservation(True, BOB)), (MORE, KubeletObservation(True, BOB))], None),
         ([(IT, WELL), (MORE, KubeletObservation(True, BOB))], None),
         ([(IT, KubeletObservation(True, BOB)), (MORE, WELL)], None),
         ([(IT, KubeletObservation(True, BOB)), (MORE, WELL), (MORE, KubeletObservation(True, BOB))], None),
-        ([(IT, KubeletObservation(True, BOB)), (MORE, WELL), (MORE, WELL)], Why.HIDDEN),
+        ([(IT, KubeletObservation(True, BOB)), (MORE, WELL), (MORE, WELL)], RenewalReason.HIDDEN),
         (
             [
                 (IT, KubeletObservation(True, BOB)),
                 (MORE, KubeletObservation(True, EVE)),
                 (MORE, KubeletObservation(True, EVE)),
             ],
-            Why.HIDDEN,
+            RenewalReason.HIDDEN,
         ),
-        ([(IT, KubeletObservation(True, BOB)), (IT, WELL), (MORE, WELL)], Why.HIDDEN),
+        ([(IT, KubeletObservation(True, BOB)), (IT, WELL), (MORE, WELL)], RenewalReason.HIDDEN),
         ([(IT, KubeletObservation(True, BOB)), (IT, WELL), (IT, WELL), (MORE, WELL)], None),
-        ([(IT, KubeletObservation(True, BOB)), (IT, KubeletObservation(False)), (MORE, WELL)], Why.HIDDEN),
-        ([(IT, KubeletObservation(None, BOB)), (IT, AWAY), (MORE, AWAY)], Why.HIDDEN),
+        (
+            [(IT, KubeletObservation(True, BOB)), (IT, KubeletObservation(False)), (MORE, WELL)],
+            RenewalReason.HIDDEN,
+        ),
+        ([(IT, KubeletObservation(None, BOB)), (IT, AWAY), (MORE, AWAY)], RenewalReason.HIDDEN),
         ([(IT, KubeletObservation(True, BOB)), (Registration(2, 4), WELL)], None),
     ],
     ids=[
@@ -99,7 +102,7 @@ def looked(
     ],
 )
 def test_what_looks_show_makes_a_registration_anew(
-    looks: list[tuple[Registration, KubeletObservation]], why: Why | None
+    looks: list[tuple[Registration, KubeletObservation]], why: RenewalReason | None
 ) -> None:
     assert looked(RegistrationStanding(IT), *looks) == [*[None] * (len(looks) - 1), why]
 
@@ -108,25 +111,25 @@ def test_what_looks_show_makes_a_registration_anew(
 def test_what_is_not_listed_after_that_either_is_left_alone_for_a_while(pause: float) -> None:
     known, missed = RegistrationStanding(IT, renewed=0.0, pause=pause), [(IT, KubeletObservation(False))] * 2
     assert looked(known, *missed, now=pause - 1) == [None, None]
-    assert looked(known, *missed, now=pause + APART) == [None, Why.LAPSED]
+    assert looked(known, *missed, now=pause + APART) == [None, RenewalReason.LAPSED]
 
 
 def test_what_is_never_listed_is_made_anew_ever_less_often() -> None:
     known, made = RegistrationStanding(IT), list[float]()
     for now in range(0, 1500, int(SURE)):
-        known, why = on_look(known, IT, KubeletObservation(False), now, SURE)
+        known, why = on_observation(known, IT, KubeletObservation(False), now, SURE)
         if why is not None:
             made.append(now)
-            known = standing(known, replace(IT, number=IT.number + len(made)))
+            known = standing_of(known, replace(IT, number=IT.number + len(made)))
 
     # Two looks say that it is missed, so each pause is one look longer.
     assert [later - it for it, later in pairwise(made)] == [15, 25, 45, 85, 165, 305, 305, 305]
 
 
 def test_what_was_listed_is_made_anew_as_often_as_at_first() -> None:
-    known, _ = on_look(RegistrationStanding(IT, renewed=0.0, pause=300.0), IT, WELL, 1.0, SURE)
+    known, _ = on_observation(RegistrationStanding(IT, renewed=0.0, pause=300.0), IT, WELL, 1.0, SURE)
 
-    assert (known.renewed, known.pause) == (-math.inf, IN_VAIN[0])
+    assert (known.renewed, known.pause) == (-math.inf, FIRST_PAUSE)
 
 
 def test_it_is_not_in_vain_where_another_has_gone_since() -> None:
@@ -134,14 +137,18 @@ def test_it_is_not_in_vain_where_another_has_gone_since() -> None:
 
     assert looked(known, (IT, KubeletObservation(False)), (IT, KubeletObservation(False)), now=1.0) == [
         None,
-        Why.LAPSED,
+        RenewalReason.LAPSED,
     ]
 
 
 def test_what_was_listed_since_may_lapse_again_at_once() -> None:
     looks = [(IT, WELL), (IT, KubeletObservation(False)), (IT, KubeletObservation(False))]
 
-    assert looked(RegistrationStanding(IT, renewed=0.0), *looks, now=1.0) == [None, None, Why.LAPSED]
+    assert looked(RegistrationStanding(IT, renewed=0.0), *looks, now=1.0) == [
+        None,
+        None,
+        RenewalReason.LAPSED,
+    ]
 
 
 def test_a_new_registration_remembers_that_the_last_one_was_made_in_vain() -> None:
@@ -155,12 +162,14 @@ def test_a_new_registration_remembers_that_the_last_one_was_made_in_vain() -> No
     [
         ([True, True], [None, None]),
         ([False, False], [None, None]),
-        ([False, True, True], [None, Why.OVERTAKEN, None]),
-        ([False, True, False, True], [None, Why.OVERTAKEN, None, Why.OVERTAKEN]),
+        ([False, True, True], [None, RenewalReason.OVERTAKEN, None]),
+        ([False, True, False, True], [None, RenewalReason.OVERTAKEN, None, RenewalReason.OVERTAKEN]),
     ],
     ids=["ours", "another's", "ours-after-another's", "each-time"],
 )
-def test_our_list_after_another_s_makes_a_registration_anew(lists: list[bool], why: list[Why | None]) -> None:
+def test_our_list_after_another_s_makes_a_registration_anew(
+    lists: list[bool], why: list[RenewalReason | None]
+) -> None:
     known, found = RegistrationStanding(IT), []
     for ours in lists:
         known, one = on_list(known, ours=ours)
@@ -172,24 +181,24 @@ def test_our_list_after_another_s_makes_a_registration_anew(lists: list[bool], w
 def test_another_s_list_counts_for_the_registration_that_it_came_upon_alone() -> None:
     known, _ = on_list(RegistrationStanding(IT), ours=False)
 
-    assert on_list(standing(known, Registration(2)), ours=True)[1] is None
+    assert on_list(standing_of(known, Registration(2)), ours=True)[1] is None
 
 
 @pytest.mark.parametrize(("later", "is_open"), [(SURE - 1, True), (SURE, False)])
 def test_who_was_just_missed_is_looked_for_again(later: float, is_open: bool) -> None:
-    known, _ = on_look(RegistrationStanding(IT, BOB), IT, WELL, 0.0, SURE)
+    known, _ = on_observation(RegistrationStanding(IT, BOB), IT, WELL, 0.0, SURE)
 
     assert known.is_open(later, SURE) is is_open
 
 
 def test_of_two_that_were_missed_one_after_the_other_each_is_let_go_in_its_time() -> None:
     known = RegistrationStanding(IT, BOB | EVE)
-    known, _ = on_look(known, IT, KubeletObservation(True, EVE), 0.0, SURE)
-    known, _ = on_look(known, IT, WELL, SURE - 1, SURE)
-    known, none = on_look(known, IT, WELL, SURE, SURE)  # bob may have been another resource's
+    known, _ = on_observation(known, IT, KubeletObservation(True, EVE), 0.0, SURE)
+    known, _ = on_observation(known, IT, WELL, SURE - 1, SURE)
+    known, none = on_observation(known, IT, WELL, SURE, SURE)  # bob may have been another resource's
 
     assert none is None
-    assert on_look(known, MORE, WELL, 2 * SURE, SURE)[1] is Why.HIDDEN
+    assert on_observation(known, MORE, WELL, 2 * SURE, SURE)[1] is RenewalReason.HIDDEN
 
 
 @dataclass
@@ -238,18 +247,18 @@ class Kubelet:
         """Each life of a plugin is told from the one before, and seen at once."""
         self.begun += 1
         self.lives.setdefault(name, self.begun)
-        self.known = self.known.beside(self.others)
+        self.known = self.known.with_others(self.others)
 
     def look(self) -> None:
         self.now += 10.0
-        self.known, why = on_look(
+        self.known, why = on_observation(
             self.known, self.it, KubeletObservation(self.healthy, self.others), self.now, SURE
         )
         if why is not None:
             self.renewed += 1
             self.asks, self.healthy = "us", True
             self.it = Registration(self.it.number + 1, self.it.lists + 1)
-            self.known = standing(self.known, self.it, self.others)
+            self.known = standing_of(self.known, self.it, self.others)
 
 
 MISHAPS = ["rival comes", "rival goes", "neighbour comes", "neighbour goes", "list", "look"]

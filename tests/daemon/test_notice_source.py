@@ -12,7 +12,7 @@ from support.waiting import eventually
 
 from agent.core.notices import Notice, PodRef
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
-from agent.core.publishing.event_texts import news
+from agent.core.publishing.event_texts import notices
 from agent.daemon.notice_source import IDS, SHOWN, RecentRefusals, follow
 from agent.scheduler_api import Candidate, PodContainer
 
@@ -92,7 +92,7 @@ def test_every_refusal_is_told_or_counted_at_whatever_rate_they_come(rate: int) 
             desk.now += 1 / rate
         desk.now = second + 1.0
         after = replace(WELL, refusals=desk.refusals.last)
-        for notice in news(before, after):
+        for notice in notices(before, after):
             counted = re.match(r"(\d+) more", notice.message)
             told += int(counted[1]) if counted else 1
         before = after

@@ -170,7 +170,7 @@ async def test_a_part_of_the_agent_that_ends_by_itself_ends_the_agent_and_is_nam
         told = (await it.process.stderr.read()).decode().splitlines()
 
     assert '"level": "critical"' in told[-2]
-    assert told[-1].startswith("xpu-agent: another.run returned, and is to run as long as the agent does")
+    assert told[-1].startswith("xpu-agent: another.run returned, but must run as long as the agent")
 
 
 async def test_an_allocate_that_runs_is_answered_before_the_end() -> None:

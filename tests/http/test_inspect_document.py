@@ -155,7 +155,7 @@ def test_ids_of_an_earlier_config_are_shown_with_the_pods_that_hold_them(
 
 def test_a_resource_that_waits_for_pods_says_so() -> None:
     waits = "nvidia.com/gpu waits for 1 card that pods hold as acme.com/old: a/b"
-    document = document_of(replace(VIEW, waits={"nvidia.com/gpu": (waits,)}))
+    document = document_of(replace(VIEW, resource_waits={"nvidia.com/gpu": (waits,)}))
 
     assert document["resources"][0]["waits"] == [waits]
     assert waits in as_text(document, now=5000.0)
@@ -239,7 +239,7 @@ def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plu
 def test_pods_whose_schedulers_choice_is_not_heeded_are_listed_where_there_are_any() -> None:
     told = PlacementMismatch(PodRef("default", "web", "u"), "its annotation is no JSON")
 
-    document = document_of(replace(VIEW, unheeded=(told,)))
+    document = document_of(replace(VIEW, placement_mismatches=(told,)))
 
     assert document["unheeded"] == [
         {"namespace": "default", "pod": "web", "reason": "its annotation is no JSON"}
@@ -345,7 +345,9 @@ def test_cards_that_a_scheduler_must_choose_need_pods_that_are_seen(
 
     text = as_text(document, now=0)
 
-    why = "resource nvidia.com/gpu: no pod gets a card, as its placement is 'claim', and none is seen: 403"
+    why = (
+        "resource nvidia.com/gpu: no pod gets a card, as the placement is 'claim' and no pod can be seen: 403"
+    )
     assert (document["ready"], why not in document["troubles"]) == (ready, ready)
     assert document["resources"][0]["placement"] == placement
     assert ("nothing waits for it" in text) is ready

@@ -125,7 +125,7 @@ async def test_what_is_not_on_disk_is_told_so() -> None:
     told = str(NotOnDisk("GPU-0: cordoned", "/var/lib/xpu-agent/checkpoint.json: no space left"))
 
     assert told == (
-        "GPU-0: cordoned, but only until the agent ends: it is not on disk: "
+        "GPU-0: cordoned, but only until the agent ends: this is not on disk: "
         "/var/lib/xpu-agent/checkpoint.json: no space left"
     )
 

@@ -202,7 +202,7 @@ async def test_pods_of_one_second_get_no_more_of_a_card_than_all_of_it_in_whatev
         assert sum(asked[name][1] for name, cards in has.items() if uuid in cards) <= 100
     assert admitted
     moved = {name for name, cards in has.items() if cards != uuids(node, asked[name][0])}
-    await node.until(lambda it: {one.pod.name for one in it.unheeded if one.moved} == moved)
+    await node.until(lambda it: {one.pod.name for one in it.placement_mismatches if one.moved} == moved)
 
 
 async def test_a_pod_without_a_promise_is_kept_from_cards_that_are_promised(node: Node) -> None:
@@ -341,7 +341,7 @@ async def test_where_a_scheduler_must_choose_a_pod_without_a_choice_is_refused_w
 
     verdict = await node.refused("nobodys", {GPU: 1})
 
-    assert "no scheduler has chosen a card for it" in verdict.message
+    assert "no scheduler has chosen a card for this pod" in verdict.message
 
 
 async def test_where_a_scheduler_must_choose_its_word_is_waited_for(node: Node) -> None:

@@ -207,7 +207,7 @@ async def test_a_slice_of_a_metax_card_is_what_the_scheduler_chose_and_nobody_el
 
     [made] = node.cards.slices
     assert (made.slot, made.compute, made.vram, node.cards.policy(2)) == (2, 10, 1024, "fixed-share")
-    assert "no scheduler has chosen a card for it" in verdict.message
+    assert "no scheduler has chosen a card for this pod" in verdict.message
 
 
 def limits_of(pod: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -255,7 +255,7 @@ async def test_a_pod_that_went_past_the_scheduler_gets_no_share_and_reads_why(
     verdict = await node.kubelet.admit(pod)
 
     assert not verdict.admitted
-    assert "no scheduler has chosen a card for it" in verdict.message
+    assert "no scheduler has chosen a card for this pod" in verdict.message
 
 
 async def test_where_two_resources_have_the_cards_a_choice_in_the_other_one_is_refused(

@@ -342,7 +342,7 @@ async def test_pods_of_one_second_have_their_slices_on_the_chosen_cards_in_whate
         [made] = metax.marked(await node.start_of(pod))
         assert (pod.name, made.slot, made.compute) == (pod.name, card, core)
     assert len(metax.slices) == len(chosen)
-    await node.until(lambda it: confirmed(it, *order) and not it.unheeded)
+    await node.until(lambda it: confirmed(it, *order) and not it.placement_mismatches)
 
 
 # What others do to the card

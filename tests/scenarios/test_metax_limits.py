@@ -132,7 +132,7 @@ async def test_an_annotation_that_makes_no_sense_leaves_the_pod_what_it_asks_for
     await node.admit_pod(pod)
 
     assert [it[1:] for it in made(metax)] == [(10, 1024, "fixed-share")]
-    [unheeded] = (await node.until(lambda it: it.unheeded)).unheeded
+    [unheeded] = (await node.until(lambda it: it.placement_mismatches)).placement_mismatches
     assert "asks for 10 % of the cores and 1Gi of a card, and gets as much of a card" in unheeded.why
 
 
@@ -309,7 +309,7 @@ async def test_while_its_pods_limits_can_not_be_read_a_container_is_not_started(
     node.shows(pod)
     await node.start_of(pod)
 
-    assert "what container main asks for is not known" in why
+    assert "the limits of container main are not known" in why
     assert [it[1:3] for it in made(metax)] == [(10, 1024)]
 
 
@@ -346,8 +346,8 @@ async def test_a_pod_that_was_moved_from_its_chosen_card_has_what_it_asks_for_th
     await node.start_of(pod)
 
     assert [it[:3] for it in made(metax) if it[0] != chosen] == [(slot, 30, 1024)]
-    view = await node.until(lambda it: it.unheeded)
-    assert f"chosen was {metax.uuids[chosen]}" in view.unheeded[0].why
+    view = await node.until(lambda it: it.placement_mismatches)
+    assert f"chosen was {metax.uuids[chosen]}" in view.placement_mismatches[0].why
 
 
 async def test_a_pod_whose_schedulers_word_comes_after_its_allocate_starts_on_the_chosen_card(
@@ -361,7 +361,7 @@ async def test_a_pod_whose_schedulers_word_comes_after_its_allocate_starts_on_th
     await node.start_of(pod)
 
     assert [it[:3] for it in made(metax)] == [((slot + 1) % 4, 30, 1024)]
-    await node.until(lambda it: confirmed(it, pod) and not it.unheeded)
+    await node.until(lambda it: confirmed(it, pod) and not it.placement_mismatches)
 
 
 async def test_what_a_pod_asks_for_itself_and_what_was_promised_of_its_card_are_never_more_than_the_card(

@@ -129,7 +129,7 @@ async def test_a_card_in_another_mode_is_no_card_with_a_fault(node: Node) -> Non
     view = await node.until(modes)
     assert set(modes(view).values()) == {SHARED}
     assert [(it.health.state, it.told_healthy) for it in view.snapshot.devices] == [("healthy", True)] * 2
-    assert (view.troubles, view.waits) == ((), {})
+    assert (view.troubles, view.resource_waits) == ((), {})
 
 
 async def test_the_modes_of_cards_outlive_the_agent(node: Node) -> None:

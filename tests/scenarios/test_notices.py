@@ -110,7 +110,7 @@ async def test_a_cordon_is_told_as_an_operators_word_and_as_no_fault(node: Node,
     await node.agent.apply(Command("uncordon", uuid, "alice"))
     await told.first("DeviceUncordoned")
 
-    assert cordoned.message == f"simulated card {uuid} is given to nobody new, cordoned by alice: fan"
+    assert cordoned.message == f"simulated card {uuid} is kept from new pods, cordoned by alice: fan"
     assert {it.reason for it in told.notices} == {"DeviceCordoned", "DeviceUncordoned"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from agent.config import ConfigSource
 from agent.core.model import VendorState
 from agent.core.publishing.agent_status import UNKNOWN
-from agent.core.publishing.event_texts import news
+from agent.core.publishing.event_texts import notices
 from agent.testing.kubelet import SimKubelet
 from agent.vendor_api.agent import State
 
@@ -475,7 +475,7 @@ async def test_unknown_config_name_crash_loop_a_start_after_a_good_one_goes_on_w
     assert f"{mounted.path}/default" in view.config_error
     assert view.config_error.endswith("Z, stays in force")
     view = node.agent.view()
-    assert "ConfigRefused" in {it.reason for it in news(UNKNOWN, view)}
+    assert "ConfigRefused" in {it.reason for it in notices(UNKNOWN, view)}
     mounted.edit(default=sliced(8))
     await node.counts({GPU: (16, 16)})
     await node.until(lambda it: not it.config_error)

@@ -238,8 +238,8 @@ async def test_no_device_goes_to_a_second_pod_because_the_kubelet_lost_its_check
     await node.counts({XPU: (1, 1)})
     refusal = await node.refused("second", {XPU: 1})
     assert (
-        f"device {node.cards.uuids[0]} is held by default/first, of which the kubelet has lost its record; "
-        "delete that pod to free it"
+        f"device {node.cards.uuids[0]} is held by default/first, and the kubelet has lost its record of "
+        "that; delete that pod to free it"
     ) in refusal.message
     await node.kubelet.delete(first.uid)
     await node.admit("third", {XPU: 1})

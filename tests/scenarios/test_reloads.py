@@ -55,7 +55,9 @@ async def test_who_takes_the_place_of_a_pod_is_refused_a_resource_that_leaves_un
     node.configure(shared(OTHER, 4))
     await node.counts({XPU: (5, 5), OTHER: (0, 0)})
     whose = "default/pod-0, default/pod-1, default/pod-2, default/pod-3, default/pod-4"
-    assert node.view.waits == {OTHER: (f"{OTHER} waits for 4 cards that pods hold as {XPU}: {whose}",)}
+    assert node.view.resource_waits == {
+        OTHER: (f"{OTHER} waits for 4 cards that pods hold as {XPU}: {whose}",)
+    }
     assert node.view.troubles == ()
     while pods:
         ended = pods.pop()
@@ -72,7 +74,7 @@ async def test_who_takes_the_place_of_a_pod_is_refused_a_resource_that_leaves_un
 
     await node.until(lambda it: XPU not in it.resources)
     await node.counts({OTHER: (16, 16)})
-    assert node.view.waits == {}
+    assert node.view.resource_waits == {}
     await node.admit("one", {OTHER: 1})
     assert node.view.sessions[OTHER].registrations == 1
 

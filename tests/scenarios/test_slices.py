@@ -248,7 +248,7 @@ async def test_a_start_on_ids_that_nobody_holds_is_refused_by_name(node: Node, s
     await served(node)
     (socket,) = node.kubelet.plugin_dir.glob("xpu-*.sock")
 
-    with pytest.raises(KubeletRefused, match=f"no allocation here holds {node.cards.uuids[2]}"):
+    with pytest.raises(KubeletRefused, match=f"no allocation on this node has {node.cards.uuids[2]}"):
         await call(socket, PRE_START, delimited(1, node.cards.uuids[2].encode()), timeout=PATIENCE)
 
     assert sliced.slices == {}

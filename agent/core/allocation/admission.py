@@ -112,7 +112,7 @@ def refuse_former(scene: Scene, resource: str, ids: Iterable[str]) -> None:
         FormerDevice: Who gets one has the card in a way that is over, beside those who have it like that
             still, and keeps it from who has it now.
     """
-    former = scene.plan[resource].former
+    former = scene.plan[resource].former_ids
     for device_id in ids if former else ():
         if device_id in former:
             raise FormerDevice(resource, device_id)

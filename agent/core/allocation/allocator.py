@@ -27,7 +27,7 @@ from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
 from agent.core.allocation.scheduler_promises import PlacementChoice, Promises, devices_of, holder, requested
-from agent.core.devices.dynamic_modes import elsewhere
+from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
     AllocationError,
@@ -483,7 +483,7 @@ def _refuse_other_mode(promises: Promises, resource: str, ids: Collection[str], 
         if card.mode and card.uuid in uuids and not any(one in card.held for one in ids):
             raise InOtherMode(resource, card.uuid, card.mode)
     for uuid in dict.fromkeys(uuids):
-        if (it := elsewhere(planned, uuid, promises.in_use)) is not None:
+        if (it := holder_in_other_mode(planned, uuid, promises.in_use)) is not None:
             raise InOtherMode(resource, uuid, it.resource, holder(it, it.resource))
 
 

@@ -27,7 +27,7 @@ from agent.core.allocation.pod_attribution import (
 )
 from agent.core.allocation.preferred_allocation import prefer
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.devices.dynamic_modes import elsewhere
+from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.errors import (
     AgentError,
@@ -105,7 +105,7 @@ class Promises:
         like that, and those that pods have which are there, where no others do.
         """
         had = self._had(planned, available)
-        gone = self._gone(planned) | planned.former | had
+        gone = self._gone(planned) | planned.former_ids | had
         others = [one for one in available if one not in gone or one in required] if gone else available
         free = [one for one in available if one not in had] if had else available
         chosen = self._among(planned, others, free, required, size)
@@ -128,10 +128,10 @@ class Promises:
 
     def _gone(self, planned: Resource) -> frozenset[str]:
         """The IDs of cards that another resource has, and of which neither plan nor kubelet has heard."""
-        if not planned.beside:
+        if not planned.other_modes:
             return frozenset()
-        theirs = [it for it in self.in_use if it.resource in planned.beside]
-        cards = (it for it in planned.cards if it.healthy and elsewhere(planned, it.uuid, theirs))
+        theirs = [it for it in self.in_use if it.resource in planned.other_modes]
+        cards = (it for it in planned.cards if it.healthy and holder_in_other_mode(planned, it.uuid, theirs))
         return frozenset(one for card in cards for one in card)
 
     def _had(self, planned: Resource, available: Collection[str]) -> frozenset[str]:
@@ -519,7 +519,7 @@ class Promises:
         there = self.scene.alive
         if planned is None or not there:
             return False
-        names = {resource, *planned.beside}
+        names = {resource, *planned.other_modes}
         places = (it.place for it in self.in_use if it.resource in names)
         return any(place is not None and place[0] not in there for place in places)
 
@@ -561,7 +561,7 @@ class Promises:
             if it.id in idle and it.claim is not None and it.claim.devices
             if {*it.claim.devices} != {*it.cards} and well.issuperset(it.claim.devices)
             if self.may_move(it, it.claim.devices)
-            if all(elsewhere(planned, uuid, self.in_use) is None for uuid in it.claim.devices)
+            if all(holder_in_other_mode(planned, uuid, self.in_use) is None for uuid in it.claim.devices)
         }
         amounts = self._amounts(planned)
         while found:

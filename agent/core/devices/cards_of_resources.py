@@ -1,4 +1,4 @@
-"""Which cards are to be whose: offers and snapshot in, cards of each rule out. Pure."""
+"""Which cards each resource rule gets: offers and snapshot in, cards of each rule out. Pure."""
 
 from __future__ import annotations
 
@@ -11,39 +11,43 @@ from agent.vendor_api.agent import ResourceRule
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A vendor and the resources made of its devices. Rules of one name are one resource."""
+    """The cards of one vendor that resources are to have. Rules with the same name are one resource."""
 
     vendor: str
     rules: tuple[ResourceRule, ...]
-    #: Whether they may name the same cards, each of which is the first's that takes of it.
+    #: Whether several resources may name the same card. The first one that gives it to a pod has the card.
     dynamic: bool = False
-    #: Those of them whose containers need hardware that is made.
+    #: The names of the resources with made hardware.
     made: frozenset[str] = frozenset()
 
 
-def dealt(
+def cards_by_rule(
     offers: Iterable[Offer], snapshot: NodeSnapshot
 ) -> Iterator[tuple[Offer, ResourceRule, Sequence[DeviceStatus]]]:
-    """Offer, rule, and the devices that are to be its: a device is the first's that names it, or each's."""
+    """Yield each rule with its offer and its devices, in the order of the config.
+
+    A device belongs to the first rule that names it. In a dynamic offer it belongs to every resource that
+    names it.
+    """
     for offer in offers:
-        its = [it for it in snapshot.of(offer.vendor) if not it.device.nameless]
+        statuses = [it for it in snapshot.of(offer.vendor) if not it.device.nameless]
         left: dict[str, list[DeviceStatus]] = {}
         for rule in offer.rules:
-            whose = rule.name if offer.dynamic else ""
-            chosen = _chosen(rule, left.setdefault(whose, its))
+            competition = rule.name if offer.dynamic else ""
+            chosen = _chosen(rule, left.setdefault(competition, statuses))
             taken = {status.uuid for status in chosen}
-            left[whose] = [status for status in left[whose] if status.uuid not in taken]
+            left[competition] = [status for status in left[competition] if status.uuid not in taken]
             yield offer, rule, chosen
 
 
-def beside(offer: Offer, rule: ResourceRule) -> frozenset[str]:
-    """The other resources that may name the cards of this one."""
+def other_modes(offer: Offer, rule: ResourceRule) -> frozenset[str]:
+    """The other resources that may have the cards of this rule's resource."""
     names = {it.name for it in offer.rules if it.name != rule.name}
     return frozenset(names) if offer.dynamic else frozenset()
 
 
 def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[DeviceStatus]:
-    """A slice is chosen by its uuid only."""
+    """The devices that the rule names. Counts and indices name whole cards; only a uuid names a slice."""
     whole = [it for it in statuses if it.device.parent is None]
     if rule.devices == "all":
         return whole
@@ -54,13 +58,13 @@ def _chosen(rule: ResourceRule, statuses: Sequence[DeviceStatus]) -> Sequence[De
     return [it for it in statuses if it.uuid in wanted or it.uuid in indices]
 
 
-def absent(offers: Iterable[Offer], snapshot: NodeSnapshot) -> tuple[str, ...]:
+def missing_cards(offers: Iterable[Offer], snapshot: NodeSnapshot) -> tuple[str, ...]:
     """A sentence for each rule that names cards which its vendor does not list."""
-    heard = {it.name for it in snapshot.vendors if it.state is VendorState.OPEN}
+    open_vendors = {it.name for it in snapshot.vendors if it.state is VendorState.OPEN}
     found = (
         _absent(rule, offer.vendor, snapshot.of(offer.vendor))
         for offer in offers
-        if offer.vendor in heard
+        if offer.vendor in open_vendors
         for rule in offer.rules
     )
     return tuple(sentence for sentence in found if sentence)

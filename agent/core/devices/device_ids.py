@@ -1,4 +1,4 @@
-"""The forms of a device ID: what stands for the card in it. Pure."""
+"""The forms of a device ID: the stem that names the card. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from agent.vendor_api.agent import IdForm
 
 
 def stems(statuses: Sequence[DeviceStatus]) -> dict[str, dict[IdForm, str]]:
-    """Card to its ID in each form. A minor that is not known, or another card's too, makes none."""
+    """Card uuid to the card's stem in each form.
+
+    A card without a minor number has no stem of that form. Of two cards with one minor number only the first
+    has such a stem.
+    """
     shorts = short_forms([status.uuid for status in statuses])
     stems: dict[str, dict[IdForm, str]] = {}
     minors: set[tuple[str, int]] = set()
-    for it in statuses:
-        stems[it.uuid] = {"uuid": it.uuid, "short": shorts[it.uuid]}
-        minor = it.device.minor
-        if minor is not None and (it.vendor, minor) not in minors:
-            minors.add((it.vendor, minor))
-            stems[it.uuid]["minor"] = str(minor)
+    for status in statuses:
+        stems[status.uuid] = {"uuid": status.uuid, "short": shorts[status.uuid]}
+        minor = status.device.minor
+        if minor is not None and (status.vendor, minor) not in minors:
+            minors.add((status.vendor, minor))
+            stems[status.uuid]["minor"] = str(minor)
     return stems
 
 
 def short_forms(uuids: Sequence[str]) -> dict[str, str]:
-    """Six base32 characters of SHA-256(uuid) each, longer for those that collide; derived, never stored."""
+    """Uuid to a short stem: six or more base32 characters of SHA-256(uuid), as many as make it unique."""
     left = {
         uuid: base64.b32encode(hashlib.sha256(uuid.encode()).digest()).decode().lower().rstrip("=")
         for uuid in uuids

@@ -1,4 +1,4 @@
-"""Cards of several resources: each is the first's that takes of it, until it is free. Pure."""
+"""Cards that several resources offer: the first resource that gives a card to a pod keeps the card. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from agent.core.model import Allocation, AllocationSource, Resource
 from agent.vendor_api.agent import ResourceRule
 
 
-def twins(rules: Sequence[ResourceRule]) -> Iterator[tuple[ResourceRule, ResourceRule]]:
-    """Two rules each that would make the same IDs of one card: an ID is one thing on a node."""
+def rules_with_equal_ids(rules: Sequence[ResourceRule]) -> Iterator[tuple[ResourceRule, ResourceRule]]:
+    """The pairs of rules of different resources that would make the same device IDs of one card."""
     return (
         (one, other)
         for one, other in combinations(rules, 2)
@@ -19,24 +19,26 @@ def twins(rules: Sequence[ResourceRule]) -> Iterator[tuple[ResourceRule, Resourc
 
 
 def _form(rule: ResourceRule) -> tuple[str, bool]:
-    """How its IDs are made of a card: the card's name in this form, alone or with a number."""
+    """How the rule makes IDs of a card: the form of the stem, and whether the stem is the whole ID."""
     return rule.form, rule.sharing.kind == "exclusive"
 
 
 def _meet(one: ResourceRule, other: ResourceRule) -> bool:
-    """Whether they may name the same card; of a count nobody knows which before the cards are there."""
+    """Whether two rules may name the same card. A count of cards can mean any card."""
     if isinstance(one.devices, tuple) and isinstance(other.devices, tuple):
         return not set(one.devices).isdisjoint(other.devices)
     return True
 
 
-def elsewhere(resource: Resource, uuid: str, in_use: Iterable[Allocation]) -> Allocation | None:
-    """Who has the card by another resource; the kubelet may not know it yet, and counts by resource alone.
+def holder_in_other_mode(resource: Resource, uuid: str, in_use: Iterable[Allocation]) -> Allocation | None:
+    """The allocation of another resource that has the card; None where there is none.
 
-    A share that lies on another card than that of its ID has that one. What a scheduler gave by its word
-    alone is measured elsewhere.
+    The kubelet counts each resource alone, so it can assign a card that another resource already has. An
+    allocation that diverged has the cards it lies on. External use is checked in another place.
     """
-    its = (
-        it for it in in_use if it.resource != resource.name and it.source is not AllocationSource.ANNOTATION
+    allocations = (
+        allocation
+        for allocation in in_use
+        if allocation.resource != resource.name and allocation.source is not AllocationSource.ANNOTATION
     )
-    return next((it for it in its if uuid in it.cards), None)
+    return next((it for it in allocations if uuid in it.cards), None)

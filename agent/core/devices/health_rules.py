@@ -1,4 +1,4 @@
-"""Rules of health: bad news at once, good news proven. Pure; time comes in as an argument."""
+"""Rules of health: a fault counts at once, recovery needs proof. Pure; the time is an argument."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ LOST_CONTACT = "lost-contact"
 
 @dataclass(frozen=True, slots=True)
 class HealthTiming:
-    """How patient the rules are; seconds."""
+    """How many polls and seconds the rules wait; times are in seconds."""
 
     bad_polls: int = 3  # failed polls in a row before a device is called unhealthy
     good_polls: int = 2  # clean polls before a transient fault is over ...
     good_for: float = 10.0  # ... and how long it must have been clean
-    patience: float = 30.0  # how long the kubelet keeps hearing the last state after contact is lost
-    forget_after: float = 600.0  # how long an absent free card stays listed
+    patience: float = 30.0  # how long the last advertised health stays after contact is lost
+    forget_after: float = 600.0  # how long a free card that its vendor no longer lists stays listed
 
 
 @dataclass(frozen=True, slots=True)
 class HealthRecord:
-    """What is remembered of one device's health. `fault` None is healthy."""
+    """What is remembered of one device's health; no fault means healthy. Times are Unix seconds."""
 
     fault: Fault | None = None
     since: float = 0.0
+    #: The advertised health: whether the last list called the device healthy.
     told_healthy: bool = True
+    #: Failed polls in a row, up to `HealthTiming.bad_polls`.
     bad: int = 0
+    #: Clean polls in a row, and the time of the first one.
     good: int = 0
     good_since: float | None = None
+    #: Why contact is lost, and since when; None while there is contact.
     lost: str = ""
     lost_since: float | None = None
-    #: Whether an event told of the fault, not the polls: these do not bring the device's watch back then.
+    #: Whether an event and not a poll reported the fault. Clean polls do not end an unknown state then.
     by_event: bool = False
-    #: The device's counters at the last good look. They change all the time and make no record another one.
+    #: The device's counters at the last good poll. They change all the time, so they do not count in `==`.
     counters: Mapping[str, int] = field(default_factory=dict, compare=False)
-    #: Whether the driver wanted something done to the device when it last said.
+    #: Whether the driver wanted the device to be reset or the like when it last reported.
     recovery_due: bool = False
 
     @property
@@ -47,11 +51,11 @@ class HealthRecord:
 
     @property
     def cleared_by(self) -> tuple[Proof, ...]:
-        """What its fault waits for, beside an operator's word."""
+        """The proofs that end the fault, apart from an operator's command."""
         return self.fault.cleared_by if self.fault else ()
 
     def health(self) -> Health:
-        """What is said of the device. A known fault outlives lost contact."""
+        """The health to show. A known fault is shown also while contact is lost."""
         if self.lost_since is not None and (self.fault is None or self.fault.state is State.UNKNOWN):
             return Health(State.UNKNOWN, LOST_CONTACT, self.lost, self.lost_since)
         if self.fault is None:
@@ -60,10 +64,10 @@ class HealthRecord:
 
 
 def polled(record: HealthRecord, fault: Fault | None, now: float, timing: HealthTiming) -> HealthRecord:
-    """Take in what reading the device said. Contact is there, whatever it said."""
+    """The record after a poll that returned `fault`, or None for a clean poll. Any poll restores contact."""
     record = _found_again(record, now, timing)
     if fault is not None and not (fault.state is State.UNKNOWN and _is_real(record.fault)):
-        # What decides nothing is not counted: each change of a record is written to disk.
+        # The count stops at the limit, because each change of a record is written to disk.
         record = replace(record, bad=min(record.bad + 1, timing.bad_polls), good=0, good_since=None)
         return _with_fault(record, fault, now) if record.bad >= timing.bad_polls else record
     record = replace(record, bad=0)
@@ -78,32 +82,36 @@ def polled(record: HealthRecord, fault: Fault | None, now: float, timing: Health
 
 
 def observed(record: HealthRecord, event: HealthEvent, now: float) -> HealthRecord:
-    """Take in an event: bad news counts at once, good news only with the proof that the fault asks for."""
+    """The record after an event. A fault counts at once; recovery needs a proof that the fault accepts."""
     if event.recovery_due or event.proof is Proof.RESET:
         record = replace(record, recovery_due=event.recovery_due)
     if event.fault is not None:
         return _with_fault(record, event.fault, now, by_event=True)
     if record.fault is not None and record.fault.state is State.UNKNOWN:
-        return replace(record, fault=None, since=now, bad=0, by_event=False)  # something watches it now
+        return replace(record, fault=None, since=now, bad=0, by_event=False)  # the device is watched again
     return proven(record, event.proof, now) if event.proof else record
 
 
 def proven(record: HealthRecord, proof: Proof, now: float) -> HealthRecord:
-    """Take in a proof: a sticky fault that it clears becomes a transient one, which clean polls end."""
+    """The record after a proof: a sticky fault that accepts it becomes transient, and clean polls end it."""
     if record.fault is None or proof not in record.fault.cleared_by:
         return record
     return _transient(record, record.fault, now)
 
 
 def cleared(record: HealthRecord, now: float) -> HealthRecord:
-    """Take in an operator's word, which stands for every proof; what the device still shows counts anew."""
+    """The record after an operator's command `health clear`, which counts as every proof.
+
+    The fault becomes transient. A fault that the device still shows counts again at the next polls.
+    """
     return _transient(record, record.fault, now) if record.fault is not None and record.sticky else record
 
 
-def shown(record: HealthRecord, device: Device) -> tuple[Proof, ...]:
-    """What a look at the device proves, beside what is remembered of it; a broken one proves nothing.
+def proofs_of_poll(record: HealthRecord, device: Device) -> tuple[Proof, ...]:
+    """The proofs that follow from a poll, compared with the record. A device with a fault proves nothing.
 
-    One that counts from 0 again had its driver loaded anew, one that waits for nothing any more was reset.
+    A counter that went back shows that the driver was loaded anew. A recovery that is no longer due shows a
+    reset.
     """
     if device.fault is not None:
         return ()
@@ -112,8 +120,11 @@ def shown(record: HealthRecord, device: Device) -> tuple[Proof, ...]:
     return (Proof.DRIVER_RELOAD,) * anew + (Proof.RESET,) * reset
 
 
-def noted(record: HealthRecord, device: Device) -> HealthRecord:
-    """Keep what the next look is held against. Of a broken device that is what it waits for, and no more."""
+def with_baseline(record: HealthRecord, device: Device) -> HealthRecord:
+    """The record with the values that the next poll is compared with.
+
+    Of a device with a fault only a due recovery is kept.
+    """
     if device.fault is not None:
         return replace(record, recovery_due=True) if device.recovery_due else record
     due = record.recovery_due if device.recovery_due is None else device.recovery_due
@@ -125,14 +136,14 @@ def _transient(record: HealthRecord, fault: Fault, now: float) -> HealthRecord:
 
 
 def lost(record: HealthRecord, why: str, now: float) -> HealthRecord:
-    """Contact is gone: the state is unknown, and what the kubelet heard last stays for a while."""
+    """The record after lost contact: the state is unknown, the advertised health stays for a while."""
     if record.lost_since is not None:
         return record
     return replace(record, lost=why, lost_since=now, good=0, good_since=None)
 
 
 def ticked(record: HealthRecord, now: float, timing: HealthTiming) -> HealthRecord:
-    """Let time pass: patience with lost contact ends."""
+    """The record at a later time: after `patience` seconds of lost contact the device is unhealthy."""
     return replace(record, told_healthy=_told(record, now, timing))
 
 
@@ -145,14 +156,14 @@ def _told(record: HealthRecord, now: float, timing: HealthTiming) -> bool:
 
 
 def deadline(record: HealthRecord, timing: HealthTiming) -> float | None:
-    """When `ticked` will next say something new."""
+    """When `ticked` will next change the record, Unix seconds; None where time changes nothing."""
     if record.lost_since is None or not record.told_healthy:
         return None
     return record.lost_since + timing.patience
 
 
-def not_ahead(record: HealthRecord, now: float) -> HealthRecord:
-    """The record without times that are yet to come: one written while the clock was ahead."""
+def without_future_times(record: HealthRecord, now: float) -> HealthRecord:
+    """The record without times after `now`. A record has such times if the clock was set back since."""
     return replace(
         record,
         since=min(record.since, now),
@@ -161,18 +172,18 @@ def not_ahead(record: HealthRecord, now: float) -> HealthRecord:
     )
 
 
-def remembered(record: HealthRecord) -> bool:
-    """Whether the record must outlive the process. That nothing watches a device is said anew."""
+def must_be_saved(record: HealthRecord) -> bool:
+    """Whether the record must outlive the process. An unknown state is found again and need not."""
     return _is_real(record.fault)
 
 
 def _found_again(record: HealthRecord, now: float, timing: HealthTiming) -> HealthRecord:
     if record.lost_since is None:
         return record
-    told = record.told_healthy and now - record.lost_since < timing.patience
-    too_long = record.fault is None and not told
+    advertised = record.told_healthy and now - record.lost_since < timing.patience
+    too_long = record.fault is None and not advertised
     back = replace(record, lost="", lost_since=None)
-    # The kubelet was told Unhealthy meanwhile, so coming back takes the proof of clean polls.
+    # The device was advertised as unhealthy meanwhile, so only clean polls make it healthy again.
     return replace(back, fault=Fault(LOST_CONTACT, record.lost), since=now) if too_long else back
 
 
@@ -182,7 +193,7 @@ def _is_real(fault: Fault | None) -> bool:
 
 def _with_fault(record: HealthRecord, fault: Fault, now: float, *, by_event: bool = False) -> HealthRecord:
     if fault.state is State.UNKNOWN and _is_real(record.fault):
-        return record  # that nothing watches the device says nothing of what is wrong with it
+        return record  # a fault that is known stays, although the device is no longer watched
     if record.fault is not None and not _worse(fault, record.fault):
         return replace(record, good=0, good_since=None)
     same = record.fault is not None and record.fault.state is fault.state
@@ -191,7 +202,7 @@ def _with_fault(record: HealthRecord, fault: Fault, now: float, *, by_event: boo
 
 
 def _worse(new: Fault, old: Fault) -> bool:
-    """Whether the new fault is harder to clear than the old one, or the old one told less."""
+    """Whether the new fault replaces the old one: it is harder to clear, or the old state was unknown."""
     if old.state is State.UNKNOWN:
         return True
     if not new.cleared_by:

@@ -1,4 +1,4 @@
-"""What of the cards is in use, and in which way: device IDs by resource and card. Pure."""
+"""The device IDs in use, by resource and card. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from agent.core.model import AdvertisedDevice, DeviceStatus, share
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """What allocations have of the resources: `Ledger.usage` makes the value. Empty: nothing is in use."""
+    """The device IDs and cards that allocations have; `Ledger.usage` makes the value."""
 
     #: Resource to device ID to the uuid of its card, for every ID in use.
     held: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    #: Resource to the cards on which allocations lie though their IDs are of other cards, with these IDs:
-    #: those by which no allocation has their own cards.
+    #: Resource to the cards of its diverged allocations, each with the IDs of these allocations. IDs by which
+    #: another allocation has their own card are left out.
     diverged: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
-    #: Resource to card to the units in which IDs in use there count memory, oldest first; the empty text
-    #: stands for IDs that count none.
+    #: Resource to card to the memory units of the IDs in use there, oldest first. The empty text stands for
+    #: IDs that do not count memory.
     units: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
-    #: Resource to IDs in use that the kubelet takes for free.
+    #: Resource to IDs in use that the kubelet regards as free.
     forgotten: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: Resource to vendor.
     vendors: Mapping[str, str] = field(default_factory=dict)
-    #: Cards that a scheduler gave to pods that the kubelet asks no plugin for.
+    #: Cards in external use: a scheduler gave them to pods for which the kubelet calls no plugin.
     external: frozenset[str] = frozenset()
 
     def cards_of(self, resource: str) -> frozenset[str]:
@@ -39,7 +39,7 @@ class ResourceUsage:
 
 
 class IdsInUse:
-    """The device IDs in use, by resource and card. There may be tens of thousands: each is looked at once."""
+    """Answers questions about the IDs in use. Reads each ID once, as there can be tens of thousands."""
 
     def __init__(self, usage: ResourceUsage, kin: Mapping[str, Sequence[str]]) -> None:
         self._usage = usage
@@ -60,24 +60,29 @@ class IdsInUse:
             for name, cards in self._lies_on.items()
         )
 
-    def mode(self, resource: str, card: AdvertisedDevice, beside: Collection[str]) -> str:
-        """Which of the resources beside this one has the card, or a slice of it; empty where none has."""
+    def mode(self, resource: str, card: AdvertisedDevice, other_modes: Collection[str]) -> str:
+        """Which of the other resources has the card or a slice of the card; empty where none has."""
         places = {card.uuid, *self._kin.get(card.uuid, ())}
-        its = self._lies_on.items()
+        cards_by_resource = self._lies_on.items()
         return min(
-            (name for name, cards in its if name in beside and not places.isdisjoint(cards)), default=""
+            (
+                name
+                for name, cards in cards_by_resource
+                if name in other_modes and not places.isdisjoint(cards)
+            ),
+            default="",
         )
 
     def counts_otherwise(self, resource: str, uuid: str, unit: str) -> bool:
-        """Whether IDs of the resource in use on the card stand for something else than this much memory."""
+        """Whether IDs of the resource in use on the card have another memory unit than this."""
         return any(it != unit for it in self._usage.units.get(resource, {}).get(uuid, ()))
 
     def has_shares_of_others(self, uuid: str) -> bool:
-        """Whether shares lie on the card by IDs of other cards."""
+        """Whether an allocation with IDs of other cards lies on this card."""
         return any(uuid in cards for cards in self._usage.diverged.values())
 
     def beyond(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
-        """IDs of the resource in use on the card that its rule does not make."""
+        """The IDs of the resource in use on the card that are not in the card's range."""
         ids = self._ids.get(resource, {}).get(uuid, [])
         if card is None or card.ids is None or not ids:
             return ids
@@ -86,14 +91,14 @@ class IdsInUse:
         return self._others[resource, card]
 
     def listed(self, resource: str, card: AdvertisedDevice) -> tuple[str, ...]:
-        """IDs of the resource in use on the card that it lists."""
+        """The IDs of the resource in use on the card that the card lists, sorted."""
         ids = self._ids.get(resource, {}).get(card.uuid, [])
         return tuple(sorted(device_id for device_id in ids if device_id in card))
 
     def numbers(self, resource: str, card: AdvertisedDevice) -> list[int]:
-        """Those of its range's IDs that are in use, highest first."""
-        its = (share(it) for it in self.listed(resource, card))
-        return sorted((it.number for it in its if it), reverse=True)
+        """The share numbers of the listed IDs that are in use, highest first."""
+        listed = (share(it) for it in self.listed(resource, card))
+        return sorted((it.number for it in listed if it), reverse=True)
 
 
 def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:
@@ -104,7 +109,7 @@ def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def kin(statuses: Iterable[DeviceStatus]) -> dict[str, list[str]]:
-    """A card to the slices made of it, and a slice to its card."""
+    """Card uuid to the uuids of its slices, and slice uuid to the uuid of its card."""
     kin: defaultdict[str, list[str]] = defaultdict(list)
     for status in statuses:
         if status.device.parent is not None:

@@ -1,4 +1,4 @@
-"""The node's devices: discovery and health of every vendor, folded into one snapshot."""
+"""The node's devices: what all vendors discover and report of health, folded into one snapshot."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from agent.core.model import (
 )
 from agent.vendor_api.agent import DRIVER_NOT_LOADED, Device, HealthEvent, Proof, State
 
-#: Devices of one vendor whose names are kept; those that went longest ago go first.
+#: How many devices of one vendor are remembered by name. The devices that left first are dropped first.
 REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A device as last seen, and what is remembered of its health."""
+    """A device as its vendor last listed it, with its health record."""
 
     vendor: str
     device: Device
@@ -35,7 +35,7 @@ class _Known:
 
 
 class ClearedFaults(StrEnum):
-    """What an operator's word has done."""
+    """What an operator's command `health clear` did."""
 
     CLEARED = "cleared"
     FORGOTTEN = "forgotten"
@@ -43,7 +43,7 @@ class ClearedFaults(StrEnum):
 
 
 class Inventory:
-    """Folds what vendors report. It never forgets a device that is in use, nor a fault without its proof."""
+    """Folds the reports of vendors. A device in use is never dropped, nor a fault that lacks its proof."""
 
     def __init__(
         self,
@@ -53,36 +53,36 @@ class Inventory:
         devices: Mapping[str, Sequence[Device]] | None = None,
         cordons: Mapping[str, Cordon] | None = None,
     ) -> None:
-        """`now` corrects records that were written while the clock was ahead; `devices` were here before."""
+        """`now` caps times in `remembered`. `devices`: vendor to the devices listed before the restart."""
         self._timing = timing or HealthTiming()
         self._remembered = {
-            uuid: health_rules.not_ahead(record, now)
+            uuid: health_rules.without_future_times(record, now)
             for uuid, record in (remembered or {}).items()
-            if health_rules.remembered(record)
+            if health_rules.must_be_saved(record)
         }
-        #: Vendor to its devices as they last told their names, without what changes.
+        #: Vendor to its devices as last listed with a uuid, without counters and links.
         self._named: dict[str, tuple[Device, ...]] = {
-            vendor: tuple(its) for vendor, its in (devices or {}).items()
+            vendor: tuple(vendor_devices) for vendor, vendor_devices in (devices or {}).items()
         }
-        #: An operator's word on a device, by its uuid; it holds for the device's slices, too.
+        #: Cordons by uuid. A cordon of a card holds for its slices, too.
         self._cordons: dict[str, Cordon] = dict(cordons or {})
-        #: Whether the names are of an earlier boot: who was there then may be gone for good.
+        #: Whether the names are from before a reboot. A reboot may have removed those devices for good.
         self._rebooted = False
-        #: Vendors that list no devices, where there were some when the agent ran before.
+        #: Vendors that list no devices now but had devices before the restart of the agent.
         self._emptied: set[str] = set()
         self._known: dict[str, _Known] = {}
         self._vendors: dict[str, VendorStatus] = {}
         self._driver_gone: set[str] = set()
-        #: Vendor to events that came before the device that they are for.
+        #: Vendor to events for devices that are not listed yet.
         self._early: dict[str, list[HealthEvent]] = {}
-        #: Slices that are not there any more, as their cards show.
+        #: Slices that were removed: their card is listed, and they are not.
         self._unmade: set[str] = set()
-        self._now = 0.0  # the latest time that was told
+        self._now = 0.0  # the time of the latest report
 
     def enable(self, statuses: Iterable[VendorStatus]) -> None:
-        """Name the vendors that count; what is known of others is dropped.
+        """Set the vendors in service. Devices of other vendors are dropped.
 
-        One that is left out is asked no more: its devices are unknown from now on.
+        A vendor in state LEFT_OUT is asked no more, so its devices are unknown from now on.
         """
         wanted: dict[str, VendorStatus] = {}
         for status in statuses:  # a second plugin of the same name is left out, the first one serves
@@ -92,14 +92,14 @@ class Inventory:
                 wanted.setdefault(status.name, status)
         before = self._vendors
         self._vendors = {name: _status_of(before.get(name), status) for name, status in wanted.items()}
-        for uuid, it in list(self._known.items()):
-            if it.vendor not in wanted:
-                self._forget(uuid, it.record)
-            elif (status := wanted[it.vendor]).state is VendorState.LEFT_OUT:
-                self._update(uuid, health_rules.lost(it.record, status.reason, self._now))
+        for uuid, known in list(self._known.items()):
+            if known.vendor not in wanted:
+                self._forget(uuid, known.record)
+            elif (status := wanted[known.vendor]).state is VendorState.LEFT_OUT:
+                self._update(uuid, health_rules.lost(known.record, status.reason, self._now))
 
     def discovered(self, vendor: str, devices: Sequence[Device], now: float) -> None:
-        """Take in a full list. An empty one where devices were is a broken library, not an empty node."""
+        """Take in a full list. An empty list after a list with devices counts as a broken library."""
         if not self._serves(vendor):
             return
         self._now = now
@@ -124,7 +124,10 @@ class Inventory:
                 self._miss(uuid, listed, now)
 
     def _recognised(self, vendor: str, devices: Sequence[Device]) -> Sequence[Device]:
-        """Cards that cannot tell their names, with their slices, under the names that they had."""
+        """The list with nameless cards replaced by the devices that were known at the same place.
+
+        A card that is lost on the bus cannot report its uuid. Its slices come back with it.
+        """
         listed = {it.uuid for it in devices if not it.nameless}
         away = [it for it in self._named.get(vendor, ()) if it.uuid not in listed]
         found: list[Device] = []
@@ -141,7 +144,7 @@ class Inventory:
         return found
 
     def _had_before(self, vendor: str) -> int:
-        """How many cards the vendor had when the agent ran before; a reboot may have taken them."""
+        """How many cards the vendor had before the agent's restart; 0 after a reboot."""
         if self._rebooted:
             del self._named[vendor]
         missing = sum(it.parent is None for it in self._named.get(vendor, ()))
@@ -150,46 +153,48 @@ class Inventory:
         return missing
 
     def _miss(self, uuid: str, listed: Mapping[str, Device], now: float) -> None:
-        """A device is not in the list. A slice whose card reads well was unmade: nobody waits for it."""
-        it = self._known[uuid]
-        if it.device.nameless:
-            self._forget(uuid, HealthRecord())  # it has told its name, or was taken out
+        """Take in that a device is not listed any more. A slice of a listed, healthy card was removed."""
+        known = self._known[uuid]
+        if known.device.nameless:
+            self._forget(uuid, HealthRecord())  # the card is listed by its uuid now, or was taken out
             return
-        record = health_rules.lost(it.record, "the library no longer lists it", now)
-        card = listed.get(it.device.parent or "")
+        record = health_rules.lost(known.record, "the library no longer lists it", now)
+        card = listed.get(known.device.parent or "")
         if card is not None and card.fault is None:
             record = replace(record, told_healthy=False)
             self._unmade.add(uuid)
         self._update(uuid, record)
 
     def _serves(self, vendor: str) -> bool:
-        """Whether the vendor counts; the last words of one that was replaced do not."""
+        """Whether the vendor is in service. Late reports of a vendor that was replaced do not count."""
         status = self._vendors.get(vendor)
         return status is not None and status.state is not VendorState.LEFT_OUT
 
     def _owner(self, uuid: str) -> str | None:
-        """The vendor that listed the card first. Another one that lists it, too, does not take it over."""
+        """The vendor that listed the card first, and that keeps the card if another vendor lists it, too."""
         known = self._known.get(uuid)
         return known.vendor if known else None
 
     def _see(self, vendor: str, device: Device, now: float) -> Sequence[Proof]:
-        """Take in one look at a device; what that proves."""
+        """Take in one listed device; returns the proofs that follow."""
         known = self._known.get(device.uuid)
         timing = self._timing
         if known is None:
             record = self._remembered.pop(device.uuid, HealthRecord(since=now))
-            # The first look decides at once: there is no good state to protect yet.
+            # The first poll decides at once: there is no good state to protect yet.
             timing = replace(timing, bad_polls=1)
         else:
             record = known.record
             links = device.links or known.device.links
             minor = known.device.minor if device.minor is None else device.minor  # not read this time
-            memory = device.memory or known.device.memory  # what it counts must not go while it cannot tell
+            memory = (
+                device.memory or known.device.memory
+            )  # the memory units must stay when memory is unreadable
             device = replace(device, links=links, minor=minor, memory=memory)
-        proofs = health_rules.shown(record, device)
+        proofs = health_rules.proofs_of_poll(record, device)
         for proof in proofs:
             record = health_rules.proven(record, proof, now)
-        record = health_rules.noted(record, device)
+        record = health_rules.with_baseline(record, device)
         record = health_rules.ticked(
             health_rules.polled(record, device.fault, now, timing), now, self._timing
         )
@@ -198,78 +203,78 @@ class Inventory:
         return proofs
 
     def _prove_slices(self, proofs: Mapping[str, Sequence[Proof]], now: float) -> None:
-        """What was proven of cards, by uuid, is proven of their slices."""
-        for uuid, it in list(self._known.items()):
-            for proof in proofs.get(it.device.parent or "", ()):
+        """Apply the proofs of cards to their slices. `proofs`: card uuid to proofs."""
+        for uuid, known in list(self._known.items()):
+            for proof in proofs.get(known.device.parent or "", ()):
                 self._update(uuid, health_rules.proven(self._known[uuid].record, proof, now))
 
     def observed(self, vendor: str, events: Sequence[HealthEvent], now: float) -> None:
-        """Take in events. A card's proof is its slices'. One for a device that nobody listed marks nobody.
+        """Take in events. A proof for a card counts for its slices, too.
 
-        It waits for the next list: a new device may be heard of a moment before it is listed.
+        An event for an unlisted device waits for the next list, which may follow a moment later.
         """
         self._now = now
-        strange = [it for it in events if it.uuid is not None and it.uuid not in self._known]
-        if strange:
-            self._early[vendor] = [*self._early.get(vendor, ()), *strange][-REMEMBERED:]
+        early = [it for it in events if it.uuid is not None and it.uuid not in self._known]
+        if early:
+            self._early[vendor] = [*self._early.get(vendor, ()), *early][-REMEMBERED:]
         self._take(vendor, events, now)
 
     def _take(self, vendor: str, events: Iterable[HealthEvent], now: float) -> None:
         for event in events:
             for uuid in self._meant(event):
-                if (it := self._known[uuid]).vendor == vendor:
-                    record = health_rules.observed(it.record, event, now)
+                if (known := self._known[uuid]).vendor == vendor:
+                    record = health_rules.observed(known.record, event, now)
                     self._update(uuid, health_rules.ticked(record, now, self._timing))
 
     def _meant(self, event: HealthEvent) -> Collection[str]:
-        """The known devices that an event speaks of. Most speak of one, and there may be many of both."""
+        """The uuids of the known devices that an event is about. Must be fast for many single events."""
         if event.uuid is None:
             return tuple(self._known)
-        its = [event.uuid] if event.uuid in self._known else []
+        uuids = [event.uuid] if event.uuid in self._known else []
         if event.proof:
-            its += [uuid for uuid, it in self._known.items() if it.device.parent == event.uuid]
-        return its
+            uuids += [uuid for uuid, it in self._known.items() if it.device.parent == event.uuid]
+        return uuids
 
     def lost(self, vendor: str, state: VendorState, reason: str, now: float) -> None:
-        """The vendor cannot be asked: its devices are unknown, not gone."""
+        """Take in that the vendor cannot be asked. Its devices are unknown from now on, but not gone."""
         if not self._serves(vendor):
             return
         self._now = now
         self._vendors[vendor] = VendorStatus(vendor, state, reason)
         if reason == DRIVER_NOT_LOADED or reason.startswith(f"{DRIVER_NOT_LOADED}:"):
             self._driver_gone.add(vendor)
-        for uuid, it in list(self._known.items()):
-            if it.vendor == vendor:
-                self._update(uuid, health_rules.lost(it.record, reason, now))
+        for uuid, known in list(self._known.items()):
+            if known.vendor == vendor:
+                self._update(uuid, health_rules.lost(known.record, reason, now))
 
     def rebooted(self, now: float) -> None:
-        """The node was started anew since the faults were remembered."""
+        """Take in that the node was rebooted after the records were saved."""
         self._rebooted = True
         self._remembered = {
             uuid: health_rules.proven(record, Proof.REBOOT, now) for uuid, record in self._remembered.items()
         }
 
     def tick(self, now: float, in_use: Collection[str]) -> None:
-        """Let time pass; free cards that stay away are forgotten."""
+        """Take in the time. Free cards that are not listed for a long time are dropped."""
         self._now = now
-        for uuid, it in list(self._known.items()):
-            away = it.record.lost_since
-            open_ = self._vendors[it.vendor].state is VendorState.OPEN
+        for uuid, known in list(self._known.items()):
+            away = known.record.lost_since
+            open_ = self._vendors[known.vendor].state is VendorState.OPEN
             patience = 0.0 if uuid in self._unmade else self._timing.forget_after
             if away is not None and open_ and uuid not in in_use and now - away >= patience:
-                self._forget(uuid, it.record)
+                self._forget(uuid, known.record)
             else:
-                self._update(uuid, health_rules.ticked(it.record, now, self._timing))
+                self._update(uuid, health_rules.ticked(known.record, now, self._timing))
 
     def _forget(self, uuid: str, record: HealthRecord) -> None:
-        """Drop a card; what only a proof ends is kept for its return."""
+        """Drop a device. A sticky fault is kept for its return."""
         del self._known[uuid]
         self._unmade.discard(uuid)
         if record.sticky:
             self._remembered[uuid] = record
 
     def next_deadline(self) -> float | None:
-        """When `tick` will next change something that the kubelet hears."""
+        """When `tick` will next change an advertised health; None where time changes nothing."""
         times = [health_rules.deadline(it.record, self._timing) for it in self._known.values()]
         return min((time for time in times if time is not None), default=None)
 
@@ -281,23 +286,23 @@ class Inventory:
             absent=tuple(self._absent()),
         )
 
-    def _status(self, it: _Known) -> DeviceStatus:
-        """How a device is. A slice is never better than its card."""
-        uuid, parent, record = it.device.uuid, it.device.parent or "", it.record
+    def _status(self, known: _Known) -> DeviceStatus:
+        """The status of a device. A slice of an unhealthy card is unhealthy, too."""
+        uuid, parent, record = known.device.uuid, known.device.parent or "", known.record
         gone, cordon = uuid in self._unmade, self._cordons.get(uuid, self._cordons.get(parent))
         own = DeviceStatus(
-            it.vendor, it.device, record.health(), record.told_healthy, gone, cordon, record.cleared_by
+            known.vendor, known.device, record.health(), record.told_healthy, gone, cordon, record.cleared_by
         )
         card = self._known.get(parent)
         if card is None or not own.told_healthy or card.record.told_healthy:
             return own
         health_of_card = card.record.health()
         message = f"its card {card.device.uuid}: {health_of_card.message}".removesuffix(": ")
-        its = replace(health_of_card, message=message)
-        return replace(own, health=its, told_healthy=False, cleared_by=card.record.cleared_by)
+        health = replace(health_of_card, message=message)
+        return replace(own, health=health, told_healthy=False, cleared_by=card.record.cleared_by)
 
     def _absent(self) -> Iterator[AbsentDevice]:
-        """Devices that are not listed and have a fault, a cordon, or a library that lists none any more."""
+        """Devices that are not listed and have a fault, a cordon, or a vendor that lost all its devices."""
         vendors = {it.uuid: vendor for vendor, its in self._named.items() for it in its}
         emptied = (uuid for uuid, vendor in vendors.items() if vendor in self._emptied)
         for uuid in sorted({*self._remembered, *self._cordons, *emptied} - self._known.keys()):
@@ -311,13 +316,13 @@ class Inventory:
                 record.cleared_by if record else (),
             )
 
-    # An operator's words
+    # Commands of an operator
 
     def find(self, named: str) -> str:
-        """The uuid of a device that is known or remembered, by itself or by how it alone begins.
+        """The uuid of a known or remembered device. `named` is a uuid or an unambiguous beginning of one.
 
         Raises:
-            NoSuchDevice: None is called so, or several are.
+            NoSuchDevice: No device matches, or several do.
         """
         here = {uuid for uuid, it in self._known.items() if not it.device.nameless}
         before = {it.uuid for its in self._named.values() for it in its}
@@ -328,19 +333,19 @@ class Inventory:
         return named if named in found else found[0]
 
     def cordon(self, uuid: str, cordon: Cordon) -> None:
-        """Give the device to nobody new."""
+        """Keep new pods from the device."""
         self._cordons[uuid] = cordon
 
     def uncordon(self, uuid: str) -> bool:
-        """Give it out again; whether it was cordoned."""
+        """Give the device out again; returns whether it was cordoned."""
         return self._cordons.pop(uuid, None) is not None
 
     def cordons(self) -> Mapping[str, Cordon]:
-        """What must outlive the process: every cordon, also of devices that are not listed."""
+        """All cordons by uuid, also of devices that are not listed. They must outlive the process."""
         return dict(self._cordons)
 
     def clear(self, uuid: str, now: float, in_use: Collection[str]) -> ClearedFaults:
-        """Take an operator's word for a proof; a device that is not there and free is forgotten."""
+        """Clear the faults of a device and its slices. A free device that is not listed is dropped."""
         self._now = now
         slices = [it.device.uuid for it in self._known.values() if it.device.parent == uuid]
         done = [self._clear(it, now, in_use) for it in (uuid, *slices)]
@@ -362,30 +367,33 @@ class Inventory:
         return ClearedFaults.CLEARED
 
     def _drop(self, uuid: str) -> None:
-        """Know nothing of a device any more, but that it is cordoned."""
+        """Drop everything about a device except its cordon."""
         self._known.pop(uuid, None)
         self._remembered.pop(uuid, None)
         self._unmade.discard(uuid)
-        for vendor, its in self._named.items():
-            self._named[vendor] = tuple(it for it in its if uuid not in (it.uuid, it.parent))
+        for vendor, devices in self._named.items():
+            self._named[vendor] = tuple(it for it in devices if uuid not in (it.uuid, it.parent))
 
     def records(self) -> Mapping[str, HealthRecord]:
-        """What must outlive the process: every fault, also of devices not seen since the start."""
+        """The records with a fault by uuid, also of devices not listed since the start.
+
+        They must outlive the process.
+        """
         seen = {
-            uuid: it.record
-            for uuid, it in self._known.items()
-            if health_rules.remembered(it.record) and not it.device.nameless
+            uuid: known.record
+            for uuid, known in self._known.items()
+            if health_rules.must_be_saved(known.record) and not known.device.nameless
         }
         return {**self._remembered, **seen}
 
     def named(self) -> Mapping[str, tuple[Device, ...]]:
-        """What must outlive the process, too: who was where, for a device that cannot tell its name."""
+        """Vendor to devices with their places. They must outlive the process, to recognise nameless cards."""
         return dict(self._named)
 
     def _prove(self, vendor: str, proof: Proof, now: float) -> None:
-        for uuid, it in list(self._known.items()):
-            if it.vendor == vendor:
-                self._update(uuid, health_rules.proven(it.record, proof, now))
+        for uuid, known in list(self._known.items()):
+            if known.vendor == vendor:
+                self._update(uuid, health_rules.proven(known.record, proof, now))
 
     def _update(self, uuid: str, record: HealthRecord) -> None:
         self._known[uuid] = replace(self._known[uuid], record=record)
@@ -399,25 +407,25 @@ def _emptied(missing: int) -> str:
 
 
 def _lasting(device: Device) -> Device:
-    """The device without what its record keeps."""
+    """The device without the values that its health record keeps."""
     return replace(device, counters={}, recovery_due=None)
 
 
 def _same_place(known: Device, nameless: Device) -> bool:
-    """Whether the card that was known is where the other one is. A lost one has an index at most."""
+    """Whether both have the same PCI address, or the same index where the nameless card has no address."""
     if known.parent is not None:
         return False
     return known.pci == nameless.pci if nameless.pci else known.index == nameless.index
 
 
-def _place(it: _Known) -> tuple[str, int, int, str]:
-    """A card, then its slices."""
-    number = -1 if it.device.slice is None else it.device.slice
-    return it.vendor, it.device.index, number, it.device.uuid
+def _place(known: _Known) -> tuple[str, int, int, str]:
+    """The sort key of a device: each card before its slices."""
+    number = -1 if known.device.slice is None else known.device.slice
+    return known.vendor, known.device.index, number, known.device.uuid
 
 
 def _status_of(before: VendorStatus | None, now: VendorStatus) -> VendorStatus:
-    """What is known of a vendor stays known, but being left out is the config's word alone."""
+    """The last status of a vendor stays. Only the config decides whether a vendor is left out."""
     if before is None or VendorState.LEFT_OUT in (before.state, now.state):
         return now
     return before

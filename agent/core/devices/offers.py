@@ -1,4 +1,4 @@
-"""What each vendor makes of its devices now: wishes and snapshot in, offers and complaints out."""
+"""The resources that each vendor offers now: rules and snapshot in, offers and complaints out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.dynamic_modes import twins
+from agent.core.devices.dynamic_modes import rules_with_equal_ids
 from agent.core.kubernetes_names import unserved_name
 from agent.core.model import NodeSnapshot
 from agent.scheduler_api import Reserved
@@ -25,25 +25,28 @@ from agent.vendor_api.agent import (
 )
 from agent.vendor_api.text import shorten
 
-#: Complaints of one vendor that are passed on, and their characters.
+#: At most so many complaints of one vendor are passed on, each of at most so many characters.
 COMPLAINTS, COMPLAINT_LIMIT = 16, 500
 
 
 @dataclass(frozen=True, slots=True)
 class VendorRules:
-    """A vendor and the resources that the config asks of it; none leaves the choice to the vendor."""
+    """A vendor and its resource rules of the config. Without rules the vendor chooses its resources."""
 
     vendor: Vendor
     rules: tuple[ResourceRule, ...] = ()
-    #: Whether they may name the same cards.
+    #: Whether several rules may name the same card.
     dynamic: bool = False
 
 
 class OfferedResources:
-    """Asks a vendor again when its devices or the config changed. One that fails keeps its last offer."""
+    """Asks a vendor for its offer when its devices or the config change.
+
+    The last offer of a vendor whose code fails stays.
+    """
 
     def __init__(self, wishes: Sequence[VendorRules] = (), reserved: Sequence[Reserved] = ()) -> None:
-        """`reserved`: names of resources that belong to schedulers, and that no vendor may offer."""
+        """`reserved`: names of resources that belong to schedulers and that no vendor may offer."""
         self._reserved = tuple(reserved)
         self._wishes: tuple[VendorRules, ...] = ()
         self._seen: dict[str, tuple[Device, ...]] = {}
@@ -52,7 +55,7 @@ class OfferedResources:
         self.wish(wishes)
 
     def wish(self, wishes: Sequence[VendorRules]) -> None:
-        """Take in another config."""
+        """Take in the rules of a new config."""
         self._wishes = tuple(wishes)
         self._seen = {}
         names = {it.vendor.name for it in wishes}
@@ -75,24 +78,24 @@ class OfferedResources:
 
     @property
     def plain(self) -> tuple[Offer, ...]:
-        """What the config asks of vendors that do not say themselves what they lack for it."""
-        its = (it for it in self._wishes if it.vendor.offers.resources is None)
-        return tuple(Offer(it.vendor.name, it.rules, dynamic=it.dynamic) for it in its)
+        """The offers of vendors without code of their own for resources; made of the config's rules alone."""
+        without_code = (it for it in self._wishes if it.vendor.offers.resources is None)
+        return tuple(Offer(it.vendor.name, it.rules, dynamic=it.dynamic) for it in without_code)
 
     @property
     def complaints(self) -> Mapping[str, tuple[str, ...]]:
         """What the vendors could not serve when they were last asked; vendor to sentences."""
-        told = {name: (*made.complaints, *self._taken.get(name, ())) for name, made in self._made.items()}
-        return {name: its for name, its in told.items() if its}
+        found = {name: (*made.complaints, *self._taken.get(name, ())) for name, made in self._made.items()}
+        return {name: sentences for name, sentences in found.items() if sentences}
 
     @property
     def notes(self) -> Mapping[str, tuple[str, ...]]:
-        """What the config names and the devices do not have, without harm; vendor to sentences."""
+        """What the config names and the devices do not have, where that does no harm; vendor to sentences."""
         return {name: made.notes for name, made in self._made.items() if made.notes}
 
     @property
     def doubts(self) -> Mapping[str, tuple[str, ...]]:
-        """What a person should mend of devices that are offered; vendor to sentences."""
+        """What a person should mend although the devices are offered; vendor to sentences."""
         return {name: made.doubts for name, made in self._made.items() if made.doubts}
 
     def _offering(self, wish: VendorRules, snapshot: NodeSnapshot) -> Offering:
@@ -116,11 +119,11 @@ def _asked(
         wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule, reserved))), "")
         wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
         lost = () if wish.dynamic else _lost(made.rules)
-        told, noted, doubted = (
+        complaints, notes, doubts = (
             tuple(shorten(str(it), COMPLAINT_LIMIT) for it in sentences[:COMPLAINTS])
             for sentences in ((*lost, *made.complaints), made.notes, made.doubts)
         )
-        offering = Offering(tuple(made.rules), told, noted, doubted)
+        offering = Offering(tuple(made.rules), complaints, notes, doubts)
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = f"{type(exc).__name__}: {exc}"
     if wrong:
@@ -129,20 +132,23 @@ def _asked(
 
 
 def _made(resources: Resources, wish: VendorRules, devices: tuple[Device, ...]) -> Offering:
-    """The vendor's answer; of rules that may name the same cards it hears one at a time."""
+    """The vendor's answer. Of rules that may name the same cards the vendor is asked for one at a time."""
     if not wish.dynamic or len(wish.rules) < 2:
         return resources(wish.rules, devices)
-    its = [resources((rule,), devices) for rule in wish.rules]
+    offerings = [resources((rule,), devices) for rule in wish.rules]
     return Offering(
-        tuple(rule for it in its for rule in it.rules),
-        tuple(dict.fromkeys(one for it in its for one in it.complaints)),
-        tuple(dict.fromkeys(one for it in its for one in it.notes)),
-        tuple(dict.fromkeys(one for it in its for one in it.doubts)),
+        tuple(rule for it in offerings for rule in it.rules),
+        tuple(dict.fromkeys(one for it in offerings for one in it.complaints)),
+        tuple(dict.fromkeys(one for it in offerings for one in it.notes)),
+        tuple(dict.fromkeys(one for it in offerings for one in it.doubts)),
     )
 
 
 def _lost(rules: Sequence[ResourceRule]) -> tuple[str, ...]:
-    """A sentence for each resource whose cards an earlier one has, as vendors make them for dynamic modes."""
+    """A sentence for each resource that lacks cards because an earlier resource has them.
+
+    Vendors make such rules for dynamic modes, and the config has switched these off.
+    """
     owners: dict[str, str] = {}
     losers: dict[str, str] = {}
     for rule in rules:
@@ -158,13 +164,13 @@ def _lost(rules: Sequence[ResourceRule]) -> tuple[str, ...]:
 
 
 def _twins(rules: Sequence[ResourceRule]) -> str:
-    """Which of the rules would give one ID to two things; empty where none do."""
-    found = next(twins(rules), None)
+    """A sentence about two rules that would make the same device ID; empty where there are none."""
+    found = next(rules_with_equal_ids(rules), None)
     return f"{found[0].name} and {found[1].name} make the same IDs of one card" if found else ""
 
 
 def _trouble(rule: ResourceRule, reserved: Sequence[Reserved]) -> str:
-    """Why the rule cannot be planned with; empty when it can."""
+    """Why the plan cannot use the rule; empty where it can."""
     if wrong := unserved_name(rule.name, reserved):
         return wrong
     if not (isinstance(rule.devices, tuple) and all(isinstance(it, str) for it in rule.devices)):

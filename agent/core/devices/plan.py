@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from agent.core.devices.cards_of_resources import Offer, beside, dealt
+from agent.core.devices.cards_of_resources import Offer, cards_by_rule, other_modes
 from agent.core.devices.device_ids import stems
 from agent.core.devices.ids_in_use import IdsInUse, ResourceUsage, kin
 from agent.core.devices.memory_units import counted_in, units
@@ -20,7 +20,7 @@ from agent.core.model import (
 )
 from agent.vendor_api.agent import FOREIGN_SLICES, IdForm, Policy, ResourceRule, Sharing
 
-#: What each way to count a card packs or spreads without a word of the rule.
+#: The policy of each kind of sharing where the rule names none.
 _POLICIES: Mapping[str, Policy] = {"exclusive": "aligned", "replicas": "distributed", "memory": "packed"}
 
 UNUSED = ResourceUsage()
@@ -35,28 +35,38 @@ def plan(
     withheld: Collection[str] = (),
     of_others: Collection[str] = (),
 ) -> dict[str, Resource]:
-    """The resources to serve. IDs in use stay listed until freed, whatever the config says now.
+    """The resources to serve. IDs in use stay listed until they are free, whatever the config says now.
 
-    `before` is the plan until now. `withheld`: vendors and resources of which nothing is to be given out.
-    `of_others`: resources in use that other plugins serve: they hold their cards, and are none of ours.
+    Args:
+        offers: The cards that each resource is to have.
+        snapshot: All cards of the node with their health.
+        before: The plan until now.
+        usage: The IDs and cards in use.
+        withheld: Vendors and resources with no device for any pod, held or new.
+        of_others: Resources in use that other plugins serve. Their pods hold cards, but the agent does not
+            serve these resources.
 
-    A resource without devices is planned only once it has been served: the kubelet must see it empty. IDs in
-    use bring it back after a restart, but not before its vendor was heard: they would seem lost until then.
-    A card in use in another way (by another resource, whole where it is now shared or sliced, in units of
-    memory where it is not, or of another size) is offered once free; a resource that waits for all of its
-    cards is planned empty, so that the Node shows it. Where the resources of a vendor may name the same
-    cards, one in use by another is listed, and well for nobody new; so is one on which others made slices,
-    where the resource's own hardware is not made. IDs that the kubelet has forgotten are well for nobody.
-    Cards that a scheduler gave to pods that ask no plugin are given whole to nobody else, where the resource
-    heeds schedulers.
+    The rules:
+        - A resource without devices is planned only if it was served before: the kubelet must see an empty
+          list. After a restart IDs in use count as served before, once the vendor has answered. Before that
+          answer the devices would seem lost.
+        - A card that is in use in another way is offered once it is free. Another way is: by another
+          resource, whole and not shared or sliced, or in another memory unit.
+        - A resource whose cards are all in use in another way is planned empty, so that the Node shows it.
+        - Where several resources may name the same card, a card in use by another resource is listed, but
+          new pods do not get it. The same holds for a card with foreign slices, unless the resource makes
+          its own hardware.
+        - IDs that the kubelet has forgotten are unhealthy, also for the pods that have them.
+        - A card in external use is given whole to no other pod, if the resource's placement follows
+          schedulers.
     """
     before, held = before or {}, usage.held
     uses = IdsInUse(usage, kin(snapshot.devices))
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     names = stems(snapshot.devices)
-    for offer, rule, chosen in dealt(offers, snapshot):
-        vendor, others = offer.vendor, beside(offer, rule)
+    for offer, rule, chosen in cards_by_rule(offers, snapshot):
+        vendor, others = offer.vendor, other_modes(offer, rule)
         offered = [_card(rule, status, names) for status in chosen if rule.form in names[status.uuid]]
         modes = [uses.mode(rule.name, card, others) for card in offered]
         moded = [_in_mode(rule, *one, uses) for one in zip(offered, modes, strict=True)]
@@ -66,7 +76,7 @@ def plan(
         known = resources.get(rule.name)
         if known is None and (offered or served):
             policy = _policy(rule, dynamic=offer.dynamic)
-            resources[rule.name] = Resource(rule.name, vendor, rule, policy, cards, beside=others)
+            resources[rule.name] = Resource(rule.name, vendor, rule, policy, cards, other_modes=others)
         elif known is not None and known.vendor == vendor:
             resources[rule.name] = _joined(known, rule, cards, snapshot)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
@@ -78,31 +88,35 @@ def plan(
                 name, resource.vendor, resource.rule, resource.policy, (), retired=True
             )
     kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
-    well = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
-    cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & well
-    shared_out = well.intersection(usage.external)
-    sliced = well.intersection(it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes)
+    healthy = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
+    cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & healthy
+    external = healthy.intersection(usage.external)
+    sliced = healthy.intersection(
+        it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes
+    )
     made = {name for offer in offers for name in offer.made}
 
-    def away(it: Resource) -> frozenset[str]:
-        """The cards that nobody new gets by it."""
-        others = frozenset() if it.name in made else sliced
-        return cordoned | others | (shared_out if _heeds(it) else frozenset())
+    def closed_cards(resource: Resource) -> frozenset[str]:
+        """The cards that new pods do not get by this resource."""
+        foreign = frozenset() if resource.name in made else sliced
+        return cordoned | foreign | (external if _follows_schedulers(resource) else frozenset())
 
-    given = {
-        name: _withheld(it) if it.vendor in withheld or name in withheld else _holding(it, uses, away(it))
-        for name, it in kept.items()
+    listed = {
+        name: _withheld(resource)
+        if resource.vendor in withheld or name in withheld
+        else _holding(resource, uses, closed_cards(resource))
+        for name, resource in kept.items()
     }
-    return {name: _hiding(it, usage.forgotten.get(name, ())) for name, it in given.items()}
+    return {name: _hiding(it, usage.forgotten.get(name, ())) for name, it in listed.items()}
 
 
 def _in_mode(rule: ResourceRule, card: AdvertisedDevice, mode: str, uses: IdsInUse) -> AdvertisedDevice:
-    """The card as who offers it beside others lists it: those who have it alone keep it."""
+    """The card as this resource lists it while another resource `mode` has it: unhealthy for new pods."""
     return replace(card, healthy=False, held=uses.listed(rule.name, card), mode=mode) if mode else card
 
 
-def _heeds(resource: Resource) -> bool:
-    """Whether a card that a scheduler shares out on its own is not to be given whole to a pod."""
+def _follows_schedulers(resource: Resource) -> bool:
+    """Whether the resource gives whole cards and a scheduler can use its cards without an Allocate."""
     return resource.rule.placement != "local" and resource.rule.sharing.kind == "exclusive"
 
 
@@ -110,16 +124,16 @@ def _withheld(resource: Resource) -> Resource:
     return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
 
 
-def _holding(resource: Resource, uses: IdsInUse, away: frozenset[str]) -> Resource:
-    """The resource whose cards that nobody new gets are well for who has them alone.
+def _holding(resource: Resource, uses: IdsInUse, closed: frozenset[str]) -> Resource:
+    """The resource with `closed` cards healthy only for the pods that have them.
 
-    The kubelet must take a pod back after its restart, which it does only where the pod's IDs are healthy.
+    After a restart of the kubelet a pod is admitted again only if its IDs are healthy.
     """
-    if away.isdisjoint(card.uuid for card in resource.cards):
+    if closed.isdisjoint(card.uuid for card in resource.cards):
         return resource
     held = (
         replace(card, healthy=False, held=uses.listed(resource.name, card), closed=True)
-        if card.uuid in away
+        if card.uuid in closed
         else card
         for card in resource.cards
     )
@@ -127,7 +141,7 @@ def _holding(resource: Resource, uses: IdsInUse, away: frozenset[str]) -> Resour
 
 
 def _hiding(resource: Resource, ids: Collection[str]) -> Resource:
-    """The resource of which these IDs are well for nobody."""
+    """The resource with these IDs unhealthy for every pod."""
     cards = {card.uuid for device_id in ids if (card := resource.card_of(device_id)) and card.healthy}
     if not cards:
         return resource
@@ -143,30 +157,30 @@ def _hiding(resource: Resource, ids: Collection[str]) -> Resource:
 def _joined(
     resource: Resource, rule: ResourceRule, cards: tuple[AdvertisedDevice, ...], snapshot: NodeSnapshot
 ) -> Resource:
-    """One resource of two rules: the one that shares leads, the cards stand in the order of the node."""
+    """One resource of two rules. The rule that shares cards leads; the cards are in the node's order."""
     places = {status.uuid: place for place, status in enumerate(snapshot.devices)}
     both = sorted((*resource.cards, *cards), key=lambda card: places[card.uuid])
     leading = rule if resource.rule.sharing.kind == "exclusive" else resource.rule
-    policy = _policy(leading, dynamic=bool(resource.beside))
+    policy = _policy(leading, dynamic=bool(resource.other_modes))
     return replace(resource, rule=leading, policy=policy, cards=tuple(both))
 
 
 def _orphans(names: Iterable[str], usage: ResourceUsage, snapshot: NodeSnapshot) -> dict[str, Resource]:
-    """Resources in use that nobody offers now: the config left them, or their vendor cannot be asked."""
-    heard = {it.name for it in snapshot.vendors if it.state is not VendorState.STARTING}
+    """Resources in use that no vendor offers now: the config dropped them, or the vendor cannot be asked."""
+    started = {it.name for it in snapshot.vendors if it.state is not VendorState.STARTING}
     vendors = {status.uuid: status.vendor for status in snapshot.devices}
     found: dict[str, Resource] = {}
     for name in sorted(names):
         known = (vendors[uuid] for uuid in usage.held[name].values() if uuid in vendors)
         vendor = next(known, usage.vendors.get(name))
-        if vendor in heard:
+        if vendor in started:
             rule = ResourceRule(name)
             found[name] = Resource(name, vendor, rule, _policy(rule), (), retired=True)
     return found
 
 
 def _policy(rule: ResourceRule, *, dynamic: bool = False) -> Policy:
-    """Shares are spread, but where whole cards are wanted, too: those that are free shall stay so."""
+    """The rule's policy, or the default of its sharing. Dynamic shares are packed, to keep cards whole."""
     default = _POLICIES[rule.sharing.kind]
     return rule.policy or ("packed" if dynamic and default == "distributed" else default)
 
@@ -183,7 +197,7 @@ def _card(
 
 
 def _count(sharing: Sharing, memory: int) -> int | None:
-    """How many IDs a card with so many bytes has; None where it is one."""
+    """How many IDs a card with `memory` bytes has; None for one ID without a number."""
     match sharing.kind:
         case "exclusive":
             return None
@@ -197,7 +211,7 @@ def _is_given_out(status: DeviceStatus) -> bool:
 
 
 def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> bool:
-    """Whether the card is held in a way that the rule does not know: it must not be given out twice."""
+    """Whether the card is in use in a way that the rule does not make, and must not be given out now."""
     if uses.elsewhere(rule.name, card.uuid):
         return True
     if uses.counts_otherwise(rule.name, card.uuid, counted_in(rule.sharing)):
@@ -209,10 +223,11 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) 
 
 
 def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> AdvertisedDevice:
-    """The card whose range makes way for shares that pods have of another plugin, or of a longer range.
+    """The card with a range shortened by the shares that pods have under IDs outside of the range.
 
-    The kubelet keeps their IDs, and takes back a pod after its restart only where they are listed; beside the
-    whole range they would be shares that the card does not have. Those of the range that are in use stay.
+    Such IDs are of another plugin, or of an earlier and longer range. They must stay listed, because the
+    kubelet admits a pod again after its restart only with listed IDs. Without a shorter range the card would
+    list more shares than it has. IDs of the range that are in use stay in the range.
     """
     if card.ids is None or card.ids.count is None:
         return card
@@ -225,11 +240,11 @@ def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> A
             break
         left -= 1
     left = max(left, 0)
-    return replace(card, ids=replace(card.ids, count=left), instead=card.ids.count - left)
+    return replace(card, ids=replace(card.ids, count=left), displaced=card.ids.count - left)
 
 
 def _keeping(resource: Resource, uses: IdsInUse, snapshot: NodeSnapshot) -> Resource:
-    """The resource with IDs in use that its rule no longer makes."""
+    """The resource with `kept` set to the IDs in use that its rule no longer makes."""
     cards = {card.uuid: card for card in resource.cards}
     strays = {uuid: _strays(resource, uuid, cards.get(uuid), uses) for uuid in uses.cards(resource.name)}
     if not any(strays.values()):

@@ -1,57 +1,59 @@
-"""What of the config waits until pods end, and the words for it. Pure."""
+"""Resources that wait for cards until pods end, and the sentences about them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.core.devices.cards_of_resources import Offer, beside, dealt
+from agent.core.devices.cards_of_resources import Offer, cards_by_rule, other_modes
 from agent.core.devices.ids_in_use import ResourceUsage, kin
 from agent.core.devices.memory_units import UNKNOWN
 from agent.core.model import NodeSnapshot, Owner
 
-#: Pods that a sentence names.
+#: How many pods a sentence names.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceWait:
-    """Cards that are to be one resource's, and that pods hold as another's: theirs until they are free."""
+    """Cards that `resource` is to have, but that pods still hold by `holder`; the two may be the same."""
 
     resource: str
     holder: str
     cards: tuple[str, ...]
-    #: The cards or slices on which shares of the holder lie.
+    #: The cards and slices on which the pods of `holder` have devices.
     held: frozenset[str]
 
 
-def waits(offers: Iterable[Offer], snapshot: NodeSnapshot, usage: ResourceUsage) -> tuple[ResourceWait, ...]:
-    """What of the config waits until pods end, by resource and holder; that may be the resource itself."""
+def waits_of_resources(
+    offers: Iterable[Offer], snapshot: NodeSnapshot, usage: ResourceUsage
+) -> tuple[ResourceWait, ...]:
+    """All waits, one for each resource and holder. A resource waits for itself where its unit changed."""
     slices = kin(snapshot.devices)
     busy = {name: usage.cards_of(name) for name in usage.held}
     found: list[ResourceWait] = []
-    for offer, rule, chosen in dealt(offers, snapshot):
-        for holder in sorted(busy.keys() - {rule.name} - beside(offer, rule)):
-            on = {it.uuid: busy[holder] & {it.uuid, *slices.get(it.uuid, ())} for it in chosen}
-            if cards := tuple(uuid for uuid, its in on.items() if its):
-                found.append(ResourceWait(rule.name, holder, cards, frozenset().union(*on.values())))
-        its = usage.units.get(rule.name, {})
-        strange = tuple(it.uuid for it in chosen if UNKNOWN in its.get(it.uuid, ()))
-        if strange:
-            found.append(ResourceWait(rule.name, rule.name, strange, frozenset(strange)))
+    for offer, rule, chosen in cards_by_rule(offers, snapshot):
+        for holder in sorted(busy.keys() - {rule.name} - other_modes(offer, rule)):
+            held = {it.uuid: busy[holder] & {it.uuid, *slices.get(it.uuid, ())} for it in chosen}
+            if cards := tuple(uuid for uuid, places in held.items() if places):
+                found.append(ResourceWait(rule.name, holder, cards, frozenset().union(*held.values())))
+        units = usage.units.get(rule.name, {})
+        uncounted = tuple(it.uuid for it in chosen if UNKNOWN in units.get(it.uuid, ()))
+        if uncounted:
+            found.append(ResourceWait(rule.name, rule.name, uncounted, frozenset(uncounted)))
     return tuple(found)
 
 
-def awaited(it: ResourceWait, owners: Sequence[Owner | None]) -> str:
-    """The sentence for people; `owners` are those who hold the cards."""
-    cards = "1 card" if len(it.cards) == 1 else f"{len(it.cards)} cards"
-    how = "in shares of another plugin's size" if it.holder == it.resource else f"as {it.holder}"
-    return f"{it.resource} waits for {cards} that pods hold {how}: {named(owners)}"
+def wait_sentence(wait: ResourceWait, owners: Sequence[Owner | None]) -> str:
+    """The sentence for people; `owners` are the containers that hold the cards."""
+    cards = "1 card" if len(wait.cards) == 1 else f"{len(wait.cards)} cards"
+    how = "in shares of another plugin's size" if wait.holder == wait.resource else f"as {wait.holder}"
+    return f"{wait.resource} waits for {cards} that pods hold {how}: {pod_names(owners)}"
 
 
-def named(owners: Sequence[Owner | None]) -> str:
-    """The first of these pods by name, and how many more there are."""
-    names = [f"{one.namespace}/{one.pod}" if one and one.pod else "one not known yet" for one in owners]
+def pod_names(owners: Sequence[Owner | None]) -> str:
+    """The names of the first pods, and how many more there are."""
+    names = [f"{it.namespace}/{it.pod}" if it and it.pod else "one not known yet" for it in owners]
     pods = list(dict.fromkeys(names))
     more = f" and {len(pods) - NAMED} more" if len(pods) > NAMED else ""
     return ", ".join(pods[:NAMED]) + more

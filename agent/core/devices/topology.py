@@ -1,4 +1,4 @@
-"""How near two devices are, as numbers: from the snapshot, never from a library call."""
+"""How near two devices are, as scores made from the snapshot and never from a library call."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _Reach = Mapping[str, Mapping[str, int]]
 _NONE: Mapping[str, int] = {}
 
 
-# No slots: links are read once, when a pair is first asked for.
+# No slots: the cached property needs a dict.
 @dataclass(frozen=True)
 class Topology:
-    """Pair scores by uuid; symmetric, and made when asked for: a node may have a thousand devices."""
+    """Scores of pairs by uuid; symmetric. Computed on demand, as a node can have a thousand devices."""
 
     devices: Mapping[str, Device] = field(default_factory=dict)
 
     def score(self, left: str, right: str) -> int:
-        """How near the two are; 0 for a device with itself, and for one that nobody knows."""
+        """How near two devices are; 0 for a device and itself, and for an unknown device."""
         one, other = self.devices.get(left), self.devices.get(right)
         return 0 if one is None or other is None or left == right else _pair(one, other, self._reach)
 
@@ -63,10 +63,10 @@ def topology(snapshot: NodeSnapshot) -> Topology:
 
 
 def _pair(left: Device, right: Device, reach: _Reach) -> int:
-    """What only one side reports counts for both, and devices of one NUMA node are never farther than that.
+    """The score of two devices. A link that only one side reports counts for both.
 
-    Slices are as near as their cards are, but for the lanes: with MIG there is no peer-to-peer (NVIDIA's MIG
-    user guide, deployment considerations).
+    Devices of one NUMA node have at least the score of a NUMA node. Slices have the scores of their cards
+    without the lanes: MIG has no peer-to-peer (NVIDIA's MIG user guide, deployment considerations).
     """
     here, there = left.parent or left.uuid, right.parent or right.uuid
     if here == there:

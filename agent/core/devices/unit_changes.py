@@ -1,4 +1,7 @@
-"""In which units resources count memory now: as the config says, or as before while that cannot be. Pure."""
+"""The memory unit of each resource: the config's, or the last one while pods or list length forbid a change.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,26 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.memory_units import AUTO, THOUSANDTHS, counted_in
 from agent.core.devices.plan import plan
-from agent.core.devices.resource_waits import named
+from agent.core.devices.resource_waits import pod_names
 from agent.core.model import NodeSnapshot, Owner, Plan, Resource
 from agent.vendor_api.agent import ResourceRule, Unit
 
-#: Why a list of these IDs cannot be told; empty where it can.
+#: Why the kubelet would not accept the resource's list for its length; empty where the list fits.
 TooLong = Callable[[Resource], str]
 
 
 @dataclass(frozen=True, slots=True)
 class KeptUnit:
-    """A resource that counts in another unit than the config wants: pods hold such units, or `why`."""
+    """A resource that keeps another unit than the config wants. `why` is empty where pods hold such units."""
 
     resource: str
     unit: str
     wanted: str
     why: str = ""
 
-    def told(self, owners: Sequence[Owner | None]) -> str:
-        """The sentence for people; `owners` are those who hold its units."""
-        until = f"because {self.why}" if self.why else f"until these pods have ended: {named(owners)}"
+    def sentence(self, owners: Sequence[Owner | None]) -> str:
+        """The sentence for people; `owners` are the containers that hold units of the resource."""
+        until = f"because {self.why}" if self.why else f"until these pods have ended: {pod_names(owners)}"
         return (
             f"{self.resource} counts memory in units of {self.unit} GiB, not of {self.wanted} as the config "
             f"wants, {until}"
@@ -38,14 +41,17 @@ class KeptUnit:
 
 @dataclass(frozen=True, slots=True)
 class UnitPlan:
-    """Offers whose units are sizes, what is kept, and what was chosen where the config leaves the choice."""
+    """Offers with a size as the unit of each rule, without `auto`.
+
+    `kept`: resources that keep another unit than wanted. `chosen`: resource to the size chosen for `auto`.
+    """
 
     offers: tuple[Offer, ...] = ()
     kept: tuple[KeptUnit, ...] = ()
     chosen: Mapping[str, str] = field(default_factory=dict)
 
 
-def counting(
+def plan_units(
     offers: Sequence[Offer],
     snapshot: NodeSnapshot,
     usage: ResourceUsage,
@@ -53,10 +59,10 @@ def counting(
     last: UnitPlan,
     too_long: TooLong,
 ) -> UnitPlan:
-    """What each resource counts in now. IDs do not say what they count, so a resource has one unit at a time.
+    """Decide the memory unit of each resource. A resource has one unit at a time: IDs do not name their unit.
 
-    A unit that pods hold stays until the last of them has ended. One that makes a list which the kubelet does
-    not take stays away as long as there is another that is served. What was chosen once is chosen again.
+    A unit that pods hold stays until the last of these pods has ended. A new unit whose list is too long for
+    the kubelet is not used while the last unit still serves. A size that was chosen once for `auto` is kept.
     """
     asking = _Asking(snapshot, usage, before, last.chosen, too_long)
     settled = [replace(it, rules=tuple(asking.settle(it, rule) for rule in it.rules)) for it in offers]
@@ -88,7 +94,7 @@ class _Asking:
         wanted, why = self._wanted(offer, rule, held), ""
         planned = self._before.get(rule.name)
         served = counted_in(planned.rule.sharing) if planned is not None else ""
-        if held:  # of several the cards of the others wait
+        if held:  # where pods hold several units, the cards of the other units wait
             unit = next(it for it in (served, wanted, *held) if it in held)
         elif served not in ("", wanted) and (why := self._refusal(offer, rule, wanted)):
             unit = served
@@ -115,9 +121,9 @@ class _Asking:
 
 
 def _held(usage: ResourceUsage, resource: str) -> Iterator[str]:
-    """The sizes that IDs in use of the resource stand for, oldest first on each card.
+    """The memory units of the resource's IDs in use, oldest first on each card.
 
-    One of another release is none that we can count in: its cards wait.
+    A unit that this release does not know is left out, and the cards with such IDs wait.
     """
     return (it for units in usage.units.get(resource, {}).values() for it in units if it in THOUSANDTHS)
 

@@ -1,4 +1,4 @@
-"""One consistent picture of the running agent, for /inspect, /metrics, /readyz and people."""
+"""The status: one consistent picture of the running agent, for /inspect, /metrics, /readyz and Events."""
 
 from __future__ import annotations
 
@@ -28,146 +28,146 @@ Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @dataclass(frozen=True, slots=True)
 class FollowedList:
-    """A list of the API server's. `synced`: seen since the start. `error`: why nothing new is heard.
+    """One list that the agent follows at the API server."""
 
-    `refused`: that is for want of a right.
-    """
-
+    #: Whether the list was read once since the start.
     synced: bool = False
+    #: Why the list cannot be followed now.
     error: str = ""
+    #: Whether the agent lacks the right to follow the list.
     refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServer:
-    """How the agent stands with the API server; `error` is why it hears nothing new from it now."""
+    """The agent's connection to the API server; `error` is why nothing new comes from there now."""
 
     address: str
-    #: Whether everything that is followed was seen since the start.
+    #: Whether all followed lists were read once since the start.
     synced: bool = False
     error: str = ""
-    #: What is followed: this node's `nodes` and, unless that is switched off, `pods`.
+    #: The followed lists: `nodes` (this node alone) and, unless the config switches them off, `pods`.
     followed: Mapping[str, FollowedList] = field(default_factory=dict)
 
     @property
     def up(self) -> bool:
-        """Whether it answers: to refuse a list is an answer, and only who grants rights can change it."""
+        """Whether the API server answers. A refused list is an answer, too: only new rights can change it."""
         lists = self.followed.values()
         return bool(lists) and all(it.refused or (it.synced and not it.error) for it in lists)
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerReport:
-    """What a scheduler is told of the cards; `mode` is empty while the way is not known."""
+    """The report of the cards to a scheduler; `mode` is empty while the way is not decided."""
 
-    #: The scheduler, and its own program on a node, as people name them.
+    #: The names, for people, of the scheduler and of its own program on a node.
     scheduler: str = ""
     node_program: str = ""
     mode: Literal["feed", "device", "none", ""] = ""
-    #: Why this way.
+    #: Why this mode was chosen.
     why: str = ""
-    #: As the scheduler names it; empty while nothing is told.
+    #: The vendor by the scheduler's name for it; empty while nothing is reported.
     vendor: str = ""
     cards: int = 0
     healthy: int = 0
-    #: A sentence for each thing that is not told.
+    #: A sentence for each card or fact that is not reported.
     left_out: tuple[str, ...] = ()
-    #: Whether the scheduler's program on this node undid what we had written.
+    #: Whether the scheduler's program on this node overwrote the agent's report.
     overwritten: bool = False
     error: str = ""
-    #: Whether the config names a way, so that an error keeps the agent from being ready.
+    #: Whether the config demands the report. Then an error keeps the agent from being ready.
     wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """What is known at one moment; `troubles` are sentences that keep the agent from being ready."""
+    """Everything that people can see of the agent at one moment. An error text is empty without an error."""
 
     node: str
     version: str
     snapshot: NodeSnapshot = field(default_factory=NodeSnapshot)
     #: The processes of the vendors in service.
     processes: Mapping[str, ProcessStatus] = field(default_factory=dict)
-    #: Vendor and card to how many slices lie there that others made; cards without are left out.
+    #: (vendor, card uuid) to the number of foreign slices on the card; cards without are left out.
     foreign_slices: Mapping[tuple[str, str], int] = field(default_factory=dict)
     resources: Mapping[str, Resource] = field(default_factory=dict)
     sessions: Mapping[str, SessionStatus] = field(default_factory=dict)
     allocations: tuple[Allocation, ...] = ()
-    #: The vendors in service, and the pods bound to the node, as far as an API server tells.
+    #: The vendors in service.
     vendors: Mapping[str, Vendor] = field(default_factory=dict)
+    #: The pods bound to the node; empty without an API server.
     pods: tuple[Candidate, ...] = ()
-    #: The registered ones, in the order in which they are heard.
+    #: The registered scheduler plugins, in the order in which their claims are read.
     schedulers: tuple[Scheduler, ...] = ()
-    #: Vendors the config names outright; the others are `auto` and may be absent.
+    #: Vendors that the config demands by name. Other vendors are `auto` and can be absent.
     required_vendors: frozenset[str] = frozenset()
     config_source: str = "defaults"
     config_error: str = ""
-    #: Whether no config was good since the start, so that nothing is served.
+    #: Whether no config was accepted since the start, so that nothing is served.
     config_awaited: bool = False
-    #: Whether the config waits for the labels of the Node, which `config_error` says then.
+    #: Whether the config waits for the labels of the Node. `config_error` says so then.
     labels_awaited: bool = False
     checkpoint_error: str = ""
-    #: Why the agent began without its checkpoint.
+    #: Why the agent started without its checkpoint.
     set_aside: str = ""
-    #: Whether what the kubelet knew was read back, and of how many allocations.
+    #: Whether allocations were recovered from the kubelet, and how many.
     rebuilt: bool = False
     read_back: int = 0
-    #: Why the log's file is not written; the log is on standard error too.
+    #: Why the log file is not written. The log goes to standard error, too.
     log_error: str = ""
-    #: Source of evidence to why it cannot be read now; nothing is released without it.
+    #: Source of evidence to why the source cannot be read now. Nothing is released without that evidence.
     evidence_errors: Mapping[str, str] = field(default_factory=dict)
     cdi_error: str = ""
     labels_error: str = ""
-    #: Why the Node's annotations are not as vendors want them; those who schedule by them err meanwhile.
+    #: Why the Node's annotations are not as vendors want. Schedulers that use them work with old values.
     annotations_error: str = ""
-    #: Why the Node does not have the counts that vendors' schedulers go by; nothing served needs them.
+    #: Why the extended resources of vendors are not on the Node. No device plugin resource depends on them.
     extended_error: str = ""
-    #: Why pods that have their devices do not all tell their schedulers so; those serve others meanwhile.
+    #: Why owed receipts cannot be written. Schedulers go on with other pods meanwhile.
     receipts_error: str = ""
-    #: How many pods of them do not yet.
+    #: How many pods lack their receipt.
     receipts_owed: int = 0
-    #: Why a scheduler's lock of the Node that is over cannot be freed; schedulers end it themselves later.
+    #: Why a node lock cannot be freed although its pod has its devices. Schedulers let a lock expire later.
     locks_error: str = ""
     reported: SchedulerReport = SchedulerReport()
-    #: Why no pod is ever seen; without them nobody is given a card that a scheduler must choose.
+    #: Why the agent sees no pods. Resources with placement `claim` refuse all pods then.
     pods_unseen: str = ""
-    #: What schedulers chose for pods and is not so here.
-    unheeded: tuple[PlacementMismatch, ...] = ()
-    #: The last Allocates that were refused, the last claims that changed hands, and the last containers that
-    #: cannot start with what their pods ask for; oldest first.
+    placement_mismatches: tuple[PlacementMismatch, ...] = ()
+    #: The last Allocates that were refused, the last claim swaps, and the last containers that cannot start
+    #: with what their pods request; oldest first.
     refusals: tuple[Refusal, ...] = ()
     swaps: tuple[ClaimSwap, ...] = ()
     starts_refused: tuple[StartRefusal, ...] = ()
-    #: A sentence for each of the last locks of schedulers whose pods did not come for their devices.
+    #: A sentence for each of the last node locks whose pods never requested their devices.
     stale_locks: tuple[str, ...] = ()
-    #: None where there is none to speak with. Nothing that is served waits for it.
+    #: None without an API server. No Allocate waits for the API server.
     api_server: ApiServer | None = None
-    #: What of the config cannot be served with the devices there are.
+    #: A sentence for each part of the config that the present devices cannot serve.
     complaints: tuple[str, ...] = ()
-    #: What a person should mend of cards that are offered nevertheless.
+    #: What a person should mend although the cards are offered.
     doubts: tuple[str, ...] = ()
-    #: Resource to a sentence for each other one whose pods hold its cards. That is as it must be until they
-    #: end, maybe for days, and keeps nobody from being ready: an update of the DaemonSet would stand still.
-    waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Resource to how it counts memory in another unit than the config wants, with a sentence: the same.
+    #: Resource to a sentence for each other resource whose pods still hold its cards. Such a wait is correct,
+    #: can last for days and does not keep the agent from being ready: a DaemonSet update would not go on.
+    resource_waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Resource to the memory unit that it keeps although the config wants another, with a sentence.
     kept_units: Mapping[str, tuple[KeptUnit, str]] = field(default_factory=dict)
     standby: str = ""
-    #: What pods have that names cards which are not here, each with the vendor that it would be of.
+    #: (vendor, device IDs of a pod) for pods with cards that this node does not have.
     unknown_cards: tuple[tuple[str, CheckpointAnswer], ...] = ()
-    #: Resource to how it shows that another plugin has registered it, too.
-    strangers: Mapping[str, str] = field(default_factory=dict)
-    #: Monotonic counters by metric name and labels, as the wires keep them.
+    #: Resource to a sentence that says how another plugin's registration of this resource shows.
+    other_plugins: Mapping[str, str] = field(default_factory=dict)
+    #: Monotonic counters by metric name and labels.
     counters: Counters = field(default_factory=dict)
-    #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).
+    #: (resource, outcome) to (count, sum, bucket counts) of the seconds of all Allocates so far.
     allocate_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    #: The same of each PreStartContainer.
+    #: (resource, outcome) to the same values for PreStartContainer.
     pre_start_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Why the agent is not ready; empty when it is."""
+        """The sentences that say why the agent is not ready; empty when it is."""
         if self.standby:
-            return ()  # a second instance waits, ready to take over
+            return ()  # a standby agent is ready to take over
         if self.config_awaited:
             return (f"config: {self.config_error}",)
         files = {
@@ -187,7 +187,7 @@ class AgentStatus:
         )
 
     def _claim_troubles(self) -> tuple[str, ...]:
-        why = f"no pod gets a card, as its placement is 'claim', and none is seen: {self.pods_unseen}"
+        why = f"no pod gets a card, as the placement is 'claim' and no pod can be seen: {self.pods_unseen}"
         claimed = (name for name, it in self.resources.items() if it.rule.placement == "claim")
         return tuple(f"resource {name}: {why}" for name in sorted(claimed) if self.pods_unseen)
 
@@ -214,5 +214,5 @@ class AgentStatus:
         )
 
 
-#: Before the first look.
+#: The status before the first one is made.
 UNKNOWN = AgentStatus(node="", version="")

@@ -1,4 +1,4 @@
-"""Extended resources of the Node that no plugin gives out: counts by which a vendor's schedulers go."""
+"""Extended resources: counts on the Node for a vendor's scheduler that no device plugin serves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.core.publishing.vendor_key_rules import WantedKeys, wrong_domain, wro
 from agent.vendor_api.agent import Device, ResourceRule, Vendor
 from agent.vendor_api.text import shorten
 
-#: More of anything no node has, and Kubernetes counts in 64 bits.
+#: The largest count of a vendor. Kubernetes itself counts in 64 bits.
 MOST = (1 << 31) - 1
 
 #: Name to count.
@@ -18,15 +18,15 @@ Extended = WantedKeys[int]
 
 
 def wrong_key(name: str) -> str:
-    """Why it cannot be a vendor's own; empty where it can."""
+    """Why a vendor may not publish an extended resource of this name; empty where it may."""
     return wrong_domain(name) or wrong_name(name) or ""
 
 
 def made(vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, int | None]:
-    """The counts of a vendor: each of its names, with None for one that shall not be there.
+    """The counts that a vendor wants: each of its names, with None for a count that must not be on the Node.
 
     Raises:
-        VendorError: Its code failed, or made what Kubernetes refuses.
+        VendorError: The vendor's code failed, or made a count that Kubernetes refuses.
     """
     facts = vendor.publishes
     try:

@@ -1,4 +1,4 @@
-"""Labels of the Node: what a vendor makes of its devices, what the agent adds, how they are written."""
+"""Labels of the Node: which labels a vendor makes, which the agent adds, and their file format."""
 
 from __future__ import annotations
 
@@ -14,53 +14,58 @@ from agent.vendor_api.text import shorten
 
 @dataclass(frozen=True, slots=True)
 class NodeStamp:
-    """What the agent knows and no vendor does: the machine's model, and the time if it is wanted."""
+    """What the agent adds to a vendor's labels: the machine's model, and the time if the config wants it."""
 
     machine: str = ""
-    #: Unix seconds
+    #: Unix time in seconds.
     time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VendorLabels:
-    """What the vendors made of the devices so far.
+    """The labels of all vendors so far.
 
-    `awaited`: the domains (`nvidia.com`) of those who have not spoken. `trouble`: of those who cannot.
+    `awaited`: the domains (`nvidia.com`) of vendors that have made no labels yet. `trouble`: why the labels
+    of other vendors cannot be made.
     """
 
     labels: Mapping[str, str]
     awaited: frozenset[str] = frozenset()
     trouble: str = ""
 
-    def over(self, there: Mapping[str, str]) -> dict[str, str]:
-        """What shall stand where `there` stands: of a vendor that has not spoken nothing changes."""
-        return {**{key: it for key, it in there.items() if domain(key) in self.awaited}, **self.labels}
+    def over(self, current: Mapping[str, str]) -> dict[str, str]:
+        """The labels that replace the `current` ones. Current labels of awaited domains stay."""
+        return {**{key: it for key, it in current.items() if domain(key) in self.awaited}, **self.labels}
 
 
 @dataclass(frozen=True, slots=True)
 class WantedFeatures:
-    """What shall be told, and how: by labels of the Node, by others who make such of it, or not at all."""
+    """The labels to publish, and where.
 
-    told_as: Literal["node", "nodeFeature", "file"] | None = None
-    heard: VendorLabels = field(default_factory=lambda: VendorLabels({}))
-    #: Of the NodeFeature object; empty is where the agent's pod is.
+    `published_as` is the setting `report.labelsAs`: labels of the Node, a NodeFeature object or a file for
+    node-feature-discovery, or None for nothing.
+    """
+
+    published_as: Literal["node", "nodeFeature", "file"] | None = None
+    vendor_labels: VendorLabels = field(default_factory=lambda: VendorLabels({}))
+    #: The namespace of the NodeFeature object; empty is the namespace of the agent's pod.
     namespace: str = ""
-    #: The file for node-feature-discovery, where they are told by one.
+    #: The file for node-feature-discovery; empty where labels are published in another way.
     file: str = ""
 
 
 def domain(key: str) -> str:
-    """`nvidia.com` of nvidia.com/gpu.count; empty where the key has none."""
+    """The domain of a key: `nvidia.com` for `nvidia.com/gpu.count`; empty where the key has none."""
     return key.rpartition("/")[0]
 
 
 def made(
     vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], stamp: NodeStamp
 ) -> dict[str, str]:
-    """The labels of a vendor: with the machine where it has devices, with the time where it has labels.
+    """The labels of a vendor, with the machine where it has devices, with the time where it has labels.
 
     Raises:
-        VendorError: Its code failed, or made what Kubernetes refuses.
+        VendorError: The vendor's code failed, or made a label that Kubernetes refuses.
     """
     facts = vendor.publishes
     if facts.labels is None:
@@ -80,11 +85,11 @@ def made(
 
 
 def as_lines(labels: Mapping[str, str]) -> str:
-    """The labels as node-feature-discovery reads them: `key=value` lines, in a steady order."""
+    """The labels in the file format of node-feature-discovery: sorted `key=value` lines."""
     return "".join(f"{key}={labels[key]}\n" for key in sorted(labels))
 
 
 def from_lines(text: str) -> dict[str, str]:
-    """The labels of such a text; a line that is none is left out."""
+    """Parse a file of node-feature-discovery. A line that is no valid label is skipped."""
     pairs = (line.partition("=")[::2] for line in text.splitlines())
     return {key: value for key, value in pairs if not wrong_label(key, value)}

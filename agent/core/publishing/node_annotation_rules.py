@@ -1,4 +1,4 @@
-"""Annotations of the Node: what a vendor makes of its devices and of what of them is given out."""
+"""Annotations of the Node: what a vendor makes of its devices and their allocations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Device, Grant, ResourceRule, Vendor
 from agent.vendor_api.text import shorten
 
-#: Bytes of all annotations of an object together. Source: kubernetes/kubernetes v1.36.0,
+#: The limit on all annotations of one object together, in bytes. Source: kubernetes/kubernetes v1.36.0,
 #: staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go, TotalAnnotationSizeLimitB.
 MAX_BYTES = 256 << 10
 
@@ -24,28 +24,28 @@ Annotated = WantedKeys[str]
 def grants(
     allocations: Iterable[Allocation], vendor: str, pods: Iterable[Candidate] = ()
 ) -> tuple[Grant, ...]:
-    """What of the vendor is given out, each with its pod where it is one of these."""
+    """The vendor's allocations for its annotations, each with its pod where `pods` has the pod."""
     known = {it.uid: it for it in pods}
     return tuple(_grant(it, known) for it in allocations if it.vendor == vendor)
 
 
-def _grant(it: Allocation, pods: Mapping[str, Candidate]) -> Grant:
-    uid, container = it.place or ("", "")
-    return Grant(requested(it), it.cards, it.partitions, pods.get(uid), container)
+def _grant(allocation: Allocation, pods: Mapping[str, Candidate]) -> Grant:
+    uid, container = allocation.place or ("", "")
+    return Grant(requested(allocation), allocation.cards, allocation.partitions, pods.get(uid), container)
 
 
 def wrong_key(key: str) -> str:
-    """Why it cannot be a vendor's own; empty where it can."""
+    """Why a vendor may not publish an annotation with this key; empty where it may."""
     return wrong_domain(key) or wrong_label(key, "") or ""
 
 
 def made(
     vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], given: Sequence[Grant]
 ) -> dict[str, str | None]:
-    """The annotations of a vendor: each of its keys, with None for one that shall not be there.
+    """The annotations that a vendor wants: each of its keys, with None for a key that must not be there.
 
     Raises:
-        VendorError: Its code failed, or made what cannot be written.
+        VendorError: The vendor's code failed, or made an annotation that cannot be written.
     """
     facts = vendor.publishes
     try:

@@ -1,4 +1,4 @@
-"""The node's devices in the words of the contract, for schedulers' plugins. Pure."""
+"""Converts the snapshot into the values of `scheduler_api`, for scheduler plugins. Pure."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ def node_cards(snapshot: NodeSnapshot) -> NodeCards:
     )
 
 
-def _vendor(it: VendorStatus) -> VendorOnNode:
-    match it.state:
+def _vendor(vendor: VendorStatus) -> VendorOnNode:
+    match vendor.state:
         case VendorState.STARTING:
-            return VendorOnNode(it.name, "starting", it.reason)
+            return VendorOnNode(vendor.name, "starting", vendor.reason)
         case VendorState.OPEN:
-            return VendorOnNode(it.name, "open", it.reason)
+            return VendorOnNode(vendor.name, "open", vendor.reason)
         case _:
-            return VendorOnNode(it.name, "away", it.reason)
+            return VendorOnNode(vendor.name, "away", vendor.reason)
 
 
-def _card(it: DeviceStatus) -> CardOnNode:
-    cordon = _said_of(it.cordon) if it.cordon is not None else ""
-    return CardOnNode(it.vendor, it.device, _condition(it.health), it.told_healthy, it.gone, cordon)
+def _card(status: DeviceStatus) -> CardOnNode:
+    cordon = _cordon_text(status.cordon) if status.cordon is not None else ""
+    return CardOnNode(
+        status.vendor, status.device, _condition(status.health), status.told_healthy, status.gone, cordon
+    )
 
 
-def _said_of(cordon: Cordon) -> str:
+def _cordon_text(cordon: Cordon) -> str:
     return ": ".join(filter(None, (f"by {cordon.author}", cordon.reason)))
 
 

@@ -15,10 +15,10 @@ from agent.core.renewal_rules import (
     KubeletObservation,
     Registration,
     RegistrationStanding,
-    Why,
+    RenewalReason,
     on_list,
-    on_look,
-    standing,
+    on_observation,
+    standing_of,
 )
 from agent.kubelet.directory import OtherSocket
 from agent.kubelet.kubelet_errors import KubeletError
@@ -97,16 +97,18 @@ class Renewals:
         for name, it in its.items():
             if it == before.get(name):  # what is said meanwhile could be from before or after the answer
                 look = KubeletObservation(listed.get(name), others)
-                self._settle(name, *on_look(self._standing(name, it), it, look, self._clock(), self._sure))
+                self._settle(
+                    name, *on_observation(self._standing(name, it), it, look, self._clock(), self._sure)
+                )
 
-    def _settle(self, name: str, known: RegistrationStanding, why: Why | None) -> None:
+    def _settle(self, name: str, known: RegistrationStanding, why: RenewalReason | None) -> None:
         self._known[name] = known
         if why is not None:
             log.warning("registering again", resource=name, reason=str(why))
             self._renew(name)
 
     def _standing(self, name: str, it: Registration) -> RegistrationStanding:
-        return standing(self._known.get(name), it, self._served & self._neighbours.value)
+        return standing_of(self._known.get(name), it, self._served & self._neighbours.value)
 
     def _is_open(self) -> bool:
         now, its = self._clock(), self._registrations()
@@ -132,7 +134,7 @@ class Renewals:
                 self._wanted.set()
             fresh = self._others(again=False)
             for name, it in self._registrations().items():
-                self._known[name] = self._standing(name, it).beside(fresh)
+                self._known[name] = self._standing(name, it).with_others(fresh)
 
     def _others(self, *, again: bool) -> frozenset[OtherSocket]:
         """Those that are served. One that was is tried `again` where it matters: each try is a connection."""

@@ -129,11 +129,11 @@ class Catalog:
 
     def of(self, document: Mapping[str, Any]) -> Resource:
         """The resource of an object, by its apiVersion and kind."""
-        said = (document.get("apiVersion"), document.get("kind"))
-        for it in self:
-            if (it.api_version, it.kind) == said:
-                return it
-        raise LookupError(f"{said[1]} of {said[0]} is not served: add its Resource first")
+        wanted = (document.get("apiVersion"), document.get("kind"))
+        for resource in self:
+            if (resource.api_version, resource.kind) == wanted:
+                return resource
+        raise LookupError(f"{wanted[1]} of {wanted[0]} is not served: add its Resource first")
 
     def named(self, group: str, name: str) -> Resource | None:
         return next((it for it in self if (it.group, it.name) == (group, name)), None)

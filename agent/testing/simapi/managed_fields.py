@@ -1,8 +1,8 @@
-"""managedFields of an object that was created or put: who brought which of its fields.
+"""managedFields of an object that was created or put: which manager wrote which of its fields.
 
-As k8s.io/apimachinery pkg/util/managedfields does it for updates of what has no schema but maps: a list is
-one value, a map's own place counts where the whole map came with it, and an entry keeps its time while the
-fields in it stay the same.
+Follows k8s.io/apimachinery pkg/util/managedfields for updates of objects without a schema: a list is one
+value, a map is a field of its own where the whole map is new, and an entry keeps its time while its fields
+stay the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .api_resources import Json
 
 Path = tuple[str, ...]
 
-#: What nobody manages.
+#: Fields that have no manager.
 _TOP = frozenset({"apiVersion", "kind"})
 _METADATA = frozenset(
     {
@@ -35,12 +35,12 @@ _OPERATION = "Update"
 
 
 def manager(user_agent: str) -> str:
-    """Who writes, where the request does not name a manager."""
+    """The manager's name where the request does not name one."""
     return user_agent.partition("/")[0]
 
 
 def marked(old: Json | None, new: Json, by: str, now: str) -> Json:
-    """The new object with what `by` changed as its own, and no longer anybody else's."""
+    """The new object, with `by` as the only manager of the fields that it changed."""
     before, after = dict(_fields(old or {})), dict(_fields(new))
     changed = {path for path, it in after.items() if path not in before or before[path] != it}
     touched = changed | (before.keys() - after.keys())
@@ -55,23 +55,23 @@ def marked(old: Json | None, new: Json, by: str, now: str) -> Json:
         if has:
             entries.append({**entry, "time": stamped, "fieldsV1": _tree(has)})
     if changed and not found:
-        its = {"manager": by, "operation": _OPERATION, "apiVersion": new["apiVersion"], "time": now}
-        entries.append({**its, "fieldsType": "FieldsV1", "fieldsV1": _tree(changed)})
+        own = {"manager": by, "operation": _OPERATION, "apiVersion": new["apiVersion"], "time": now}
+        entries.append({**own, "fieldsType": "FieldsV1", "fieldsV1": _tree(changed)})
     return {**new, "metadata": {**new["metadata"], "managedFields": copy.deepcopy(entries)}}
 
 
 def _fields(document: Json) -> Iterator[tuple[Path, Any]]:
-    for key, it in document.items():
+    for key, value in document.items():
         if key == "metadata":
-            kept = {name: one for name, one in it.items() if name not in _METADATA}
+            kept = {name: one for name, one in value.items() if name not in _METADATA}
             yield from ((("metadata", *path), one) for path, one in _below(kept))
         elif key not in _TOP:
-            yield from _at((key,), it)
+            yield from _at((key,), value)
 
 
 def _below(tree: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    for key, it in tree.items():
-        yield from _at((key,), it)
+    for key, value in tree.items():
+        yield from _at((key,), value)
 
 
 def _at(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from . import refusals
 from .api_resources import Json, Place, Resource
 
-#: Changes that are remembered; who is further behind lists anew.
+#: How many changes are remembered. A client that is further behind must list again.
 HISTORY = 10_000
-#: What only the server writes.
+#: Fields of metadata that only the server writes.
 SYSTEM = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp")
 SYSTEM_GRACE = "deletionGracePeriodSeconds"
 #: terminationGracePeriodSeconds of a pod that names none.
@@ -26,7 +26,7 @@ Key = tuple[Resource, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`old` None: created. `new` None: deleted."""
+    """One change of an object. `old` None: the object was created. `new` None: the object was deleted."""
 
     version: int
     resource: Resource
@@ -36,9 +36,9 @@ class Change:
 
 @dataclass(slots=True)
 class Store:
-    """Objects that come out are the store's own: look at them, copy them, never change them.
+    """The objects and their history. Callers must not change the objects that they get, only copies.
 
-    `tell` hears of each change, and of nothing twice.
+    `tell` is called once for each change.
     """
 
     tell: Callable[[Change], None]
@@ -54,7 +54,7 @@ class Store:
         return found
 
     def create(self, resource: Resource, document: Json, uid: str = "") -> Json:
-        """Add an object whose metadata has a name and its namespace; without a uid it is given one."""
+        """Add an object with name and namespace in its metadata. Without a uid it gets a new one."""
         new = copy.deepcopy(document)
         metadata = new["metadata"]
         key = (resource, metadata.get("namespace", ""), metadata["name"])
@@ -176,7 +176,9 @@ def _part(document: Json, name: Literal["status"]) -> Json:
 
 def _content(document: Json) -> Json:
     return {
-        key: it for key, it in document.items() if key not in ("metadata", "status", "kind", "apiVersion")
+        key: value
+        for key, value in document.items()
+        if key not in ("metadata", "status", "kind", "apiVersion")
     }
 
 

@@ -17,7 +17,7 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """`version`: of which state the list is. `start`: the first key of the next page."""
+    """`version`: the resourceVersion of the listed state. `start`: the first key of the next page."""
 
     version: int
     start: str

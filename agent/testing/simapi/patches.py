@@ -14,8 +14,8 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-#: Lists that a strategic merge patch merges by a key, and those whose plain values it unites; every other
-#: list is replaced (patchStrategy and patchMergeKey in k8s.io/api core/v1/types.go).
+#: Lists that a strategic merge patch merges, with their key. An empty key: the list has plain values, which
+#: are united. Every other list is replaced (patchStrategy and patchMergeKey in k8s.io/api core/v1/types.go).
 MERGE_KEYS = {
     ("metadata", "ownerReferences"): "uid",
     ("metadata", "finalizers"): "",
@@ -127,8 +127,8 @@ def json_patched(document: Json, operations: Any) -> Any:
         raise refusals.bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     after: Any = {"": copy.deepcopy(document)}
     try:
-        for it in operations:
-            _apply(after, it["op"], _words(it["path"]), it)
+        for operation in operations:
+            _apply(after, operation["op"], _words(operation["path"]), operation)
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as exc:
         raise refusals.patch_does_not_apply() from exc
     return after[""]

@@ -1,4 +1,4 @@
-"""The HTTP side of an API server: who asks, for what, and how the answer goes out."""
+"""The HTTP side of an API server: authentication, routing and answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ YES = ("true", "1")
 
 
 class Serving:
-    """Outlives every outage: objects, watches' rules, rights, and what was asked so far."""
+    """The state that outlives every outage: objects, rules of watches, rights, and all requests so far."""
 
     def __init__(self, catalog: Catalog, user: str, token: str, seed: int) -> None:
         self.catalog = catalog
@@ -39,7 +39,7 @@ class Serving:
         self.watches = Watches(self.store)
         self.rights = Rights()
         self.requests: list[Request] = []
-        #: The answers to the next requests, whatever they ask.
+        #: The errors that answer the next requests, one each, whatever the request.
         self.failing: list[Refused | RefusedInText] = []
         #: Cleared while no request is answered.
         self.answers = asyncio.Event()
@@ -67,7 +67,7 @@ class Serving:
         except RefusedInText as exc:
             return web.Response(status=exc.code, text=exc.text, headers=exc.headers)
         except ConnectionError:
-            return web.Response()  # nobody is there to read it
+            return web.Response()  # the client has gone
 
     async def _answered(self, http: web.BaseRequest) -> web.StreamResponse:
         body = await _read(http)
@@ -90,11 +90,15 @@ class Serving:
         return _json(answer.code, answer.body)
 
     def _authenticated(self, http: web.BaseRequest) -> str:
-        """Whom the request is of: without a token it is nobody's, which is a user too."""
-        said = http.headers.get("Authorization")
-        if said is None:
+        """The user of the request; the anonymous user where the request has no token.
+
+        Raises:
+            Refused: The token is wrong.
+        """
+        header = http.headers.get("Authorization")
+        if header is None:
             return ANONYMOUS
-        scheme, _, token = said.partition(" ")
+        scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not secrets.compare_digest(token.encode(), self.token.encode()):
             raise refusals.unauthorized()
         return self.user

@@ -112,8 +112,8 @@ class SimApiServer:
     def put_object(self, document: Mapping[str, Any], manager: str = "") -> Json:
         """Create or replace the object as it is, status and all, whatever its resourceVersion says.
 
-        A new one keeps the uid that it has. This works in an outage too; clients see it after. `manager`: who
-        does it, as the managedFields of a resource that has them name it; without one they are as given.
+        A new object keeps its uid. This works in an outage too; clients see the change after the outage.
+        `manager`: the name for managedFields; without one the document's managedFields stay as they are.
 
         Raises:
             LookupError: Nothing of its apiVersion and kind is served.

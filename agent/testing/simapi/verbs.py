@@ -27,7 +27,7 @@ class Request:
     query: Mapping[str, str]
     body: Any = None
     media: str = ""
-    #: Who writes, as managedFields name it.
+    #: The writer's name for managedFields.
     manager: str = ""
 
 
@@ -63,9 +63,9 @@ class Verbs:
         limit = _number(query, "limit")
         version, start = self._position(query, limit)
         found = {
-            f"{namespace}/{name}": it
-            for (resource, namespace, name), it in self._then(version, start).items()
-            if resource == wanted.resource and wanted.namespace in ("", namespace) and wanted.holds(it)
+            f"{namespace}/{name}": document
+            for (resource, namespace, name), document in self._then(version, start).items()
+            if resource == wanted.resource and wanted.namespace in ("", namespace) and wanted.holds(document)
         }
         # A list of what the server has in memory comes whole.
         of_memory = query.get("resourceVersion") == "0"
@@ -84,7 +84,7 @@ class Verbs:
         }
 
     def _position(self, query: Mapping[str, str], limit: int) -> tuple[int, str]:
-        """Of which state the list is, and from which key on."""
+        """The version of the state to list, and the first key of the page."""
         if token := query.get("continue", ""):
             bookmark = pages.Bookmark.decode(token)
             latest = bookmark.version == pages.LATEST

@@ -1,4 +1,4 @@
-"""One watch: which changes it shows, and as what."""
+"""One watch: which changes it shows, and as which events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Tells those who asked for bookmarks how far the stream is."""
+    """A bookmark: tells a client that asked for bookmarks how far the stream is."""
 
     version: int
     initial_end: bool = False

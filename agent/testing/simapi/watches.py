@@ -27,7 +27,7 @@ class Watches:
             watch.tell(told)
 
     def open(self, wanted: Selection, query: Mapping[str, str]) -> Watch:
-        """A watch that was told all that it asked for, and is told everything from now on.
+        """Start a watch: it gets the past changes that the query asks for, and every change from now on.
 
         Raises:
             Refused: 500, the resourceVersion is not a number; 410, where `expired_as` says so.
@@ -52,8 +52,8 @@ class Watches:
         watch.tell(End())
 
     def _tell_all(self, watch: Watch) -> None:
-        for (resource, *_), it in sorted(self._store.objects.items(), key=lambda pair: pair[0][1:]):
-            watch.tell(Change(int(it["metadata"]["resourceVersion"]), resource, None, it))
+        for (resource, *_), document in sorted(self._store.objects.items(), key=lambda pair: pair[0][1:]):
+            watch.tell(Change(int(document["metadata"]["resourceVersion"]), resource, None, document))
 
     def _tell_since(self, watch: Watch, version: int) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The bytes of `kubelet_internal_checkpoint`, with the checksum that only Go's printer explains."""
+"""The bytes of `kubelet_internal_checkpoint`. Its checksum is over the text that Go's spew prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FNV_OFFSET, FNV_PRIME = 0x811C9DC5, 0x01000193
 
 
 class Corrupt(Exception):
-    """Raised when a checkpoint does not match its checksum, or is none at all."""
+    """Raised when a file does not match its checksum, or is no checkpoint."""
 
     def __init__(self) -> None:
         super().__init__("checkpoint is corrupted")
@@ -56,7 +56,7 @@ def decode(raw: bytes) -> Checkpoint:
 
 
 def write(directory: Path, raw: bytes) -> None:
-    """Replace the file in one step, by way of a hidden one beside it."""
+    """Replace the file in one step, by a rename of a hidden temporary file."""
     handle, temporary = tempfile.mkstemp(prefix=".", dir=directory)
     with os.fdopen(handle, "wb") as file:
         file.write(raw)

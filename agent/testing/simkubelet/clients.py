@@ -1,4 +1,4 @@
-"""The plugins that are connected, and what a second registration does to the first: a matter of release."""
+"""The connected plugins. What a second registration does to the first depends on the release."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Clients(ABC):
 
     @abstractmethod
     async def connect(self, resource: str, socket: Path, options: DevicePluginOptions | None) -> None:
-        """Make this socket's plugin the resource's.
+        """Connect the plugin at this socket as the one that serves the resource.
 
         Raises:
-            RegistrationError: Nobody answers there, or not well.
+            RegistrationError: The plugin does not answer, or answers with an error.
         """
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Clients(ABC):
             self._manager.disconnected(plugin.resource)
 
     def close(self) -> None:
-        """Close also what the kubelet lost sight of."""
+        """Close all plugins, also those that the kubelet no longer uses."""
         for plugin in self._opened:
             plugin.close()
 
@@ -67,7 +67,7 @@ class Clients(ABC):
         self._tasks.start(self._read(plugin))
 
     def read_again(self, plugin: Plugin) -> None:
-        """Open one stream more, whose end changes nothing."""
+        """Open one more stream. Its end changes nothing."""
         self._tasks.start(self._lists(plugin))
 
     def _open(self, resource: str, socket: Path) -> Plugin:

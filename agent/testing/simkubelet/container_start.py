@@ -27,10 +27,10 @@ class Starter:
         self._timeout = pre_start_timeout
 
     async def prepare(self, pod: Pod, container: Container) -> bool:
-        """Call PreStartContainer where asked for; say whether devices are missing altogether.
+        """Call PreStartContainer for plugins that require it; returns whether the container has no devices.
 
         Raises:
-            StartError: The plugin did not go along.
+            StartError: The plugin refused.
         """
         missing = False
         for resource in self._allocator.shuffled(container.limits):
@@ -58,7 +58,7 @@ class Starter:
             raise StartError(f"device plugin PreStartContainer rpc failed with err: {exc}") from exc
 
     def options(self, pod: Pod, container: Container) -> RunOptions:
-        """Merge the answers for every resource; of two with the same name, the first one wins."""
+        """Merge the answers for all resources. Of two values with one name the first one counts."""
         held = {one.resource: one for one in self._devices.holdings.of(pod.uid, container.name)}
         return merged([held[resource] for resource in self._allocator.shuffled(held)])
 

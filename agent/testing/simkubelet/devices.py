@@ -1,4 +1,4 @@
-"""The devices of every resource: which there are, how they fare, which are taken."""
+"""The devices of every resource: which are listed, which are healthy, which are allocated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEALTHY = "Healthy"  # any other text, "healthy" included, is unhealthy
 
 
 class Stopped(Exception):
-    """Raised when a plugin that has gone should be called."""
+    """Raised instead of a call to a plugin that has gone."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(f"endpoint {resource} has been stopped")
@@ -41,7 +41,7 @@ class Endpoint:
 
 
 class Devices:
-    """The device manager's books, kept as its source keeps them, sets beside sets."""
+    """The state of the device manager, in the same separate sets as in its source."""
 
     def __init__(self, holdings: Holdings, registered: Iterable[str], now: float) -> None:
         self.holdings = holdings
@@ -52,11 +52,11 @@ class Devices:
         self.endpoints = {name: Endpoint(None, DevicePluginOptions(), now) for name in self.healthy}
 
     def manages(self, resource: str) -> bool:
-        """A resource without a plugin, past or present, is none of the device manager's business."""
+        """Whether the device manager handles the resource: it has or had a plugin."""
         return resource in self.healthy or resource in self.allocated
 
     def update(self, resource: str, devices: Collection[Device]) -> frozenset[str]:
-        """Replace the list of a resource; say which pods' devices changed their health."""
+        """Replace the list of a resource; returns the uids of pods with a device that changed its health."""
         before = self.known.get(resource, {})
         after = {device.id: device for device in devices}
         flipped = [one for one, device in after.items() if _health(before.get(one)) != device.health]
@@ -82,7 +82,7 @@ class Devices:
         return any(self.nodes(resource, device) for device in self.known.get(resource, {}))
 
     def settle(self) -> None:
-        """Count as taken what the holdings say, nothing else."""
+        """Recompute the allocated IDs from the holdings."""
         self.allocated = self.holdings.by_resource()
 
     def release_all_but(self, active: Collection[str]) -> None:
@@ -92,7 +92,7 @@ class Devices:
             self.settle()
 
     def expire(self, expired: Callable[[float], bool]) -> bool:
-        """Forget resources whose plugin left too long ago; say whether there were any."""
+        """Forget the resources of plugins that left too long ago; returns whether there were any."""
         gone = [name for name in {*self.healthy, *self.unhealthy} if self._expired(name, expired)]
         for name in gone:
             self.endpoints.pop(name, None)
@@ -111,7 +111,7 @@ class Devices:
         }
 
     def health(self, pod: str, container: str) -> dict[str, str]:
-        """Of a container's devices; one that is no longer listed counts as healthy."""
+        """Device ID to health, for a container's devices. A device that is no longer listed is healthy."""
         return {
             device: "Healthy" if self._listed_health(held.resource, device) == HEALTHY else "Unhealthy"
             for held in self.holdings.of(pod, container)

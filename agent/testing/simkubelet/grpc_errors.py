@@ -1,4 +1,4 @@
-"""Failed calls, worded as grpc-go words them."""
+"""Errors of failed calls with the texts of grpc-go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GO_NO_CONTENT_TYPE = (
 
 
 class RpcError(Exception):
-    """Raised when a device plugin did not answer a call well; the text is what a kubelet prints."""
+    """Raised when a call to a device plugin failed; the text is what a kubelet prints."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(f"rpc error: code = {_go_name(status)} desc = {message}")
@@ -32,7 +32,7 @@ def _go_name(status: Status) -> str:
 
 @contextmanager
 def as_grpc_go(socket: Path) -> Iterator[None]:
-    """Turn what grpclib raises into RpcError."""
+    """Turn errors of grpclib into RpcError."""
     try:
         yield
     except GRPCError as exc:

@@ -1,4 +1,4 @@
-"""Who holds which devices: pod, container, resource."""
+"""Which container of which pod holds which devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one container holds of one resource; a device on two NUMA nodes stands under both."""
+    """The devices of one resource that one container holds. A device on two NUMA nodes is under both."""
 
     pod: str
     container: str
@@ -48,7 +48,7 @@ class Holdings:
         return [one for one in self if (one.pod, one.container) == (pod, container)]
 
     def ids(self, pod: str, container: str, resource: str) -> frozenset[str] | None:
-        """None where nothing is known, which is not the same as nothing held."""
+        """The held IDs; None where no allocation is known, which is not an empty allocation."""
         found = self._all.get((pod, container, resource))
         return None if found is None else found.ids
 

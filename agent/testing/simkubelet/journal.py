@@ -1,4 +1,4 @@
-"""What a simulated kubelet saw and did, for tests to look at and the demo to tell."""
+"""The record of what a simulated kubelet saw and did, for tests and the demo."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PreStartCall:
 
 @dataclass(slots=True)
 class Journal:
-    """Grows over every restart; `changed` wakes whoever waits for a condition."""
+    """Events so far, over all restarts. `note` wakes every task that waits in `next_note`."""
 
     #: Every Register call as it came, refused ones included.
     register_requests: list[RegisterRequest] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Journal:
     allocations: list[AllocateCall] = field(default_factory=list)
     preferences: list[PreferredCall] = field(default_factory=list)
     pre_starts: list[PreStartCall] = field(default_factory=list)
-    #: Pods whose status the kubelet would send anew because a device of theirs changed.
+    #: Sets of pod uids: the kubelet would update the status of these pods because a device changed.
     status_updates: list[frozenset[str]] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -1,4 +1,4 @@
-"""The pods that the kubelet was told of."""
+"""The pods that the kubelet knows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def in_start_order(pod: Pod) -> list[Container]:
 
 
 class Pods:
-    """Remembers pods over every restart; finished ones stay until they are deleted.
+    """The pods over all restarts. Finished pods stay until they are deleted.
 
-    Those beyond an API server that is away are on the node, but the kubelet does not know them.
+    While the API server is away after a restart, pods from the API server are on the node, but the kubelet
+    does not know them.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class Pods:
         self._finished.add(uid)
 
     def lose_api(self) -> None:
-        """Leave a kubelet that starts with the pods that it reads from files."""
+        """Leave a starting kubelet only the static pods."""
         self._beyond = {pod.uid for pod in self._all.values() if not pod.static}
         self.api_away = True
 
@@ -53,7 +54,7 @@ class Pods:
         self.api_away = False
 
     def arriving(self) -> Iterator[Pod]:
-        """The pods that the API server tells of when it is back, each known from then on."""
+        """Yield the pods that come from the API server when it is back. Each pod is known from then on."""
         for uid in [uid for uid in self._all if uid in self._beyond]:
             self._beyond.discard(uid)
             if uid in self._all:

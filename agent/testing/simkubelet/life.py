@@ -1,4 +1,4 @@
-"""One life of the kubelet, from its start to its end; pods and checkpoint outlast it."""
+"""One life of the kubelet, from its start to its end. Pods and checkpoint outlast a life."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Life:
         self._tasks.start(self._watcher.run())
 
     async def stop(self) -> None:
-        """End in order: plugins are let go, the kubelet's own sockets removed."""
+        """End in order: disconnect the plugins and remove the kubelet's own sockets."""
         self.clients.stop()
         await self.kill()
         for path in self._sockets:
             path.unlink(missing_ok=True)
 
     async def kill(self) -> None:
-        """End without a word: connections break, every socket file stays."""
+        """End as if killed: connections break, every socket file stays."""
         await self._registration.shutdown()
         await self._pod_resources.shutdown()
         self.clients.close()
@@ -76,7 +76,7 @@ class Life:
 
 
 def wipe(directory: Path, release: Release) -> None:
-    """Clear the plugin directory as a starting kubelet does."""
+    """Clear the plugin directory as a kubelet does at its start."""
     for path in directory.iterdir():
         if path.name != checkpoint_bytes.FILE and _wiped(path, release):
             path.unlink(missing_ok=True)  # its plugin may be quicker

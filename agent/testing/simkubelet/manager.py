@@ -49,7 +49,7 @@ class Manager:
         self._settings = settings
         self._pods = pods
         self._journal = journal
-        #: The kubelet has heard of all its pods; before, it frees nothing and trusts what runs.
+        #: Whether the kubelet knows all its pods. Before that it frees nothing and trusts running containers.
         self.sources_ready = False
         self._running = pods.running()
         saved = _read(settings.plugin_dir / checkpoint_bytes.FILE)
@@ -86,13 +86,13 @@ class Manager:
         self._journal.note()
 
     def counts(self) -> Mapping[str, Capacity]:
-        """What each resource offers; a resource whose grace is over is forgotten here."""
+        """The counts of each resource. A resource past its grace period is forgotten here."""
         if self.devices.expire(lambda since: self._settings.clock() - since > self._settings.grace):
             self.save()
         return self.devices.counts()
 
     def collect(self) -> None:
-        """Free what gone pods held, once it is certain which pods there are."""
+        """Free the devices of pods that are gone, once all pods are known."""
         if self.sources_ready:
             self.devices.release_all_but([pod.uid for pod in self._pods.active()])
 
@@ -145,7 +145,7 @@ class Manager:
         return hints(demand, range(self._settings.numa_nodes), only_hosts=only_hosts)
 
     def _demand(self, pod: Pod, container: Container, resource: str) -> Demand | None:
-        """What hints have to serve; None where nothing can."""
+        """The demand that hints must serve; None where no hint can serve it."""
         size = container.limits[resource]
         available: Collection[str] = self.devices.free(resource)
         reusable: Collection[str] = self._allocator.reusable.get(resource, set())
@@ -160,7 +160,7 @@ class Manager:
 
 
 def _read(file: Path) -> checkpoint_bytes.Checkpoint:
-    """A checkpoint that is away or corrupt is an empty one; the kubelet only logs it."""
+    """Read the checkpoint. A missing or corrupt file counts as empty; the kubelet only logs that."""
     try:
         return checkpoint_bytes.decode(file.read_bytes())
     except (FileNotFoundError, checkpoint_bytes.Corrupt):

@@ -22,7 +22,7 @@ Reply = TypeVar("Reply")
 
 
 class DialError(Exception):
-    """Raised when nobody answered at the socket in time."""
+    """Raised when no plugin answered at the socket in time."""
 
     def __init__(self) -> None:
         super().__init__("failed to dial device plugin: context deadline exceeded")

@@ -1,4 +1,4 @@
-"""The plugin watcher: sockets that appear in plugins_registry are asked who they are and registered."""
+"""The plugin watcher: asks each socket that appears in plugins_registry for its plugin and registers it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_RETRY, RETRY_GROWTH = 0.5, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A socket file; one that was made anew under the same name is another one."""
+    """A socket file. A new file under the same name is a different value."""
 
     path: Path
     inode: int
@@ -37,7 +37,7 @@ class Backoff:
 
 
 class Watcher:
-    """Looks once per interval; the real one is told by inotify and then acts once per second."""
+    """Reads the directory once per interval. The real watcher uses inotify and acts once per second."""
 
     def __init__(self, settings: Settings, clients: Clients, journal: Journal) -> None:
         self._settings = settings
@@ -56,10 +56,10 @@ class Watcher:
             await anyio.sleep(self._settings.registry_interval)
 
     async def once(self) -> None:
-        there = set(sockets(self.directory))
-        for gone in self._registered.keys() - there:
+        present = set(sockets(self.directory))
+        for gone in self._registered.keys() - present:
             self._clients.remove(*self._registered.pop(gone))
-        for found in sorted(there - self._registered.keys(), key=lambda one: one.path):
+        for found in sorted(present - self._registered.keys(), key=lambda one: one.path):
             await self._try(found)
 
     async def _try(self, found: Found) -> None:
@@ -111,7 +111,7 @@ def _objection(info: PluginInfo, path: Path) -> str:
 
 
 def sockets(directory: Path) -> Iterator[Found]:
-    """Every socket below the directory whose name does not start with a dot."""
+    """Every socket below the directory with a name that does not start with a dot."""
     for folder, _, names in os.walk(directory):
         for name in names:
             path = Path(folder, name)

@@ -1,4 +1,4 @@
-"""The PodResources server: who holds what, one entry per device and NUMA node, ten calls at a burst."""
+"""The PodResources server: one entry per container, device and NUMA node; bursts of at most ten calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QPS, BURST = 100, 10
 
 
 class Limiter:
-    """A bucket of tokens, full at first; a call that finds none is refused, not queued."""
+    """A token bucket that starts full. A call without a token is refused, not queued."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The Register call: what is checked, what is dialled, and when the plugin hears of it."""
+"""The Register call: its checks, when the plugin is dialled, and when the plugin gets its answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSION = "v1beta1"
 
 @dataclass(slots=True)
 class RegisterFaults:
-    """What tests break about Register; it outlasts restarts."""
+    """Faults of Register that tests set; they outlast restarts."""
 
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: str | None = None
@@ -61,7 +61,7 @@ class Registration:
             return
         attempt = self._tasks.start(self._attempt(request))
         if release.per_endpoint:
-            return  # "OK" before anybody has tried
+            return  # these releases answer "OK" before they dial
         error = await asyncio.shield(attempt)
         if error is not None:
             raise error

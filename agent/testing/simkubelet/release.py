@@ -1,4 +1,4 @@
-"""What changed from one kubelet release to the next."""
+"""The behaviour that changed from one kubelet release to the next."""
 
 from __future__ import annotations
 

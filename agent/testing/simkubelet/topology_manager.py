@@ -1,4 +1,4 @@
-"""The topology manager: NUMA hints of the devices, and what each policy makes of them."""
+"""The topology manager: NUMA hints of devices, and how each policy merges them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a container asks of one resource: the NUMA nodes of every device, and which of them count."""
+    """A container's request of one resource: the NUMA nodes of every device, and the devices that count."""
 
     nodes: Mapping[str, tuple[int, ...]]
     available: Collection[str]

@@ -137,7 +137,7 @@ def test_a_refusal_says_what_was_asked(
         pytest.param(
             listed("c0", healthy=False, mode=SLICE),
             InOtherMode,
-            f"card c0 is in-other-mode: it is given out as {SLICE}, until nobody has it so; "
+            f"card c0 is in-other-mode: it is given out as {SLICE} until that use ends; "
             "create this pod anew to get another card",
             id="in another mode",
         ),
@@ -324,7 +324,7 @@ def test_a_resource_is_served_by_its_vendor() -> None:
                 ResourceWait("acme.com/new", WHOLE, ("c0",), frozenset({"c0"})),
                 ResourceWait("acme.com/far", WHOLE, ("c1",), frozenset({"c1"})),
             ),
-            "; ask for acme.com/new, which has its cards as they get free",
+            "; ask for acme.com/new, which gets its cards as they become free",
             id="one waits for this card",
         ),
     ],
@@ -337,7 +337,7 @@ def test_a_resource_that_the_config_no_longer_has_is_given_to_no_new_pod(
     with pytest.raises(RetiredResource) as refused:
         refuse_retired(known, WHOLE, {"c0"})
 
-    only = "the config has it no more, it is listed only for the pods that hold it"
+    only = "the config no longer has this resource, which is listed only for the pods that hold it"
     assert str(refused.value) == f'{INVALID} "{WHOLE}": {only}{remedy}'
     refuse_retired(known, SLICE, {"c2"})
 
@@ -369,15 +369,17 @@ def test_an_id_that_is_listed_for_who_holds_it_is_given_to_no_new_pod(
     [
         pytest.param(WHOLE, "c1", "c1", {}, id="none is kept"),
         pytest.param(
-            SLICE, "c2", "c2::3", {"kept": ("c2::3",), "instead": 1}, id="a share beyond those left"
+            SLICE, "c2", "c2::3", {"kept": ("c2::3",), "displaced": 1}, id="a share beyond those left"
         ),
-        pytest.param(SLICE, "c2", "c2-1", {"kept": ("c2-1",), "names": ("c2",), "instead": 1}, id="a share"),
+        pytest.param(
+            SLICE, "c2", "c2-1", {"kept": ("c2-1",), "names": ("c2",), "displaced": 1}, id="a share"
+        ),
         pytest.param(SLICE, "c2", "no-card", {}, id="of no card"),
     ],
 )
 def test_an_id_in_another_plugins_writing_is_given_out_like_that_of_which_it_stands_in_the_place(
     resource: str, uuid: str, device_id: str, fields: dict[str, Any]
 ) -> None:
-    shorter = {"ids": IdRange("c2", 3)} if "instead" in fields else {}
+    shorter = {"ids": IdRange("c2", 3)} if "displaced" in fields else {}
 
     refuse_former(listed(uuid, resource, **fields, **shorter), resource, [device_id])

@@ -411,7 +411,7 @@ async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with
 
     assert str(refused.value) == (
         f'invalid allocation request for "{UNCUT}": card c2 is in-other-mode: it is given out as {SLICE} '
-        "to default/early, until nobody has it so; create this pod anew to get another card"
+        "to default/early until that use ends; create this pod anew to get another card"
     )
     assert room.ledger.all()[0].id == first.id
     assert len(room.ledger.all()) == 1
@@ -785,8 +785,8 @@ async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_
         await room.allocator.allocate(WHOLE, [["c1"], ["c1", "c0"]])
 
     assert str(refused.value) == (
-        'invalid allocation request for "acme.com/whole": device c0 is held by default/gone, of which the '
-        "kubelet has lost its record; delete that pod to free it"
+        'invalid allocation request for "acme.com/whole": device c0 is held by default/gone, and the '
+        "kubelet has lost its record of that; delete that pod to free it"
     )
     assert [it.id for it in room.ledger.all()] == ["old"]
     assert room.allocator.busy == set()

@@ -77,7 +77,7 @@ async def test_a_container_with_ids_that_nobody_allocated_is_refused() -> None:
         await room.allocator.pre_start("acme.com/none", ["c2::0"])
 
     assert str(refused.value) == (
-        "acme.com/slice: no allocation here holds c2::0, c2::1; "
+        "acme.com/slice: no allocation on this node has c2::0, c2::1; "
         "if this stays so, delete the pod: its controller creates it anew"
     )
     assert room.log == []
@@ -209,7 +209,7 @@ async def test_a_container_of_a_pod_that_is_not_known_yet_is_not_started() -> No
     [made] = await shared(room, "c4::0")
     room.grants = [granted(made, "web")]
 
-    with pytest.raises(LimitsUnread, match=r"what container main asks for is not known, .*\(uid-web\)"):
+    with pytest.raises(LimitsUnread, match=r"the limits of container main are not known: .*\(uid-web\)"):
         await room.allocator.pre_start(SHARE, ["c4::0"])
 
     room.candidates = (asking("web", 40),)

@@ -54,8 +54,8 @@ async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_
         await refuse_held(Kubelet(frozenset({"gone"})), Ledger([since("k0")]), WHOLE, ["c1", "c0"])
 
     assert str(refused.value) == (
-        'invalid allocation request for "acme.com/whole": device c0 is held by default/gone, of which the '
-        "kubelet has lost its record; delete that pod to free it"
+        'invalid allocation request for "acme.com/whole": device c0 is held by default/gone, and the '
+        "kubelet has lost its record of that; delete that pod to free it"
     )
 
 
@@ -63,7 +63,7 @@ async def test_a_forgotten_pod_without_name_is_refused_by_its_uid() -> None:
     """Its cgroup is there; PodResources hides a pod of which a plain init container alone has devices."""
     nameless = since("k0", Owner("uid-gone", "main"))
 
-    with pytest.raises(StillHeld, match="device c0 is held by pod/uid-gone, of which the kubelet"):
+    with pytest.raises(StillHeld, match="device c0 is held by pod/uid-gone, and the kubelet"):
         await refuse_held(Kubelet(frozenset({""})), Ledger([nameless]), WHOLE, ["c0"])
 
 

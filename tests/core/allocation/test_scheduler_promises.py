@@ -45,7 +45,7 @@ def test_a_whole_card_other_than_the_chosen_one_is_refused() -> None:
 
     assert str(refused.value) == (
         'invalid allocation request for "acme.com/whole": the kubelet gave c0, claims are on other cards: '
-        "default/web on c1; create this pod anew to have its card chosen again"
+        "default/web on c1; create this pod anew to let the scheduler choose its card again"
     )
 
 
@@ -130,8 +130,8 @@ def test_where_a_scheduler_must_choose_no_card_is_given_without_its_choice(
         choose(promises(*pods, placement="claim", unseen=unseen), WHOLE, "c0")
 
     assert str(refused.value) == (
-        f'invalid allocation request for "acme.com/whole": no scheduler has chosen a card for it: {doubt}; '
-        "the resource's placement is 'claim': create this pod "
+        f'invalid allocation request for "acme.com/whole": no scheduler has chosen a card for this pod: '
+        f"{doubt}; the resource's placement is 'claim': create this pod "
         "anew with a schedulerName that chooses, such as koord-scheduler, which writes "
         "scheduling.koordinator.sh/device-allocated"
     )
@@ -317,8 +317,8 @@ def test_more_cards_than_are_asked_for_are_refused_with_both_numbers_and_what_wo
         choose(promises(share("web", "c4", "c5"), dialects=dialects), SHARE, "c4::0")
 
     assert str(refused.value) == (
-        f'invalid allocation request for "{SHARE}": 1 asked for, and 2 cards were chosen for default/web '
-        f"(c4, c5), of which each needs one of its own: create this pod anew with 2 of {SHARE}, or with "
+        f'invalid allocation request for "{SHARE}": 1 requested, but 2 cards were chosen for default/web '
+        f"(c4, c5), and each card needs one ID: create this pod anew with 2 of {SHARE}, or with "
         f"{fewer}"
     )
     with pytest.raises(PromisedMoreCards):

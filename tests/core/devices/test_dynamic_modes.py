@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from agent.core.allocation.admission import Scene, admit
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.cards_of_resources import Offer
-from agent.core.devices.dynamic_modes import elsewhere, twins
+from agent.core.devices.dynamic_modes import holder_in_other_mode, rules_with_equal_ids
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
-from agent.core.devices.resource_waits import ResourceWait, waits
+from agent.core.devices.resource_waits import ResourceWait, waits_of_resources
 from agent.core.devices.topology import Topology
 from agent.core.errors import InOtherMode
 from agent.core.model import AdvertisedDevice, DeviceStatus, Plan, Resource
@@ -127,7 +127,9 @@ def test_a_policy_that_the_config_names_wins() -> None:
 def test_nobody_waits_for_a_card_that_changes_its_mode_by_itself() -> None:
     held = {SHARE: {"a::0": "a"}, "acme.com/former": {"b": "b"}}
 
-    found = waits([Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), ResourceUsage(held=held))
+    found = waits_of_resources(
+        [Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), ResourceUsage(held=held)
+    )
 
     former = "acme.com/former"
     assert found == (
@@ -157,7 +159,7 @@ def test_with_fixed_modes_a_card_is_the_first_rules_alone() -> None:
 def test_two_resources_that_would_make_the_same_ids_of_a_card_are_found(
     one: ResourceRule, other: ResourceRule, *, alike: bool
 ) -> None:
-    assert [*twins((one, other))] == ([(one, other)] if alike else [])
+    assert [*rules_with_equal_ids((one, other))] == ([(one, other)] if alike else [])
 
 
 def test_who_has_a_card_by_a_resource_beside_is_found_where_it_really_lies() -> None:
@@ -165,10 +167,10 @@ def test_who_has_a_card_by_a_resource_beside_is_found_where_it_really_lies() -> 
     on_a = allocation("1", ["a::0"], resource=SHARE)
     moved = replace(allocation("2", ["a::1"], resource=SHARE), diverged=("b",))
 
-    assert elsewhere(its[WHOLE], "a", [on_a]) == on_a
-    assert elsewhere(its[WHOLE], "b", [on_a, moved]) == moved
-    assert elsewhere(its[WHOLE], "a", [moved]) is None
-    assert elsewhere(its[SHARE], "a", [on_a]) is None
+    assert holder_in_other_mode(its[WHOLE], "a", [on_a]) == on_a
+    assert holder_in_other_mode(its[WHOLE], "b", [on_a, moved]) == moved
+    assert holder_in_other_mode(its[WHOLE], "a", [moved]) is None
+    assert holder_in_other_mode(its[SHARE], "a", [on_a]) is None
 
 
 def test_a_request_for_a_card_in_another_mode_is_refused_with_the_mode() -> None:
@@ -223,7 +225,7 @@ def test_nor_where_shares_lie_on_other_cards_than_those_of_their_ids(
         if takes and at < len(free):
             one, own = free[at]
             uuid = own if name == WHOLE else chosen
-            if elsewhere(its[name], uuid, ledger.in_use()) is None:
+            if holder_in_other_mode(its[name], uuid, ledger.in_use()) is None:
                 answer = replace(allocation(f"{number}", [one], resource=name), devices=(own,))
                 ledger.record(replace(answer, diverged=(uuid,) if uuid != own else ()))
         elif not takes and at < len(mine):

@@ -400,14 +400,17 @@ def test_an_operators_word_on_a_transient_fault_keeps_what_is_proven_already() -
 def test_a_counter_that_is_smaller_than_before_shows_that_it_began_anew(
     before: dict[str, int], now: dict[str, int], restarted: bool
 ) -> None:
-    record = health_rules.noted(HealthRecord(), Device("a", 0, counters=before))
+    record = health_rules.with_baseline(HealthRecord(), Device("a", 0, counters=before))
 
-    assert health_rules.shown(record, Device("a", 0, counters=now)) == (Proof.DRIVER_RELOAD,) * restarted
+    assert (
+        health_rules.proofs_of_poll(record, Device("a", 0, counters=now))
+        == (Proof.DRIVER_RELOAD,) * restarted
+    )
 
 
 def test_a_counter_that_was_not_told_is_kept_and_outlives_the_end_of_a_fault() -> None:
-    record = health_rules.noted(
-        health_rules.noted(HealthRecord(), Device("a", 0, counters={"energy": 5})), Device("a", 0)
+    record = health_rules.with_baseline(
+        health_rules.with_baseline(HealthRecord(), Device("a", 0, counters={"energy": 5})), Device("a", 0)
     )
 
     record = polls(health_rules.observed(record, bad(HOT), now=0), 10, 20)
@@ -417,7 +420,9 @@ def test_a_counter_that_was_not_told_is_kept_and_outlives_the_end_of_a_fault() -
 
 
 def test_counters_make_no_record_another_one() -> None:
-    assert health_rules.noted(HealthRecord(), Device("a", 0, counters={"energy": 5})) == HealthRecord()
+    assert (
+        health_rules.with_baseline(HealthRecord(), Device("a", 0, counters={"energy": 5})) == HealthRecord()
+    )
 
 
 # What the driver wants done
@@ -436,17 +441,17 @@ def test_counters_make_no_record_another_one() -> None:
 def test_a_recovery_that_is_due_no_longer_shows_a_reset(
     before: bool | None, now: bool | None, reset: bool
 ) -> None:
-    record = health_rules.noted(HealthRecord(), Device("a", 0, recovery_due=before))
+    record = health_rules.with_baseline(HealthRecord(), Device("a", 0, recovery_due=before))
 
-    assert health_rules.shown(record, Device("a", 0, recovery_due=now)) == (Proof.RESET,) * reset
+    assert health_rules.proofs_of_poll(record, Device("a", 0, recovery_due=now)) == (Proof.RESET,) * reset
 
 
 def test_a_device_that_reads_badly_shows_no_reset_and_waits_for_it_still() -> None:
-    record = health_rules.noted(HealthRecord(), Device("a", 0, recovery_due=True))
+    record = health_rules.with_baseline(HealthRecord(), Device("a", 0, recovery_due=True))
     bad_look = Device("a", 0, fault=Fault("unreadable"), recovery_due=False)
 
-    assert health_rules.shown(record, bad_look) == ()
-    assert health_rules.noted(record, bad_look).recovery_due
+    assert health_rules.proofs_of_poll(record, bad_look) == ()
+    assert health_rules.with_baseline(record, bad_look).recovery_due
 
 
 def test_an_event_tells_what_is_due_too() -> None:

@@ -762,12 +762,14 @@ def test_a_device_that_is_not_known_is_refused_with_those_that_are(named: str) -
     it = seen()
     it.discovered("acme", [A0, A1, Device("nvidia-nameless-0", 2, nameless=True)], now=1)
 
-    with pytest.raises(NoSuchDevice, match=r"there is a-0, a-1, b-0$"):
+    with pytest.raises(NoSuchDevice, match=r"it has a-0, a-1, b-0$"):
         it.find(named)
 
 
 def test_a_beginning_of_several_names_is_refused_with_them() -> None:
-    with pytest.raises(NoSuchDevice, match="'a-' begins several devices: a-0, a-1; give more of it"):
+    with pytest.raises(
+        NoSuchDevice, match="'a-' is the beginning of several devices: a-0, a-1; give more of it"
+    ):
         seen().find("a-")
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.devices.cards_of_resources import Offer, absent
+from agent.core.devices.cards_of_resources import Offer, missing_cards
 from agent.core.devices.device_ids import short_forms
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
-from agent.core.devices.resource_waits import ResourceWait, awaited, waits
+from agent.core.devices.resource_waits import ResourceWait, wait_sentence, waits_of_resources
 from agent.core.model import (
     Cordon,
     DeviceStatus,
@@ -454,7 +454,7 @@ def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
     rules = (ResourceRule(GPU, devices=(1,)), ResourceRule("acme.com/new"))
     held = {"acme.com/old": {"GPU-a::0": "GPU-a", "GPU-b::0": "GPU-b"}, GPU: {"GPU-b": "GPU-b"}}
 
-    found = waits([Offer("acme", rules)], node(*CARDS), ResourceUsage(held=held))
+    found = waits_of_resources([Offer("acme", rules)], node(*CARDS), ResourceUsage(held=held))
 
     assert found == (
         ResourceWait(GPU, "acme.com/old", ("GPU-b",), frozenset({"GPU-b"})),
@@ -463,8 +463,10 @@ def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
 
 
 def test_slices_wait_for_their_card_and_cards_for_their_slices() -> None:
-    whole = waits([Offer("acme", (SLICES,))], node(*SLICED), ResourceUsage(held={GPU: {"GPU-a": "GPU-a"}}))
-    sliced = waits(
+    whole = waits_of_resources(
+        [Offer("acme", (SLICES,))], node(*SLICED), ResourceUsage(held={GPU: {"GPU-a": "GPU-a"}})
+    )
+    sliced = waits_of_resources(
         [Offer("acme", (WHOLE,))], node(*SLICED), ResourceUsage(held={"acme.com/slice": {"MIG-a1": "MIG-a1"}})
     )
 
@@ -484,8 +486,8 @@ def test_the_sentence_names_some_of_the_pods_that_are_waited_for(pods: int, card
     wait = ResourceWait(GPU, "acme.com/old", tuple(f"GPU-{n}" for n in range(cards)), frozenset())
     owners = [Owner(str(n), name, "a", f"p{n}") for n in range(pods) for name in ("main", "sidecar")]
 
-    assert awaited(wait, owners) == f"{GPU} waits for {told}"
-    assert awaited(wait, [None]).endswith("as acme.com/old: one not known yet")
+    assert wait_sentence(wait, owners) == f"{GPU} waits for {told}"
+    assert wait_sentence(wait, [None]).endswith("as acme.com/old: one not known yet")
 
 
 def test_a_card_in_use_is_not_offered_by_another_resource_until_it_is_free() -> None:
@@ -589,13 +591,13 @@ def test_ids_in_use_that_the_rule_makes_need_no_search() -> None:
 def test_cards_that_a_rule_names_and_nobody_lists_are_told() -> None:
     rules = (ResourceRule(GPU, devices=(0, 9, "GPU-z")), ResourceRule("example.com/many", devices=17))
 
-    told = absent([Offer("acme", rules)], node(*CARDS))
+    told = missing_cards([Offer("acme", rules)], node(*CARDS))
 
     assert told == (
         f"{GPU} names 9, GPU-z, which acme does not list",
         "example.com/many asks for 17 cards, acme lists 3",
     )
-    assert absent([Offer("acme", rules)], NodeSnapshot()) == ()
+    assert missing_cards([Offer("acme", rules)], NodeSnapshot()) == ()
 
 
 SLICED = (
@@ -621,7 +623,7 @@ def test_a_slice_is_chosen_by_its_uuid() -> None:
 
 
 def test_a_count_of_cards_that_are_not_there_counts_no_slice() -> None:
-    told = absent([Offer("acme", (ResourceRule(GPU, 3),))], node(*SLICED))
+    told = missing_cards([Offer("acme", (ResourceRule(GPU, 3),))], node(*SLICED))
 
     assert told == (f"{GPU} asks for 3 cards, acme lists 2",)
 
@@ -803,8 +805,8 @@ def test_of_a_card_with_more_pods_than_shares_no_id_is_given_to_a_new_one() -> N
 
     full, even = (planned(rule, cards=(status("GPU-a"),), held={GPU: it})[GPU] for it in (three, two))
 
-    assert full.former == {*three}
-    assert even.former == frozenset(), "as many of its own make way"
+    assert full.former_ids == {*three}
+    assert even.former_ids == frozenset(), "as many of its own make way"
     assert even.capacity == 2
 
 
@@ -865,7 +867,7 @@ def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_nobody_elses(shari
     )
 
     assert [*listed(planned(*rules, held=held, diverged=diverged)[WHOLES])] == ["GPU-c"]
-    (wait,) = waits([Offer("acme", rules)], node(*CARDS), ELSEWHERE)
+    (wait,) = waits_of_resources([Offer("acme", rules)], node(*CARDS), ELSEWHERE)
     assert wait == ResourceWait(WHOLES, SHARES, ("GPU-b",), frozenset({"GPU-b"}))
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
-from agent.core.devices.unit_changes import KeptUnit, TooLong, UnitPlan, counting
+from agent.core.devices.unit_changes import KeptUnit, TooLong, UnitPlan, plan_units
 from agent.core.model import DeviceStatus, Owner, Resource
 from agent.vendor_api.agent import ResourceRule, Sharing, Unit
 from core.values import GPU, node, status
@@ -49,7 +49,7 @@ def settled(
 ) -> tuple[Sharing, tuple[KeptUnit, ...], UnitPlan]:
     before = plan([Offer("acme", (rule(served),))], CARDS) if served else {}
     held = {GPU: counted or {}}
-    made = counting(
+    made = plan_units(
         [Offer("acme", (wanted,))],
         CARDS,
         ResourceUsage(units=held),
@@ -67,7 +67,7 @@ def unit_of(*given: object, **more: object) -> str | None:
 def test_resources_that_may_name_the_same_cards_still_may_once_their_units_are_settled() -> None:
     offers = [Offer("acme", (ResourceRule(OTHER), rule("auto")), dynamic=True)]
 
-    made = counting(offers, CARDS, ResourceUsage(), {}, UnitPlan(), at_most(1000))
+    made = plan_units(offers, CARDS, ResourceUsage(), {}, UnitPlan(), at_most(1000))
 
     its = plan(made.offers, CARDS)
     assert made.offers[0].dynamic
@@ -85,7 +85,7 @@ def test_a_unit_that_pods_hold_stays(served: str) -> None:
 
     assert sharing.unit == "1"
     assert kept == (KeptUnit(GPU, "1", "0.1"),)
-    assert "until these pods have ended: a/b" in kept[0].told([Owner("u", "c", "a", "b")])
+    assert "until these pods have ended: a/b" in kept[0].sentence([Owner("u", "c", "a", "b")])
 
 
 def test_the_unit_that_pods_hold_and_the_config_wants_keeps_nothing() -> None:
@@ -112,7 +112,7 @@ def test_a_unit_whose_list_is_too_long_does_not_take_the_place_of_one_that_is_se
 
     assert sharing.unit == "1"
     assert kept == (KeptUnit(GPU, "1", "0.001", "32000 are more than 1000"),)
-    assert "because 32000 are more than 1000" in kept[0].told([])
+    assert "because 32000 are more than 1000" in kept[0].sentence([])
     assert unit_of(rule("0.001"), most=1000) == "0.001"  # the session says what is wrong
 
 
@@ -139,7 +139,7 @@ def test_auto_is_what_pods_hold_where_that_fits() -> None:
 def test_other_resources_are_left_as_they_are() -> None:
     rules = (replace(rule("0.1"), devices=(0,)), ResourceRule(OTHER, sharing=Sharing("replicas", 4)))
 
-    made = counting(
+    made = plan_units(
         [Offer("acme", rules)],
         CARDS,
         ResourceUsage(units={OTHER: {"b": ("",)}}),

@@ -24,7 +24,7 @@ from agent.core.model import (
 )
 from agent.core.notices import ACTIONS, ClaimSwap, Notice, PodRef, Refusal, StartRefusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus, SchedulerReport
-from agent.core.publishing.event_texts import news
+from agent.core.publishing.event_texts import notices
 from agent.scheduler_api import Candidate, Claim
 from agent.vendor_api.agent import State
 from core.values import GPU, allocation, node, status
@@ -39,7 +39,7 @@ def sick(count: int = 1, of: int = 4, **fields: Any) -> AgentStatus:
 
 
 def only(before: AgentStatus, after: AgentStatus, *pods: Candidate) -> Notice:
-    (notice,) = news(before, after, pods)
+    (notice,) = notices(before, after, pods)
     return notice
 
 
@@ -63,7 +63,7 @@ def test_a_refused_config_is_told_with_its_error_and_what_is_in_force() -> None:
         "ConfigRefused",
         "the config is refused, the last good one stays in force: config.yaml:3: no such key",
     )
-    assert news(refused, refused) == ()
+    assert notices(refused, refused) == ()
 
 
 def test_a_config_that_was_never_good_is_said_to_leave_nothing_in_force() -> None:
@@ -77,7 +77,7 @@ def test_another_error_of_the_config_is_told_and_so_is_its_end() -> None:
 
     assert only(one, other).message.endswith("other")
     assert only(other, replace(WELL, config_source="/etc/config.yaml")) == Notice(
-        "ConfigTaken", "the config is taken in again: /etc/config.yaml", "Normal"
+        "ConfigTaken", "the config is accepted again: /etc/config.yaml", "Normal"
     )
 
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_that_is_set_aside_is_told_at_the_first_look_and_what_was_r
 
 
 def test_of_a_checkpoint_that_was_good_nothing_is_told() -> None:
-    assert news(UNKNOWN, replace(WELL, rebuilt=True)) == ()
+    assert notices(UNKNOWN, replace(WELL, rebuilt=True)) == ()
 
 
 # Vendors
@@ -122,14 +122,14 @@ def test_a_vendor_has_failed_where_it_is_broken_or_wanted_and_not_there(
     failed = vendors(VendorStatus("acme", state, "killed by SIGSEGV"), required=required)
 
     expected = (Notice("VendorFailed", f"vendor acme is {state}: killed by SIGSEGV"),) if told else ()
-    assert news(opened, failed) == news(UNKNOWN, failed) == expected
+    assert notices(opened, failed) == notices(UNKNOWN, failed) == expected
 
 
 def test_a_vendor_is_told_to_be_open_only_after_it_had_failed() -> None:
     opened, failed = (vendors(VendorStatus("acme", it)) for it in (VendorState.OPEN, VendorState.FAILED))
 
     assert only(failed, opened) == Notice("VendorOpened", "vendor acme is open again", "Normal")
-    assert news(UNKNOWN, opened) == ()
+    assert notices(UNKNOWN, opened) == ()
 
 
 # Devices
@@ -146,12 +146,12 @@ def test_a_card_s_fault_and_its_end_are_told_with_the_reason() -> None:
 
 def test_a_fault_that_was_there_at_the_start_is_told_and_a_healthy_card_is_not() -> None:
     assert only(UNKNOWN, sick()).reason == "DeviceUnhealthy"
-    assert news(UNKNOWN, WELL) == ()
+    assert notices(UNKNOWN, WELL) == ()
 
 
 def test_another_fault_of_a_sick_card_is_told_and_another_message_alone_is_not() -> None:
     assert only(sick(reason="hot"), sick(reason="xid-79")).message.endswith("xid-79")
-    assert news(sick(message="90 C"), sick(message="91 C")) == ()
+    assert notices(sick(message="90 C"), sick(message="91 C")) == ()
 
 
 def test_cards_that_change_at_once_are_one_notice() -> None:
@@ -168,7 +168,7 @@ def test_two_vendors_or_two_reasons_are_two_notices() -> None:
         status("B-0", vendor="bolt", healthy=False),
     )
 
-    told = news(WELL, replace(WELL, snapshot=snapshot))
+    told = notices(WELL, replace(WELL, snapshot=snapshot))
 
     assert [it.message for it in told] == [
         "acme card A-1 is unhealthy: cold",
@@ -192,9 +192,9 @@ def test_what_the_kubelet_is_told_decides_and_another_mode_is_no_fault(
 ) -> None:
     before, after = with_card(), with_card(**fields)
 
-    assert [it.reason for it in news(before, after)] == ([told] if told else [])
+    assert [it.reason for it in notices(before, after)] == ([told] if told else [])
     back = ["DeviceHealthy"] if told else []
-    assert [it.reason for it in news(after, before)] == back
+    assert [it.reason for it in notices(after, before)] == back
 
 
 def test_a_cordon_is_no_fault_and_names_who_said_it() -> None:
@@ -202,7 +202,7 @@ def test_a_cordon_is_no_fault_and_names_who_said_it() -> None:
 
     assert only(with_card(), cordoned) == Notice(
         "DeviceCordoned",
-        "acme card GPU-0 is given to nobody new, cordoned by root (alice): fan, ticket 4711",
+        "acme card GPU-0 is kept from new pods, cordoned by root (alice): fan, ticket 4711",
         "Normal",
     )
     assert only(cordoned, with_card()) == Notice(
@@ -211,7 +211,7 @@ def test_a_cordon_is_no_fault_and_names_who_said_it() -> None:
 
 
 def test_a_cordon_that_was_there_at_the_start_is_no_news() -> None:
-    assert news(UNKNOWN, with_card(cordon=Cordon("alice"))) == ()
+    assert notices(UNKNOWN, with_card(cordon=Cordon("alice"))) == ()
 
 
 def sliced(*, card: bool, slices: bool) -> AgentStatus:
@@ -233,18 +233,18 @@ def test_a_card_speaks_for_its_slices_and_a_slice_for_itself() -> None:
 
 
 def test_a_slice_that_is_made_on_a_sick_card_is_no_news() -> None:
-    assert news(sick(1, of=1), sliced(card=False, slices=False)) == ()
+    assert notices(sick(1, of=1), sliced(card=False, slices=False)) == ()
 
 
 # Other plugins, refusals, claims
 
 
 def test_a_resource_that_waits_is_told_as_it_begins_and_not_with_each_pod_that_ends() -> None:
-    waits = replace(WELL, waits={GPU: ("it waits for 2 cards",)})
+    waits = replace(WELL, resource_waits={GPU: ("it waits for 2 cards",)})
 
     assert only(WELL, waits) == Notice("ResourceWaits", "it waits for 2 cards", "Normal")
-    assert news(waits, replace(WELL, waits={GPU: ("it waits for 1 card",)})) == ()
-    assert news(waits, WELL) == ()
+    assert notices(waits, replace(WELL, resource_waits={GPU: ("it waits for 1 card",)})) == ()
+    assert notices(waits, WELL) == ()
 
 
 @pytest.mark.parametrize(("why", "kind"), [("", "Normal"), ("the list is too long", "Warning")])
@@ -255,16 +255,16 @@ def test_a_unit_that_is_kept_is_told_as_it_begins_and_as_it_ends(
     kept = replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/b, a/c")})
 
     assert only(WELL, kept) == Notice("UnitKept", "until these pods have ended: a/b, a/c", kind)
-    assert news(kept, replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/c")})) == ()
-    over = f"{GPU}: what kept it counting memory in units of 1 GiB is over"
+    assert notices(kept, replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/c")})) == ()
+    over = f"{GPU} no longer counts memory in the former units of 1 GiB"
     assert only(kept, WELL) == Notice("UnitChanged", over, "Normal")
 
 
 def test_a_stranger_on_a_resource_is_told_once() -> None:
-    strange = replace(WELL, strangers={GPU: "another plugin answered"})
+    strange = replace(WELL, other_plugins={GPU: "another plugin answered"})
 
     assert only(WELL, strange) == Notice("ForeignPlugin", f"{GPU}: another plugin answered")
-    assert news(strange, replace(WELL, strangers={GPU: "another plugin lists"})) == ()
+    assert notices(strange, replace(WELL, other_plugins={GPU: "another plugin lists"})) == ()
 
 
 WEB, DB = PodRef("default", "web", "uid-web"), PodRef("default", "db", "uid-db")
@@ -291,7 +291,7 @@ def test_a_refused_allocate_is_told_on_the_newest_pod_whose_status_has_our_words
 
 
 @pytest.mark.parametrize(
-    ("waiting", "maybe"), [((), ""), ((WEB, DB), "; it may be default/web or default/db")]
+    ("waiting", "maybe"), [((), ""), ((WEB, DB), "; the pod may be default/web or default/db")]
 )
 def test_a_refused_allocate_of_nobody_known_is_told_on_the_node_with_resource_and_ids(
     waiting: tuple[PodRef, ...], maybe: str
@@ -304,19 +304,19 @@ def test_a_refused_allocate_of_nobody_known_is_told_on_the_node_with_resource_an
 def test_each_refusal_is_told_once_though_the_oldest_are_forgotten() -> None:
     many = tuple(Refusal(n, GPU, ("GPU-0",), TEXT) for n in (3, 4, 5))
 
-    assert len(news(refused(number=2), replace(WELL, refusals=many))) == 3
-    assert len(news(refused(number=4), replace(WELL, refusals=many))) == 1
+    assert len(notices(refused(number=2), replace(WELL, refusals=many))) == 3
+    assert len(notices(refused(number=4), replace(WELL, refusals=many))) == 1
 
 
 def test_refusals_that_were_too_many_to_keep_are_counted_before_the_others_are_told() -> None:
     kept = tuple(Refusal(n, GPU, ("GPU-0",), f"{TEXT} {n}") for n in (3, 4, 90))
 
-    first, *others = news(refused(number=2), replace(WELL, refusals=kept))
+    first, *others = notices(refused(number=2), replace(WELL, refusals=kept))
 
     assert first == Notice(
         "AllocateRefused",
-        "85 more requests for devices were refused, too many at once to tell of each; "
-        f"the last one said: {TEXT} 90",
+        "85 more requests for devices were refused, too many at once for an Event each; "
+        f"the last refusal: {TEXT} 90",
     )
     assert len(others) == 3
 
@@ -326,7 +326,7 @@ def test_a_container_that_can_not_start_is_told_once_on_its_pod() -> None:
     second = replace(WELL, starts_refused=(*first.starts_refused, StartRefusal(2, DB, "no room for it")))
 
     assert only(WELL, first) == Notice("StartRefused", "no room; delete the pod", "Warning", WEB)
-    assert news(first, first) == ()
+    assert notices(first, first) == ()
     assert only(first, second).pod == DB
 
 
@@ -362,7 +362,7 @@ def test_a_claim_that_was_lost_to_a_pod_of_no_name_is_told_on_the_node(after: Ag
 def test_a_swap_is_told_once_though_its_allocation_is_gone() -> None:
     first = swapped(claim(DB))
 
-    assert news(first, first) == ()
+    assert notices(first, first) == ()
     assert only(first, replace(swapped(claim(DB), number=2), allocations=())).pod == DB
 
 
@@ -370,7 +370,7 @@ def test_who_has_what_was_anothers_and_no_claim_is_named_too() -> None:
     told = only(WELL, swapped(None, Owner(DB.uid, "main", "default", "db")))
 
     assert told.pod == DB
-    assert told.message.endswith("and is for default/db, which was promised nothing that is left")
+    assert told.message.endswith("and is for default/db, for which no promise is left")
 
 
 def limited(handed: dict[str, str] | None, **more: Any) -> AgentStatus:
@@ -382,12 +382,12 @@ def limited(handed: dict[str, str] | None, **more: Any) -> AgentStatus:
 def test_limits_that_were_anothers_are_told_on_the_pod_that_has_them() -> None:
     assert only(limited(None), limited({"core": "30"})) == Notice(
         "LimitsDiffer",
-        f"allocation a1 of {GPU}: container main was given core=30, the scheduler promised it core=50, "
-        "memory=1024; what a container was given cannot be changed: make the pod anew",
+        f"allocation a1 of {GPU}: container main got core=30, the scheduler promised core=50, "
+        "memory=1024; the share of a running container cannot be changed: create the pod anew",
         "Warning",
         WEB,
     )
-    assert "was given no limits, the scheduler" in only(WELL, limited({})).message
+    assert "main got no limits, the scheduler" in only(WELL, limited({})).message
 
 
 def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_them() -> None:
@@ -395,9 +395,9 @@ def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_the
     told = only(WELL, limited({"core": "30"}, claim=None, owner=owner))
 
     assert (told.reason, told.pod) == ("LimitsDiffer", WEB)
-    assert "main was given core=30, the scheduler promised it nothing that is left; what" in told.message
+    assert "main got core=30, the scheduler promised nothing that is left; the share" in told.message
     unnamed = limited({"core": "30"}, claim=None, owner=replace(owner, namespace="", pod=""))
-    assert news(WELL, unnamed) == ()
+    assert notices(WELL, unnamed) == ()
     assert only(unnamed, limited({"core": "30"}, claim=None, owner=owner)).pod == WEB
 
 
@@ -413,7 +413,7 @@ def test_limits_of_a_claim_that_went_to_another_are_told_on_the_pod_that_has_the
     ids=["told", "mended", "told before a restart", "over", "nothing was promised"],
 )
 def test_limits_are_told_once_and_only_where_they_matter(before: AgentStatus, after: AgentStatus) -> None:
-    assert news(before, after) == ()
+    assert notices(before, after) == ()
 
 
 # Cards that a scheduler gave twice
@@ -442,9 +442,9 @@ def twice(why: str, **more: Any) -> AgentStatus:
 def test_a_card_that_was_given_twice_is_told_once_in_the_same_words(
     before: AgentStatus, after: AgentStatus, told: str | None
 ) -> None:
-    said = f"a card of this pod is in use by another one, too: {told}"
+    said = f"another pod uses a card of this pod, too: {told}"
 
-    found = [it for it in news(before, after) if it.reason == "CardGivenTwice"]
+    found = [it for it in notices(before, after) if it.reason == "CardGivenTwice"]
 
     assert found == [Notice("CardGivenTwice", said, "Warning", WEB)] * (told is not None)
 
@@ -473,11 +473,11 @@ def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
 ) -> None:
     first, second = (replace(WELL, snapshot=node(*its)) for its in (before, after))
 
-    told = news(first, second)
+    told = notices(first, second)
 
     assert {it.reason for it in told} <= ACTIONS.keys()
     assert len(told) <= len(before) + 2 * len(after)
-    assert news(second, replace(second, snapshot=node(*after))) == ()
+    assert notices(second, replace(second, snapshot=node(*after))) == ()
 
 
 # What Koordinator is told
@@ -493,10 +493,10 @@ def test_a_koordlet_that_overwrites_is_told_once_with_what_follows() -> None:
     notice = only(reporting(mode="device"), fed)
 
     assert (notice.reason, notice.kind) == ("ReportOverwritten", "Warning")
-    assert "it is fed by a file from now on" in notice.message
+    assert "the agent writes its file from now on" in notice.message
     stopped = only(UNKNOWN, reporting(mode="none", overwritten=True))
     assert "the agent has stopped" in stopped.message
-    assert news(fed, reporting(mode="feed", overwritten=True)) == ()
+    assert notices(fed, reporting(mode="feed", overwritten=True)) == ()
 
 
 def test_a_report_that_fails_is_told_once_and_so_is_its_end() -> None:
@@ -504,7 +504,7 @@ def test_a_report_that_fails_is_told_once_and_so_is_its_end() -> None:
 
     assert only(UNKNOWN, failed).reason == "ReportFailed"
     assert "403 Forbidden" in only(UNKNOWN, failed).message
-    assert news(failed, reporting(error="503 in other words")) == ()
+    assert notices(failed, reporting(error="503 in other words")) == ()
     assert (only(failed, UNKNOWN).reason, only(failed, UNKNOWN).kind) == ("ReportRestored", "Normal")
 
 
@@ -516,4 +516,4 @@ def test_each_thing_that_is_not_reported_is_told_once() -> None:
 
     assert only(before, after).message == "GPU-1 is not written: another file lists it"
     assert only(UNKNOWN, before).reason == "CardsNotReported"
-    assert news(after, before) == ()
+    assert notices(after, before) == ()
