@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.vendor_inputs import INPUTS
 
 from agent.cli import command_line
 from agent.config import parse
@@ -29,7 +30,7 @@ def test_the_readme_s_configs_are_valid() -> None:
 
     assert blocks
     for block in blocks:
-        parse(block, "README.md", "a-node")
+        parse(block, "README.md", "a-node", inputs=INPUTS)
 
 
 def test_the_readme_names_every_verb() -> None:
@@ -45,7 +46,7 @@ def test_the_first_steps_config_is_valid() -> None:
         r"^```yaml\n(.*?)```", (ROOT / "docs/start.md").read_text(), re.DOTALL | re.MULTILINE
     )[0]
 
-    assert parse(config, "my.yaml", "a-node").vendors["simulated"].settings == {"devices": 4}
+    assert parse(config, "my.yaml", "a-node", inputs=INPUTS).vendors["simulated"].settings == {"devices": 4}
 
 
 def test_the_rooms_of_the_architecture_name_every_package() -> None:
@@ -74,7 +75,7 @@ def test_what_other_plugins_have_and_this_one_does_not_is_refused_by_name(wrong:
     config = f"vendors: {{simulated: {{resources: [{{name: a.com/b, {wrong}}}]}}}}"
 
     with pytest.raises(ConfigError, match="is not served by this release"):
-        parse(config, "my.yaml", "a-node")
+        parse(config, "my.yaml", "a-node", inputs=INPUTS)
 
 
 def test_the_vendor_guide_shows_what_its_example_is_made_of() -> None:

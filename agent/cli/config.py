@@ -31,17 +31,18 @@ def config_check(args: argparse.Namespace) -> int:
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
     from agent.daemon.config_forecast import cards_of, foreseen
-    from agent.daemon.vendor_plugins import names
+    from agent.daemon.vendor_plugins import config_inputs, names
     from agent.daemon.vendors_in_service import check, complete, unserved, wishes
 
     cards = cards_of(args.cards) if args.cards is not None else ()
     given, labels = given_by(args), given_labels(args.node_label)
     node = seen_labels(labels)
-    seen = given_source(given, os.environ).look(node)
+    inputs = config_inputs()
+    seen = given_source(given, os.environ, inputs).look(node)
     if seen.error:
         raise UsageError(seen.error)
     try:
-        config = check(configured(given, os.environ, node_name_of(args), names(), node))
+        config = check(configured(given, os.environ, node_name_of(args), names(), node, inputs))
     except ConfigError as refusal:
         tell(str(refusal))
         return REFUSED

@@ -29,11 +29,12 @@ def conformance(args: argparse.Namespace) -> int:
 
     from agent.config import configured, seen_labels
     from agent.core.errors import UsageError, VendorError
-    from agent.daemon.vendor_plugins import names
+    from agent.daemon.vendor_plugins import config_inputs, names
     from agent.daemon.vendors_in_service import check, wanted
 
     given, node_name = {"config": args.config}, node_name_of(args)
-    config = check(configured(given, os.environ, node_name, labels=seen_labels({})))
+    inputs = config_inputs()
+    config = check(configured(given, os.environ, node_name, labels=seen_labels({}), inputs=inputs))
     found = {it.name: it for it in wanted(config)}
     plugin = found.get(args.vendor)
     if plugin is None and args.vendor in names():

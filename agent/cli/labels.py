@@ -22,10 +22,10 @@ def labels(args: argparse.Namespace) -> int:
     """`xpu-agent labels`: ask the vendors once; print, or write where --output-file says."""
     from agent.config import configured, given_labels, seen_labels
     from agent.daemon.labels_once import show
-    from agent.daemon.vendor_plugins import names
+    from agent.daemon.vendor_plugins import config_inputs, names
 
     given = given_by(args)
     node = seen_labels(given_labels(args.node_label))
-    config = configured(given, os.environ, node_name_of(args), names(), node)
+    config = configured(given, os.environ, node_name_of(args), names(), node, config_inputs())
     output = Path(config.report.features_file) if given["output-file"] else None
     return show(config, output, as_json=args.json)

@@ -27,11 +27,12 @@ def run(args: argparse.Namespace) -> int:
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
     from agent.daemon.process import serve
+    from agent.daemon.vendor_plugins import config_inputs
     from agent.daemon.vendors_in_service import check
     from agent.state.last_config import remembered_from
 
     given, node_name = given_by(args), node_name_of(args)
-    source, flags = given_source(given, os.environ), given_flags(given, os.environ)
+    source, flags = given_source(given, os.environ, config_inputs()), given_flags(given, os.environ)
     warnings: list[str] = []
     access = api_server(args, warnings.append)
     labels: Cell[Labels | None] | None = Cell(None) if access else None

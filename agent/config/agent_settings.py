@@ -15,7 +15,7 @@ from agent.config.source import SourceContent
 from agent.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agent.config.yaml_document import YamlNode
+    from agent.vendor_api.config_inputs import YamlNode
 
 #: The lines of the key at the top of the file, as people indent them.
 _LINES = re.compile(rb"^agent:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*", re.MULTILINE)
@@ -36,7 +36,7 @@ def stated(seen: SourceContent, node_name: str) -> AgentSettings:
 
 def _with(settings: AgentSettings, key: str, child: YamlNode, source: str) -> AgentSettings:
     from agent.config.schema import build
-    from agent.config.yaml_document import YamlNode
+    from agent.vendor_api.config_inputs import YamlNode
 
     with suppress(ConfigError):
         alone = build(AgentSettings, YamlNode({key: child}, child.line), source, ("agent",))

@@ -75,7 +75,7 @@ class ConfigReader:
             LabelsUnknown: It depends on a label of the Node that is not known yet.
         """
         seen, labels = found.seen, found.labels
-        config = taken(seen, self.node_name, vendors=self.vendors, flags=self.flags, labels=labels)
+        config = self._taken(seen, labels, self.vendors)
         told = labels.of(config.asks | ({CONFIG_LABEL} if self.source.is_directory else set()))
         return ConfigState(
             self.check(config),
@@ -100,8 +100,14 @@ class ConfigReader:
         config = self._said(seen)
         if awaited:
             with suppress(ConfigError):
-                config = taken(seen, self.node_name, flags=self.flags, labels=seen_labels({}))
+                config = self._taken(seen, seen_labels({}))
         return ConfigState(config, seen.source, words, waiting=True, labels_awaited=awaited)
+
+    def _taken(
+        self, seen: SourceContent, labels: NodeLabels, vendors: Collection[str] | None = None
+    ) -> Config:
+        inputs = self.source.inputs
+        return taken(seen, self.node_name, vendors=vendors, flags=self.flags, labels=labels, inputs=inputs)
 
     def _said(self, seen: SourceContent) -> Config:
         """What flags tell of the agent itself, and what a file does that cannot be used as a whole.

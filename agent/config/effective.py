@@ -7,8 +7,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.config.location import camel, dotted
+from agent.config.location import camel
 from agent.config.settings import Config
+from agent.vendor_api.config_inputs import dotted
 from agent.vendor_api.text import printable
 
 

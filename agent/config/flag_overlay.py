@@ -10,9 +10,9 @@ from typing import Any, get_args
 from agent.config import validation
 from agent.config.flags import FLAGS
 from agent.config.given_values import GivenValue
-from agent.config.location import Path
 from agent.config.nvidia_flags import BY_NAME, VENDOR
 from agent.config.settings import Config, LogFormat, LogLevel
+from agent.vendor_api.config_inputs import Path
 from agent.vendor_api.text import shorten
 
 _DISCOVERY = ("auto", "nvml")

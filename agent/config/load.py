@@ -14,10 +14,11 @@ from agent.config.settings import Config
 from agent.config.side_files import SideFiles
 from agent.config.source import ConfigSource, SourceContent, given_source
 from agent.core.errors import ConfigError
+from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.text import shorten
 
 if TYPE_CHECKING:
-    from agent.config.yaml_document import YamlNode
+    from agent.vendor_api.config_inputs import YamlNode
 
 
 def load(
@@ -34,7 +35,8 @@ def load(
         ConfigError: It cannot be used; the text says where and what would work.
     """
     where = source if isinstance(source, ConfigSource) else ConfigSource(source)
-    return taken(where.look(labels), node_name, vendors=vendors, flags=flags, labels=labels)
+    seen = where.look(labels)
+    return taken(seen, node_name, vendors=vendors, flags=flags, labels=labels, inputs=where.inputs)
 
 
 def configured(
@@ -43,13 +45,14 @@ def configured(
     node_name: str,
     vendors: Collection[str] | None = None,
     labels: NodeLabels = NOWHERE,
+    inputs: Mapping[str, ConfigInputs] | None = None,
 ) -> Config:
     """Read what the command line and the environment name; `arguments` are called as flags, None is not set.
 
     Raises:
         ConfigError: It cannot be used; the text says where and what would work.
     """
-    source, flags = given_source(arguments, environ), given_flags(arguments, environ)
+    source, flags = given_source(arguments, environ, inputs), given_flags(arguments, environ)
     return load(source, node_name, vendors=vendors, flags=flags, labels=labels)
 
 
@@ -60,6 +63,7 @@ def taken(
     vendors: Collection[str] | None = None,
     flags: Sequence[GivenValue] = (),
     labels: NodeLabels = NOWHERE,
+    inputs: Mapping[str, ConfigInputs] | None = None,
 ) -> Config:
     """The configuration of what was seen, with the flags laid over.
 
@@ -73,7 +77,14 @@ def taken(
         return with_flags(Config(), flags)
     text = text_of(seen.content, seen.source)
     return parse(
-        text, seen.source, node_name, vendors=vendors, flags=flags, labels=labels, beside=seen.beside
+        text,
+        seen.source,
+        node_name,
+        vendors=vendors,
+        flags=flags,
+        labels=labels,
+        inputs=inputs,
+        beside=seen.beside,
     )
 
 
@@ -98,11 +109,13 @@ def parse(
     vendors: Collection[str] | None = None,
     flags: Sequence[GivenValue] = (),
     labels: NodeLabels = NOWHERE,
+    inputs: Mapping[str, ConfigInputs] | None = None,
     beside: Sequence[SideFiles] = (),
 ) -> Config:
     """Read the text of a file called `source`, and lay the flags over it.
 
-    `beside`: the directories that it names, as they were looked at with it; others are looked at now.
+    `inputs`: what each vendor reads beside the configuration, by the vendor's name; None: nothing.
+    `beside`: the files that the configuration names, as they were read with it; others are read now.
 
     Raises:
         ConfigError: It cannot be used; the text says where and what would work.
@@ -115,7 +128,8 @@ def parse(
     _check_version(root, source)
     if is_theirs:
         return nvidia_v1.read(root, source, flags)
-    return with_flags(own_document.read(root, source, node_name, vendors, labels, beside), flags)
+    config = own_document.read(root, source, node_name, vendors, labels, inputs or {}, beside)
+    return with_flags(config, flags)
 
 
 def _is_theirs(root: YamlNode, source: str) -> bool:
@@ -143,8 +157,9 @@ def _check_version(root: YamlNode, source: str) -> None:
     Raises:
         ConfigError: It is another.
     """
-    from agent.config.location import found, refused
+    from agent.config.location import refused
     from agent.config.schema import mapping
+    from agent.vendor_api.config_inputs import found
 
     version = mapping(root, source, ()).get("version")
     if version is not None and version.value not in (None, "", "v1"):

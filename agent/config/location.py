@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agent.core.errors import ConfigError
-from agent.vendor_api.text import shorten
-
-if TYPE_CHECKING:
-    from agent.config.yaml_document import YamlNode
-
-Path = tuple[str | int, ...]
+from agent.vendor_api.config_inputs import Path, YamlNode, dotted, located
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +22,14 @@ class KeyLocation:
         """The message with this place, and the line where it is one of a file."""
         if self.node is None:
             return f"{self.source}: {message}"
-        return _located(self.source, self.node.line_of(below), (*self.path, *below), message)
+        return located(self.source, self.node.line_of(below), (*self.path, *below), message)
 
     @property
     def where(self) -> str:
         """The place alone: --log-level, or /etc/x/nodes-config:2: [0].mode."""
         if self.node is None:
             return self.source
-        return _located(self.source, self.node.line_of(()), (), dotted(self.path))
+        return located(self.source, self.node.line_of(()), (), dotted(self.path))
 
 
 #: Paths of the effective configuration to who says them; the longest that leads to a value counts.
@@ -65,47 +59,6 @@ def camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-def dotted(path: Path) -> str:
-    """The path as people write it: vendors.nvidia.resources[0].sharing."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += f".{shorten(str(step))}" if text else shorten(str(step))
-    return text
-
-
 def refused(source: str, line: int | None, path: Path, message: str) -> ConfigError:
     """An error that names the file, the line, the key and what is wrong."""
-    return ConfigError(_located(source, line, path, message))
-
-
-def _located(source: str, line: int | None, path: Path, message: str) -> str:
-    where = source if line is None else f"{source}:{line}"
-    return f"{where}: {dotted(path)}: {message}" if path else f"{where}: {message}"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint at the key that was probably meant, or at all there are."""
-    import difflib
-
-    names = sorted(known)
-    close = difflib.get_close_matches(word[:100], names, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(names)}"
-
-
-def found(value: object) -> str:
-    """What stands there, in the file's words."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return str(value).lower()
-        case str():
-            return f"the text '{shorten(value, 60)}'"
-        case int() | float():
-            return f"the number {shorten(str(value), 30)}"
-        case list() | tuple():
-            return "a list"
-    return "a mapping"
+    return ConfigError(located(source, line, path, message))

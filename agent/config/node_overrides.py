@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.config.known_labels import Labels, LabelsUnknown, NodeLabels
-from agent.config.location import Path, refused
+from agent.config.location import refused
 from agent.config.schema import build, convert, known, mapping, sequence
 from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
-from agent.config.yaml_document import YamlNode, merge
+from agent.config.yaml_document import merge
 from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import wrong_label
+from agent.vendor_api.config_inputs import Path, YamlNode
 from agent.vendor_api.text import shorten
 
 _SETS = ("agent", "vendors", "report")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from agent.config.location import KeyLocation, Path, nearest, refused
+from agent.config.location import KeyLocation, refused
 from agent.config.nvidia_flags import VENDOR
 from agent.config.schema import mapping
-from agent.config.yaml_document import YamlNode
 from agent.core.errors import ConfigError
+from agent.vendor_api.config_inputs import Path, YamlNode, nearest
 from agent.vendor_api.text import shorten
 
 #: A hostile file may hold thousands of keys that nobody knows.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from agent.config.location import Path
 from agent.config.nvidia_file import NvidiaFile
 from agent.config.schema import convert, sequence
-from agent.config.yaml_document import YamlNode
+from agent.vendor_api.config_inputs import Path, YamlNode
 
 _KEYS = ("renameByDefault", "failRequestsGreaterThanOne", "resources")
 _ENTRY = ("name", "rename", "devices", "replicas")

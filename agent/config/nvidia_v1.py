@@ -7,14 +7,14 @@ from typing import Any
 
 from agent.config.flag_overlay import with_flags
 from agent.config.given_values import GivenValue, Value
-from agent.config.location import KeyLocation, Path, found
+from agent.config.location import KeyLocation
 from agent.config.nvidia_file import NvidiaFile, raw
 from agent.config.nvidia_flags import NVIDIA_FLAGS, VENDOR, Flag, FlagKind, is_duration
 from agent.config.nvidia_sharing import entries, switch, time_slicing
 from agent.config.schema import convert
 from agent.config.settings import Config, VendorSettings
-from agent.config.yaml_document import YamlNode
 from agent.core.errors import ConfigError
+from agent.vendor_api.config_inputs import Path, YamlNode, found
 
 KEYS = ("flags", "resources", "sharing", "imex")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from agent.config import enflame_file, metax_modes, node_overrides, nvidia_v1
+from agent.config import node_overrides, nvidia_v1, vendor_files
 from agent.config.known_labels import NodeLabels
-from agent.config.location import KeyLocation, nearest
+from agent.config.location import KeyLocation
 from agent.config.schema import build, known, mapping
 from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
 from agent.config.side_files import SideFiles
-from agent.config.yaml_document import YamlNode
+from agent.vendor_api.config_inputs import ConfigInputs, YamlNode, nearest
 
 KEYS = ("agent", "vendors", "report", "nodes")
 
@@ -25,11 +25,13 @@ def read(
     node_name: str,
     vendors: Collection[str] | None,
     labels: NodeLabels,
+    inputs: Mapping[str, ConfigInputs],
     beside: Sequence[SideFiles] = (),
 ) -> Config:
     """Read the whole file; what its values mean together is judged once the flags lie over it.
 
-    `beside`: the directories that it names, as they were looked at with it.
+    `inputs`: what each vendor reads beside the file. `beside`: the files that it names, as they were read
+    with it.
 
     Raises:
         ConfigError: A key or a type is wrong, or a vendor is none of `vendors`.
@@ -50,7 +52,7 @@ def read(
     for name in config.vendors:
         if vendors is not None and name not in vendors:
             raise config.refused(("vendors", name), f"no such vendor; {nearest(name, vendors)}")
-    return enflame_file.applied(metax_modes.applied(config, node_name, beside), beside)
+    return vendor_files.applied(config, node_name, inputs, beside)
 
 
 def _part(shape: type[T], key: str, given: Mapping[str, YamlNode], source: str) -> T:

@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import msgspec
 
 from agent.config import later_keys
-from agent.config.location import Path, camel, found, nearest, refused
+from agent.config.location import camel, refused
 from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
-from agent.config.yaml_document import YamlNode
 from agent.core.devices.health_rules import HealthTiming
 from agent.vendor_api.agent import Sharing
+from agent.vendor_api.config_inputs import Path, YamlNode, found, nearest
 
 T = TypeVar("T")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from agent.config import location
 from agent.core.devices.health_rules import HealthTiming
 from agent.core.errors import ConfigError
 from agent.vendor_api.agent import Modes, ResourceRule
+from agent.vendor_api.config_inputs import Path
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
@@ -47,11 +48,11 @@ class ReconcileSettings:
 class AgentSettings:
     """Where the agent finds the kubelet, and where it keeps and shows what it knows."""
 
-    kubelet_dir: Path = Path("/var/lib/kubelet/device-plugins")
-    pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    state_dir: Path = Path("/var/lib/xpu-agent")
+    kubelet_dir: FilePath = FilePath("/var/lib/kubelet/device-plugins")
+    pod_resources_socket: FilePath = FilePath("/var/lib/kubelet/pod-resources/kubelet.sock")
+    state_dir: FilePath = FilePath("/var/lib/xpu-agent")
     #: Where container runtimes look for CDI specs.
-    cdi_dir: Path = Path("/var/run/cdi")
+    cdi_dir: FilePath = FilePath("/var/run/cdi")
     #: ADDR:PORT; empty switches it off.
     http: str = "127.0.0.1:9808"
     #: Whether the API server is asked for this node's pods: who asks for devices, and whom an Event is about.
@@ -137,14 +138,14 @@ class Config:
     def vendor(self, name: str) -> VendorSettings:
         return self.vendors.get(name, VendorSettings())
 
-    def says(self, path: location.Path) -> bool:
+    def says(self, path: Path) -> bool:
         """Whether anybody says the value at `path`: it is no default."""
         return location.is_said(self.places, path)
 
-    def told(self, path: location.Path, message: str) -> str:
+    def told(self, path: Path, message: str) -> str:
         """The message, with the file, line and key or the flag or variable that says the value at `path`."""
         return location.told(self.places, path, message)
 
-    def refused(self, path: location.Path, message: str) -> ConfigError:
+    def refused(self, path: Path, message: str) -> ConfigError:
         """The same as an error; with the warnings, for a mistyped key may be what it is about."""
         return ConfigError("; ".join((self.told(path, message), *self.warnings[:3])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from agent.config.named_configs import DEFAULT_FALLBACKS, FALLBACKS, Fallback, c
 from agent.config.side_files import SideFiles, looked_at
 from agent.core.errors import ConfigError
 from agent.host import files
+from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.text import shorten
 
 DEFAULTS = "defaults"
@@ -57,6 +58,8 @@ class ConfigSource:
     node_config_file: Path | None = None
     default_config: str = ""
     fallbacks: tuple[Fallback, ...] = DEFAULT_FALLBACKS
+    #: What each vendor reads beside the configuration.
+    inputs: Mapping[str, ConfigInputs] = field(default_factory=dict, repr=False)
 
     @property
     def is_directory(self) -> bool:
@@ -72,7 +75,7 @@ class ConfigSource:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"
                 raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
-            return _seen(self.path) if self.path is not None else SourceContent(DEFAULTS)
+            return self._seen(self.path) if self.path is not None else SourceContent(DEFAULTS)
         except ConfigError as error:
             awaited = isinstance(error, LabelsUnknown)
             return SourceContent(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
@@ -107,16 +110,21 @@ class ConfigSource:
     def _read(self, name: str) -> SourceContent:
         if self.path is None or not name:
             return SourceContent(DEFAULTS)
-        return _seen(self.path / name, name)
+        return self._seen(self.path / name, name)
+
+    def _seen(self, path: Path, name: str = "") -> SourceContent:
+        content = read_bytes(path)
+        return SourceContent(str(path), content, name=name, beside=looked_at(content, self.inputs))
 
 
-def _seen(path: Path, name: str = "") -> SourceContent:
-    content = read_bytes(path)
-    return SourceContent(str(path), content, name=name, beside=looked_at(content))
-
-
-def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> ConfigSource:
+def given_source(
+    arguments: Mapping[str, Any],
+    environ: Mapping[str, str],
+    inputs: Mapping[str, ConfigInputs] | None = None,
+) -> ConfigSource:
     """The source that the command line names, or else the environment.
+
+    `inputs`: what each vendor reads beside the configuration, by the vendor's name.
 
     Raises:
         ConfigError: A fallback strategy is none.
@@ -134,6 +142,7 @@ def given_source(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Co
         Path(texts["node-config-file"]) if texts["node-config-file"] else None,
         texts["default-config"],
         _fallbacks(texts["fallback-strategies"], places["fallback-strategies"]),
+        inputs or {},
     )
 
 

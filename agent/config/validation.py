@@ -10,7 +10,6 @@ from pathlib import Path as FilePath
 from typing import get_args
 
 from agent.config.http_address import parse_address
-from agent.config.location import Path
 from agent.config.settings import (
     AgentSettings,
     Config,
@@ -25,6 +24,7 @@ from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import LABEL, wrong_name
 from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
+from agent.vendor_api.config_inputs import Path
 from agent.vendor_api.text import shorten
 
 MIN_LOG_BYTES = 10_000

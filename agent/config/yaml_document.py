@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import yaml
 
-from agent.config.location import Path, refused
+from agent.config.location import refused
+from agent.vendor_api.config_inputs import Path, YamlNode
 from agent.vendor_api.text import shorten
 
 MAX_BYTES = 1 << 20
@@ -36,47 +36,6 @@ SCALARS = (
     (f"{_TAG}int", _INT, list("-+0123456789")),
     (f"{_TAG}float", _FLOAT, list("-+.0123456789")),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class YamlNode:
-    """A value and the line where it, or its key, stands."""
-
-    value: bool | int | float | str | Mapping[str, YamlNode] | tuple[YamlNode, ...] | None
-    line: int
-
-    def plain(self) -> Any:
-        """The value without its lines, as JSON would hold it."""
-        match self.value:
-            case Mapping():
-                return {key: child.plain() for key, child in self.value.items()}
-            case tuple():
-                return [child.plain() for child in self.value]
-        return self.value
-
-    def line_of(self, path: Path) -> int:
-        """The line of the deepest step of the path that exists."""
-        node = self
-        for step in path:
-            child = node._child(step)
-            if child is None:
-                break
-            node = child
-        return node.line
-
-    def has(self, path: Path) -> bool:
-        """Whether the whole path exists."""
-        node: YamlNode | None = self
-        for step in path:
-            node = node._child(step) if node is not None else None
-        return node is not None
-
-    def _child(self, step: str | int) -> YamlNode | None:
-        if isinstance(self.value, Mapping):
-            return self.value.get(str(step))
-        if isinstance(self.value, tuple) and isinstance(step, int) and step < len(self.value):
-            return self.value[step]
-        return None
 
 
 class _Loader(yaml.SafeLoader):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -17,6 +17,7 @@ from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
 from agent.daemon.scheduler_plugins import hearing, reserved, wrong_dialect
 from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
+from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, VendorHooks
 from agent.vendor_api.text import shorten
 
@@ -81,6 +82,20 @@ def names() -> tuple[str, ...]:
     return tuple(it.name for it in _found())
 
 
+def config_inputs() -> dict[str, ConfigInputs]:
+    """What each vendor reads beside the configuration, by name; imports every vendor.
+
+    A plugin that is broken reads nothing. `load` says why, where the vendor is wanted.
+    """
+    registry, read = _Registry(), {}
+    for plugin in _found():
+        with suppress(Exception, SystemExit):
+            inputs = None if plugin.clash else registry.config_inputs(plugin)
+            if inputs is not None:
+                read[plugin.name] = inputs
+    return read
+
+
 def _wants(wanted: Container[str] | None, name: str) -> bool:
     return wanted is None or name in wanted
 
@@ -109,11 +124,23 @@ class _Registry:
 
     def offer(self, it: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
         """What the plugin offers; it stays registered only when it keeps the contract."""
-        module = it.load()
-        self._manager.register(module, name=it.name)
+        with self._registered(it) as module:
+            _checked_inputs(self._ask(module, "register_config_inputs"))
+            return self._sound(it.name, module, settings)
+
+    def config_inputs(self, plugin: FoundPlugin) -> ConfigInputs | None:
+        """What the plugin reads beside the configuration."""
+        with self._registered(plugin) as module:
+            return _checked_inputs(self._ask(module, "register_config_inputs"))
+
+    @contextmanager
+    def _registered(self, plugin: FoundPlugin) -> Iterator[object]:
+        """The plugin's module, which stays registered only where no error leaves the block."""
+        module = plugin.load()
+        self._manager.register(module, name=plugin.name)
         try:
             self._manager.check_pending()
-            return self._sound(it.name, module, settings)
+            yield module
         except BaseException:
             self._manager.unregister(module)
             raise
@@ -121,7 +148,9 @@ class _Registry:
     def _sound(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
         """What it offers; where that is good without the settings and bad with them, they are at fault."""
         try:
-            return _not_reserved(_checked(name, self._ask(module, settings)), settings)
+            return _not_reserved(
+                _checked(name, self._ask(module, "register_backend", settings=settings)), settings
+            )
         except BrokenPlugin as exc:
             if settings and self._is_sound(name, module):
                 raise SettingsError(f"with these {exc}") from exc
@@ -129,17 +158,17 @@ class _Registry:
 
     def _is_sound(self, name: str, module: object) -> bool:
         with suppress(Exception, SystemExit):
-            return _checked(name, self._ask(module, {})) is not None
+            return _checked(name, self._ask(module, "register_backend", settings={})) is not None
         return False
 
-    def _ask(self, module: object, settings: Mapping[str, Any]) -> object:
+    def _ask(self, module: object, hook: str, **arguments: object) -> object:
         if not self._manager.get_hookcallers(module):
             raise BrokenPlugin(
                 "implements no hook; decorate register_backend with agent.vendor_api.hooks.hookimpl"
             )
         others = [it for it in self._manager.get_plugins() if it is not module]
-        caller = self._manager.subset_hook_caller("register_backend", remove_plugins=others)
-        answer: object = caller(settings=settings)
+        caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
+        answer: object = caller(**arguments)
         return answer
 
 
@@ -153,6 +182,21 @@ def _checked(name: str, offered: object) -> Vendor | None:
     if trouble:
         raise BrokenPlugin(f"register_backend returned a Vendor whose {trouble}")
     return hearing(offered)
+
+
+def _checked_inputs(registered: object) -> ConfigInputs | None:
+    """The ConfigInputs, where each field is what its type hint asks for.
+
+    Raises:
+        BrokenPlugin: A field is not.
+    """
+    if registered is None or isinstance(registered, ConfigInputs):
+        trouble = wrong_field(registered) if registered is not None else ""
+        if trouble:
+            raise BrokenPlugin(f"register_config_inputs returned ConfigInputs whose {trouble}")
+        return registered
+    shape = type(registered).__name__
+    raise BrokenPlugin(f"register_config_inputs returned a {shape}, ConfigInputs are needed")
 
 
 def _not_reserved(vendor: Vendor | None, settings: Mapping[str, Any]) -> Vendor | None:

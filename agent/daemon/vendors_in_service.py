@@ -13,7 +13,6 @@ import structlog
 from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState, VendorSettings
-from agent.config.location import Path, nearest
 from agent.config.validation import doubts, overlaps
 from agent.core.cell import Cell
 from agent.core.devices.inventory import left_out
@@ -29,6 +28,7 @@ from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
 from agent.scheduler_api import AnnotationFilter, Scheduler, reads
 from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
+from agent.vendor_api.config_inputs import Path, nearest
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger(__name__)

@@ -35,7 +35,7 @@ from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
 from agent.core.errors import AgentError, ConfigError, VendorError
 from agent.daemon.labels_once import first_list
 from agent.daemon.scheduler_plugins import registered
-from agent.daemon.vendor_plugins import VendorPlugin
+from agent.daemon.vendor_plugins import VendorPlugin, config_inputs
 from agent.daemon.vendors_in_service import check, in_service
 from agent.doctor import api_questions, refused_pods, required_rights
 from agent.doctor.koordinator import koordinator_objects as koordinator
@@ -158,8 +158,11 @@ def _configuration(question: DoctorArguments, door: _Door) -> Configuration:
     """
     known, source = _labels(door), ConfigSource()
     try:
-        source = given_source(question.given, question.environ)
-        config = check(configured(question.given, question.environ, question.node, labels=known))
+        inputs = config_inputs()
+        source = given_source(question.given, question.environ, inputs)
+        config = check(
+            configured(question.given, question.environ, question.node, labels=known, inputs=inputs)
+        )
         # Who has no such label gets the default of the directory, and lacks nothing.
         chosen = source.is_directory and known.get(CONFIG_LABEL)
         asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}

@@ -8,6 +8,7 @@ from typing import Any
 import pluggy
 
 from agent.vendor_api.agent import Vendor
+from agent.vendor_api.config_inputs import ConfigInputs
 
 PROJECT = "xpu_agent"
 #: Entry-point group of other distributions: each entry names a module with hook implementations.
@@ -24,4 +25,11 @@ class VendorHooks:
 
         Raises:
             SettingsError: The vendor's own settings are wrong.
+        """
+
+    @hookspec(firstresult=True)
+    def register_config_inputs(self) -> ConfigInputs | None:
+        """Name the files, flags and variables of other programs that the vendor reads; None: none.
+
+        Asked before the configuration is read, and so before any setting of the vendor is known.
         """

@@ -18,6 +18,7 @@ from typing import Any
 
 from heard import READS
 from structlog.testing import capture_logs
+from support.vendor_inputs import INPUTS
 
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
@@ -442,7 +443,7 @@ def _config(rng: Random) -> str:
 
 def _configured(text: str) -> bool:
     try:
-        check(parse(text, "f", "node-1"))
+        check(parse(text, "f", "node-1", inputs=INPUTS))
     except ConfigError as exc:
         return clearly(exc)
     return True

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from agent.config import Config, LabelsUnknown, NodeLabels, given_labels, parse, seen_labels
 from agent.config.known_labels import remembered_labels
-from agent.config.yaml_document import YamlNode, merge
+from agent.config.yaml_document import merge
 from agent.core.errors import ConfigError
+from agent.vendor_api.config_inputs import YamlNode
 
 FILE = """
 agent: {http: 127.0.0.1:1, log: {level: info, keep: 2}}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.vendor_inputs import INPUTS
 
 from agent.config import Config, parse
 from agent.core.devices.offers import OfferedResources, VendorRules
@@ -82,7 +83,7 @@ def configs(shown: Rendered, directory: Path) -> dict[str, Config]:
     for key, text in DEVICE_CONFIG.items():
         (directory / key).write_text(text)
     there = {name: text.replace(MOUNTED, str(directory)) for name, text in data.items()}
-    return {name: check(parse(text, name, "a-node")) for name, text in there.items()}
+    return {name: check(parse(text, name, "a-node", inputs=INPUTS)) for name, text in there.items()}
 
 
 def vendor_of(shown: Rendered) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from support.vendor_inputs import INPUTS
 
 from agent.config import parse
 from agent.core.allocation.cards_of_answers import AnswerTies
@@ -54,7 +55,7 @@ def test_span_cards_stands_in_sharing_and_beside_it_is_refused_with_that() -> No
     text = "vendors: {simulated: {resources: [{name: a.b/c, spanCards: false}]}}"
 
     with pytest.raises(ConfigError, match="write it in 'sharing'"):
-        parse(text, "my.yaml", "a-node")
+        parse(text, "my.yaml", "a-node", inputs=INPUTS)
 
 
 def test_another_policy_of_metax_is_refused_with_the_three_and_who_says_none_has_no_limit() -> None:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from support.vendor_inputs import INPUTS
 
 from agent.config import parse
 from agent.daemon.vendors_in_service import check
@@ -45,7 +46,7 @@ def test_its_configs_are_good(tmp_path: Path) -> None:
     assert len(configs) == 2
     for it in configs:
         said = yaml.safe_dump(it).replace("/etc/xpu-agent-metax", str(tmp_path))
-        check(parse(said, "metax.md", "node-1"))
+        check(parse(said, "metax.md", "node-1", inputs=INPUTS))
 
 
 def test_every_mode_has_its_row_with_its_resource() -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import anyio
 from peers.process import PeerError
+from support.vendor_inputs import INPUTS
 
 from agent.config import ConfigSource, ConfigWatch, GivenValue, given_flags
 from agent.core.allocation.allocator import ALLOCATION
@@ -167,7 +168,13 @@ class Node:
 
     def _run(self, source: ConfigSource, flags: Sequence[GivenValue]) -> None:
         watch = ConfigWatch(
-            source, "node", every=0.05, flags=flags, check=check, settle=0.02, recall=remembered_from
+            replace(source, inputs=INPUTS),
+            "node",
+            every=0.05,
+            flags=flags,
+            check=check,
+            settle=0.02,
+            recall=remembered_from,
         )
         self.watch = watch
         self.agent = StandbyAgent(watch.cell, "node", self.pace)

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.scheduler_api import DialectOf
 from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
+from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
 from . import capacities, constants, device_nodes, library_places, sysfs
@@ -17,9 +18,10 @@ from .agent.labels import labels, machine, time
 from .agent.offering import DRS_DIALECTS, check_rules, default_rule, offering, without_choice
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
+from .agent.topscloud_file import TOPSCLOUD_FILE
 from .inspection import formats
 
-__all__ = ["SETTINGS", "register_backend"]
+__all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 
 #: Where what is given out is shown as GCUShare's first generation did; elsewhere as its fourth does.
 FIRST = ("none", "gcushare-v1")
@@ -27,6 +29,11 @@ FIRST = ("none", "gcushare-v1")
 SOCKETS = ("enflame.sock", "enflamegcushare*.sock")
 #: Under which Enflame's plugin gives out whole cards a second time unless it is told not to.
 ALIAS = "enflame-tech.com/gcu"
+
+
+@hookimpl
+def register_config_inputs() -> ConfigInputs:
+    return ConfigInputs(files=(TOPSCLOUD_FILE,))
 
 
 @hookimpl

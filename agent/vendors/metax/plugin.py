@@ -8,11 +8,13 @@ from typing import Any
 
 from agent.scheduler_api import DialectOf
 from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
+from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
 from . import library_places
 from .agent.cards_with_room import cards_with_room, part
 from .agent.container_edits import container_edits
+from .agent.device_config import DEVICE_CONFIG
 from .agent.host_parts import HOST_RUNTIME, host_parts
 from .agent.labels import labels
 from .agent.offering import check_rules, offering, sharing
@@ -24,11 +26,16 @@ from .resource_names import GPU, SGPU
 from .slice_request import without_a_claim
 from .sysfs import MODULE
 
-__all__ = ["SETTINGS", "register_backend"]
+__all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 
 PCI_VENDOR = "0x9999"
 #: metax-gpu-device is not published; a plugin names its socket after its vendor.
 SOCKETS = ("metax*.sock",)
+
+
+@hookimpl
+def register_config_inputs() -> ConfigInputs:
+    return ConfigInputs(files=(DEVICE_CONFIG,))
 
 
 @hookimpl

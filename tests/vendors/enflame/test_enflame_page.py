@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.vendor_inputs import INPUTS
 
 from agent.config import parse
 from agent.daemon.vendors_in_service import check, wanted
@@ -53,7 +54,7 @@ def test_there_are_troubles_on_the_page() -> None:
 def test_a_config_on_the_page_is_good(text: str, tmp_path: Path) -> None:
     (tmp_path / "topscloud.json").write_text('{"registerResource": ["tencent.com/zixiao"]}')
     here = text.replace("/etc/xpu-agent-enflame", str(tmp_path))
-    held = check(parse(here, "enflame.md", "a-node"))
+    held = check(parse(here, "enflame.md", "a-node", inputs=INPUTS))
 
     assert [it.reason for it in wanted(held) if it.name == "enflame"] == [""]
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nvml_stub import NvmlStub
+from support.vendor_inputs import INPUTS
 
 from agent.config import Config, parse
 from agent.core.kubernetes_names import wrong_label
@@ -104,7 +105,7 @@ def hardware(recorded: Mapping[str, str]) -> list[Device]:
 
 def recorded_settings(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """What NVIDIA's file says, as settings of ours."""
-    return parse(case["config"], "recorded", "a-node").vendor("nvidia").settings
+    return parse(case["config"], "recorded", "a-node", inputs=INPUTS).vendor("nvidia").settings
 
 
 @pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda case: case["case"])

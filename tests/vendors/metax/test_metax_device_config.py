@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from support.config_watching import following, state
+from support.vendor_inputs import INPUTS, source_of
 from support.waiting import eventually
 
 from agent.cli import main
@@ -21,6 +22,7 @@ from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.host import files
 from agent.state.last_config import LastConfigKeeper, last_config
+from agent.vendors.metax.agent.device_config import DEVICE_CONFIG
 
 NODES = """
 - nodeName: "node-1"
@@ -55,7 +57,7 @@ def written(directory: Path, more: str = "") -> Path:
 
 
 def mode(directory: Path, node: str = "node-1", more: str = "") -> str:
-    return str(load(written(directory, more), node).vendor("metax").settings["mode"])
+    return str(load(source_of(written(directory, more)), node).vendor("metax").settings["mode"])
 
 
 def refusal(directory: Path, node: str = "node-1", more: str = "") -> str:
@@ -144,7 +146,7 @@ def test_a_directory_that_is_swapped_while_it_is_looked_at_is_looked_at_once_mor
         return real(path, *more)
 
     monkeypatch.setattr(owner, name, swapped)
-    assert b"mode: sgpu" in dict(look(str(directory)).files)["cluster-config"]
+    assert b"mode: sgpu" in dict(look(str(directory), DEVICE_CONFIG).files)["cluster-config"]
 
 
 def test_a_directory_that_is_not_there_is_told(directory: Path) -> None:
@@ -160,7 +162,7 @@ def test_a_mode_that_the_file_says_too_is_refused_at_its_place(directory: Path) 
     mount(directory, {"cluster-config": "mode: sgpu"})
     error = refusal(directory, more="    settings:\n      mode: sgpu\n")
     assert "config.yaml:6: vendors.metax.settings.mode: " in error
-    assert "(configDir) says the mode; remove one of both" in error
+    assert "(configDir) says it, too; remove one of both" in error
 
 
 @pytest.mark.parametrize(
@@ -172,26 +174,26 @@ def test_a_mode_that_the_file_says_too_is_refused_at_its_place(directory: Path) 
 )
 def test_a_directory_that_can_not_be_meant_is_refused(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        parse(text, "a", "node-1")
+        parse(text, "a", "node-1", inputs=INPUTS)
 
 
 def test_a_strange_file_is_told_with_the_key_that_was_probably_meant(directory: Path) -> None:
     mount(directory, {"version": "v1", "node-config": NODES})
-    (warning,) = load(written(directory), "node-1").warnings
+    (warning,) = load(source_of(written(directory)), "node-1").warnings
     assert "node-config: is no key of metax-device-config; did you mean 'nodes-config'?" in warning
 
 
 def test_a_directory_that_holds_for_some_nodes_is_read_there_alone(directory: Path) -> None:
     mount(directory, {"cluster-config": "mode: sgpu"})
     text = f"nodes: [{{match: {{names: [a]}}, set: {{vendors: {{metax: {{configDir: {directory}}}}}}}}}]"
-    assert parse(text, "f", "a").vendor("metax").settings == {"mode": "sgpu"}
-    assert parse(text, "f", "b").vendor("metax").settings == {}
+    assert parse(text, "f", "a", inputs=INPUTS).vendor("metax").settings == {"mode": "sgpu"}
+    assert parse(text, "f", "b", inputs=INPUTS).vendor("metax").settings == {}
 
 
 def test_the_effective_configuration_says_the_mode_and_reads_back_the_same(directory: Path) -> None:
     mount(directory, {"cluster-config": "mode: sgpu"})
-    config = load(written(directory), "node-1")
-    assert parse(to_yaml(config), "again", "node-1") == config
+    config = load(source_of(written(directory)), "node-1")
+    assert parse(to_yaml(config), "again", "node-1", inputs=INPUTS) == config
 
 
 def test_config_check_shows_the_mode_of_a_node(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +248,7 @@ def in_mode(found: ConfigState, wanted: str) -> bool:
 
 async def test_a_change_of_the_config_map_is_taken_in(directory: Path) -> None:
     mount(directory, {"cluster-config": "mode: native"})
-    async with following(written(directory)) as watch:
+    async with following(source_of(written(directory))) as watch:
         assert in_mode(watch.cell.value, "native")
         mount(directory, {"cluster-config": "mode: native", "nodes-config": NODES})
         found = await state(watch, lambda it: in_mode(it, "sgpu"))
@@ -255,7 +257,7 @@ async def test_a_change_of_the_config_map_is_taken_in(directory: Path) -> None:
 
 async def test_a_bad_config_map_keeps_the_last_good_one_until_it_is_mended(directory: Path) -> None:
     mount(directory, {"cluster-config": "mode: sgpu"})
-    async with following(written(directory)) as watch:
+    async with following(source_of(written(directory))) as watch:
         mount(directory, {"cluster-config": "mode: half"})
         found = await state(watch, lambda it: bool(it.error))
         assert in_mode(found, "sgpu")
@@ -269,7 +271,7 @@ async def test_a_directory_that_the_file_names_only_now_is_followed_too(director
     mount(directory, {"cluster-config": "mode: sgpu"})
     path = directory.with_name("config.yaml")
     path.write_text("version: v1")
-    async with following(path) as watch:
+    async with following(source_of(path)) as watch:
         written(directory)
         await state(watch, lambda it: in_mode(it, "sgpu"))
         mount(directory, {"cluster-config": "mode: shared"})
@@ -281,7 +283,7 @@ async def test_a_directory_that_holds_for_some_nodes_is_followed_too(directory: 
     path = directory.with_name("config.yaml")
     sets = f"{{vendors: {{metax: {{configDir: {directory}}}}}}}"
     path.write_text(f"nodes: [{{match: {{names: [node-1]}}, set: {sets}}}]")
-    async with following(path) as watch:
+    async with following(source_of(path)) as watch:
         mount(directory, {"cluster-config": "mode: shared"})
         await state(watch, lambda it: in_mode(it, "shared"))
 
@@ -290,14 +292,16 @@ async def test_a_restart_with_a_bad_config_map_serves_in_the_last_good_mode(dire
     mount(directory, {"cluster-config": "mode: sgpu"})
     path = written(directory)
     file = last_config(directory.parent)
-    kept = asyncio.create_task(LastConfigKeeper(file, Cell(ConfigWatch(path, "node-1").cell.value)).run())
+    kept = asyncio.create_task(
+        LastConfigKeeper(file, Cell(ConfigWatch(source_of(path), "node-1").cell.value)).run()
+    )
     await eventually(lambda: file.path.exists(), 30)
     kept.cancel()
     mount(directory, {"cluster-config": "mode: half"})
 
     last = file.read()
     assert isinstance(last, LastConfig)
-    found = ConfigWatch(path, "node-1", recall=lambda _: RememberedConfig(last=last)).cell.value
+    found = ConfigWatch(source_of(path), "node-1", recall=lambda _: RememberedConfig(last=last)).cell.value
 
     assert in_mode(found, "sgpu")
     assert "cluster-config:1: mode: expected native" in found.error
@@ -307,4 +311,4 @@ async def test_a_restart_with_a_bad_config_map_serves_in_the_last_good_mode(dire
 def test_a_start_with_a_bad_config_map_and_nothing_before_is_refused(directory: Path) -> None:
     mount(directory, {"cluster-config": "mode: half"})
     with pytest.raises(ConfigError, match="cluster-config:1: mode"):
-        ConfigWatch(written(directory), "node-1")
+        ConfigWatch(source_of(written(directory)), "node-1")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.config_watching import following
+from support.vendor_inputs import INPUTS, source_of
 from support.waiting import eventually
 
 from agent.cli import main
@@ -53,7 +54,7 @@ def config(file: Path, more: str = "") -> Path:
 
 
 def name(file: Path, more: str = "") -> str:
-    return str(load(config(file, more), "node-1").vendor("enflame").settings["registerResource"])
+    return str(load(source_of(config(file, more)), "node-1").vendor("enflame").settings["registerResource"])
 
 
 def refusal(file: Path, more: str = "") -> str:
@@ -67,7 +68,7 @@ def test_the_first_of_its_resources_is_what_cards_are_called(file: Path, names: 
     says(file, *names)
 
     assert name(file) == names[0]
-    assert load(config(file), "node-1").warnings == ()
+    assert load(source_of(config(file)), "node-1").warnings == ()
 
 
 AWAITED = ": registerResource: expected a list that begins with a resource such as enflame.com/gcu"
@@ -121,30 +122,30 @@ def test_a_name_that_the_configuration_says_too_is_refused_at_its_place(file: Pa
 )
 def test_a_file_that_can_not_be_meant_is_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        parse(text, "a", "node-1")
+        parse(text, "a", "node-1", inputs=INPUTS)
 
 
 def test_a_strange_key_is_told_and_harms_nothing(file: Path) -> None:
     says(file, "enflame.com/gcu", mainDevices=["/dev/gcu"])
 
-    (warning,) = load(config(file), "node-1").warnings
+    (warning,) = load(source_of(config(file)), "node-1").warnings
     assert warning == f"{file}: mainDevices: unknown key; did you mean 'mainDevice'?"
 
 
 def test_of_many_strange_keys_the_first_are_told_and_the_rest_is_counted(file: Path) -> None:
     says(file, "enflame.com/gcu", **{f"key-{n}": n for n in range(100)})
 
-    warnings = load(config(file), "node-1").warnings
+    warnings = load(source_of(config(file)), "node-1").warnings
     assert len(warnings) == 21
     assert warnings[-1] == f"{file}: and 80 more unknown keys"
 
 
 def test_what_is_read_back_needs_no_file(file: Path) -> None:
     says(file, "tencent.com/zixiao")
-    loaded = load(config(file), "node-1")
+    loaded = load(source_of(config(file)), "node-1")
     file.unlink()
 
-    assert parse(to_yaml(loaded), "again", "node-1") == loaded
+    assert parse(to_yaml(loaded), "again", "node-1", inputs=INPUTS) == loaded
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def called(state: ConfigState) -> object:
 
 async def test_a_change_of_the_file_is_taken_in_and_a_bad_one_keeps_the_last_good_one(file: Path) -> None:
     says(file, "enflame.com/gcu")
-    async with following(config(file)) as watch:
+    async with following(source_of(config(file))) as watch:
         says(file, "tencent.com/zixiao")
         await eventually(lambda: called(watch.cell.value) == "tencent.com/zixiao")
 
@@ -190,14 +191,16 @@ async def test_a_restart_with_a_bad_file_serves_by_the_last_good_name(file: Path
     says(file, "tencent.com/zixiao")
     path = config(file)
     last = last_config(file.parent)
-    kept = asyncio.create_task(LastConfigKeeper(last, Cell(ConfigWatch(path, "node-1").cell.value)).run())
+    kept = asyncio.create_task(
+        LastConfigKeeper(last, Cell(ConfigWatch(source_of(path), "node-1").cell.value)).run()
+    )
     await eventually(last.path.exists)
     kept.cancel()
     spoil(file)
 
     known = last.read()
     assert isinstance(known, LastConfig)
-    state = ConfigWatch(path, "node-1", recall=lambda _: RememberedConfig(last=known)).cell.value
+    state = ConfigWatch(source_of(path), "node-1", recall=lambda _: RememberedConfig(last=known)).cell.value
 
     assert called(state) == "tencent.com/zixiao"
     assert "is no JSON" in state.error
