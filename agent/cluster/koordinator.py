@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import structlog
 
-from agent.cluster import koordlet, own_node, pods
+from agent.cluster import own_node, pods
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.koordinator_device_writer import DEVICES, VERSION, DeviceWriter
@@ -22,6 +22,7 @@ from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
+from agent.schedulers.koordinator import koordlet_signs as koordlet
 from agent.schedulers.koordinator.device_object import told
 from agent.schedulers.koordinator.report import Report
 from agent.schedulers.koordinator.report_mode import Shown

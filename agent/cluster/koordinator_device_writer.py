@@ -17,8 +17,6 @@ import structlog
 
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import Conflict, NotFound
-from agent.cluster.koordlet import grouped_by_hand, keeps
-from agent.cluster.managed_fields import OURS, entries
 from agent.cluster.object_fields import text
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import MirroredObjects
@@ -26,7 +24,9 @@ from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.managed_fields import OURS, entries
 from agent.schedulers.koordinator.device_object import API_VERSION, device
+from agent.schedulers.koordinator.koordlet_signs import grouped_by_hand, keeps
 from agent.schedulers.koordinator.report_mode import Telling
 
 log = structlog.get_logger()

@@ -15,13 +15,13 @@ import structlog
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.koordinator_device_writer import PAUSES, REFUSED, path
-from agent.cluster.koordlet import grouped_by_hand, keeps
-from agent.cluster.managed_fields import OURS, UPDATE, entries
 from agent.cluster.object_fields import text
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.managed_fields import OURS, UPDATE, entries
 from agent.schedulers.koordinator.device_object import VENDOR, without_cards
+from agent.schedulers.koordinator.koordlet_signs import grouped_by_hand, keeps
 from agent.schedulers.koordinator.report_mode import Telling
 
 log = structlog.get_logger()
