@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import yaml
 
 from agent.core.allocation import answer_annotations
+from agent.scheduler_api.node_report import LinkedCards, Report, ReportedCard
 from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami import pod_annotations
 from agent.schedulers.koordinator import (
@@ -15,7 +16,7 @@ from agent.schedulers.koordinator import (
     device_object,
     gpu_partitions,
 )
-from agent.schedulers.koordinator.report import LABELS, Report, ReportedCard
+from agent.schedulers.koordinator.report import LABELS
 from pages.table import code, table
 
 GIB = 1 << 30
@@ -33,7 +34,7 @@ CARD = ReportedCard(
     pci="0000:3b:00.0",
     labels={"xpu-agent.io/model": "H100-80GB-HBM3"},
 )
-REPORT = Report("nvidia", (CARD,), "H100-80GB-HBM3", "570.124.06", (gpu_partitions.P2p((0, 1), "NVLink"),))
+REPORT = Report("nvidia", (CARD,), "H100-80GB-HBM3", "570.124.06", (LinkedCards((0, 1), "NVLink"),))
 
 #: The labels that a card may have (report.py).
 LABELLED = {

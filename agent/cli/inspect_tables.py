@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from agent.core.errors import AgentError
+from agent.daemon.scheduler_plugins import registered
 from agent.host import terminal
 from agent.http.admin_client import ask
+from agent.scheduler_api import reporting
 from agent.scheduler_api.document_parts import part_of, rows_of
-from agent.schedulers.koordinator.report_mode import NO_KIND, NO_SERVER, NOT_ASKED
 from agent.vendor_api.text import shorten
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 
 #: Pods that a resource names beside its kept IDs; `allocations` has all.
 MANY_PODS = 5
-#: Sentences on cards that Koordinator is not told of; --json has all.
+#: Sentences on cards that are left out of a scheduler's report; --json has all.
 MANY_CARDS = 5
-#: Why nothing is told where nobody waits for it.
-UNCONCERNED = (NOT_ASKED.why, NO_SERVER, NO_KIND)
 
 
 class NoSuchFormat(AgentError):
@@ -106,23 +105,27 @@ def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reported(report: Mapping[str, Any]) -> Iterator[Text]:
-    """What Koordinator is told, where there is one to be told."""
-    mode, why = report.get("mode"), report.get("why")
+    """The report of the cards to a scheduler, without a line where no scheduler waits for one."""
+    reported_to = reporting(registered())
+    if reported_to is None:
+        return
+    scheduler, mode, why = reported_to.scheduler, report.get("mode"), report.get("why")
     if mode in ("device", "feed"):
         cards = f"{report.get('cards')} cards of {report.get('vendor') or 'no vendor'}"
         yield terminal.styled(
-            f"Koordinator is told of {cards}, {report.get('healthy')} healthy, by {mode}: {why}"
+            f"{scheduler} is told of {cards}, {report.get('healthy')} healthy, by {mode}: {why}"
         )
-    elif mode == "none" and why not in UNCONCERNED:
-        yield terminal.styled(f"Koordinator is told of no card: {why}", "yellow")
+    elif mode == "none" and why not in reported_to.unconcerned:
+        yield terminal.styled(f"{scheduler} is told of no card: {why}", "yellow")
     if report.get("overwritten") is True:
-        yield terminal.styled("! a koordlet overwrote the Device that the agent had written", "yellow")
+        program, kind = reported_to.program, reported_to.object.kind
+        yield terminal.styled(f"! a {program} overwrote the {kind} that the agent had written", "yellow")
     left = report.get("leftOut")
     sentences = [str(it) for it in left] if isinstance(left, list) else []
     for it in sentences[:MANY_CARDS]:
         yield terminal.styled(f"! {it}", "yellow")
     if (more := len(sentences) - MANY_CARDS) > 0:
-        yield terminal.styled(f"! and {more} more that Koordinator is not told of", "yellow")
+        yield terminal.styled(f"! and {more} more that {scheduler} is not told of", "yellow")
 
 
 def _vendors(document: Mapping[str, Any]) -> list[list[Any]]:

@@ -18,6 +18,7 @@ from agent.cluster.credentials import ApiAccess
 from agent.core.errors import AgentError
 from agent.kubelet.directory_lock import NodeLock
 from agent.kubelet.plugin_sockets import sweep
+from agent.scheduler_api.node_report import ReportObject
 from agent.state import state_directory
 from agent.state.agent_lock import AgentLock
 from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
@@ -189,6 +190,7 @@ async def _taken_back(access: ApiAccess, node_name: str, told: ServerObjects) ->
     """All of it is tried; returns why something stays."""
     # The client is heavy, and only a node with an API server needs it.
     from agent.cluster.client import open_api
+    from agent.daemon.scheduler_plugins import registered
 
     api = await open_api(access)
     try:
@@ -196,7 +198,8 @@ async def _taken_back(access: ApiAccess, node_name: str, told: ServerObjects) ->
         annotations = await _annotations_gone(api, node_name)
         extended = await _extended_gone(api, node_name)
         names = dict.fromkeys((node_name, *told.devices))
-        cards = [await _cards_gone(api, it, made=it in told.devices) for it in names]
+        kinds = [it.report.object for it in registered() if it.report is not None]
+        cards = [await _cards_gone(api, it, kind, made=it in told.devices) for kind in kinds for it in names]
     finally:
         await api.close()
     return [it for it in (labels, annotations, extended, *cards) if it]
@@ -244,14 +247,14 @@ async def _owned_gone(kind: type[OwnedWriter[Any]], api: Api, what: str, node_na
     return ""
 
 
-async def _cards_gone(api: Api, name: str, *, made: bool) -> str:
-    from agent.cluster.koordinator_withdrawal import MAY, withdraw
+async def _cards_gone(api: Api, name: str, kind: ReportObject, *, made: bool) -> str:
+    from agent.cluster.report_object_withdrawal import needed_right, withdraw
 
     try:
-        if await withdraw(api, name, made=made):
-            _say(f"cards in the Device {name}: removed")
+        if await withdraw(api, name, kind, made=made):
+            _say(f"cards in the {kind.kind} {name}: removed")
     except ApiError as exc:
-        return f"cards in the Device {name} are not removed: {exc}; {MAY}"
+        return f"cards in the {kind.kind} {name} are not removed: {exc}; {needed_right(kind)}"
     return ""
 
 

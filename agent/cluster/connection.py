@@ -19,8 +19,6 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.event_writer import Events
 from agent.cluster.extended_resource_writer import ExtendedWriter
-from agent.cluster.koordinator import Koordinator
-from agent.cluster.koordinator_exchange import Exchange
 from agent.cluster.label_writer import LabelWriter
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.node_annotation_writer import AnnotationWriter
@@ -28,6 +26,8 @@ from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.pod_state import PodState
 from agent.cluster.receipt_writer import ReceiptWriter
 from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
+from agent.cluster.report_object_follower import ReportObjectFollower
+from agent.cluster.report_state import ReportState
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
@@ -65,7 +65,7 @@ class ApiConnection:
         candidates: Cell[tuple[Candidate, ...]] | None,
         *,
         reads: Cell[AnnotationFilter],
-        exchange: Exchange | None = None,
+        report: ReportState | None = None,
         scheduled: PodState | None = None,
         instance: str = "",
         note: Callable[[str], object] = lambda _: None,
@@ -80,15 +80,15 @@ class ApiConnection:
         Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
         `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
         made, and `forget` those where none is any more; `note_device` and `forget_device` the name of the
-        Device that is ours. In `exchange` is said how Koordinator hears of the
-        cards, in `scheduled` what schedulers and those who serve the kubelet have to tell each other.
+        report object that is ours. `report` is the report of the cards to a scheduler, `scheduled` what
+        schedulers and those who serve the kubelet have to tell each other.
         """
         self._access = access
         self._node_name = node_name
         self._labels = labels
         self._candidates = candidates
         self._reads = reads
-        self._exchange = exchange or Exchange()
+        self._report = report
         self._scheduled = scheduled or PodState()
         self._locks: LockWriter | None = None
         self._note = note
@@ -107,7 +107,7 @@ class ApiConnection:
         self._annotations: AnnotationWriter | None = None
         self._extended: ExtendedWriter | None = None
         self._receipts: ReceiptWriter | None = None
-        self._koordinator: Koordinator | None = None
+        self._report_object: ReportObjectFollower | None = None
         self._api: Api | None = None
         self._error = "not opened yet"
 
@@ -131,7 +131,7 @@ class ApiConnection:
         )
 
     def _reported(self, base: SchedulerReport) -> SchedulerReport:
-        error = self._koordinator.error if self._koordinator else ""
+        error = self._report_object.error if self._report_object else ""
         return replace(base, error=base.error or error)
 
     @property
@@ -157,7 +157,7 @@ class ApiConnection:
         counters["extended_writes", ()] = self._extended.writes if self._extended else 0
         counters["receipt_writes", ()] = self._receipts.writes if self._receipts else 0
         counters["locks_freed", ()] = self._locks.freed if self._locks else 0
-        counters["koordinator_device_writes", ()] = self._koordinator.writes if self._koordinator else 0
+        counters["koordinator_device_writes", ()] = self._report_object.writes if self._report_object else 0
         return counters
 
     async def run(
@@ -186,15 +186,16 @@ class ApiConnection:
         )
         self._extended = ExtendedWriter(api, self._node_name, extended or Cell(Extended()), self.node)
         self._receipts = ReceiptWriter(api, receipts or Cell(()))
-        self._koordinator = Koordinator(
-            api,
-            self._node_name,
-            self._exchange,
-            self.node,
-            self._following,
-            note=self._note_device,
-            forget=self._forget_device,
-        )
+        if self._report is not None:
+            self._report_object = ReportObjectFollower(
+                api,
+                self._node_name,
+                self._report,
+                self.node,
+                self._following,
+                note=self._note_device,
+                forget=self._forget_device,
+            )
         self._locks = LockWriter(api, self._node_name, self._scheduled)
         try:
             async with anyio.create_task_group() as group:
@@ -207,7 +208,8 @@ class ApiConnection:
                 group.start_soon(for_ever, self._annotations.run, self._returns)
                 group.start_soon(for_ever, self._extended.run, self._returns)
                 group.start_soon(for_ever, self._receipts.run, self._returns)
-                group.start_soon(for_ever, self._koordinator.run, self._returns)
+                if self._report_object is not None:
+                    group.start_soon(for_ever, self._report_object.run, self._returns)
                 group.start_soon(for_ever, self._follow_locks)
                 group.start_soon(for_ever, self._locks.run)
                 group.start_soon(for_ever, self.events.run, api, self._returns)

@@ -10,12 +10,12 @@ from itertools import islice
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.managed_fields import UPDATE, entries
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects, number
 from agent.core.cell import Cell
 from agent.scheduler_api import DEFAULT_SCHEDULER, AnnotationFilter, Candidate, PodContainer, one_of_each_uid
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.managed_fields import UPDATE, entries
 from agent.scheduler_api.quantities import whole
 
 PODS = "/api/v1/pods"

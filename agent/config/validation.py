@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
@@ -22,7 +22,7 @@ from agent.core.devices.dynamic_modes import rules_with_equal_ids
 from agent.core.devices.health_rules import HealthTiming
 from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import LABEL, wrong_name
-from agent.schedulers.common.resource_names import WHOLE_CARDS
+from agent.scheduler_api import Scheduler
 from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
 from agent.vendor_api.config_inputs import Path
 from agent.vendor_api.text import shorten
@@ -52,8 +52,16 @@ def check(config: Config) -> None:
     Raises:
         ConfigError: With the place of the first thing that is wrong.
     """
-    problem = next(problems(config), None)
-    if problem is not None:
+    refuse(config, problems(config))
+
+
+def refuse(config: Config, found: Iterable[Problem]) -> None:
+    """Refuse the configuration for the first of these problems; without one nothing happens.
+
+    Raises:
+        ConfigError: With the place of the problem.
+    """
+    for problem in found:
         said = (path for path in (problem.path, *problem.others) if path in config.places)
         raise config.refused(next(said, problem.path), problem.message)
 
@@ -72,20 +80,21 @@ def problems(config: Config) -> Iterator[Problem]:
         for index, rule in enumerate(vendor.resources):
             yield from _rule(rule, ("vendors", name, "resources", index))
     yield from _twice(config.vendors)
-    yield from _counted_twice(config)
     yield from _unseen(config)
     yield from _device_infos_dir(config)
 
 
-def doubts(config: Config) -> Iterator[Problem]:
-    """What can be used, and is not what whoever wrote it will have meant."""
-    if config.report.mode == "auto" and config.says(("report", "mode")):
-        for vendor, index, rule in replicas_as_cards(config):
-            why = (
-                f"'{rule.name}' counts {_shares(rule)}, which koord-scheduler takes for whole cards: "
-                f"Koordinator is not told of the cards; rename them: '{rule.name}.shared' would do"
-            )
-            yield Problem(("vendors", vendor, "resources", index, "name"), why)
+def shares_in_doubt(config: Config, scheduler: Scheduler) -> Iterator[Problem]:
+    """Shares that keep a scheduler from its report, though the config says `report.mode: auto`: warnings."""
+    if config.report.mode != "auto" or not config.says(("report", "mode")) or scheduler.report is None:
+        return
+    untold = f"{scheduler.report.scheduler} is not told of the cards"
+    for vendor, index, rule in replicas_as_cards(config, scheduler.report.whole_cards):
+        why = (
+            f"'{rule.name}' counts {_shares(rule)}, which {scheduler.program} takes for whole cards: "
+            f"{untold}; rename them: '{rule.name}.shared' would do"
+        )
+        yield Problem(("vendors", vendor, "resources", index, "name"), why)
 
 
 def _agent(agent: AgentSettings) -> Iterator[Problem]:
@@ -173,24 +182,26 @@ def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
     yield from _devices(rule, (*path, "devices"))
 
 
-def _counted_twice(config: Config) -> Iterator[Problem]:
-    """To koord-scheduler one nvidia.com/gpu is a whole card, whichever share of one we make of it."""
-    if config.report.mode not in ("feed", "device"):
+def shares_as_cards(config: Config, scheduler: Scheduler) -> Iterator[Problem]:
+    """Shares that a scheduler would count as whole cards, though the config names a way for its report."""
+    if config.report.mode not in ("feed", "device") or scheduler.report is None:
         return
-    for vendor, index, rule in replicas_as_cards(config):
+    for vendor, index, rule in replicas_as_cards(config, scheduler.report.whole_cards):
         why = (
-            f"'{rule.name}' counts {_shares(rule)}, which koord-scheduler takes for whole cards "
+            f"'{rule.name}' counts {_shares(rule)}, which {scheduler.program} takes for whole cards "
             f"(report.mode is '{config.report.mode}'); rename them: '{rule.name}.shared' would do"
         )
         at: Path = ("vendors", vendor, "resources", index, "name")
         yield Problem(at, why, (("report", "mode"),))
 
 
-def replicas_as_cards(config: Config) -> Iterator[tuple[str, int, ResourceRule]]:
-    """The rules, with vendor and place in its list, whose shares have a name that means whole cards."""
+def replicas_as_cards(
+    config: Config, whole_cards: Collection[str]
+) -> Iterator[tuple[str, int, ResourceRule]]:
+    """The rules of shares that are named as `whole_cards`, with vendor and position in the vendor's list."""
     for vendor, settings in config.vendors.items():
         for index, rule in enumerate(settings.resources):
-            if rule.name in WHOLE_CARDS and rule.sharing.kind != "exclusive":
+            if rule.name in whole_cards and rule.sharing.kind != "exclusive":
                 yield vendor, index, rule
 
 

@@ -159,7 +159,7 @@ async def _cluster(
         labels,
         pods,
         reads=agent.reads,
-        exchange=agent.told.exchange,
+        report=agent.told.report_state,
         scheduled=agent.scheduled,
         instance=instance,
         note=agent.remains.note_namespace,

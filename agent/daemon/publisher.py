@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import anyio
 
 from agent.cluster.pod_state import PodState
+from agent.cluster.report_state import ReportState
 from agent.config import ConfigState
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
 from agent.daemon.node_state import NodeState
-from agent.daemon.publishing.koordinator_report import Reporting
 from agent.daemon.publishing.wanted_extended_resources import WantedExtendedResources
 from agent.daemon.publishing.wanted_labels import WantedLabels
 from agent.daemon.publishing.wanted_node_annotations import WantedNodeAnnotations
 from agent.daemon.publishing.wanted_receipts import WantedReceipts
-from agent.host.device_infos_directory import DeviceInfosFile
+from agent.daemon.publishing.wanted_report import WantedReport
 from agent.host.nfd_features import FeaturesFile
-from agent.scheduler_api import AnnotationFilter
+from agent.host.report_directory import ReportFileWriter
+from agent.scheduler_api import AnnotationFilter, reporting
 from agent.state.uninstall_record import UninstallRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptReport:
+    """The report of the cards to a scheduler, and the file by which it may be published."""
+
+    wanted: WantedReport
+    file: ReportFileWriter
 
 
 class Publisher:
@@ -41,8 +50,8 @@ class Publisher:
         infos: float,
         api: bool,
     ) -> None:
-        """`reads` changes with the dialects. `specs`, `infos`: seconds after which a file of labels, and one
-        of Koordinator's, is looked at again. `api`: whether there is an API server to tell things to.
+        """`reads` changes with the dialects. Seconds between two looks: `specs` at the file of labels,
+        `infos` at the file of a report to a scheduler. `api`: whether the agent has an API server.
         """
         self._labelling = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
         self._annotating = WantedNodeAnnotations(
@@ -52,9 +61,6 @@ class Publisher:
         self._receipting = WantedReceipts(
             scheduled.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
         )
-        self._reporting = Reporting(
-            config, node.snapshot, node.plan, api=api, every=infos, withheld=lambda: node.withheld
-        )
         self._features = FeaturesFile(
             self._labelling.wanted,
             specs,
@@ -62,15 +68,28 @@ class Publisher:
             noted=remains.features,
             forget=remains.forget_features,
         )
-        #: What goes to and fro between who chooses how the cards are told and the API server.
-        self.exchange = self._reporting.exchange
-        self._infos = DeviceInfosFile(
-            self.exchange.telling,
-            infos,
-            note=remains.note,
-            noted=remains.all,
-            elsewhere=self.exchange.elsewhere,
-        )
+        #: The report of the cards to the scheduler that gets one; None without such a scheduler.
+        self._report: _KeptReport | None = None
+        if (kind := reporting(node.schedulers)) is not None:
+            wanted = WantedReport(
+                kind,
+                config,
+                node.snapshot,
+                node.plan,
+                api=api,
+                every=infos,
+                withheld=lambda: node.withheld,
+            )
+            state = wanted.state
+            file = ReportFileWriter(
+                kind,
+                state.published,
+                infos,
+                note=remains.note,
+                noted=remains.all,
+                elsewhere=state.elsewhere,
+            )
+            self._report = _KeptReport(wanted, file)
         #: Labels, and vendors' annotations and extended resources, that the Node is to have; None while
         #: nobody knows.
         self.labels = self._labelling.wanted
@@ -82,19 +101,28 @@ class Publisher:
     async def run(self) -> None:
         """Keep all of it, for ever."""
         async with anyio.create_task_group() as group:
-            for it in (self._labelling, self._annotating, self._extending, self._receipting, self._reporting):
+            for it in (self._labelling, self._annotating, self._extending, self._receipting):
                 group.start_soon(for_ever, it.run)
-            for file in (self._features, self._infos):
-                group.start_soon(for_ever, file.run)
+            group.start_soon(for_ever, self._features.run)
+            if self._report is not None:
+                group.start_soon(for_ever, self._report.wanted.run)
+                group.start_soon(for_ever, self._report.file.run)
+
+    @property
+    def report_state(self) -> ReportState | None:
+        """The report as the API connection follows and writes it; None where no scheduler gets one."""
+        return self._report.wanted.state if self._report is not None else None
 
     @property
     def reported(self) -> SchedulerReport:
-        """What Koordinator is told, and which way."""
-        return self._reporting.seen(self._infos.error, self._infos.left_out)
+        """The report of the cards to a scheduler, for people."""
+        if self._report is None:
+            return SchedulerReport()
+        return self._report.wanted.seen(self._report.file.error, self._report.file.left_out)
 
     @property
     def infos_writes(self) -> int:
-        return self._infos.writes
+        return self._report.file.writes if self._report is not None else 0
 
     def seen(self, view: AgentStatus) -> AgentStatus:
         """The view with what is wrong."""

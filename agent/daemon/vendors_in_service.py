@@ -13,7 +13,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState, VendorSettings
-from agent.config.validation import doubts, overlaps
+from agent.config.validation import overlaps, refuse, shares_as_cards, shares_in_doubt
 from agent.core.cell import Cell
 from agent.core.devices.inventory import left_out
 from agent.core.devices.offers import VendorRules
@@ -22,7 +22,7 @@ from agent.core.errors import VendorError
 from agent.core.kubernetes_names import reserved_name
 from agent.core.model import VendorState, VendorStatus
 from agent.daemon.node_state import NodeState
-from agent.daemon.scheduler_plugins import reserved
+from agent.daemon.scheduler_plugins import registered, reserved
 from agent.daemon.vendor_plugins import VendorPlugin, load, names
 from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorProcess
@@ -251,7 +251,10 @@ def check(config: Config) -> Config:
         raise config.refused(("report", "vendor"), why)
     for path, wrong in _reserved(config):
         raise config.refused(path, wrong)
-    warnings = [*config.warnings, *(config.told(it.path, it.message) for it in doubts(config))]
+    warnings = [*config.warnings]
+    for scheduler in registered():
+        refuse(config, shares_as_cards(config, scheduler))
+        warnings += (config.told(it.path, it.message) for it in shares_in_doubt(config, scheduler))
     for plugin in wanted(config):
         if plugin.refusal is not None and plugin.name in config.vendors:
             raise config.refused(_setting(config, plugin.name, plugin.refusal.path), str(plugin.refusal))

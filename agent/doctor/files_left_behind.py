@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
-from agent.host import device_infos_directory
+from agent.host import report_directory
 from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
 CHECK = "remains"
@@ -44,11 +44,7 @@ def _is_kept(around: Surroundings, path: Path) -> bool:
     """A spec of a vendor that is off is kept, too: containers of it may start again."""
     report = around.config.report
     labels = report.features_file if report.told_as == "file" else ""
-    cards = (
-        Path(report.device_infos_dir, device_infos_directory.NAME)
-        if report.mode in ("auto", "feed")
-        else None
-    )
+    cards = Path(report.device_infos_dir, report_directory.NAME) if report.mode in ("auto", "feed") else None
     return path.parent == around.config.agent.cdi_dir or str(path) == labels or path == cards
 
 

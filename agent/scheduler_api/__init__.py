@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agent.scheduler_api.node_report import NodeReport
+
 #: How the keys begin of the annotations in which a scheduler may speak to this agent alone.
 OWN = "xpu-agent.io/"
 #: What a pod asks for that Kubernetes' own scheduler binds, which writes nothing of cards: somebody else did.
@@ -273,6 +275,8 @@ class Scheduler:
     #: a pod asks for.
     locks: tuple[str, ...] = ()
     reserved: tuple[Reserved, ...] = ()
+    #: How the scheduler gets a report of the node's cards; None where it gets none.
+    report: NodeReport | None = None
 
 
 MakeDialect = Callable[[Mapping[str, str], Sequence[Scheduler]], Dialect]
@@ -280,6 +284,11 @@ MakeDialect = Callable[[Mapping[str, str], Sequence[Scheduler]], Dialect]
 
 Pure. Raises ValueError where the terms are not those that it needs, with what would work.
 """
+
+
+def reporting(schedulers: Iterable[Scheduler]) -> NodeReport | None:
+    """How the scheduler that gets a report of the node's cards gets it; None where no scheduler gets one."""
+    return next((it.report for it in schedulers if it.report is not None), None)
 
 
 def common_dialects(schedulers: Iterable[Scheduler]) -> tuple[Dialect, ...]:

@@ -46,10 +46,10 @@ def _live_faster(speed: float) -> None:
     import anyio
 
     from agent.cluster import connection
-    from agent.cluster.koordinator import Koordinator
-    from agent.cluster.koordinator_device_writer import PAUSES, REFUSED, DeviceWriter
     from agent.cluster.label_writer import LabelWriter
     from agent.cluster.reflector import FollowTimings
+    from agent.cluster.report_object_follower import ReportObjectFollower
+    from agent.cluster.report_object_writer import PAUSES, REFUSED, ReportObjectWriter
     from agent.core.backoff import Pauses
 
     def pauses(of: tuple[float, float]) -> Pauses:
@@ -58,14 +58,14 @@ def _live_faster(speed: float) -> None:
     its = FollowTimings()
     following = replace(its, shortest=its.shortest / speed, longest=its.longest / speed)
     writer = partial(
-        DeviceWriter,
+        ReportObjectWriter,
         pauses=pauses(PAUSES),
         refused=pauses(REFUSED),
         between=1.0 / speed,
         every=600.0 / speed,
     )
     quick = partial(
-        Koordinator,
+        ReportObjectFollower,
         writer=writer,
         every=300.0 / speed,
         look=15.0 / speed,
@@ -73,7 +73,9 @@ def _live_faster(speed: float) -> None:
     )
     labels = partial(LabelWriter, between=5.0 / speed, every=300.0 / speed)
     vars(connection).update(
-        Koordinator=quick, LabelWriter=labels, Door=partial(connection.ApiConnection, following=following)
+        ReportObjectFollower=quick,
+        LabelWriter=labels,
+        Door=partial(connection.ApiConnection, following=following),
     )
 
 

@@ -759,38 +759,6 @@ def test_state_in_the_kubelet_s_directory_is_refused(state: str) -> None:
 # Koordinator
 
 
-@pytest.mark.parametrize("mode", ["feed", "device"])
-@pytest.mark.parametrize("name", ["nvidia.com/gpu", "amd.com/gpu"])
-@pytest.mark.parametrize(
-    ("sharing", "what"),
-    [("{kind: replicas, replicas: 2}", "replicas"), ("{kind: memory, unit: 1}", "units of memory")],
-)
-def test_shares_that_a_scheduler_takes_for_cards_are_refused_with_a_report_and_told_to_be_renamed(
-    mode: str, name: str, sharing: str, what: str
-) -> None:
-    shares = resource(f"{{name: {name}, sharing: {sharing}}}")
-
-    error = refusal(f"{shares}\nreport: {{mode: {mode}}}")
-
-    assert f"vendors.nvidia.resources[0].name: '{name}' counts {what}, which" in error
-    assert f"rename them: '{name}.shared' would do" in error
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        resource("{name: nvidia.com/gpu.shared, sharing: {kind: replicas, replicas: 2}}")
-        + "\nreport: {mode: device}",
-        resource("{name: nvidia.com/gpu}") + "\nreport: {mode: device}",
-        # Whoever never heard of Koordinator keeps what was good.
-        resource("{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}"),
-        resource("{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}") + "\nreport: {mode: none}",
-    ],
-)
-def test_cards_shares_of_another_name_and_shares_without_a_report_are_taken(text: str) -> None:
-    assert read(text).vendors["nvidia"].resources
-
-
 def test_the_directory_of_koordlet_s_files_is_an_absolute_path() -> None:
     assert "report.deviceInfosDir: must be an absolute path" in refusal("report: {deviceInfosDir: here}")
 

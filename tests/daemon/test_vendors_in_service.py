@@ -170,6 +170,39 @@ def test_shares_named_as_cards_are_no_warning_where_nobody_spoke_of_koordinator(
     assert not vendors_in_service.check(parse(text, "f", "n")).warnings
 
 
+@pytest.mark.parametrize("mode", ["feed", "device"])
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "amd.com/gpu"])
+@pytest.mark.parametrize(
+    ("sharing", "what"),
+    [("{kind: replicas, replicas: 2}", "replicas"), ("{kind: memory, unit: 1}", "units of memory")],
+)
+def test_shares_that_a_scheduler_takes_for_cards_are_refused_with_a_report_and_told_to_be_renamed(
+    mode: str, name: str, sharing: str, what: str
+) -> None:
+    shares = f"vendors: {{nvidia: {{resources: [{{name: {name}, sharing: {sharing}}}]}}}}"
+
+    with pytest.raises(ConfigError) as caught:
+        vendors_in_service.check(parse(f"{shares}\nreport: {{mode: {mode}}}", "f", "n"))
+
+    error = str(caught.value)
+    assert f"vendors.nvidia.resources[0].name: '{name}' counts {what}, which" in error
+    assert f"rename them: '{name}.shared' would do" in error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SHARES.replace('gpu,', 'gpu.shared,')}\nreport: {{mode: device}}",
+        "vendors: {nvidia: {resources: [{name: nvidia.com/gpu}]}}\nreport: {mode: device}",
+        # Whoever never heard of Koordinator keeps what was good.
+        SHARES,
+        f"{SHARES}\nreport: {{mode: none}}",
+    ],
+)
+def test_cards_shares_of_another_name_and_shares_without_a_report_are_taken(text: str) -> None:
+    assert vendors_in_service.check(parse(text, "f", "n")).vendors["nvidia"].resources
+
+
 def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[VendorPlugin]) -> None:
     text = "vendors:\n  acme:\n    settings:\n      deep: [1]"
     found.append(refusing("is odd", "deep", 7, "x"))

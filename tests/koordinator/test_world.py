@@ -32,15 +32,15 @@ from agent.core.errors import AllocationError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.pod_waiter import PodWaiter
-from agent.daemon.publishing.koordinator_report import withheld
+from agent.daemon.publishing.wanted_report import withheld
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.scheduler_plugins import registered
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.scheduler_api import Candidate, PodContainer
+from agent.scheduler_api.node_report import Report
 from agent.schedulers.koordinator.device_object import device, told
-from agent.schedulers.koordinator.report import Report
 from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import (

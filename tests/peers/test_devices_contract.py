@@ -21,20 +21,19 @@ from support.waiting import eventually
 from agent.cluster import own_node as node
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
-from agent.cluster.koordinator import Koordinator
-from agent.cluster.koordinator_device_writer import DeviceWriter
-from agent.cluster.koordinator_exchange import Exchange
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.report_object_follower import ReportObjectFollower
+from agent.cluster.report_object_writer import ReportObjectWriter
+from agent.cluster.report_state import ReportState
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.model import Health, Plan
-from agent.daemon.publishing.koordinator_report import Reporting
-from agent.host.device_infos_directory import NAME, DeviceInfosFile
-from agent.schedulers.koordinator.gpu_partitions import P2p
-from agent.schedulers.koordinator.report import Report, ReportedCard
-from agent.schedulers.koordinator.report_mode import Shown, Telling
+from agent.daemon.publishing.wanted_report import WantedReport
+from agent.host.report_directory import NAME, ReportFileWriter
+from agent.scheduler_api.node_report import LinkedCards, PublishedReport, Report, ReportedCard, ShownReport
+from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.vendor_api.agent import State
 
 from .apiserver import KubectlFailed, RealApiServer
@@ -49,7 +48,7 @@ def reported(count: int = 2, **card: Any) -> Report:
     first = ReportedCard("GPU-0", 0, **{**its, **card})
     labels = {"xpu-agent.io/model": "A40"}
     others = [ReportedCard(f"GPU-{it}", it, labels=labels, **its) for it in range(1, count)]  # type: ignore[arg-type]
-    links = (P2p((0, 1), "nvidia"),) if count > 1 else ()
+    links = (LinkedCards((0, 1), "nvidia"),) if count > 1 else ()
     return Report("nvidia", (first, *others), "A40", "570.1", links)
 
 
@@ -59,12 +58,12 @@ class Here:
 
     server: RealApiServer
     name: str
-    exchange: Exchange
-    koordinator: Koordinator
+    exchange: ReportState
+    koordinator: ReportObjectFollower
     node: Cell[OwnNode | None]
 
     def tell(self, report: Report) -> None:
-        self.exchange.telling.set(Telling("device", report))
+        self.exchange.published.set(PublishedReport("device", report))
 
     async def device(self) -> Any:
         try:
@@ -86,7 +85,7 @@ class Here:
         }
 
     @property
-    def shown(self) -> Shown | None:
+    def shown(self) -> ShownReport | None:
         return self.exchange.shown.value
 
     async def is_written(self, *health: bool) -> Any:
@@ -135,14 +134,14 @@ async def looking(server: RealApiServer, directory: Path, token: str | None = No
     api = await open_api(access)
     own: Cell[OwnNode | None] = Cell(None)
     labels: Cell[Mapping[str, str] | None] = Cell(None)
-    exchange, returns = Exchange(), Cell(0)
+    exchange, returns = ReportState(NODE_REPORT), Cell(0)
     exchange.looks.set(True)
     quick = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
     nodes = Reflector(api, node.NODES, node.query(name), node.own_node, quick)
     writer = partial(
-        DeviceWriter, pauses=Pauses(0.01, 0.1), refused=Pauses(0.01, 0.1), between=0.01, clock=time.time
+        ReportObjectWriter, pauses=Pauses(0.01, 0.1), refused=Pauses(0.01, 0.1), between=0.01, clock=time.time
     )
-    koordinator = Koordinator(api, name, exchange, own, quick, every=0.2, look=0.05, writer=writer)
+    koordinator = ReportObjectFollower(api, name, exchange, own, quick, every=0.2, look=0.05, writer=writer)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(nodes.run)
@@ -180,7 +179,7 @@ async def test_a_device_is_taken_whole_and_only_what_changes_is_written(
         sick = await here.is_written(False, True)
         assert sick["spec"]["devices"][0]["conditions"][0]["reason"] == "ECCError"
         await eventually(lambda: here.koordinator.writes == 2)
-        here.exchange.telling.touch()
+        here.exchange.published.touch()
         here.tell(reported())
         await here.is_written(True, True)
         await eventually(lambda: here.koordinator.writes == 3)
@@ -217,7 +216,7 @@ async def test_a_koordlet_s_hand_is_seen_and_the_device_is_left_to_it(
 
         await eventually(lambda: here.shown is not None and here.shown.overwritten)
         here.tell(reported(3))
-        await eventually(lambda: here.shown is not None and here.shown.koordlet)
+        await eventually(lambda: here.shown is not None and here.shown.program)
 
         assert await here.health() == [True]
         assert here.koordinator.writes == 1
@@ -236,7 +235,7 @@ async def test_a_koordlet_that_takes_all_cards_away_is_not_fought(
 
         await eventually(lambda: here.shown is not None and here.shown.overwritten)
         here.tell(reported(3))
-        await eventually(lambda: here.shown is not None and here.shown.koordlet)
+        await eventually(lambda: here.shown is not None and here.shown.program)
         assert await here.health() == []
         assert here.koordinator.writes == 1
         assert here.managers(await here.device()) == {
@@ -258,9 +257,9 @@ async def test_a_koordlet_that_comes_is_fed_by_the_file_and_the_agent_writes_no_
         return [it["health"] for it in from_files(directory) or ()]
 
     async with looking(api_server, tmp_path) as here, anyio.create_task_group() as group:
-        reporting = Reporting(config, snapshot, plan, settle=0.01, exchange=here.exchange)
+        reporting = WantedReport(NODE_REPORT, config, snapshot, plan, settle=0.01, state=here.exchange)
         group.start_soon(reporting.run)
-        file = DeviceInfosFile(here.exchange.telling, 0.05, elsewhere=here.exchange.elsewhere)
+        file = ReportFileWriter(NODE_REPORT, here.exchange.published, 0.05, elsewhere=here.exchange.elsewhere)
         group.start_soon(file.run)
         await here.is_written(True, True)
         assert not (directory / NAME).exists()
@@ -290,7 +289,7 @@ async def test_cards_that_nobody_wants_told_any_more_go_and_others_stay(
         there["spec"]["devices"].append(nic)
         await api_server.kubectl("replace", "--filename", "-", stdin=json.dumps(there))
 
-        here.exchange.telling.set(Telling("none", no_device=True))
+        here.exchange.published.set(PublishedReport("none", withdraw_object=True))
         left = await here.is_written(True)
         assert left["spec"]["devices"] == [nic]
         assert not left["metadata"].get("labels")
@@ -298,7 +297,7 @@ async def test_cards_that_nobody_wants_told_any_more_go_and_others_stay(
         await api_server.kubectl("delete", KIND, here.name)
         here.tell(reported())
         await here.is_written(True, True)
-        here.exchange.telling.set(Telling("none", no_device=True))
+        here.exchange.published.set(PublishedReport("none", withdraw_object=True))
         await here.is_gone()
 
 
@@ -307,7 +306,7 @@ async def test_a_koordlet_s_pod_is_seen(api_server: RealApiServer, tmp_path: Pat
     await api_server.kubectl("create", "namespace", space)
     await api_server.kubectl("create", "serviceaccount", "default", "--namespace", space)
     async with looking(api_server, tmp_path) as here:
-        await eventually(lambda: here.shown is not None and not here.shown.koordlet)
+        await eventually(lambda: here.shown is not None and not here.shown.program)
         its = pod(here.name)
         its["metadata"]["namespace"] = space
         its["spec"]["containers"][0]["image"] = "koordlet"
@@ -315,7 +314,7 @@ async def test_a_koordlet_s_pod_is_seen(api_server: RealApiServer, tmp_path: Pat
         await api_server.kubectl("create", "--filename", "-", stdin=json.dumps(its))
 
         await eventually(
-            lambda: here.shown is not None and f"{space}/koordlet-x runs here" in here.shown.koordlet
+            lambda: here.shown is not None and f"{space}/koordlet-x runs here" in here.shown.program
         )
 
 
@@ -346,7 +345,7 @@ async def test_without_the_kind_nothing_is_asked_and_it_is_written_once_it_is_th
         await here.is_written(True, True)
 
         await api_server.kubectl("delete", "crd", KIND)
-        await eventually(lambda: here.shown == Shown(kind=False))
+        await eventually(lambda: here.shown == ShownReport(has_kind=False))
         await api_server.kubectl("apply", "--server-side", "--filename", str(CRD))
 
         await here.is_written(True, True)

@@ -20,8 +20,8 @@ from agent.cluster.credentials import NamedKubeconfig
 from agent.doctor.checks import examined
 from agent.doctor.findings import Finding, Severity
 from agent.doctor.survey import DoctorArguments, survey
+from agent.scheduler_api.node_report import Report, ReportedCard
 from agent.schedulers.koordinator.device_object import device
-from agent.schedulers.koordinator.report import Report, ReportedCard
 
 from .apiserver import RealApiServer
 

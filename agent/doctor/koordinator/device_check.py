@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.koordinator_withdrawal import is_ours
 from agent.cluster.object_fields import text
 from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.report_path import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.koordinator.device_object import VENDOR
+from agent.schedulers.koordinator.node_report import is_ours
 from agent.schedulers.koordinator.report import MAX_MINOR
 from agent.vendor_api.text import shorten
 

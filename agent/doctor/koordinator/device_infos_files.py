@@ -12,7 +12,8 @@ from agent.doctor.koordinator.programs import running
 from agent.doctor.koordinator.report_path import chosen, unconcerned
 from agent.doctor.surroundings import Surroundings
 from agent.host import files
-from agent.host.device_infos_directory import MAX_FILES, NAME, listed
+from agent.host.report_directory import MAX_FILES, NAME, listed
+from agent.schedulers.koordinator.node_report import DEVICE_INFOS
 
 CHECK = "device-daemon"
 DAEMON = "koord-device-daemon"
@@ -83,7 +84,7 @@ def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Find
     own, strange = around.cards, []
     for path in _files(directory):
         try:
-            shared = sorted(own.intersection(listed(path) or ()))
+            shared = sorted(own.intersection(listed(path, DEVICE_INFOS) or ()))
         except (OSError, ValueError) as exc:
             what = f"{path}: {getattr(exc, 'strerror', '') or exc}"
             if _looks_like_cards(path):

@@ -9,11 +9,12 @@ from urllib.parse import quote
 
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
-from agent.cluster.koordinator_device_writer import DEVICES, VERSION, path
 from agent.cluster.object_fields import text
+from agent.cluster.report_object_writer import path
 from agent.doctor.surroundings import KoordinatorObjects, Observed, Stale
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.common.resource_names import PREFIX
+from agent.schedulers.koordinator.node_report import DEVICE
 
 #: Objects of a page, and pages: a cluster has some thousands of nodes, and a Device has some KB. Of a page
 #: only what counts is kept: in the agent's pod the doctor has the agent's memory.
@@ -58,7 +59,7 @@ async def stale(
     if not cards and not set(noted) - {node}:
         return Observed(())
     try:
-        async for device in _each(api, DEVICES, {}):
+        async for device in _each(api, DEVICE.path, {}):
             name = text(part_of(device, "metadata"), "name")
             ids = {text(it, "id") for it in rows_of(part_of(device, "spec"), "devices")}
             shared = ids.intersection(cards)
@@ -71,7 +72,7 @@ async def stale(
 
 async def _kind(api: Api) -> Observed[bool]:
     try:
-        served = rows_of(await api.get(VERSION), "resources")
+        served = rows_of(await api.get(DEVICE.api_path), "resources")
     except NotFound:
         return Observed(False)
     except ApiError as exc:
@@ -81,7 +82,7 @@ async def _kind(api: Api) -> Observed[bool]:
 
 async def _own(api: Api, node: str) -> Observed[tuple[Object, ...]]:
     try:
-        return Observed((await api.get(path(node)),))
+        return Observed((await api.get(path(DEVICE, node)),))
     except NotFound:
         return Observed(())
     except ApiError as exc:

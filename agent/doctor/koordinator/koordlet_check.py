@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.cluster.koordlet import ALL_GATES, GATE, NAME, keeps
 from agent.cluster.object_fields import text
 from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
@@ -15,6 +14,7 @@ from agent.doctor.koordinator.reporting_signs import sign
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.schedulers.koordinator.device_infos_file import DIRECTORY
+from agent.schedulers.koordinator.koordlet_signs import ALL_GATES, GATE, NAME, keeps
 
 KOORDLET = "koordlet"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.cluster.api import Object
-from agent.cluster.koordlet import ALL_GATES
 from agent.cluster.object_fields import text
-from agent.cluster.program_arguments import arguments, flags, gates
 from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.schedulers.koordinator.koordlet_signs import ALL_GATES
+from agent.schedulers.koordinator.program_arguments import arguments, flags, gates
 from agent.vendor_api.text import shorten
 
 LABEL = "koord-app"

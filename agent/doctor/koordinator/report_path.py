@@ -11,7 +11,9 @@ from agent.doctor.koordinator.programs import Program, running, with_gate
 from agent.doctor.koordinator.reporting_signs import sign
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
-from agent.schedulers.koordinator.report_mode import NO_KIND, ModeChoice, Shown, choice
+from agent.scheduler_api.node_report import ModeChoice, ModeQuestion, ShownReport
+from agent.schedulers.common.resource_names import WHOLE_CARDS
+from agent.schedulers.koordinator.report_mode import NO_KIND, choice
 
 WAY = "koordinator"
 PROGRAMS = "koord-programs"
@@ -120,10 +122,10 @@ def chosen(around: Surroundings) -> ModeChoice:
     """Which way the running agent tells, and why; which way one would, where none runs."""
     if around.serves and (told := part_of(around.told.value, "report")).get("mode"):
         return ModeChoice(told["mode"], str(told.get("why")))
-    shares = next((rule.name for _, _, rule in replicas_as_cards(around.config)), "")
+    shares = next((rule.name for _, _, rule in replicas_as_cards(around.config, WHOLE_CARDS)), "")
     kind = around.cluster.koordinator.kind.value is True
-    shown = Shown(kind=kind, koordlet=sign(around))
-    its = choice(around.config.report.mode, shown, api=True, shares=shares)
+    shown = ShownReport(has_kind=kind, program=sign(around))
+    its = choice(ModeQuestion(around.config.report.mode, shown, True, shares))
     return its or ModeChoice("none", "")
 
 

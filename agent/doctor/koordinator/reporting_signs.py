@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agent.cluster import koordlet
 from agent.cluster.api import Object
 from agent.doctor.koordinator.programs import LABEL
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
+from agent.schedulers.koordinator import koordlet_signs as koordlet
 
 
 def sign(around: Surroundings) -> str:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.scheduler_api.node_report import LinkedCards, Report, ReportedCard
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import WHOLE, quantity
-from agent.schedulers.koordinator.gpu_partitions import P2p
-from agent.schedulers.koordinator.report import MAX_MINOR, Report, ReportedCard, reason
+from agent.schedulers.koordinator.report import MAX_MINOR, reason
 from agent.vendor_api.text import shorten
 
 #: Where koordlet looks unless its flag -xpu-device-infos-dir says otherwise.
@@ -213,12 +213,12 @@ def _card(entry: _Entry, minor: int) -> ReportedCard:
     )
 
 
-def _links(entry: _Entry) -> Iterator[P2p]:
+def _links(entry: _Entry) -> Iterator[LinkedCards]:
     own = _number(_text(entry, "minor"))
     for link in _object(entry.get("topology")).get("p2pLinks") or ():
         minors = {own, *map(_number, _text(link, "peerMinor").split(","))}
         if None not in minors:
-            yield P2p(tuple(sorted(it for it in minors if it is not None)), _text(link, "type"))
+            yield LinkedCards(tuple(sorted(it for it in minors if it is not None)), _text(link, "type"))
 
 
 def _number(text: str) -> int | None:

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.scheduler_api.document_parts import part_of, rows_of, text
+from agent.scheduler_api.node_report import Report, ReportedCard, Status
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO, WHOLE, quantity
 from agent.schedulers.koordinator import gpu_partitions
-from agent.schedulers.koordinator.report import LABELS, MAX_MINOR, Report, ReportedCard, Status
+from agent.schedulers.koordinator.report import LABELS, MAX_MINOR
 
-API_VERSION = "scheduling.koordinator.sh/v1alpha1"
-KIND = "Device"
+GROUP, VERSION, KIND, PLURAL = "scheduling.koordinator.sh", "v1alpha1", "Device", "devices"
+API_VERSION = f"{GROUP}/{VERSION}"
 
 _NODE = "node.koordinator.sh/"
 VENDOR, MODEL, DRIVER = f"{_NODE}gpu-vendor", f"{_NODE}gpu-model", f"{_NODE}gpu-driver-version"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from agent.scheduler_api.node_report import LinkedCards
 from agent.vendor_api.agent import Device
 
 #: Where a Device has them.
@@ -27,15 +27,7 @@ _TIERS = 8
 _Lanes = Mapping[int, Mapping[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class P2p:
-    """A group of cards that are linked directly, each with each: their minors, in order, and by what."""
-
-    minors: tuple[int, ...]
-    type: str
-
-
-def groups(devices: Mapping[int, Device], vendor: str) -> tuple[P2p, ...]:
+def groups(devices: Mapping[int, Device], vendor: str) -> tuple[LinkedCards, ...]:
     """The groups that direct links make of cards, small ones first; `devices` by their minors.
 
     Those with most lanes are the tightest, those with fewer hold them. Where all are equally near, behind a
@@ -49,10 +41,10 @@ def groups(devices: Mapping[int, Device], vendor: str) -> tuple[P2p, ...]:
     found = [group for tier in tiers for group in _cliques(order, lanes, tier)]
     found += [half for group in found if not _holds(group, found) for half in _halves(group)]
     minors = sorted({tuple(sorted(group)) for group in found}, key=lambda it: (len(it), it))
-    return tuple(P2p(it, LINK_TYPES.get(vendor, OTHER_LINKS)) for it in minors)
+    return tuple(LinkedCards(it, LINK_TYPES.get(vendor, OTHER_LINKS)) for it in minors)
 
 
-def annotation(links: Sequence[P2p]) -> str:
+def annotation(links: Sequence[LinkedCards]) -> str:
     """The annotation's value: the number of cards to the groups of so many, as JSON; empty without any.
 
     The score is a number, and the same for all: the scheduler takes what has the least first, though it says
@@ -65,7 +57,7 @@ def annotation(links: Sequence[P2p]) -> str:
     return json.dumps(table, separators=(",", ":")) if table else ""
 
 
-def parsed(text: str) -> tuple[P2p, ...]:
+def parsed(text: str) -> tuple[LinkedCards, ...]:
     """What such an annotation says, whoever wrote it; what is not understood is left out."""
     try:
         table = json.loads(text)
@@ -77,13 +69,13 @@ def parsed(text: str) -> tuple[P2p, ...]:
     return tuple(it for it in found if it is not None)
 
 
-def _group(told: Any) -> P2p | None:
+def _group(told: Any) -> LinkedCards | None:
     if not isinstance(told, dict):
         return None
     minors, link = told.get("minors"), told.get("gpuLinkType", "")
     if not isinstance(minors, list) or not all(type(it) is int for it in minors) or not isinstance(link, str):
         return None
-    return P2p(tuple(sorted(minors)), link)
+    return LinkedCards(tuple(sorted(minors)), link)
 
 
 def _lanes(devices: Mapping[int, Device]) -> _Lanes:

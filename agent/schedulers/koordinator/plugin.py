@@ -10,6 +10,7 @@ from agent.schedulers.common.resource_names import RESERVED
 from .allocated_annotation import ALLOCATED
 from .dialect import KOORDINATOR, asks
 from .external_pods import EXTERNAL
+from .node_report import NODE_REPORT
 
 SCHEDULER = Scheduler(
     "koordinator",
@@ -21,6 +22,7 @@ SCHEDULER = Scheduler(
     external=EXTERNAL,
     locks=LOCKS,
     reserved=(RESERVED,),
+    report=NODE_REPORT,
 )
 
 

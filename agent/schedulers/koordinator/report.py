@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
 from agent.scheduler_api.node_cards import CardOnNode, NodeCards
-from agent.schedulers.koordinator.gpu_partitions import P2p, groups
+from agent.scheduler_api.node_report import LinkedCards, Report, ReportedCard, Status
+from agent.schedulers.koordinator.gpu_partitions import groups
 from agent.vendor_api.agent import DRIVER_VERSION, PCIE_ROOT, Device, State
 from agent.vendor_api.label_values import label_value
 from agent.vendor_api.text import printable
@@ -33,58 +33,11 @@ _REASON_LIMIT, _MESSAGE_LIMIT = 128, 1024
 
 #: What is said of a card that nobody watches any more.
 _LOST = "lost-contact"
-#: Of the condition: True, False, and Unknown where nobody can say.
-Status = Literal["True", "False", "Unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedCard:
-    """One physical card, as an entry of a Device has it."""
-
-    uuid: str
-    #: 0 to MAX_MINOR; no other card of the report has it.
-    minor: int
-    #: What the kubelet hears of it, so that the scheduler thinks no other way.
-    healthy: bool = True
-    status: Status = "True"
-    #: Fit for the CRD; empty where it is healthy.
-    reason: str = ""
-    message: str = ""
-    #: Bytes; 0 where it is not known.
-    memory: int = 0
-    #: Fit for a label.
-    model: str = ""
-    #: -1 where the platform does not say
-    numa: int = -1
-    #: The PCIe root that it is under: pci0000:3a
-    pcie: str = ""
-    #: 0000:3b:00.0
-    pci: str = ""
-    #: Of this card alone; pods choose by them (device-allocate-hint, `selector`).
-    labels: Mapping[str, str] = field(default_factory=dict)
-    #: What it has beside core, memory and ratio: name to Quantity.
-    resources: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The cards of the one vendor that a node reports, in the order of their minors."""
-
-    #: As Koordinator names it: the value of the label gpu-vendor.
-    vendor: str
-    cards: tuple[ReportedCard, ...]
-    #: Of all cards; empty where they differ.
-    model: str = ""
-    driver: str = ""
-    links: tuple[P2p, ...] = ()
-    #: A sentence for each thing that is not reported.
-    left_out: tuple[str, ...] = ()
 
 
 def report(
     snapshot: NodeCards,
     vendor: str = "",
-    *,
     before: Report | None = None,
     withheld: Mapping[str, str] | None = None,
 ) -> Report | None:
@@ -303,7 +256,7 @@ def _message(text: str) -> str:
 
 def _links(
     vendor: str, listed: Sequence[CardOnNode], minors: Mapping[str, int], before: Report | None
-) -> tuple[P2p, ...]:
+) -> tuple[LinkedCards, ...]:
     """The groups of linked cards. They do not change with health, and stay while not all links are read."""
     devices = {minors[it.uuid]: it.device for it in listed if it.uuid in minors}
     unread = [it for it in listed if it.healthy and not it.device.links]

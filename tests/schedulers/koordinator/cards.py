@@ -18,9 +18,9 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.publishing.node_cards import node_cards
+from agent.scheduler_api.node_report import Report
 from agent.schedulers.koordinator import report as reports
 from agent.schedulers.koordinator.device_object import device
-from agent.schedulers.koordinator.report import Report
 from agent.vendor_api.agent import Device, Link, State
 
 NODE, UID, NOW = "n1", "6f1b", 1_700_000_000.0

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from strategies import hostile_texts
 
 from agent.config import Config
+from agent.scheduler_api.node_report import Report
 from agent.schedulers.koordinator.device_infos_file import DIRECTORY, device_infos, told, unlisted
 from agent.schedulers.koordinator.device_infos_file import cards as listed
 from agent.schedulers.koordinator.gpu_partitions import parsed
-from agent.schedulers.koordinator.report import Report
 from schedulers.koordinator.cards import GIB, RECORDED, broken, card, cards, linked, node, report, written
 from schedulers.koordinator.cards import told as heard
 from schedulers.koordinator.koordlet import made, read, refused

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import hostile_texts
 
-from agent.schedulers.koordinator.gpu_partitions import P2p, annotation, groups, parsed
+from agent.scheduler_api.node_report import LinkedCards
+from agent.schedulers.koordinator.gpu_partitions import annotation, groups, parsed
 from agent.vendor_api.agent import Device, Link
 
 Pairs = dict[tuple[int, int], int]
@@ -146,4 +147,4 @@ def test_an_annotation_that_is_too_deep_to_be_read_says_nothing() -> None:
 def test_of_an_annotation_what_is_not_understood_is_left_out() -> None:
     text = '{"2":[{"minors":[1,0]},{"minors":["a"]},{"minors":[true,2]},7,{"gpuLinkType":"x"}],"3":7}'
 
-    assert parsed(text) == (P2p((0, 1), ""),)
+    assert parsed(text) == (LinkedCards((0, 1), ""),)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.schedulers.koordinator.report_mode import NO_KIND, NO_SERVER, ModeChoice, Shown, choice
+from agent.scheduler_api.node_report import ModeChoice, ModeQuestion, ShownReport
+from agent.schedulers.koordinator.report_mode import NO_KIND, NO_SERVER, choice
 
-BESIDE = Shown(kind=True, koordlet="koordlet x runs here with Accelerators=true")
-ALONE = Shown(kind=True)
-BARE = Shown(kind=False)
-SILENT = Shown(kind=True, silent="koordlet x runs here with Accelerators=true")
-REFUSED = Shown(kind=True, refused="403 Forbidden")
+BESIDE = ShownReport(has_kind=True, program="koordlet x runs here with Accelerators=true")
+ALONE = ShownReport(has_kind=True)
+BARE = ShownReport(has_kind=False)
+SILENT = ShownReport(has_kind=True, silent="koordlet x runs here with Accelerators=true")
+REFUSED = ShownReport(has_kind=True, refused="403 Forbidden")
 
 
 @pytest.mark.parametrize(
@@ -38,35 +39,35 @@ REFUSED = Shown(kind=True, refused="403 Forbidden")
     ],
 )
 def test_the_way_follows_from_the_config_and_what_is_shown(
-    wanted: Any, shown: Shown | None, mode: str | None, trouble: bool | None
+    wanted: Any, shown: ShownReport | None, mode: str | None, trouble: bool | None
 ) -> None:
-    chosen = choice(wanted, shown, api=True)
+    chosen = choice(ModeQuestion(wanted, shown, api=True))
 
     assert (chosen and chosen.mode, chosen and chosen.trouble) == (mode, trouble)
     assert chosen is None or chosen.why
 
 
 def test_a_koordlet_that_is_here_and_silent_is_named_where_the_agent_writes_in_its_place() -> None:
-    chosen = choice("auto", SILENT, api=True)
+    chosen = choice(ModeQuestion("auto", SILENT, api=True))
 
     assert chosen is not None
     assert chosen.why == f"{SILENT.silent}, and has not told for a minute what it should"
 
 
 def test_a_koordlet_is_not_fed_where_its_directory_is_not_here_but_by_who_names_it() -> None:
-    by_itself = choice("auto", BESIDE, api=True, missing="/infos")
-    named = choice("feed", BESIDE, api=True, missing="/infos")
+    by_itself = choice(ModeQuestion("auto", BESIDE, api=True, missing="/infos"))
+    named = choice(ModeQuestion("feed", BESIDE, api=True, missing="/infos"))
 
     assert by_itself is not None
     assert named is not None
     assert (by_itself.mode, by_itself.trouble, named.mode) == ("none", False, "feed")
     assert "there is no directory /infos" in by_itself.why
-    assert (choice("auto", ALONE, api=True, missing="/infos") or by_itself).mode == "device"
+    assert (choice(ModeQuestion("auto", ALONE, api=True, missing="/infos")) or by_itself).mode == "device"
 
 
 @pytest.mark.parametrize(("wanted", "trouble"), [("auto", False), ("device", True)])
 def test_without_an_api_server_nothing_is_told_and_who_named_it_hears_so(wanted: Any, trouble: bool) -> None:
-    chosen = choice(wanted, None, api=False)
+    chosen = choice(ModeQuestion(wanted, None, api=False))
 
     assert chosen is not None
     assert (chosen.mode, chosen.trouble, chosen.why) == ("none", trouble, "no API server is known here")
@@ -75,9 +76,9 @@ def test_without_an_api_server_nothing_is_told_and_who_named_it_hears_so(wanted:
 @pytest.mark.parametrize("shown", [None, ALONE, BESIDE])
 @pytest.mark.parametrize(("wanted", "trouble"), [("auto", False), ("device", True), ("feed", True)])
 def test_shares_that_a_scheduler_would_take_for_cards_are_told_in_no_way(
-    wanted: Any, trouble: bool, shown: Shown | None
+    wanted: Any, trouble: bool, shown: ShownReport | None
 ) -> None:
-    chosen = choice(wanted, shown, api=True, shares="nvidia.com/gpu")
+    chosen = choice(ModeQuestion(wanted, shown, api=True, shares="nvidia.com/gpu"))
 
     assert chosen is not None
     assert (chosen.mode, chosen.trouble) == ("none", trouble)
@@ -89,8 +90,8 @@ def test_shares_that_a_scheduler_would_take_for_cards_are_told_in_no_way(
     ("shown", "api", "why"), [(BARE, True, NO_KIND), (BARE, False, NO_SERVER), (None, False, NO_SERVER)]
 )
 def test_where_koordinator_is_not_nobody_is_told_to_rename_shares_for_its_sake(
-    wanted: Any, trouble: bool, shown: Shown | None, api: bool, why: str
+    wanted: Any, trouble: bool, shown: ShownReport | None, api: bool, why: str
 ) -> None:
-    chosen = choice(wanted, shown, api=api, shares="nvidia.com/gpu")
+    chosen = choice(ModeQuestion(wanted, shown, api=api, shares="nvidia.com/gpu"))
 
     assert chosen == ModeChoice("none", why, trouble=trouble)

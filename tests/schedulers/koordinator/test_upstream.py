@@ -14,9 +14,9 @@ from hypothesis import given
 from strategies import hostile_texts
 
 from agent.core.model import Health, VendorState
+from agent.scheduler_api.node_report import Report
 from agent.schedulers.koordinator.device_infos_file import device_infos, told, unlisted
 from agent.schedulers.koordinator.device_object import device
-from agent.schedulers.koordinator.report import Report
 from agent.vendor_api.agent import State
 from schedulers.koordinator.cards import NODE, NOW, UID, broken, card, cards, linked, node, report, written
 from schedulers.koordinator.cards import told as heard

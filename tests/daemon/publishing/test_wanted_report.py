@@ -22,12 +22,12 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.daemon.publishing.koordinator_report import NOT_OFFERED, SLICED, Reporting, withheld
-from agent.schedulers.koordinator.report import Report, ReportedCard
-from agent.schedulers.koordinator.report_mode import Shown, Telling
+from agent.daemon.publishing.wanted_report import NOT_OFFERED, SLICED, WantedReport, withheld
+from agent.scheduler_api.node_report import PublishedReport, Report, ReportedCard, ShownReport
+from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.vendor_api.agent import FOREIGN_SLICES, ResourceRule, Sharing
 
-ALONE = Shown(kind=True)
+ALONE = ShownReport(has_kind=True)
 REPLICAS = ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 4))
 
 
@@ -42,27 +42,28 @@ class Here:
         self.plan: Cell[Plan] = Cell({})
         self.asked: list[Path] = []
 
-        def look(directory: Path) -> Report | None:
+        def look(directory: Path, _: object) -> Report | None:
             self.asked.append(directory)
             return said
 
-        self.reporting = Reporting(
+        self.reporting = WantedReport(
+            NODE_REPORT,
             self.config,
             self.snapshot,
             self.plan,
             api=api,
             every=0.01,
             withheld=lambda: self.withheld,
-            said=look,
+            report_in=look,
             is_there=lambda _: self.there,
         )
-        self.exchange = self.reporting.exchange
+        self.exchange = self.reporting.state
 
-    async def told(self, shown: Shown | None = ALONE) -> tuple[str, list[tuple[str, int, bool]]] | None:
+    async def told(self, shown: ShownReport | None = ALONE) -> tuple[str, list[tuple[str, int, bool]]] | None:
         """The way, and the cards with minor and health."""
         self.exchange.shown.set(shown)
         await self.reporting.once()
-        telling = self.exchange.telling.value
+        telling = self.exchange.published.value
         if telling is None:
             return None
         cards = telling.report.cards if telling.report else ()
@@ -120,7 +121,7 @@ async def test_cards_keep_the_minors_that_an_earlier_agent_gave_them() -> None:
 
     there = Here(mode="device")
     there.snapshot.set(here.snapshot.value)
-    shown = replace(ALONE, told=Report("metax", (ReportedCard(its(0), 9),)))
+    shown = replace(ALONE, report=Report("metax", (ReportedCard(its(0), 9),)))
     assert await there.told(shown) == ("device", [(its(1), 1, True), (its(0), 9, True)])
 
 
@@ -131,9 +132,9 @@ async def test_shares_that_look_like_cards_are_not_told_and_it_is_said_why() -> 
     here.snapshot.set(node([card(0)]))
 
     assert await here.told() == ("none", [])
-    telling = here.exchange.telling.value or Telling("none")
-    assert telling.no_device
-    assert telling.no_file
+    telling = here.exchange.published.value or PublishedReport("none")
+    assert telling.withdraw_object
+    assert telling.withdraw_file
     seen = here.reporting.seen("")
     assert "nvidia.com/gpu counts replicas" in seen.why
     assert not seen.error
@@ -153,27 +154,29 @@ async def test_shares_that_a_vendor_makes_of_its_own_settings_count_as_well(mode
 
 
 @pytest.mark.parametrize(
-    ("mode", "no_file", "no_device"),
+    ("mode", "withdraw_file", "withdraw_object"),
     [("none", True, True), ("feed", False, True), ("auto", False, False), ("device", True, False)],
 )
-async def test_what_the_config_wants_no_more_is_taken_back(mode: Any, no_file: bool, no_device: bool) -> None:
+async def test_what_the_config_wants_no_more_is_taken_back(
+    mode: Any, withdraw_file: bool, withdraw_object: bool
+) -> None:
     here = Here(mode=mode)
     here.snapshot.set(node([card(0)]))
     await here.told()
 
-    telling = here.exchange.telling.value
+    telling = here.exchange.published.value
     assert telling is not None
-    assert (telling.no_file, telling.no_device) == (no_file, no_device)
+    assert (telling.withdraw_file, telling.withdraw_object) == (withdraw_file, withdraw_object)
 
 
 async def test_an_error_counts_where_the_config_names_the_way() -> None:
     here = Here(mode="device")
-    await here.told(Shown(kind=False))
+    await here.told(ShownReport(has_kind=False))
     assert here.reporting.seen("").error.startswith("the API server has no Device objects")
     assert here.reporting.seen("").wanted
 
     by_itself = Here()
-    await by_itself.told(Shown(kind=False))
+    await by_itself.told(ShownReport(has_kind=False))
     assert (by_itself.reporting.seen("").error, by_itself.reporting.seen("").wanted) == ("", False)
 
 
@@ -207,7 +210,7 @@ async def test_what_the_kubelet_does_not_hear_to_be_healthy_is_not_told_so_eithe
     here.withheld = {"metax": "/var/run/cdi: no space left"}
 
     assert await here.told() == ("device", [(its(0), 0, False)])
-    telling = here.exchange.telling.value
+    telling = here.exchange.published.value
     assert telling is not None
     assert telling.report is not None
     assert telling.report.cards[0].message == "/var/run/cdi: no space left"
@@ -241,9 +244,9 @@ async def test_cards_of_a_vendor_that_the_config_has_taken_out_of_service_are_ta
 
     for _ in range(2):
         assert await here.told() == ("none", [])
-        telling = here.exchange.telling.value
+        telling = here.exchange.published.value
         assert telling is not None
-        assert (telling.no_file, telling.no_device) == (True, True)
+        assert (telling.withdraw_file, telling.withdraw_object) == (True, True)
         assert "metax" in here.reporting.seen("").why
     here.snapshot.set(node([card(0)]))
     assert await here.told() == ("device", [(its(0), 0, True)])
@@ -251,12 +254,12 @@ async def test_cards_of_a_vendor_that_the_config_has_taken_out_of_service_are_ta
 
 async def test_cards_that_an_earlier_agent_told_stay_whoever_is_in_service() -> None:
     here = Here()
-    told = replace(ALONE, told=Report("metax", (ReportedCard(its(0), 0),)))
+    told = replace(ALONE, report=Report("metax", (ReportedCard(its(0), 0),)))
 
     assert await here.told(told) == ("device", [])
-    telling = here.exchange.telling.value
+    telling = here.exchange.published.value
     assert telling is not None
-    assert (telling.no_file, telling.no_device) == (False, False)
+    assert (telling.withdraw_file, telling.withdraw_object) == (False, False)
 
 
 async def test_a_chosen_vendor_that_is_not_here_is_said_where_others_have_cards() -> None:
@@ -318,7 +321,7 @@ async def test_what_is_left_out_of_what_stands_is_said_once() -> None:
 async def test_a_device_that_may_not_be_seen_any_more_is_an_error_as_its_cards_stay() -> None:
     here = Here()
     here.snapshot.set(node([card(0)]))
-    refused = Shown(kind=True, refused="403 Forbidden")
+    refused = ShownReport(has_kind=True, refused="403 Forbidden")
     assert await here.told(refused) == ("none", [])
     assert not here.reporting.seen("").error
 
@@ -332,7 +335,7 @@ async def test_beside_a_koordlet_whose_directory_is_not_here_nothing_fails_until
     here = Here(device_infos_dir="/infos")
     here.there = False
     here.snapshot.set(node([card(0)]))
-    here.exchange.shown.set(Shown(kind=True, koordlet="koordlet x runs here"))
+    here.exchange.shown.set(ShownReport(has_kind=True, program="koordlet x runs here"))
     async with anyio.create_task_group() as group:
         group.start_soon(here.reporting.run)
         await eventually(lambda: here.reporting.seen("").mode == "none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.cluster.object_fields import text
+from agent.scheduler_api.document_parts import text
 
 _GATES = "feature-gates"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})

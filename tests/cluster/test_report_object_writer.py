@@ -18,21 +18,28 @@ from support.waiting import eventually
 from agent.cluster import own_node, upkeep
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
-from agent.cluster.koordinator import Koordinator
-from agent.cluster.koordinator_device_writer import DEVICES, VERSION, DeviceWriter
-from agent.cluster.koordinator_exchange import Exchange
-from agent.cluster.koordinator_withdrawal import Withdrawal
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.report_object_follower import ReportObjectFollower
+from agent.cluster.report_object_withdrawal import Withdrawal
+from agent.cluster.report_object_writer import ReportObjectWriter
+from agent.cluster.report_state import ReportState
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.model import Health, Plan
-from agent.daemon.publishing.koordinator_report import Reporting
-from agent.host.device_infos_directory import DeviceInfosFile
-from agent.schedulers.koordinator.gpu_partitions import P2p
-from agent.schedulers.koordinator.report import Report, ReportedCard
-from agent.schedulers.koordinator.report_mode import NOT_ASKED, Shown, Telling, choice
+from agent.daemon.publishing.wanted_report import WantedReport
+from agent.host.report_directory import ReportFileWriter
+from agent.scheduler_api.node_report import (
+    LinkedCards,
+    ModeQuestion,
+    PublishedReport,
+    Report,
+    ReportedCard,
+    ShownReport,
+)
+from agent.schedulers.koordinator.node_report import NODE_REPORT
+from agent.schedulers.koordinator.report_mode import NOT_ASKED, choice
 from agent.testing.simapi import SimApiServer
 from agent.testing.simapi.api_resources import WELL_KNOWN
 from agent.vendor_api.agent import State
@@ -40,6 +47,7 @@ from agent.vendor_api.agent import State
 from .koordlets import Koordlet, cards, from_files, pod
 
 NODE = "node-1"
+DEVICES, VERSION = NODE_REPORT.object.path, NODE_REPORT.object.api_path
 DEVICE = next(it for it in WELL_KNOWN if it.kind == "Device")
 GIB = 1 << 30
 #: Seconds that a koordlet has here to take the Device over.
@@ -70,8 +78,8 @@ class Here:
     """A server with the node, and what looks at it and writes its Device."""
 
     server: SimApiServer
-    exchange: Exchange
-    koordinator: Koordinator
+    exchange: ReportState
+    koordinator: ReportObjectFollower
     returns: Cell[int]
     clock: Clock
     #: Devices that were noted as ours, and those with nothing of ours any more.
@@ -79,7 +87,7 @@ class Here:
     forgotten: list[str]
 
     def tell(self, report: Report | None, mode: Any = "device", **more: Any) -> None:
-        self.exchange.telling.set(Telling(mode, report, **more))
+        self.exchange.published.set(PublishedReport(mode, report, **more))
 
     async def looks_again(self) -> None:
         """Return once the server was asked anew, so that what was to be done by now is done."""
@@ -98,7 +106,7 @@ class Here:
 
         def holds() -> bool:
             shown = self.exchange.shown.value
-            cards = shown.told.cards if shown is not None and shown.told else ()
+            cards = shown.report.cards if shown is not None and shown.report else ()
             return shown is not None and [it.healthy for it in cards] == list(health)
 
         await eventually(holds)
@@ -134,13 +142,13 @@ async def looking(tmp_path: Path, *, kind: bool = True, before: Any = None) -> A
         api = await open_api(access)
         own: Cell[OwnNode | None] = Cell(None)
         labels: Cell[Mapping[str, str] | None] = Cell(None)
-        exchange, returns, clock = Exchange(), Cell(0), Clock()
+        exchange, returns, clock = ReportState(NODE_REPORT), Cell(0), Clock()
         noted: list[str] = []
         forgotten: list[str] = []
         exchange.looks.set(True)
         nodes = Reflector(api, own_node.NODES, own_node.query(NODE), own_node.own_node, QUICK)
         writer = partial(
-            DeviceWriter,
+            ReportObjectWriter,
             clock=Clock(),
             pauses=Pauses(0.01, 0.05),
             refused=Pauses(0.01, 0.05),
@@ -149,7 +157,7 @@ async def looking(tmp_path: Path, *, kind: bool = True, before: Any = None) -> A
         withdrawal = partial(
             Withdrawal, handover=HANDOVER, pauses=Pauses(0.01, 0.05), refused=Pauses(0.01, 0.05)
         )
-        koordinator = Koordinator(
+        koordinator = ReportObjectFollower(
             api,
             NODE,
             exchange,
@@ -196,13 +204,13 @@ async def test_while_nothing_changes_nothing_is_written(tmp_path: Path) -> None:
     async with looking(tmp_path) as here:
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
-        await eventually(here.shown(kind=True, koordlet=""))
+        await eventually(here.shown(has_kind=True, program=""))
 
         for _ in range(3):
             here.server.end_watches()
             asked = len(here.server.requests)
             await here.server.wait(lambda it, asked=asked: len(it.requests) > asked + 1)  # type: ignore[misc]
-            here.exchange.telling.touch()
+            here.exchange.published.touch()
 
         assert here.written() == ["create"]
 
@@ -223,9 +231,13 @@ async def test_what_others_have_in_it_stays(tmp_path: Path) -> None:
 
 async def test_while_it_is_not_told_by_a_device_or_not_known_at_all_none_is_written(tmp_path: Path) -> None:
     async with looking(tmp_path) as here:
-        await eventually(here.shown(kind=True, told=None))
-        for telling in (Telling("feed", reported()), Telling("none"), Telling("device", None)):
-            here.exchange.telling.set(telling)
+        await eventually(here.shown(has_kind=True, report=None))
+        for telling in (
+            PublishedReport("feed", reported()),
+            PublishedReport("none"),
+            PublishedReport("device", None),
+        ):
+            here.exchange.published.set(telling)
             asked = len(here.server.requests)
             here.server.end_watches()
             await here.server.wait(lambda it, asked=asked: len(it.requests) > asked + 1)  # type: ignore[misc]
@@ -268,7 +280,7 @@ async def test_a_write_of_another_between_is_kept_and_ours_comes_after_it(tmp_pa
 @pytest.mark.parametrize("fault", ["busy", "broken", "forbidden"])
 async def test_a_server_that_does_not_take_it_is_tried_again(tmp_path: Path, fault: str) -> None:
     async with looking(tmp_path) as here:
-        await eventually(here.shown(kind=True))
+        await eventually(here.shown(has_kind=True))
         here.server.forbid("create", DEVICES)
         here.tell(reported())
         await eventually(lambda: "403" in here.koordinator.error)
@@ -313,17 +325,17 @@ async def test_where_there_are_no_devices_nothing_is_asked_but_whether_there_are
     tmp_path: Path,
 ) -> None:
     async with looking(tmp_path, kind=False) as here:
-        await eventually(here.shown(kind=False))
+        await eventually(here.shown(has_kind=False))
         assert not [it for it in here.server.requests if it.path == DEVICES]
 
         here.server.serve(DEVICE)
         here.tell(reported())
-        await eventually(here.shown(kind=True))
+        await eventually(here.shown(has_kind=True))
         await eventually(lambda: here.health() == [True, True])
 
         here.server.unserve(DEVICE.group, DEVICE.name)
         here.server.end_watches()
-        await eventually(here.shown(kind=False))
+        await eventually(here.shown(has_kind=False))
 
         here.server.serve(DEVICE)
         await eventually(lambda: here.health() == [True, True])
@@ -331,12 +343,12 @@ async def test_where_there_are_no_devices_nothing_is_asked_but_whether_there_are
 
 async def test_nobody_looks_where_nobody_wants_to_know(tmp_path: Path) -> None:
     async with looking(tmp_path) as here:
-        await eventually(here.shown(kind=True))
+        await eventually(here.shown(has_kind=True))
         here.exchange.looks.set(False)
         await eventually(lambda: here.exchange.shown.value is None and here.server.watchers == 1)
 
         here.exchange.looks.set(True)
-        await eventually(here.shown(kind=True))
+        await eventually(here.shown(has_kind=True))
 
 
 # Beside a koordlet
@@ -357,12 +369,12 @@ async def test_a_koordlet_s_pod_shows_that_it_reports_until_it_is_gone_and_wrote
     tmp_path: Path,
 ) -> None:
     async with looking(tmp_path) as here:
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
         here.server.put_object(pod(NODE))
-        await eventually(here.shown(koordlet=HERE))
+        await eventually(here.shown(program=HERE))
 
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
 
 
 async def test_a_koordlet_s_pod_that_never_writes_counts_for_a_minute_and_then_we_write(
@@ -370,13 +382,13 @@ async def test_a_koordlet_s_pod_that_never_writes_counts_for_a_minute_and_then_w
 ) -> None:
     async with looking(tmp_path, before=[pod(NODE)]) as here:
         here.tell(reported(), "feed")
-        await eventually(here.shown(koordlet=HERE))
+        await eventually(here.shown(program=HERE))
         await here.passes(59)
-        assert here.shown(koordlet=HERE, silent="")()
+        assert here.shown(program=HERE, silent="")()
 
         await here.passes(1)
-        await eventually(here.shown(koordlet="", silent=HERE))
-        chosen = choice("auto", here.exchange.shown.value, api=True) or NOT_ASKED
+        await eventually(here.shown(program="", silent=HERE))
+        chosen = choice(ModeQuestion("auto", here.exchange.shown.value, api=True)) or NOT_ASKED
         assert chosen.mode == "device"
         assert chosen.why == f"{HERE}, and has not told for a minute what it should"
 
@@ -395,16 +407,16 @@ async def test_a_card_that_falls_sick_after_koordlet_has_gone_is_sick_in_the_dev
         await here.sees(True, True)
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
         # It may be a rollout: while the Device says what the file says, nobody has to write it.
-        await eventually(here.shown(koordlet=WRITES))
+        await eventually(here.shown(program=WRITES))
         await here.passes(3600)
-        assert here.shown(koordlet=WRITES)()
+        assert here.shown(program=WRITES)()
 
         here.tell(reported(**SICK), "feed")
         await here.passes(0)
         await here.passes(59)
-        assert here.shown(koordlet=WRITES)()
+        assert here.shown(program=WRITES)()
         await here.passes(1)
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
 
         here.tell(reported(**SICK))
         await eventually(lambda: here.health() == [False, True])
@@ -415,23 +427,23 @@ async def test_a_koordlet_that_comes_back_after_it_had_gone_counts_with_its_firs
 ) -> None:
     async with looking(tmp_path, before=[pod(NODE)]) as here:
         here.tell(reported(), "feed")
-        await eventually(here.shown(koordlet=HERE))
+        await eventually(here.shown(program=HERE))
         await here.passes(60)
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
         here.tell(reported())
         await here.sees(True, True)
         await here.passes(0)
-        assert here.shown(koordlet="")()
+        assert here.shown(program="")()
 
         koordlet = Koordlet(here.server, NODE)
         koordlet.report([])  # as at every start of it
-        await eventually(here.shown(koordlet=HERE))
+        await eventually(here.shown(program=HERE))
         here.tell(reported(), "feed")
         koordlet.report(of(reported()))
         await here.sees(True, True)
         await here.passes(3600)
 
-        assert here.shown(koordlet=HERE)()
+        assert here.shown(program=HERE)()
         assert here.written() == ["create"]
 
 
@@ -454,8 +466,8 @@ async def test_a_koordlet_that_comes_goes_and_comes_back_is_found_out_and_no_sic
 
     async with looking(tmp_path) as here, anyio.create_task_group() as group:
         koordlet = Koordlet(here.server, NODE)
-        reporting = Reporting(config, snapshot, plan, settle=0.01, exchange=here.exchange)
-        file = DeviceInfosFile(here.exchange.telling, 0.02, elsewhere=here.exchange.elsewhere)
+        reporting = WantedReport(NODE_REPORT, config, snapshot, plan, settle=0.01, state=here.exchange)
+        file = ReportFileWriter(NODE_REPORT, here.exchange.published, 0.02, elsewhere=here.exchange.elsewhere)
         group.start_soon(reporting.run)
         group.start_soon(file.run)
         await eventually(lambda: here.health() == [True, True, True])
@@ -515,7 +527,7 @@ async def test_a_start_of_koordlet_that_empties_the_device_for_seconds_changes_n
             koordlet.report(of(reported()))
             await here.sees(True, True)
             await here.passes(60)
-            assert here.shown(koordlet=HERE)()
+            assert here.shown(program=HERE)()
         assert here.written() == []
 
 
@@ -526,19 +538,19 @@ async def test_the_minute_of_a_koordlet_does_not_run_while_the_api_server_is_awa
         here.tell(reported(), "feed")
         await here.sees(True, True)
         await here.server.go_away()
-        mirror = here.koordinator.writer._there  # type: ignore[union-attr]
+        mirror = here.koordinator.writer._mirror  # type: ignore[union-attr]
         await eventually(lambda: bool(mirror.value.error))
         here.tell(reported(**SICK), "feed")
         await here.passes(3600)
         await here.server.come_back()
         await eventually(lambda: not mirror.value.error)
         await here.passes(0)
-        assert here.shown(koordlet=HERE)()
+        assert here.shown(program=HERE)()
 
         koordlet.report(of(reported(**SICK)))
         await here.sees(False, True)
         await here.passes(3600)
-        assert here.shown(koordlet=HERE)()
+        assert here.shown(program=HERE)()
 
 
 async def test_cards_for_which_other_files_answer_do_not_make_a_koordlet_silent(tmp_path: Path) -> None:
@@ -549,12 +561,12 @@ async def test_cards_for_which_other_files_answer_do_not_make_a_koordlet_silent(
         Koordlet(here.server, NODE).report(theirs)
         await here.sees(True, True, False)
         await here.passes(3600)
-        assert here.shown(koordlet=HERE)()
+        assert here.shown(program=HERE)()
 
         here.exchange.elsewhere.set(frozenset({"GPU-7"}))
         await here.passes(0)
         await here.passes(60)
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
 
 
 async def test_another_node_s_koordlet_and_one_without_the_gate_do_not_count(tmp_path: Path) -> None:
@@ -563,7 +575,7 @@ async def test_another_node_s_koordlet_and_one_without_the_gate_do_not_count(tmp
         {**pod(NODE, "Accelerators=false"), "metadata": {**pod(NODE)["metadata"], "name": "other"}},
     ]
     async with looking(tmp_path, before=before) as here:
-        await eventually(here.shown(kind=True, koordlet="", silent=""))
+        await eventually(here.shown(has_kind=True, program="", silent=""))
 
 
 async def test_a_koordlet_that_is_not_fed_counts_for_as_long_as_its_pod_is_here(tmp_path: Path) -> None:
@@ -573,12 +585,12 @@ async def test_a_koordlet_that_is_not_fed_counts_for_as_long_as_its_pod_is_here(
         Koordlet(here.server, NODE).report(cards())
         await here.sees(True)
         await here.passes(3600)
-        assert here.shown(koordlet=HERE)()
+        assert here.shown(program=HERE)()
 
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
-        await eventually(here.shown(koordlet=WRITES))
+        await eventually(here.shown(program=WRITES))
         await here.passes(60)
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
 
 
 async def test_a_koordlet_that_overwrites_and_is_not_fed_is_left_alone_at_once_and_for_good(
@@ -590,7 +602,7 @@ async def test_a_koordlet_that_overwrites_and_is_not_fed_is_left_alone_at_once_a
         koordlet = Koordlet(here.server, NODE)
 
         koordlet.report(cards(1))
-        await eventually(here.shown(overwritten=True, koordlet=OVERWROTE))
+        await eventually(here.shown(overwritten=True, program=OVERWROTE))
         await here.passes(3600)
 
         for _ in range(20):  # a minute of its loop
@@ -600,7 +612,7 @@ async def test_a_koordlet_that_overwrites_and_is_not_fed_is_left_alone_at_once_a
             koordlet.report(cards(1))
         assert koordlet.writes == 1
         assert here.written() == ["create"]
-        assert here.shown(koordlet=OVERWROTE)()
+        assert here.shown(program=OVERWROTE)()
 
 
 async def test_once_the_pod_of_a_koordlet_that_overwrote_is_gone_the_device_is_ours_again(
@@ -612,15 +624,15 @@ async def test_once_the_pod_of_a_koordlet_that_overwrote_is_gone_the_device_is_o
         Koordlet(here.server, NODE).report(cards(1))
         await eventually(here.shown(overwritten=True))
         here.server.put_object(pod(NODE))
-        await eventually(here.shown(koordlet=HERE))
+        await eventually(here.shown(program=HERE))
         await here.passes(3600)
-        assert here.shown(koordlet=HERE)()
+        assert here.shown(program=HERE)()
 
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
-        await eventually(here.shown(koordlet=OVERWROTE))
+        await eventually(here.shown(program=OVERWROTE))
         await here.passes(60)
 
-        await eventually(here.shown(koordlet="", overwritten=False))
+        await eventually(here.shown(program="", overwritten=False))
         await eventually(lambda: here.health() == [True, True])
 
 
@@ -644,7 +656,7 @@ async def test_a_koordlet_that_took_all_cards_away_and_is_fed_has_a_minute_to_br
         assert here.written() == ["update"]
 
         await here.passes(1)
-        await eventually(here.shown(koordlet="", overwritten=False))
+        await eventually(here.shown(program="", overwritten=False))
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
 
@@ -654,16 +666,16 @@ async def test_a_koordlet_that_is_handed_the_device_has_not_overwritten_it(tmp_p
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
         here.server.put_object(pod(NODE))
-        await eventually(here.shown(koordlet=HERE))
+        await eventually(here.shown(program=HERE))
         here.tell(reported(), "feed")
 
         Koordlet(here.server, NODE).report(of(reported(**SICK)))
         await here.sees(False, True)
 
-        assert here.shown(koordlet=HERE, overwritten=False)()
+        assert here.shown(program=HERE, overwritten=False)()
         here.server.delete_object("Pod", "koordlet-x", "koordinator-system")
         here.server.delete_object("Device", NODE)
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
 
@@ -753,7 +765,7 @@ async def test_a_device_that_somebody_deletes_while_it_is_written_is_made_again_
 
 
 GROUPS = "scheduling.koordinator.sh/gpu-partitions"
-PAIR = (P2p((0, 1), "NVLink"),)
+PAIR = (LinkedCards((0, 1), "NVLink"),)
 ONES = '{"1":[{"minors":[0],"gpuLinkType":"NVLink","allocationScore":1}]}'
 
 
@@ -828,13 +840,13 @@ async def test_who_may_not_list_pods_knows_a_koordlet_by_its_hand(tmp_path: Path
         await eventually(lambda: here.exchange.shown.value is None)
         here.server.forbid("list", "/api/v1/pods")
         here.exchange.looks.set(True)
-        await eventually(here.shown(kind=True, koordlet="", refused=""))
+        await eventually(here.shown(has_kind=True, program="", refused=""))
 
         Koordlet(here.server, NODE).report(cards())
 
-        await eventually(here.shown(koordlet=WRITES))
+        await eventually(here.shown(program=WRITES))
         await here.passes(60)
-        await eventually(here.shown(koordlet=""))
+        await eventually(here.shown(program=""))
 
 
 async def test_who_may_not_see_devices_is_told_which_right_is_missing(tmp_path: Path) -> None:
@@ -844,9 +856,9 @@ async def test_who_may_not_see_devices_is_told_which_right_is_missing(tmp_path: 
         here.server.forbid("list", DEVICES)
         here.exchange.looks.set(True)
 
-        await eventually(lambda: "403" in (here.exchange.shown.value or Shown()).refused)
+        await eventually(lambda: "403" in (here.exchange.shown.value or ShownReport()).refused)
 
-        chosen = choice("device", here.exchange.shown.value, api=True)
+        chosen = choice(ModeQuestion("device", here.exchange.shown.value, api=True))
         assert chosen is not None
         assert chosen.trouble
         assert "allow get, list, watch, create and update" in chosen.why
@@ -855,7 +867,7 @@ async def test_who_may_not_see_devices_is_told_which_right_is_missing(tmp_path: 
 # No Device of ours any more
 
 
-NOBODY: Any = {"report": None, "mode": "none", "no_device": True}
+NOBODY: Any = {"report": None, "mode": "none", "withdraw_object": True}
 
 
 async def test_a_device_that_nobody_wants_any_more_goes(tmp_path: Path) -> None:
@@ -879,7 +891,7 @@ async def test_where_it_is_told_by_a_file_a_koordlet_gets_a_while_to_take_the_de
     async with looking(tmp_path) as here:
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
-        here.tell(reported(), "feed", no_device=True)
+        here.tell(reported(), "feed", withdraw_object=True)
         koordlet = Koordlet(here.server, NODE)
         koordlet.report(cards(1))
 
@@ -894,7 +906,7 @@ async def test_without_a_koordlet_that_takes_it_over_it_goes(tmp_path: Path) -> 
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])
 
-        here.tell(reported(), "feed", no_device=True)
+        here.tell(reported(), "feed", withdraw_object=True)
 
         await eventually(lambda: here.device is None)
 

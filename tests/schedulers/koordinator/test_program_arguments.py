@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.program_arguments import MAX_ARGUMENTS, arguments, flags, gates
+from agent.schedulers.koordinator.program_arguments import MAX_ARGUMENTS, arguments, flags, gates
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cluster.koordlets import pod
 
-from agent.cluster.koordlet import grouped_by_hand, keeps, reporting, shown, written
-
-from .koordlets import pod
+from agent.schedulers.koordinator.koordlet_signs import grouped_by_hand, keeps, reporting, shown, written
 
 
 @pytest.mark.parametrize(

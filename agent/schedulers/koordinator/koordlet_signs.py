@@ -7,13 +7,12 @@ pkg/koordlet/config/config.go (its name at the API server), pkg/features/koordle
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from agent.cluster.api import Object
-from agent.cluster.managed_fields import OURS, UPDATE, ManagedFields, entries
-from agent.cluster.object_fields import text
-from agent.cluster.program_arguments import arguments, gates
-from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of, text
+from agent.scheduler_api.managed_fields import OURS, UPDATE, ManagedFields, entries
 from agent.schedulers.koordinator.gpu_partitions import ANNOTATION
+from agent.schedulers.koordinator.program_arguments import arguments, gates
 
 NAME = "koordlet"
 LABEL = "koord-app=koordlet"
@@ -26,12 +25,12 @@ def query(node_name: str) -> Mapping[str, str]:
     return {"fieldSelector": f"spec.nodeName={node_name}", "labelSelector": LABEL}
 
 
-def reporting(pod: Object) -> str | None:
+def reporting(pod: Mapping[str, Any]) -> str | None:
     """How the pod shows that it reports accelerators; None of one that does not, or that is no koordlet."""
     return shown(pod) or None
 
 
-def shown(pod: Object) -> str | None:
+def shown(pod: Mapping[str, Any]) -> str | None:
     """The same; empty of a koordlet that does not report, and None of what is none.
 
     Anybody may label a pod so, and must not silence us: only who may run privileged is believed.
@@ -57,7 +56,7 @@ def _gate(words: Sequence[str]) -> str:
     return ALL_GATES if said.get(ALL_GATES) else ""
 
 
-def keeps(device: Object | None) -> bool:
+def keeps(device: Mapping[str, Any] | None) -> bool:
     """Whether the list of devices is koordlet's: it wrote the one that is there, or took all away."""
     if not (its := _its(device)):
         return False
@@ -66,13 +65,13 @@ def keeps(device: Object | None) -> bool:
     return not part_of(device, "spec").get("devices")  # what was taken away is nobody's
 
 
-def grouped_by_hand(device: Object | None) -> bool:
+def grouped_by_hand(device: Mapping[str, Any] | None) -> bool:
     """Whether an operator wrote the groups of linked cards: neither we nor a koordlet, which has ours."""
     path = ("metadata", "annotations", ANNOTATION)
     return any(it.owns(*path) and it.manager not in (OURS, NAME) for it in entries(device))
 
 
-def written(device: Object | None) -> object:
+def written(device: Mapping[str, Any] | None) -> object:
     """What changes with each write of koordlet's to the list of devices; None where that is not its own.
 
     A write that takes all cards away leaves it the status alone, and the next one not even a new time: the
@@ -83,5 +82,5 @@ def written(device: Object | None) -> object:
     return [it.since for it in _its(device)], part_of(device, "spec").get("devices")
 
 
-def _its(device: Object | None) -> tuple[ManagedFields, ...]:
+def _its(device: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
     return tuple(it for it in entries(device) if (it.manager, it.operation) == (NAME, UPDATE))

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agent.cluster.api import Object
-from agent.cluster.object_fields import text
-from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of, rows_of, text
 
 UPDATE = "Update"
 #: The agent's name as a manager, which the API server takes from the User-Agent.
@@ -39,7 +37,7 @@ class ManagedFields:
         return True
 
 
-def entries(of: Object | None) -> tuple[ManagedFields, ...]:
+def entries(of: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
     """All entries of the object; invalid ones are skipped."""
     return tuple(
         ManagedFields(text(row, "manager"), text(row, "operation"), _time(row), part_of(row, "fieldsV1"))

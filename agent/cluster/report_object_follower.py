@@ -1,0 +1,216 @@
+"""Follows what the API server shows of a scheduler that gets reports, and has the node's object written."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import structlog
+
+from agent.cluster import own_node, pods
+from agent.cluster.api import Api, Object
+from agent.cluster.api_errors import ApiError, NotFound
+from agent.cluster.object_fields import text
+from agent.cluster.own_node import OwnNode
+from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
+from agent.cluster.report_object_withdrawal import Withdrawal
+from agent.cluster.report_object_writer import ReportObjectWriter
+from agent.cluster.report_state import ReportState
+from agent.core.backoff import Pauses
+from agent.core.cell import Cell
+from agent.core.endless_tasks import for_ever
+from agent.scheduler_api.node_report import ObjectLook, ObjectVerdict, ShownReport
+
+log = structlog.get_logger()
+
+
+class ReportObjectFollower:
+    """Looks at the node's object and at the scheduler's program while `ReportState.looks` is set."""
+
+    def __init__(
+        self,
+        api: Api,
+        node_name: str,
+        state: ReportState,
+        own: Cell[OwnNode | None],
+        following: FollowTimings | None = None,
+        *,
+        every: float = 300.0,
+        look: float = 15.0,
+        clock: Callable[[], float] = anyio.current_time,
+        jitter: Callable[[], float] = random.random,
+        writer: Callable[..., ReportObjectWriter] = ReportObjectWriter,
+        withdrawal: Callable[..., Withdrawal] = Withdrawal,
+        note: Callable[[str], object] = lambda _: None,
+        forget: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Seconds: `every` between looks for the kind while the API server lacks it, `look` between looks
+        afterwards. `clock`: seconds that never go back, by which the plugin judges the program. `note` gets
+        the name of the object before the first write, `forget` once the object has no cards of ours.
+        """
+        self._api = api
+        self._node_name = node_name
+        self._kind = state.reporting.object
+        self._state = state
+        self._own = own
+        self._following = following
+        self._every = every
+        self._look = look
+        self._clock = clock
+        self._jitter = jitter
+        self._make_writer = writer
+        self._note = note
+        self._withdrawal = withdrawal(api, node_name, self._kind, state.published, forget=forget)
+        self._pauses = Pauses(1.0, min(60.0, every), jitter)
+        self._verdict = ObjectVerdict()
+        self.writer: ReportObjectWriter | None = None
+        self._writes = 0
+
+    @property
+    def writes(self) -> int:
+        """How often the object was written since the start."""
+        return self._writes + (self.writer.writes if self.writer else 0)
+
+    @property
+    def error(self) -> str:
+        """Why the API server refuses the object; empty without a refusal."""
+        return (self.writer.error if self.writer else "") or self._withdrawal.error
+
+    async def run(self, returns: Cell[int]) -> None:
+        """Follow, for ever. `returns` counts how often the API server was away and came back."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(for_ever, self._withdrawal.run, returns)
+            group.start_soon(for_ever, self._look_on, returns)
+
+    async def _look_on(self, returns: Cell[int]) -> None:
+        looks = self._state.looks
+        while True:
+            await looks.until(True)
+            async with anyio.create_task_group() as group:
+                group.start_soon(for_ever, self._see, returns)
+                await looks.until(False)
+                group.cancel_scope.cancel()
+            self._state.shown.set(None)
+
+    async def _see(self, returns: Cell[int]) -> None:
+        while True:
+            pause = self._pauses.next()
+            try:
+                if await self._has_kind():
+                    self._pauses.reset()
+                    await self._follow(returns)
+                    continue
+                self._state.shown.set(ShownReport(has_kind=False))
+                pause = self._every * (0.5 + self._jitter() / 2)
+            except ApiError as exc:
+                unknown = f"not known whether the API server has {self._kind.kind} objects"
+                log.debug(unknown, error=str(exc))
+            before = returns.value
+            with anyio.move_on_after(pause):
+                await returns.other_than(before)
+
+    async def _has_kind(self) -> bool:
+        try:
+            served = (await self._api.get(self._kind.api_path)).get("resources")
+        except NotFound:
+            return False
+        return any(isinstance(it, dict) and it.get("name") == self._kind.plural for it in served or ())
+
+    async def _follow(self, returns: Cell[int]) -> None:
+        """Follow this node's object and the program's pods, until the API server has the kind no more."""
+        objects = Reflector(
+            self._api, self._kind.path, own_node.query(self._node_name), self._of_kind, self._following
+        )
+        programs = Reflector(
+            self._api,
+            pods.PODS,
+            {**pods.query(self._node_name), "labelSelector": self._kind.programs},
+            self._kind.shows_program,
+            self._following,
+        )
+        self.writer = writer = self._make_writer(
+            self._api,
+            self._node_name,
+            self._kind,
+            self._state.reporting.program,
+            self._state.published,
+            self._own,
+            objects.cell,
+            note=self._note,
+        )
+        changed, self._verdict = anyio.Event(), ObjectVerdict()
+
+        async def watch(cell: Cell[Any]) -> None:
+            async for _ in cell.watch():
+                changed.set()
+
+        try:
+            async with anyio.create_task_group() as group:
+                for loop in (objects.run, programs.run, partial(writer.run, returns)):
+                    group.start_soon(for_ever, loop)
+                ours = self._state.published, self._state.elsewhere
+                for cell in (objects.cell, programs.cell, writer.overwritten, *ours):
+                    group.start_soon(for_ever, watch, cell)
+                while not await self._is_gone(objects.cell.value):
+                    self._judge(objects.cell.value, programs.cell.value, writer)
+                    with anyio.move_on_after(min(self._look, max(0.0, self._seconds_to_verdict()))):
+                        await changed.wait()
+                    changed = anyio.Event()
+                group.cancel_scope.cancel()
+        finally:
+            self._writes, self.writer = self._writes + writer.writes, None
+
+    def _of_kind(self, document: Object) -> Object | None:
+        return document if text(document, "kind") in (self._kind.kind, "") else None
+
+    def _seconds_to_verdict(self) -> float:
+        until = self._verdict.until
+        return until if math.isinf(until) else until - self._clock()
+
+    async def _is_gone(self, objects: MirroredObjects[Object]) -> bool:
+        """Whether the list failed because the API server has the kind no more."""
+        if not objects.error or objects.refused:
+            return False
+        try:
+            return not await self._has_kind()
+        except ApiError:
+            return False
+
+    def _judge(
+        self, objects: MirroredObjects[Object], programs: MirroredObjects[str], writer: ReportObjectWriter
+    ) -> None:
+        """Publish what is shown, once object and pods are known."""
+        # Without the right to list pods only the object shows that the program is here.
+        if not (objects.synced or objects.refused) or not (programs.synced or programs.refused):
+            return
+        document, published = objects.objects.get(self._node_name), self._state.published.value
+        if published is not None and published.mode == "device":
+            writer.yields(document)
+        self._verdict = verdict = self._kind.judge(
+            ObjectLook(
+                document,
+                failed=bool(objects.error),
+                programs=tuple(it for it in sorted(programs.objects.values()) if it),
+                overwritten=writer.overwritten.value,
+                published=published,
+                elsewhere=self._state.elsewhere.value,
+                now=self._clock(),
+            ),
+            self._verdict.memory,
+        )
+        if verdict.forgives:
+            writer.forgive()
+        self._state.shown.set(
+            ShownReport(
+                has_kind=True,
+                refused=objects.error if objects.refused else "",
+                program=verdict.program,
+                overwritten=writer.overwritten.value,
+                silent=verdict.silent,
+                report=self._kind.report(document),
+            )
+        )

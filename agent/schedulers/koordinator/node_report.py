@@ -1,0 +1,80 @@
+"""How Koordinator gets the report of a node's cards: by the Device, or by the file that koordlet reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.managed_fields import OURS, UPDATE, entries
+from agent.scheduler_api.node_report import (
+    ApiDocument,
+    NodeReport,
+    ObjectOwner,
+    Report,
+    ReportFile,
+    ReportObject,
+)
+from agent.schedulers.common.resource_names import WHOLE_CARDS
+from agent.schedulers.koordinator import device_infos_file, device_object, koordlet_signs
+from agent.schedulers.koordinator.koordlet_verdict import judge
+from agent.schedulers.koordinator.report import is_served, passed_over, report
+from agent.schedulers.koordinator.report_mode import UNCONCERNED, choice
+
+
+def listed(device: ApiDocument | None) -> Any:
+    """The Device's list of devices, as it is there."""
+    return part_of(device, "spec").get("devices")
+
+
+def is_ours(device: ApiDocument) -> bool:
+    """Whether an agent wrote the cards, and the last writer of other fields left them as they were."""
+    if koordlet_signs.keeps(device):
+        return False
+    updates = [it for it in entries(device) if (it.manager, it.operation) == (OURS, UPDATE)]
+    return any(
+        it.owns("spec", "devices") or it.owns("metadata", "labels", device_object.VENDOR) for it in updates
+    )
+
+
+def _wanted(owner: ObjectOwner, its: Report, existing: ApiDocument | None, now: float) -> ApiDocument | None:
+    stay = koordlet_signs.grouped_by_hand(existing)
+    return device_object.device(owner.name, owner.uid, its, existing, now, groups_stay=stay)
+
+
+def _withdrawn(existing: ApiDocument) -> ApiDocument | None:
+    return device_object.without_cards(existing, groups_stay=koordlet_signs.grouped_by_hand(existing))
+
+
+DEVICE = ReportObject(
+    device_object.GROUP,
+    device_object.VERSION,
+    device_object.KIND,
+    device_object.PLURAL,
+    programs=koordlet_signs.LABEL,
+    shows_program=koordlet_signs.shown,
+    judge=judge,
+    wanted=_wanted,
+    withdrawn=_withdrawn,
+    report=device_object.told,
+    listed=listed,
+    is_ours=is_ours,
+    is_of_program=koordlet_signs.keeps,
+)
+DEVICE_INFOS = ReportFile(
+    text=device_infos_file.device_infos,
+    cards=device_infos_file.cards,
+    report=device_infos_file.told,
+    without=device_infos_file.unlisted,
+)
+NODE_REPORT = NodeReport(
+    "Koordinator",
+    "koordlet",
+    report=report,
+    is_served=is_served,
+    passed_over=passed_over,
+    choose=choice,
+    object=DEVICE,
+    file=DEVICE_INFOS,
+    unconcerned=UNCONCERNED,
+    whole_cards=tuple(sorted(WHOLE_CARDS)),
+)
