@@ -51,6 +51,7 @@ from agent.doctor.surroundings import (
 )
 from agent.host.version import version
 from agent.http.admin_client import answer, fetch
+from agent.http.inspect_document import InspectDocument, decode
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
@@ -122,8 +123,8 @@ async def _gathered(question: DoctorArguments, door: _Door, configuration: Confi
         for plugin in configuration.plugins:
             if plugin.vendor is not None:
                 group.start_soon(ask, plugin)
-        group.start_soon(take, "told", _told(agent.state_dir / "agent.sock"))
-        group.start_soon(take, "told_on_port", _told_on_port(agent.http))
+        group.start_soon(take, "inspected", _inspected(agent.state_dir / "agent.sock"))
+        group.start_soon(take, "inspected_on_port", _inspected_on_port(agent.http))
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
         group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
         group.start_soon(take, "cluster", _cluster(question, door, configuration))
@@ -203,7 +204,7 @@ async def _devices(plugin: VendorPlugin, patience: float) -> Observed[tuple[Devi
         return Observed(why=str(exc).removeprefix(f"{plugin.name}: "))
 
 
-async def _told(path: Path) -> Observed[Mapping[str, Any]]:
+async def _inspected(path: Path) -> Observed[InspectDocument]:
     try:
         body = await anyio.to_thread.run_sync(fetch, path, "/inspect", AGENT_PATIENCE)
         return _document(body)
@@ -211,7 +212,7 @@ async def _told(path: Path) -> Observed[Mapping[str, Any]]:
         return Observed(why=str(exc))
 
 
-async def _told_on_port(address: str) -> Observed[Mapping[str, Any]]:
+async def _inspected_on_port(address: str) -> Observed[InspectDocument]:
     """Only loopback tells more than whether an agent is ready."""
     if not address:
         return Observed(why="the views are switched off")
@@ -227,9 +228,9 @@ def _get(address: str) -> bytes:
     return answer(connection, "GET", "/inspect")[1]
 
 
-def _document(body: bytes) -> Observed[Mapping[str, Any]]:
+def _document(body: bytes) -> Observed[InspectDocument]:
     try:
-        return Observed(msgspec.json.decode(body, type=dict[str, Any]))
+        return Observed(decode(body))
     except msgspec.MsgspecError as exc:
         return Observed(why=f"what answers is no agent: {exc}")
 

@@ -15,7 +15,7 @@ from agent.core.devices.memory_units import counted_in
 from agent.core.model import AllocationState, VendorState
 from agent.core.publishing.agent_status import BUCKETS, AgentStatus
 from agent.http.answer import Answer
-from agent.http.inspect_document import allocated
+from agent.http.inspect_builder import allocated_ids
 from agent.http.metric_texts import COUNTED, UNNAMED
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -96,7 +96,7 @@ def _hardware(view: AgentStatus) -> Iterator[Metric]:
 
 
 def _resources(view: AgentStatus) -> Iterator[Metric]:
-    used = allocated(view)
+    used = allocated_ids(view)
     counts = [
         ((name, state), count)
         for name, it in view.resources.items()

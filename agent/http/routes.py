@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import probes, tool_formats
 from agent.http.answer import Answer, document, text
-from agent.http.inspect_document import inspect
+from agent.http.inspect_builder import inspect_document
+from agent.http.inspect_document import to_builtins
 
 Source = Callable[[], AgentStatus]
 
@@ -31,7 +32,7 @@ _OPEN: Mapping[str, Callable[[Source], Answer]] = {
 
 #: Names of pods and paths of devices stay on the machine.
 _LOCAL: Mapping[str, Callable[[Source], Answer]] = {
-    "/inspect": lambda view: document(inspect(view())),
+    "/inspect": lambda view: document(to_builtins(inspect_document(view()))),
     "/version": lambda view: document({"version": view().version}),
 }
 

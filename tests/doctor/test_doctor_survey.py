@@ -125,7 +125,7 @@ async def test_a_port_that_answers_without_end_is_no_agent(monkeypatch: pytest.M
     monkeypatch.setattr("agent.http.admin_client.MOST", 1 << 20)
 
     with port(HEAD + bytes(2 << 20)) as address:
-        found = await survey._told_on_port(address)
+        found = await survey._inspected_on_port(address)
 
     assert found.why == f"{address}: it answers with more than 1 MiB, as no agent does"
 
@@ -134,6 +134,6 @@ async def test_a_port_that_drips_has_no_more_time_than_any_other(monkeypatch: py
     monkeypatch.setattr(survey, "AGENT_PATIENCE", 0.1)
 
     with port(HEAD, b"{") as address:
-        found = await survey._told_on_port(address)
+        found = await survey._inspected_on_port(address)
 
     assert found.why == f"{address}: timed out"
