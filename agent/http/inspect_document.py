@@ -217,7 +217,7 @@ class InspectedMismatch(_Part, frozen=True):
 
 
 class InspectedUnknownCard(_Part, frozen=True):
-    """A container whose answer names cards that are not here."""
+    """A container with an answer that names cards which are not here."""
 
     vendor: str = ""
     resource: str = ""
