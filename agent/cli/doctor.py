@@ -35,13 +35,14 @@ def doctor(args: argparse.Namespace) -> int:
     from agent.cluster.credentials import named
     from agent.config import LogSettings
     from agent.doctor.checks import examined
+    from agent.doctor.doctor_arguments import DoctorArguments
     from agent.doctor.report import document, show, stops
-    from agent.doctor.survey import DoctorArguments, survey
+    from agent.doctor.survey import survey
 
     logs.configure(LogSettings(level="error"))  # what goes wrong is found, and told once
     kubeconfig = named(args.kubeconfig, os.environ)
-    question = DoctorArguments(node_name_of(args), given_by(args), os.environ, kubeconfig, args.host_root)
-    around = anyio.run(survey, question)
+    arguments = DoctorArguments(node_name_of(args), given_by(args), os.environ, kubeconfig, args.host_root)
+    around = anyio.run(survey, arguments)
     findings = tuple(examined(around))
     if args.json:
         print(json.dumps(document(around.node, around.version, findings), indent=2))

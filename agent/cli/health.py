@@ -32,11 +32,11 @@ def health_list(args: argparse.Namespace) -> int:
     """`xpu-agent health list`: every device that is known or remembered."""
     import json
 
-    from agent.cli.operator_requests import listed, show
+    from agent.cli.health_table import as_builtins, known_devices, show
 
-    devices = listed(admin_socket(args))
+    devices = known_devices(admin_socket(args))
     if args.json:
-        print(json.dumps(devices, indent=2))
+        print(json.dumps([as_builtins(device) for device in devices], indent=2))
     else:
         show(devices)
     return 0
@@ -44,7 +44,7 @@ def health_list(args: argparse.Namespace) -> int:
 
 def health_word(args: argparse.Namespace) -> int:
     """`xpu-agent health cordon|uncordon|clear UUID`: exit 1 where the agent refuses."""
-    from agent.cli.operator_requests import say
+    from agent.cli.operator_requests import send
 
-    print(say(admin_socket(args), args.word, args.device, args.reason))
+    print(send(admin_socket(args), args.word, args.device, args.reason))
     return 0

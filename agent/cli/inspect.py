@@ -19,10 +19,10 @@ def add(verbs: Verbs) -> None:
 
 def inspect(args: argparse.Namespace) -> int:
     """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
-    import msgspec
-
-    from agent.cli.inspect_tables import in_format, show
+    from agent.cli.inspect_tables import show
+    from agent.cli.tool_format_request import in_format
     from agent.http.admin_client import fetch
+    from agent.http.inspect_document import decode
 
     if args.format is not None:
         print(in_format(admin_socket(args), args.format), end="")
@@ -31,5 +31,5 @@ def inspect(args: argparse.Namespace) -> int:
     if args.json:
         print(body.decode())
     else:
-        show(msgspec.json.decode(body))
+        show(decode(body))
     return 0

@@ -9,7 +9,6 @@ from pathlib import Path
 from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.host.file_locks import holders, program
-from agent.scheduler_api.document_parts import part_of
 
 AGENT = "agent"
 SECOND = "second-agent"
@@ -105,23 +104,22 @@ STANDBY = FindingKind(
 
 def agent(around: Surroundings) -> Iterator[Finding]:
     """Whether the agent runs, is ready, and is of this version."""
-    document = around.told.value
+    document = around.inspected.value
     if document is None:
         if around.sockets.agent is None:
-            yield NONE.found(around.told.why or "no agent answers")
+            yield NONE.found(around.inspected.why or "no agent answers")
         return
-    version = str(document.get("version"))
-    if version != around.version:
-        yield SKEW.found(f"the agent is xpu-agent {version}, this command is {around.version}")
-    yield from (DOUBTFUL.found(str(it)) for it in document.get("doubts") or ())
-    if unwritten := part_of(document, "receipts").get("error"):
-        yield UNTOLD.found(str(unwritten))
-    if uncounted := part_of(document, "extendedResources").get("error"):
-        yield UNCOUNTED.found(str(uncounted))
-    if troubles := [_short(str(it)) for it in document.get("troubles") or ()]:
-        yield UNREADY.found("; ".join(troubles))
+    if document.version != around.version:
+        yield SKEW.found(f"the agent is xpu-agent {document.version}, this command is {around.version}")
+    yield from (DOUBTFUL.found(doubt) for doubt in document.doubts)
+    if document.receipts.error:
+        yield UNTOLD.found(document.receipts.error)
+    if document.extended_resources.error:
+        yield UNCOUNTED.found(document.extended_resources.error)
+    if document.troubles:
+        yield UNREADY.found("; ".join(_short(trouble) for trouble in document.troubles))
     else:
-        yield well(AGENT, f"xpu-agent {version} serves node {document.get('node')}, ready")
+        yield well(AGENT, f"xpu-agent {document.version} serves node {document.node}, ready")
 
 
 def _short(trouble: str) -> str:
@@ -139,7 +137,8 @@ def second(around: Surroundings) -> Iterator[Finding]:
     except OSError as exc:
         yield not_made(SECOND, f"{exc.filename or state_dir}: {exc.strerror}")
         return
-    standby = (around.told_on_port.value or {}).get("standby")
+    on_port = around.inspected_on_port.value
+    standby = on_port.standby if on_port else ""
     if standby:
         yield STANDBY.found(f"{around.config.agent.http}: {standby} holds the lock", node=around.node)
     silent = serving.state != "listens"

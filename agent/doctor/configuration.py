@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from agent.doctor.findings import Finding, FindingKind, Severity, well
 from agent.doctor.surroundings import Surroundings
-from agent.scheduler_api.document_parts import part_of
 
 CHECK = "config"
 #: Warnings that are shown.
@@ -66,10 +65,9 @@ def configuration(around: Surroundings) -> Iterator[Finding]:
     ailment = AWAITED if given.awaits_labels else REFUSED
     found = [ailment.found(given.error, arguments=arguments)] if given.error else []
     found += [ODD.found(it, arguments=arguments) for it in given.config.warnings[:MOST]]
-    document = around.told.value or {}
-    its = part_of(document, "config")
-    error, source = str(its.get("error") or ""), its.get("source")
-    # The agent's words go on with what it does without: of the same error that is told already.
+    error, source = around.document.config.error, around.document.config.source
+    # One error gives one finding. The agent appends what it does meanwhile to the text of the error, and the
+    # document says nothing else by which the two errors could be compared.
     if error and not (given.error and error.startswith(given.error)):
         found.append(STALE.found(error))
     if source and source != given.source and not given.error:

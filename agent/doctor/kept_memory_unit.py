@@ -27,8 +27,8 @@ def units(around: Surroundings) -> Iterator[Finding]:
     if not around.serves:
         yield not_made(CHECK, "no agent that serves this node could be asked")
         return
-    counting = [it for it in around.resources.values() if it.get("unit")]
-    kept = [str(it["unitKept"]) for it in counting if it.get("unitKept")]
+    counting = [it for it in around.resources.values() if it.unit]
+    kept = [it.unit_kept for it in counting if it.unit_kept]
     yield from (KEPT.found(it) for it in kept)
     if not kept:
         yield well(CHECK, f"{len(counting)} resources count memory, in the units of the config")

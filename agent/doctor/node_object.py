@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
+from agent.http.inspect_document import InspectedResource
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.quantities import whole
 from agent.vendor_api.text import shorten
@@ -64,20 +65,21 @@ def allocatable(around: Surroundings) -> Iterator[Finding]:
         yield not_made(ALLOCATABLE, "no agent serves this node: there is nothing to compare the Node with")
         return
     offered = part_of(part_of(node.value, "status"), "allocatable")
-    found = [it for name, row in around.resources.items() for it in _compared(name, row, offered)]
+    found = [it for resource in around.resources.values() for it in _compared(resource, offered)]
     yield from found or [well(ALLOCATABLE, _same(around))]
 
 
-def _compared(name: str, row: Mapping[str, Any], offered: Mapping[str, Any]) -> Iterator[Finding]:
-    ours, theirs = row.get("allocatable"), whole(offered.get(name, 0))
-    if row.get("retired") or not isinstance(ours, int) or theirs == ours:
+def _compared(resource: InspectedResource, offered: Mapping[str, Any]) -> Iterator[Finding]:
+    name, ours = resource.name, resource.allocatable
+    theirs = whole(offered.get(name, 0))
+    if resource.retired or ours is None or theirs == ours:
         return
     what = f"{name}: the agent offers {ours}, the Node {shorten(str(offered.get(name, 'none')))}"
     yield NOTHING.found(what) if ours and theirs == 0 else OTHER.found(what)
 
 
 def _same(around: Surroundings) -> str:
-    rows = (f"{name} {row.get('allocatable')}" for name, row in sorted(around.resources.items()))
+    rows = (f"{name} {it.allocatable}" for name, it in sorted(around.resources.items()))
     return f"the Node offers what the agent does: {', '.join(rows) or 'nothing'}"
 
 

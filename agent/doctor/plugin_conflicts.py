@@ -14,7 +14,7 @@ from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.plugin_sockets import OURS
-from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.quantities import whole
 from agent.vendor_api.text import shorten
 
@@ -190,18 +190,17 @@ def _registered(around: Surroundings) -> Iterator[Finding]:
 
 
 def _unknown(around: Surroundings) -> Iterator[Finding]:
-    for it in rows_of(around.told.value or {}, "unknownCards"):
-        uid, resource = shorten(str(it.get("podUid"))), shorten(str(it.get("resource")))
+    for answer in around.document.unknown_cards:
+        uid, resource = shorten(answer.pod_uid), shorten(answer.resource)
         yield UNKNOWN.found(f"the pod with uid {uid} has {resource}", uid=uid, node=around.node or "NODE")
 
 
 def _ours(around: Surroundings) -> frozenset[str]:
     """How the IDs of our devices begin in every form, and those that are held."""
-    document = around.told.value or {}
-    devices = [*rows_of(document, "devices"), *rows_of(document, "absent")]
-    uuids = [str(it.get("uuid")) for it in devices]
-    minors = (str(it.get("minor")) for it in devices if it.get("minor") is not None)
-    held = (str(id) for it in rows_of(document, "allocations") for id in it.get("ids") or ())
+    document = around.document
+    uuids = [*(it.uuid for it in document.devices), *(it.uuid for it in document.absent)]
+    minors = (str(it.minor) for it in document.devices if it.minor is not None)
+    held = (id for it in document.allocations for id in it.ids)
     return frozenset((*uuids, *minors, *short_forms(uuids).values(), *held))
 
 

@@ -31,10 +31,10 @@ def served(around: Surroundings) -> Iterator[Finding]:
         return
     vendors = [it.vendor for it in around.configuration.plugins if it.vendor and it.name in found]
     wrong = list(lacking([wish(it, around.config) for it in vendors], found))
-    told = (around.told.value or {}).get("troubles") or ()
-    untold = [it for it in wrong if it not in told]
-    yield from (UNSERVED.found(it) for it in untold)
-    if wrong and not untold:
+    # The agent makes its sentences by `lacking` too, so equal sentences say the same thing.
+    new = [it for it in wrong if it not in around.document.troubles]
+    yield from (UNSERVED.found(it) for it in new)
+    if wrong and not new:
         yield not_made(CHECK, "not said again, for the running agent complains of it (see check agent)")
     elif not wrong:
         names = ", ".join(sorted(around.names))

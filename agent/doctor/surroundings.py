@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
@@ -13,9 +13,10 @@ from agent.core.allocation.node_locks import keys_of
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.socket_listeners import SocketListener
+from agent.http.inspect_document import InspectDocument, InspectedResource
 from agent.kubelet.plugin_sockets import OURS
 from agent.scheduler_api import Scheduler
-from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of
 from agent.vendor_api.agent import Device
 
 T = TypeVar("T")
@@ -135,10 +136,10 @@ class Surroundings:
     configuration: Configuration = Configuration()
     #: Vendor to its devices, or to why it has none.
     vendors: Mapping[str, Observed[tuple[Device, ...]]] = field(default_factory=dict)
-    #: The document of /inspect, of the agent that serves this node.
-    told: Observed[Mapping[str, Any]] = Observed()
-    #: The same on the port: of an agent that stands by, perhaps.
-    told_on_port: Observed[Mapping[str, Any]] = Observed()
+    #: What the agent behind the admin socket answers to /inspect.
+    inspected: Observed[InspectDocument] = Observed()
+    #: What the agent at the HTTP port answers; that may be another agent, which stands by.
+    inspected_on_port: Observed[InspectDocument] = Observed()
     pod_resources: PodResourcesAnswer = PodResourcesAnswer()
     sockets: Sockets = Sockets()
     cluster: Cluster = Cluster()
@@ -150,12 +151,17 @@ class Surroundings:
     @property
     def serves(self) -> bool:
         """Whether an agent serves the node, and said so."""
-        return self.told.value is not None and not self.told.value.get("standby")
+        return self.inspected.value is not None and not self.inspected.value.standby
 
     @property
-    def resources(self) -> Mapping[str, Mapping[str, Any]]:
-        """The resources that the running agent serves, as /inspect has them."""
-        return {str(it.get("name")): it for it in rows_of(self.told.value or {}, "resources")}
+    def document(self) -> InspectDocument:
+        """What the agent behind the admin socket knows; without an answer the document is empty."""
+        return self.inspected.value or InspectDocument()
+
+    @property
+    def resources(self) -> Mapping[str, InspectedResource]:
+        """The resources that the running agent serves, by name."""
+        return {resource.name: resource for resource in self.document.resources}
 
     @property
     def names(self) -> frozenset[str]:

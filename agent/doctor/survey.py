@@ -1,43 +1,27 @@
-"""Gathers what the checks look at: files, agent, kubelet, vendors, API server, writes nothing."""
+"""Gathers what the checks look at: configuration, agent, kubelet, vendors, API server. Writes nothing."""
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import open_api
-from agent.cluster.credentials import ApiAccess, NamedKubeconfig, find
-from agent.config import (
-    CONFIG_LABEL,
-    AgentSettings,
-    Config,
-    ConfigSource,
-    LabelsUnknown,
-    NodeLabels,
-    configured,
-    given_flags,
-    given_source,
-    parse_address,
-    stated,
-    with_flags,
-)
+from agent.cluster.credentials import ApiAccess, find
+from agent.config import AgentSettings, Config, NodeLabels
 from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
-from agent.core.errors import AgentError, ConfigError, VendorError
+from agent.core.errors import ConfigError, VendorError
 from agent.daemon.labels_once import first_list
-from agent.daemon.scheduler_plugins import registered
-from agent.daemon.vendor_plugins import VendorPlugin, config_inputs
-from agent.daemon.vendors_in_service import check, in_service
-from agent.doctor import api_questions, refused_pods, required_rights
+from agent.daemon.vendor_plugins import VendorPlugin
+from agent.doctor import api_questions, inspect_questions, refused_pods, required_rights
+from agent.doctor.configuration_reading import read_configuration
+from agent.doctor.doctor_arguments import DoctorArguments
 from agent.doctor.koordinator import koordinator_objects as koordinator
 from agent.doctor.socket_listeners import SocketListener, beside, listener
 from agent.doctor.surroundings import (
@@ -50,7 +34,6 @@ from agent.doctor.surroundings import (
     Surroundings,
 )
 from agent.host.version import version
-from agent.http.admin_client import answer, fetch
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
@@ -60,32 +43,21 @@ from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
-#: Why what the API server alone knows was not looked at; its own check says the rest, once.
+#: Why facts are missing that only the API server has. The check api-server has the error, so that it appears
+#: once in the output.
 NOT_ASKED = "the API server could not be asked (see check api-server)"
-#: Seconds for the kubelet, for an agent, and for a vendor that wakes its cards.
+#: Seconds for the kubelet.
 KUBELET_PATIENCE = 5.0
-AGENT_PATIENCE = 5.0
-VENDOR_PATIENCE = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class DoctorArguments:
-    """What the command line says. `given`: its arguments, called as flags."""
-
-    node: str
-    given: Mapping[str, Any] = field(default_factory=dict)
-    environ: Mapping[str, str] = field(default_factory=dict)
-    kubeconfig: NamedKubeconfig = field(default_factory=NamedKubeconfig)
-    root: Path = Path("/")
-    vendor_patience: float = VENDOR_PATIENCE
-
 
 _UNSEEN: Observed[Any] = Observed(why=NOT_ASKED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
-    """The way to the API server, and the Node at its end; `away` and `broken` as Cluster has them."""
+class _ApiContact:
+    """The client of the API server with the Node that it answered, or in `away` why there is none.
+
+    `broken`: a way to the API server is configured and does not work.
+    """
 
     api: Api | None = None
     node: Observed[Object] = _UNSEEN
@@ -95,19 +67,21 @@ class _Door:
 
 
 async def survey(
-    question: DoctorArguments, open: Callable[[ApiAccess], Awaitable[Api]] = open_api
+    arguments: DoctorArguments, open: Callable[[ApiAccess], Awaitable[Api]] = open_api
 ) -> Surroundings:
-    """Ask everybody once, the slow ones at the same time."""
-    door = await _door(question, open)
+    """Ask each source once; slow sources are asked at the same time."""
+    contact = await _contact_of(arguments, open)
     try:
-        configuration = _configuration(question, door)
-        return await _gathered(question, door, configuration)
+        configuration = read_configuration(arguments, _labels(contact))
+        return await _gathered(arguments, contact, configuration)
     finally:
-        if door.api is not None:
-            await door.api.close()
+        if contact.api is not None:
+            await contact.api.close()
 
 
-async def _gathered(question: DoctorArguments, door: _Door, configuration: Configuration) -> Surroundings:
+async def _gathered(
+    arguments: DoctorArguments, contact: _ApiContact, configuration: Configuration
+) -> Surroundings:
     agent = configuration.config.agent
     found: dict[str, Any] = {}
     vendors: dict[str, Observed[tuple[Device, ...]]] = {}
@@ -116,86 +90,45 @@ async def _gathered(question: DoctorArguments, door: _Door, configuration: Confi
         found[name] = await asking
 
     async def ask(plugin: VendorPlugin) -> None:
-        vendors[plugin.name] = await _devices(plugin, question.vendor_patience)
+        vendors[plugin.name] = await _devices(plugin, arguments.vendor_patience)
 
     async with anyio.create_task_group() as group:
         for plugin in configuration.plugins:
             if plugin.vendor is not None:
                 group.start_soon(ask, plugin)
-        group.start_soon(take, "told", _told(agent.state_dir / "agent.sock"))
-        group.start_soon(take, "told_on_port", _told_on_port(agent.http))
+        group.start_soon(take, "inspected", inspect_questions.inspected(agent.state_dir / "agent.sock"))
+        group.start_soon(take, "inspected_on_port", inspect_questions.inspected_on_port(agent.http))
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
         group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
-        group.start_soon(take, "cluster", _cluster(question, door, configuration))
-    found["cluster"] = await _with_stale(question, door, configuration, found["cluster"], vendors)
+        group.start_soon(take, "cluster", _cluster(arguments, contact, configuration))
+    found["cluster"] = await _with_stale(arguments, contact, configuration, found["cluster"], vendors)
     return Surroundings(
-        question.node,
+        arguments.node,
         version(),
-        question.root,
+        arguments.root,
         configuration,
         dict(sorted(vendors.items())),
         **found,
     )
 
 
-async def _door(question: DoctorArguments, open: Callable[[ApiAccess], Awaitable[Api]]) -> _Door:
+async def _contact_of(arguments: DoctorArguments, open: Callable[[ApiAccess], Awaitable[Api]]) -> _ApiContact:
     try:
-        access = find(question.kubeconfig.path, question.environ, by=question.kubeconfig.by)
+        access = find(arguments.kubeconfig.path, arguments.environ, by=arguments.kubeconfig.by)
         if access is None:
-            return _Door(away="; ".join(it for it in (NO_SERVER, question.kubeconfig.warning) if it))
+            return _ApiContact(away="; ".join(it for it in (NO_SERVER, arguments.kubeconfig.warning) if it))
         api = await open(access)
     except (ConfigError, ApiAway) as exc:
-        return _Door(away=str(exc), broken=True)
-    node, away = await api_questions.node_of(api, question.node)
-    return _Door(api, node, away, bool(away), access.namespace)
+        return _ApiContact(away=str(exc), broken=True)
+    node, away = await api_questions.node_of(api, arguments.node)
+    return _ApiContact(api, node, away, bool(away), access.namespace)
 
 
-def _configuration(question: DoctorArguments, door: _Door) -> Configuration:
-    """As `run` would read it, which goes on without a vendor that nobody brings.
-
-    Where it cannot be used, flags and what is good of its `agent` still say where things are. Of the
-    vendors, though, they say nothing: none is asked then.
-    """
-    known, source = _labels(door), ConfigSource()
-    try:
-        inputs = config_inputs()
-        source = given_source(question.given, question.environ, inputs)
-        config = check(
-            configured(question.given, question.environ, question.node, labels=known, inputs=inputs)
-        )
-        # Who has no such label gets the default of the directory, and lacks nothing.
-        chosen = source.is_directory and known.get(CONFIG_LABEL)
-        asks = {*config.asks, *([CONFIG_LABEL] if chosen else [])}
-        its = in_service(config)
-        return Configuration(
-            config, source.look(known).source, "", its, registered(), labels=tuple(sorted(asks))
-        )
-    except ConfigError as exc:
-        source_name = str(question.given.get("config") or "defaults")
-        awaits = isinstance(exc, LabelsUnknown)
-        said = stated(source.look(known), question.node)
-        config, known_ones = _flags_over(said, question), registered()
-        return Configuration(config, source_name, str(exc), schedulers=known_ones, awaits_labels=awaits)
-
-
-def _labels(door: _Door) -> NodeLabels:
-    if door.node.value is None:
-        return NOWHERE if door.api is None and not door.broken else remembered_labels({})
-    given = part_of(part_of(door.node.value, "metadata"), "labels")
+def _labels(contact: _ApiContact) -> NodeLabels:
+    if contact.node.value is None:
+        return NOWHERE if contact.api is None and not contact.broken else remembered_labels({})
+    given = part_of(part_of(contact.node.value, "metadata"), "labels")
     return seen_labels({str(key): str(value) for key, value in given.items()})
-
-
-def _flags_over(said: AgentSettings, question: DoctorArguments) -> Config:
-    """Each flag that can be used, over what the file says of where things are."""
-    config = Config(agent=said)
-    alone: list[tuple[Mapping[str, Any], Mapping[str, str]]] = [
-        *(({}, {name: value}) for name, value in question.environ.items()),
-        *(({name: value}, {}) for name, value in question.given.items()),
-    ]
-    for argument, variable in alone:
-        with suppress(ConfigError):
-            config = with_flags(config, given_flags(argument, variable))
-    return config
 
 
 async def _devices(plugin: VendorPlugin, patience: float) -> Observed[tuple[Device, ...]]:
@@ -204,37 +137,6 @@ async def _devices(plugin: VendorPlugin, patience: float) -> Observed[tuple[Devi
         return Observed(tuple(await first_list(plugin.vendor, patience)))
     except VendorError as exc:
         return Observed(why=str(exc).removeprefix(f"{plugin.name}: "))
-
-
-async def _told(path: Path) -> Observed[Mapping[str, Any]]:
-    try:
-        body = await anyio.to_thread.run_sync(fetch, path, "/inspect", AGENT_PATIENCE)
-        return _document(body)
-    except AgentError as exc:
-        return Observed(why=str(exc))
-
-
-async def _told_on_port(address: str) -> Observed[Mapping[str, Any]]:
-    """Only loopback tells more than whether an agent is ready."""
-    if not address:
-        return Observed(why="the views are switched off")
-    try:
-        return _document(await anyio.to_thread.run_sync(_get, address))
-    except (OSError, ValueError, http.client.HTTPException, AgentError) as exc:
-        return Observed(why=f"{address}: {exc}")
-
-
-def _get(address: str) -> bytes:
-    place = parse_address(address)
-    connection = http.client.HTTPConnection(place.host, place.port, timeout=AGENT_PATIENCE)
-    return answer(connection, "GET", "/inspect")[1]
-
-
-def _document(body: bytes) -> Observed[Mapping[str, Any]]:
-    try:
-        return Observed(msgspec.json.decode(body, type=dict[str, Any]))
-    except msgspec.MsgspecError as exc:
-        return Observed(why=f"what answers is no agent: {exc}")
 
 
 async def _pod_resources(socket: Path) -> PodResourcesAnswer:
@@ -255,50 +157,58 @@ def _sockets(agent: AgentSettings) -> Sockets:
     return Sockets(kubelet, admin, Observed(others))
 
 
-async def _cluster(question: DoctorArguments, door: _Door, configuration: Configuration) -> Cluster:
-    if door.api is None or door.away:
+async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configuration: Configuration) -> Cluster:
+    if contact.api is None or contact.away:
         unseen = KoordinatorObjects(_UNSEEN)
-        return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, door.away, door.broken, unseen)
+        return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, contact.away, contact.broken, unseen)
     config = configuration.config
-    report, namespace = config.report, config.report.namespace or door.namespace
-    shown = await koordinator.koordinator(door.api, question.node)
+    report, namespace = config.report, config.report.namespace or contact.namespace
+    shown = await koordinator.koordinator(contact.api, arguments.node)
     rights = required_rights.required(
-        question.node,
+        arguments.node,
         namespace,
         report.told_as,
         events=report.events,
         pods=config.agent.watch_pods,
         device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),
-        withdraws=shown.kind.value is True and bool(_noted(config)),
-        locks=_is_locked(door.node.value, configuration.locks) or _heeds(config),
+        withdraws=shown.kind.value is True and bool(_written_devices(config)),
+        locks=_is_locked(contact.node.value, configuration.locks) or _heeds(config),
         annotates=_annotates(configuration.plugins),
         extends=_extends(configuration.plugins),
         receipts=_gives_receipts(configuration.plugins),
     )
-    found = await api_questions.asked(door.api, door.node, question.node, rights, shown)
-    if question.kubeconfig.path is None:
-        return found  # in a pod the rights are the agent's, which has none to ConfigMaps
+    found = await api_questions.asked(contact.api, contact.node, arguments.node, rights, shown)
+    if arguments.kubeconfig.path is None:
+        return found  # without a kubeconfig the rights are the agent's, which may not read ConfigMaps
     named = refused_pods.config_maps(found.pods.value or (), refused_pods.variables_of(configuration.plugins))
-    return replace(found, config_maps=await api_questions.config_maps(door.api, named))
+    return replace(found, config_maps=await api_questions.config_maps(contact.api, named))
 
 
 async def _with_stale(
-    question: DoctorArguments,
-    door: _Door,
+    arguments: DoctorArguments,
+    contact: _ApiContact,
     configuration: Configuration,
     found: Cluster,
     vendors: Mapping[str, Observed[tuple[Device, ...]]],
 ) -> Cluster:
-    """With the Devices of other names that list cards of this node, which are known by now."""
+    """The cluster with the Devices of other names that list cards of this node.
+
+    They are found by the uuids of the cards, so the vendors have to be asked before.
+    """
     cards = {it.uuid for look in vendors.values() for it in look.value or ()}
-    if door.api is None or not found.koordinator.kind.value:
+    if contact.api is None or not found.koordinator.kind.value:
         return found
-    stale = await koordinator.stale(door.api, question.node, cards, _noted(configuration.config))
+    stale = await koordinator.stale(
+        contact.api, arguments.node, cards, _written_devices(configuration.config)
+    )
     return replace(found, koordinator=replace(found.koordinator, stale=stale))
 
 
-def _noted(config: Config) -> tuple[str, ...]:
-    """The Devices that agents here have written. What keeps that from being read its own check says."""
+def _written_devices(config: Config) -> tuple[str, ...]:
+    """The Devices that agents of this node have written; none where the record cannot be read.
+
+    The check of files left behind reports why.
+    """
     try:
         return UninstallRecord(config.agent.state_dir / REMAINS).devices()
     except OSError:
@@ -310,7 +220,7 @@ def _is_locked(node: Object | None, keys: Collection[str]) -> bool:
 
 
 def _annotates(plugins: Iterable[VendorPlugin]) -> bool:
-    """Whether a vendor makes annotations of the Node."""
+    """Whether a vendor gives the Node annotations."""
     return any(it.vendor is not None and it.vendor.publishes.annotations is not None for it in plugins)
 
 
@@ -320,7 +230,7 @@ def _extends(plugins: Iterable[VendorPlugin]) -> bool:
 
 
 def _gives_receipts(plugins: Iterable[VendorPlugin]) -> bool:
-    """Whether a scheduler is to read on pods that they have their devices."""
+    """Whether a scheduler wants a receipt on pods that have their devices."""
     dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.schedulers)
     return any(it.receipt is not None for it in dialects)
 

@@ -1,6 +1,6 @@
-"""Views over HTTP: probes, metrics and the whole picture; and an operator's words over the admin socket.
+"""HTTP: probes, metrics and /inspect for reading, and an operator's commands over the admin socket.
 
-Imported after the first registration.
+The agent imports this room after the first registration, which does not wait for the import.
 """
 
 from __future__ import annotations

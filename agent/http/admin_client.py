@@ -1,4 +1,4 @@
-"""Asks the agent: HTTP over its admin socket, or over any other connection."""
+"""Sends HTTP requests to an agent: over its admin socket, or over any other connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.vendor_api.bounded_reads import by_size
 from agent.vendor_api.text import shorten
 
 _TIMEOUT = 10.0
-#: Bytes of an answer. Thousands of devices are a few MiB; who sends more is no agent.
+#: Bytes of an answer. An agent with thousands of devices sends a few MiB.
 MOST = 64 << 20
 
 
@@ -28,7 +28,7 @@ class CannotAsk(AgentError):
         super().__init__(f"no agent answers at {path}: {why}; {remedy}")
 
 
-class TooMuch(AgentError):
+class AnswerTooLong(AgentError):
     """Raised when an answer is longer than any that an agent gives."""
 
     def __init__(self) -> None:
@@ -36,25 +36,25 @@ class TooMuch(AgentError):
 
 
 def fetch(path: Path, target: str = "/inspect", timeout: float = _TIMEOUT) -> bytes:
-    """Ask the agent behind the admin socket.
+    """The body of the answer of the agent behind the admin socket. `timeout` is in seconds.
 
     Raises:
-        CannotAsk: Nobody answers, or not with what was asked for.
+        CannotAsk: No agent answers, or the status is not 200.
     """
     status, body = ask(path, "GET", target, timeout=timeout)
     if status != 200:
-        told = shorten(body.decode("utf-8", "replace").strip(), 300)
-        raise CannotAsk(path, f"{target} was answered {status}: {told}", "look at its log")
+        text = shorten(body.decode("utf-8", "replace").strip(), 300)
+        raise CannotAsk(path, f"{target} was answered {status}: {text}", "look at its log")
     return body
 
 
 def ask(
     path: Path, method: str, target: str, body: bytes | None = None, timeout: float = _TIMEOUT
 ) -> tuple[int, bytes]:
-    """Ask the agent behind the admin socket; the status and the body of its answer.
+    """The status and the body of the answer of the agent behind the admin socket. `timeout` is in seconds.
 
     Raises:
-        CannotAsk: Nobody answers.
+        CannotAsk: No agent answers.
     """
     try:
         return answer(_OverUnix(path, timeout), method, target, body)
@@ -66,56 +66,61 @@ def ask(
     except ConnectionRefusedError:
         raise CannotAsk(path, "the agent that made it is gone", "start one with `xpu-agent run`") from None
     except PermissionError:
-        raise CannotAsk(path, "it is not yours to ask", "ask as root, or as who runs it") from None
+        raise CannotAsk(path, "it is not yours to ask", "ask as root, or as the user that runs it") from None
     except TimeoutError:
         raise CannotAsk(path, f"no answer within {timeout:g} s", "look at its log") from None
-    except (OSError, http.client.HTTPException, TooMuch) as error:
+    except (OSError, http.client.HTTPException, AnswerTooLong) as error:
         raise CannotAsk(
             path, shorten(str(error) or type(error).__name__), "is it the agent's socket?"
         ) from error
 
 
 def _unserved(directory: Path) -> tuple[str, str]:
-    """Why there is no socket, and what would work; whoever holds the state may have no place for one."""
+    """Why there is no socket, and what would help.
+
+    An agent can hold the state directory and have no room for a socket there.
+    """
     for name in ("agent.lock", "."):
         with suppress(OSError):
             for pid in holders(directory / name):
-                who = f"{program(pid)} (pid {pid})" if pid else "a process that is not seen from here"
+                holder = f"{program(pid)} (pid {pid})" if pid else "a process that is not seen from here"
                 remedy = (
                     "where it has just started ask again, else its log says why, and /readyz at agent.http"
                 )
-                return f"{who} holds {directory} and serves no socket there", remedy
+                return f"{holder} holds {directory} and serves no socket there", remedy
     return "there is no such socket", "start it with `xpu-agent run`, or name its directory with --state-dir"
 
 
 def answer(
     connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None = None
 ) -> tuple[int, bytes]:
-    """Ask once, and hang up. The connection's timeout is for the whole answer, however slowly it drips.
+    """Send one request and close the connection; returns the status and the body.
+
+    The timeout of the connection holds for the whole answer, even if each byte arrives in time.
 
     Raises:
-        TooMuch: The answer is longer than MOST.
-        TimeoutError: It did not come in time.
-        OSError, http.client.HTTPException: Nobody is there, or no HTTP server.
+        AnswerTooLong: The answer is longer than MOST.
+        TimeoutError: The answer did not arrive in time.
+        OSError, http.client.HTTPException: No server is there, or no HTTP server.
     """
     until = time.monotonic() + (connection.timeout or 0)
     try:
         connection.connect()
-        connection.sock = _Hurried(connection.sock, until)
+        connection.sock = _DeadlineSocket(connection.sock, until)
         connection.request(method, target, body)
-        with connection.getresponse() as told:
-            content = by_size(told.read, 0, MOST + 1) or b""
+        with connection.getresponse() as response:
+            content = by_size(response.read, 0, MOST + 1) or b""
             if len(content) > MOST:
-                raise TooMuch
-            if told.length:
-                raise http.client.IncompleteRead(content, told.length)
-            return told.status, content
+                raise AnswerTooLong
+            if response.length:
+                raise http.client.IncompleteRead(content, response.length)
+            return response.status, content
     finally:
         connection.close()
 
 
-class _Hurried(socket.socket):
-    """A connected socket with one deadline, where a plain one is patient anew with each byte."""
+class _DeadlineSocket(socket.socket):
+    """A connected socket with one deadline; a plain socket starts its timeout anew with each byte."""
 
     def __init__(self, connected: socket.socket, until: float) -> None:
         super().__init__(fileno=connected.detach())

@@ -1,4 +1,4 @@
-"""What is answered to one request."""
+"""The answer to one HTTP request."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Answer:
 
 
 def text(status: int, *lines: str) -> Answer:
-    """Lines of text; each stays one line, whatever a vendor wrote into it."""
-    told = "".join(f"{printable(' '.join(line.split()))}\n" for line in lines)
-    return Answer(status, told.encode("utf-8"))
+    """Lines of text. Texts of vendors may contain line breaks; each argument stays one line."""
+    joined = "".join(f"{printable(' '.join(line.split()))}\n" for line in lines)
+    return Answer(status, joined.encode("utf-8"))
 
 
 def document(value: Any, status: int = 200) -> Answer:
     """A JSON document in ASCII."""
-    told = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Answer(status, told.encode("ascii") + b"\n", JSON)
+    encoded = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Answer(status, encoded.encode("ascii") + b"\n", JSON)

@@ -1,4 +1,4 @@
-"""One connection: HTTP/1.1 with GET and HEAD, and POST where one hears; bounded in size and time."""
+"""One client's connection: HTTP/1.1 with GET and HEAD, and POST where allowed; bounded in size and time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from agent.http.loop_turns import LoopTurns
 
 log = structlog.get_logger()
 
-#: From what is asked for, a path and maybe a query, and the Host that it is asked of, to what is answered.
-Show = Callable[[str, str], Answer]
-#: From path and body of a POST, and the user id of who sent it, to what is answered.
-Hear = Callable[[str, bytes, int], Awaitable[Answer]]
+#: (target, host) to the answer. The target is a path with an optional query; the host is the Host header.
+GetHandler = Callable[[str, str], Answer]
+#: (path, body, user id of the client) to the answer.
+PostHandler = Callable[[str, bytes, int], Awaitable[Answer]]
 
-#: Of a request, and of what comes after the last one.
+#: Bytes that one read takes: of a request, and of what follows the last one.
 _CHUNK, _DRAINED = 2 * 1024, 64 * 1024
 _METHODS = (b"GET", b"HEAD")
 
 
-class Conversation:
-    """A client has a turn whenever something is done for it, and ends it before each wait."""
+class ClientConnection:
+    """The connection holds a turn of the loop while it works, and ends the turn before each wait."""
 
     def __init__(
         self,
@@ -36,31 +36,32 @@ class Conversation:
         peer: str,
         limits: ClientLimits,
         turns: LoopTurns,
-        show: Show,
-        hear: Hear | None,
-        moved: Callable[[], None],
+        get: GetHandler,
+        post: PostHandler | None,
+        changed: Callable[[], None],
     ) -> None:
-        """`moved` is called whenever this one may have begun to make room for others."""
+        """`changed` is called whenever the connection may have become one that can be closed for another."""
         self._client = client
         self._limits = limits
         self._turns = turns
-        self._show = show
-        self._hear = hear
-        self._moved = moved
-        self._methods = _METHODS if hear is None else (*_METHODS, b"POST")
+        self._get = get
+        self._post = post
+        self._changed = changed
+        self._methods = _METHODS if post is None else (*_METHODS, b"POST")
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
         self._scope = anyio.CancelScope()
         self._has_turn = False
         self._answered = 0
         #: The address of the other end; empty on a unix socket.
         self.peer = peer
-        #: Since when it has its place, or was answered last.
+        #: When the connection was accepted, or answered last; in seconds of the loop's clock.
         self.since = anyio.current_time()
-        #: Whether it waits for us with its first request, or with a command: it makes room for nobody.
-        self.owed = False
+        #: Whether the client waits for the answer to its first request, or to a command. Such a connection is
+        #: not closed for another one.
+        self.awaits_answer = False
 
     async def run(self) -> None:
-        """Talk until either side has enough."""
+        """Answer requests until either side ends the connection."""
         with self._client, self._scope:
             try:
                 while await self._once():
@@ -69,14 +70,14 @@ class Conversation:
                     await self._begin()
                 await self._hang_up()
             except (OSError, TimeoutError):
-                pass  # the client went away, or is too slow
+                pass  # the client has gone, or is too slow
             except Exception:
-                log.exception("conversation broken")
+                log.exception("connection failed")
             finally:
                 self._end()
 
     def drop(self) -> None:
-        """End it now."""
+        """Close the connection now."""
         self._scope.cancel()
 
     async def _begin(self) -> None:
@@ -89,21 +90,21 @@ class Conversation:
             self._turns.end()
 
     async def _until(self, ready: Callable[[socket.socket], Awaitable[None]]) -> None:
-        """Wait for the client; who waits for its first answer then waits for us."""
+        """Wait for the client, without a turn meanwhile. Then a client without a first answer awaits one."""
         self._end()
-        self.owed = False
-        self._moved()
+        self.awaits_answer = False
+        self._changed()
         await ready(self._client)
-        self.owed = not self._answered
+        self.awaits_answer = not self._answered
         await self._begin()
 
     async def _once(self) -> bool:
-        """Answer one request; whether another one may follow."""
+        """Answer one request; returns whether another request may follow."""
         try:
-            asked = await self._request()
-            if asked is None:
+            received = await self._request()
+            if received is None:
                 return False
-            request, body = asked
+            request, body = received
             await self._send(await self._answer(request, body), head=request.method == b"HEAD")
         except h11.RemoteProtocolError as error:
             if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
@@ -112,7 +113,7 @@ class Conversation:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _request(self) -> tuple[h11.Request, bytes] | None:
-        """The next request with everything that belongs to it; None when the client is done."""
+        """The next request with its body; None when the client is done."""
         if not self._http.trailing_data[0]:
             with anyio.fail_after(self._limits.idle):
                 received = await self._read()
@@ -129,20 +130,20 @@ class Conversation:
                 elif isinstance(event, h11.Request):
                     request = event
                     if request.method not in self._methods:
-                        return request, b""  # refused whatever follows
+                        return request, b""  # refused, whatever follows
                 elif request is None:
                     return None
                 elif isinstance(event, h11.Data) and request.method == b"POST":
                     body += event.data
                     if len(body) > self._limits.body_bytes:
-                        return request, bytes(body)  # refused, too
+                        return request, bytes(body)  # refused as too long
                 elif isinstance(event, h11.EndOfMessage | h11.Data):
-                    return request, bytes(body)  # what is left of a body ends the connection
+                    return request, bytes(body)  # the rest of a body ends the connection
                 else:
                     return None
 
     async def _read(self, most: int = _CHUNK) -> bytes:
-        """What the client sends next; nothing when it is done."""
+        """The next bytes from the client; empty when the client is done."""
         while True:
             await self._until(anyio.wait_readable)
             with contextlib.suppress(BlockingIOError):
@@ -156,16 +157,16 @@ class Conversation:
         target = request.target.decode("ascii")
         path = target.partition("?")[0]
         try:
-            if self._hear is not None and request.method == b"POST":
-                return await self._heard(self._hear(path, body, self._user()))
-            return self._show(target, _host(request))
+            if self._post is not None and request.method == b"POST":
+                return await self._posted(self._post(path, body, self._user()))
+            return self._get(target, _host(request))
         except Exception:
-            log.exception("view not shown" if request.method in _METHODS else "word not heard", path=path)
+            log.exception("view failed" if request.method in _METHODS else "command failed", path=path)
             return text(500, "this cannot be answered; the agent's log says why")
 
-    async def _heard(self, answer: Awaitable[Answer]) -> Answer:
+    async def _posted(self, answer: Awaitable[Answer]) -> Answer:
         self._end()
-        self.owed = True
+        self.awaits_answer = True
         try:
             return await answer
         finally:
@@ -177,7 +178,7 @@ class Conversation:
         return f"{', '.join(most)} and {last}"
 
     def _user(self) -> int:
-        """The user id of who is at the other end, as the kernel knows it."""
+        """The user id of the client, from SO_PEERCRED."""
         return credentials(self._client).uid
 
     async def _send(self, answer: Answer, *, head: bool = False, close: bool = False) -> None:
@@ -199,11 +200,11 @@ class Conversation:
         with anyio.fail_after(self._limits.request):
             for event in (*events, h11.EndOfMessage()):
                 await self._write(self._http.send(event) or b"")
-        self.since, self.owed = anyio.current_time(), False
-        self._moved()
+        self.since, self.awaits_answer = anyio.current_time(), False
+        self._changed()
 
-    async def _write(self, sent: bytes) -> None:
-        left = memoryview(sent)
+    async def _write(self, content: bytes) -> None:
+        left = memoryview(content)
         while left:
             try:
                 left = left[self._client.send(left) :]
@@ -211,7 +212,7 @@ class Conversation:
                 await self._until(anyio.wait_writable)
 
     async def _hang_up(self) -> None:
-        """Let the last answer arrive: closing over unread bytes would reset the connection first."""
+        """Let the last answer arrive: to close with unread bytes would reset the connection before."""
         self._client.shutdown(socket.SHUT_WR)
         with anyio.fail_after(min(1.0, self._limits.request)):
             while await self._read(_DRAINED):
@@ -219,6 +220,6 @@ class Conversation:
 
 
 def _host(request: h11.Request) -> str:
-    """As whom the client asks us; empty where it does not say, as HTTP/1.0 may."""
+    """The Host header; empty where there is none, as HTTP/1.0 allows."""
     named: list[bytes] = [value for name, value in request.headers if name == b"host"]
     return named[0].decode("ascii", "replace") if named else ""

@@ -12,9 +12,10 @@ _WITH_PORT = re.compile(r":\d*$")
 
 
 def refusal(host: str) -> Answer | None:
-    """The answer for a client on this machine whose Host header names another one; None for all others.
+    """The refusal of a request that names another host than this machine; None for a good `host`.
 
-    A page in a browser on this machine can have a name that leads to loopback, and would read the views.
+    A web page in a browser on this machine can use a host name that resolves to loopback. Without this check
+    the page could read which pods have which cards. Without a Host header there is no browser.
     """
     if not host or _is_loopback(host):
         return None

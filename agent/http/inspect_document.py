@@ -1,250 +1,321 @@
-"""The JSON document of /inspect. Fields may be added; those that are here stay."""
+"""The document of /inspect: its form, for the agent that builds the document and the commands that read it.
+
+Keys may be added; keys that are here stay. Times are Unix seconds, memory is in bytes. A key that an older
+agent does not write has a default here; a key that only a newer agent writes is left out.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Mapping
+from contextlib import suppress
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.devices.memory_units import counted_in
-from agent.core.model import (
-    AbsentDevice,
-    Allocation,
-    AllocationState,
-    Cordon,
-    DeviceStatus,
-    Owner,
-    ProcessStatus,
-    Resource,
-    VendorStatus,
-)
-from agent.core.notices import PlacementMismatch
-from agent.core.publishing.agent_status import AgentStatus, ApiServer, SchedulerReport
-from agent.scheduler_api import Claim
-from agent.vendor_api.agent import Link
+import msgspec
 
 
-def inspect(view: AgentStatus) -> dict[str, Any]:
-    """Everything the view holds. Times are Unix seconds."""
-    used, busy = allocated(view), _busy(view)
-    return {
-        "node": view.node,
-        "version": view.version,
-        "ready": not view.troubles,
-        "standby": view.standby,
-        "troubles": list(view.troubles),
-        "config": {"source": view.config_source, "error": view.config_error},
-        "checkpoint": {"error": view.checkpoint_error},
-        "log": {"error": view.log_error},
-        "evidence": {"errors": dict(view.evidence_errors)},
-        "cdi": {"error": view.cdi_error},
-        "labels": {"error": view.labels_error},
-        "annotations": {"error": view.annotations_error},
-        "extendedResources": {"error": view.extended_error},
-        "receipts": {"error": view.receipts_error, "owed": view.receipts_owed},
-        "locks": {"error": view.locks_error},
-        "report": _report(view.reported),
-        "apiServer": _api_server(view.api_server),
-        "complaints": list(view.complaints),
-        "doubts": list(view.doubts),
-        "vendors": [_vendor(view, status) for status in view.snapshot.vendors],
-        "devices": [_device(view, status, busy) for status in view.snapshot.devices],
-        "absent": [_absent(device, busy) for device in view.snapshot.absent],
-        "resources": [
-            _resource(view, resource, used.get(name, 0)) for name, resource in sorted(view.resources.items())
-        ],
-        "allocations": [_allocation(allocation) for allocation in view.allocations],
-        "unheeded": [_unheeded(it) for it in view.placement_mismatches],
-        "unknownCards": [_unknown(vendor, it) for vendor, it in view.unknown_cards],
-    }
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A JSON object of the document. The order of its attributes is the order of its keys."""
 
 
-def _api_server(it: ApiServer | None) -> dict[str, Any] | None:
-    if it is None:
-        return None
-    followed = {what: {"synced": each.synced, "error": each.error} for what, each in it.followed.items()}
-    return {"address": it.address, "synced": it.synced, "error": it.error, "followed": followed}
+class InspectedError(_Part, frozen=True):
+    """Why a file, an object or a source is not as it should be; empty where it is."""
+
+    error: str = ""
 
 
-def _report(it: SchedulerReport) -> dict[str, Any]:
-    return {
-        "mode": it.mode,
-        "why": it.why,
-        "vendor": it.vendor,
-        "cards": it.cards,
-        "healthy": it.healthy,
-        "leftOut": list(it.left_out),
-        "overwritten": it.overwritten,
-        "error": it.error,
-    }
+class InspectedConfig(_Part, frozen=True):
+    source: str = ""
+    error: str = ""
 
 
-def allocated(view: AgentStatus) -> Mapping[str, int]:
-    """How many device IDs of each resource are in use; an ID that several hold counts once."""
-    used: dict[str, set[str]] = {}
-    for allocation in view.allocations:
-        if allocation.state is not AllocationState.RELEASED:
-            used.setdefault(allocation.resource, set()).update(allocation.ids)
-    return {resource: len(ids) for resource, ids in used.items()}
+class InspectedEvidence(_Part, frozen=True):
+    """Source of evidence to why it cannot be read."""
+
+    errors: Mapping[str, str] = {}
 
 
-def _vendor(view: AgentStatus, status: VendorStatus) -> dict[str, Any]:
-    process = view.processes.get(status.name, ProcessStatus())
-    return {
-        "name": status.name,
-        "state": str(status.state),
-        "reason": status.reason,
-        "pid": process.pid,
-        "memoryBytes": process.memory,
-        "memoryLimitBytes": process.memory_limit,
-        "restarts": process.restarts,
-        "breaker": process.breaker,
-        "nextTry": None if process.next_try is None else _seconds(process.next_try),
-        "stuck": process.stuck,
-    }
+class InspectedReceipts(_Part, frozen=True):
+    """`owed`: how many pods have their devices and no receipt yet."""
+
+    error: str = ""
+    owed: int = 0
 
 
-def _busy(view: AgentStatus) -> frozenset[str]:
-    """The devices in use."""
-    held = (it for it in view.allocations if it.state is not AllocationState.RELEASED)
-    return frozenset(uuid for it in held for uuid in it.cards)
+class InspectedReport(_Part, frozen=True):
+    """What Koordinator is told of the cards, and why in this way."""
+
+    mode: Literal["feed", "device", "none", ""] = ""
+    why: str = ""
+    vendor: str = ""
+    cards: int = 0
+    healthy: int = 0
+    left_out: tuple[str, ...] = ()
+    overwritten: bool = False
+    error: str = ""
 
 
-def _device(view: AgentStatus, status: DeviceStatus, busy: Collection[str]) -> dict[str, Any]:
-    device = status.device
-    return {
-        "vendor": status.vendor,
-        "uuid": device.uuid,
-        "index": device.index,
-        "parent": device.parent,
-        "slice": device.slice,
-        "minor": device.minor,
-        "pci": device.pci,
-        "numa": device.numa,
-        "memoryBytes": device.memory,
-        "model": device.model,
-        "paths": list(device.paths),
-        "attributes": dict(device.attributes),
-        "links": [_link(link) for link in device.links],
-        "foreignSlices": view.foreign_slices.get((status.vendor, status.uuid), 0),
-        "toldHealthy": status.told_healthy,
-        **_word_on(status, busy),
-    }
+class InspectedList(_Part, frozen=True):
+    """A list of the API server's that the agent follows."""
+
+    synced: bool = False
+    error: str = ""
 
 
-def _absent(device: AbsentDevice, busy: Collection[str]) -> dict[str, Any]:
-    return {"vendor": device.vendor, "uuid": device.uuid, **_word_on(device, busy)}
+class InspectedApiServer(_Part, frozen=True):
+    address: str = ""
+    synced: bool = False
+    error: str = ""
+    followed: Mapping[str, InspectedList] = {}
 
 
-def _word_on(it: DeviceStatus | AbsentDevice, busy: Collection[str]) -> dict[str, Any]:
-    """What is known against a device: by the hardware, and by an operator."""
-    health, cordon = it.health, it.cordon
-    return {
-        "health": {
-            "state": str(health.state),
-            "reason": health.reason,
-            "message": health.message,
-            "since": _seconds(health.since),
-        },
-        "clearedBy": [str(proof) for proof in it.cleared_by],
-        "cordon": _cordon(cordon) if cordon else None,
-        "inUse": it.uuid in busy,
-    }
+class InspectedVendor(_Part, frozen=True):
+    """A vendor in service, with its process."""
+
+    name: str = ""
+    state: str = ""
+    reason: str = ""
+    pid: int | None = None
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0
+    restarts: int = 0
+    breaker: str = ""
+    next_try: float | None = None
+    stuck: int | None = None
 
 
-def _cordon(cordon: Cordon) -> dict[str, Any]:
-    return {"author": cordon.author, "reason": cordon.reason, "since": _seconds(cordon.since)}
+class InspectedHealth(_Part, frozen=True):
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    since: float = 0.0
 
 
-def _link(link: Link) -> dict[str, Any]:
-    return {"peer": link.peer, "lanes": link.lanes, "distance": str(link.distance)}
+class InspectedCordon(_Part, frozen=True):
+    author: str = ""
+    reason: str = ""
+    since: float = 0.0
 
 
-def _resource(view: AgentStatus, resource: Resource, used: int) -> dict[str, Any]:
-    session = view.sessions.get(resource.name)
-    sharing = resource.rule.sharing
-    return {
-        "name": resource.name,
-        "vendor": resource.vendor,
-        "sharing": sharing.kind,
-        "replicas": sharing.replicas,
-        "failRequestsGreaterThanOne": sharing.fail_requests_greater_than_one,
-        "unit": counted_in(sharing),
-        "unitKept": kept[1] if (kept := view.kept_units.get(resource.name)) else "",
-        "policy": resource.policy,
-        "placement": resource.rule.placement,
-        "capacity": resource.capacity,
-        "allocatable": resource.allocatable,
-        "allocated": used,
-        "devices": [card.uuid for card in resource.cards],
-        "kept": [it for card in resource.cards for it in card.kept],
-        "retired": resource.retired,
-        "inOtherMode": {card.uuid: card.mode for card in resource.cards if card.mode},
-        "waits": list(view.resource_waits.get(resource.name, ())),
-        "session": session.state if session else "waiting",
-        "sessionReason": session.reason if session else "",
-        "registrations": session.registrations if session else 0,
-        "foreign": view.other_plugins.get(resource.name, ""),
-    }
+class InspectedLink(_Part, frozen=True):
+    peer: str = ""
+    lanes: int = 0
+    distance: str = ""
 
 
-def _allocation(allocation: Allocation) -> dict[str, Any]:
-    return {
-        "id": allocation.id,
-        "resource": allocation.resource,
-        "vendor": allocation.vendor,
-        "ids": list(allocation.ids),
-        "devices": list(allocation.cards),
-        "diverged": bool(allocation.diverged),
-        "unit": allocation.unit,
-        "handed": None if allocation.handed is None else dict(allocation.handed),
-        "owner": _owner(allocation.owner) if allocation.owner else None,
-        "state": str(allocation.state),
-        "source": allocation.source,
-        "reason": allocation.reason,
-        "since": _seconds(allocation.since),
-        "partitions": list(allocation.partitions),
-        "claim": _claim(allocation.claim) if allocation.claim else None,
-    }
+class InspectedDevice(_Part, frozen=True):
+    """A device that its vendor lists."""
+
+    vendor: str = ""
+    uuid: str = ""
+    index: int | None = None
+    parent: str | None = None
+    slice: int | None = None
+    minor: int | None = None
+    pci: str | None = None
+    numa: int | None = None
+    memory_bytes: int = 0
+    model: str = ""
+    paths: tuple[str, ...] = ()
+    attributes: Mapping[str, str] = {}
+    links: tuple[InspectedLink, ...] = ()
+    foreign_slices: int = 0
+    told_healthy: bool = False
+    health: InspectedHealth = InspectedHealth()
+    cleared_by: tuple[str, ...] = ()
+    cordon: InspectedCordon | None = None
+    in_use: bool | None = None
 
 
-def _unknown(vendor: str, it: CheckpointAnswer) -> dict[str, Any]:
-    return {
-        "vendor": vendor,
-        "resource": it.resource,
-        "podUid": it.uid,
-        "container": it.container,
-        "ids": list(it.ids),
-    }
+class InspectedAbsentDevice(_Part, frozen=True):
+    """A device that is remembered and that no vendor lists now."""
+
+    vendor: str = ""
+    uuid: str = ""
+    health: InspectedHealth = InspectedHealth()
+    cleared_by: tuple[str, ...] = ()
+    cordon: InspectedCordon | None = None
+    in_use: bool | None = None
 
 
-def _unheeded(it: PlacementMismatch) -> dict[str, Any]:
-    return {"namespace": it.pod.namespace, "pod": it.pod.name, "reason": it.why}
+class InspectedResource(_Part, frozen=True):
+    name: str = ""
+    vendor: str = ""
+    sharing: str = ""
+    replicas: int | None = None
+    fail_requests_greater_than_one: bool = False
+    #: The memory of one device ID in GiB; empty where the resource does not count memory.
+    unit: str = ""
+    unit_kept: str = ""
+    policy: str = ""
+    placement: str = ""
+    capacity: int | None = None
+    allocatable: int | None = None
+    allocated: int | None = None
+    devices: tuple[str, ...] = ()
+    #: Device IDs that the config does not make, listed while pods hold them.
+    kept: tuple[str, ...] = ()
+    retired: bool = False
+    #: Card to the resource that has the card for now.
+    in_other_mode: Mapping[str, str] = {}
+    waits: tuple[str, ...] = ()
+    session: str = ""
+    session_reason: str = ""
+    registrations: int = 0
+    #: How the resource shows that another plugin has registered it, too.
+    foreign: str = ""
 
 
-def _claim(claim: Claim) -> dict[str, Any]:
-    return {
-        "namespace": claim.namespace,
-        "pod": claim.pod,
-        "uid": claim.uid,
-        "container": claim.container,
-        "devices": list(claim.devices),
-        "parameters": dict(claim.parameters),
-        "dialect": claim.dialect,
-        "remark": claim.remark,
-    }
+class InspectedOwner(_Part, frozen=True):
+    """The container that has an allocation. `namespace` and `pod` are empty until the kubelet shows them."""
+
+    namespace: str = ""
+    pod: str = ""
+    uid: str | None = None
+    container: str = ""
 
 
-def _owner(owner: Owner) -> dict[str, Any]:
-    return {
-        "namespace": owner.namespace,
-        "pod": owner.pod,
-        "uid": owner.uid or None,
-        "container": owner.container,
-    }
+class InspectedClaim(_Part, frozen=True):
+    """What a scheduler promised to a container."""
+
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+    container: str = ""
+    devices: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = {}
+    dialect: str = ""
+    remark: str = ""
 
 
-def _seconds(moment: float) -> float:
-    """Milliseconds are enough; JSON has no infinity."""
-    return round(moment, 3) if math.isfinite(moment) else 0.0
+class InspectedAllocation(_Part, frozen=True):
+    id: str = ""
+    resource: str = ""
+    vendor: str = ""
+    ids: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    #: Whether the allocation is on other cards than its device IDs name.
+    diverged: bool = False
+    unit: str = ""
+    #: The share that the container was given where that is not the share of the claim; {} is no limit.
+    handed: Mapping[str, str] | None = None
+    owner: InspectedOwner | None = None
+    state: str = ""
+    source: str = ""
+    reason: str = ""
+    since: float = 0.0
+    partitions: tuple[str, ...] = ()
+    claim: InspectedClaim | None = None
+
+
+class InspectedMismatch(_Part, frozen=True):
+    """A pod that has other cards than its scheduler chose."""
+
+    namespace: str = ""
+    pod: str = ""
+    reason: str = ""
+
+
+class InspectedUnknownCard(_Part, frozen=True):
+    """A container with an answer that names cards which are not here."""
+
+    vendor: str = ""
+    resource: str = ""
+    pod_uid: str = ""
+    container: str = ""
+    ids: tuple[str, ...] = ()
+
+
+class InspectDocument(_Part, frozen=True):
+    """What the running agent knows."""
+
+    node: str = ""
+    version: str = ""
+    ready: bool = False
+    #: The process that has the lock of the node, where this agent stands by.
+    standby: str = ""
+    #: Sentences that keep the agent from being ready.
+    troubles: tuple[str, ...] = ()
+    config: InspectedConfig = InspectedConfig()
+    checkpoint: InspectedError = InspectedError()
+    log: InspectedError = InspectedError()
+    evidence: InspectedEvidence = InspectedEvidence()
+    cdi: InspectedError = InspectedError()
+    labels: InspectedError = InspectedError()
+    annotations: InspectedError = InspectedError()
+    extended_resources: InspectedError = InspectedError()
+    receipts: InspectedReceipts = InspectedReceipts()
+    locks: InspectedError = InspectedError()
+    report: InspectedReport = InspectedReport()
+    api_server: InspectedApiServer | None = None
+    complaints: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    vendors: tuple[InspectedVendor, ...] = ()
+    devices: tuple[InspectedDevice, ...] = ()
+    absent: tuple[InspectedAbsentDevice, ...] = ()
+    resources: tuple[InspectedResource, ...] = ()
+    allocations: tuple[InspectedAllocation, ...] = ()
+    unheeded: tuple[InspectedMismatch, ...] = ()
+    unknown_cards: tuple[InspectedUnknownCard, ...] = ()
+
+    @property
+    def in_use(self) -> tuple[InspectedAllocation, ...]:
+        """The allocations that are not over."""
+        return tuple(it for it in self.allocations if it.state != "released")
+
+
+def to_builtins(document: InspectDocument) -> dict[str, Any]:
+    """The document as values of JSON, with every key in its place."""
+    values: dict[str, Any] = msgspec.to_builtins(document)
+    return values
+
+
+def decode(body: bytes) -> InspectDocument:
+    """The document that an agent of any release answered.
+
+    Raises:
+        msgspec.MsgspecError: The body is no JSON object.
+    """
+    return from_builtins(msgspec.json.decode(body, type=dict[str, Any]))
+
+
+def from_builtins(values: Mapping[str, Any]) -> InspectDocument:
+    """The document as far as it fits the form: a value of another type counts as missing."""
+    document: InspectDocument = _usable(values, InspectDocument)
+    return document
+
+
+def _usable(value: object, form: Any) -> Any:
+    """What of the value fits the form: of an object its good keys, of a list of objects these objects.
+
+    Raises:
+        msgspec.ValidationError: Nothing of the value fits.
+    """
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError:
+        part = _part_in(form)
+        if part is None:
+            raise
+        if get_origin(form) is tuple:
+            if not isinstance(value, list):
+                raise
+            return tuple(_usable(row, part) for row in value if isinstance(row, Mapping))
+        if not isinstance(value, Mapping):
+            raise
+        return part(**_usable_keys(value, part))
+
+
+def _usable_keys(value: Mapping[str, Any], part: type[_Part]) -> dict[str, Any]:
+    usable = {}
+    for attribute in msgspec.structs.fields(part):
+        if attribute.encode_name in value:
+            with suppress(msgspec.ValidationError):
+                usable[attribute.name] = _usable(value[attribute.encode_name], attribute.type)
+    return usable
+
+
+def _part_in(form: Any) -> type[_Part] | None:
+    """The kind of object that the form is, lists, or allows beside None."""
+    kinds = get_args(form) if get_origin(form) in (tuple, UnionType) else (form,)
+    return next((it for it in kinds if isinstance(it, type) and issubclass(it, _Part)), None)

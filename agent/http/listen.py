@@ -24,7 +24,7 @@ REMOVED_WITHIN = 0.5
 
 @contextmanager
 def on_address(address: HttpAddress) -> Iterator[tuple[socket.socket, HttpAddress]]:
-    """Listen on TCP; yields the address with the port that was free."""
+    """Listen on TCP; yields the listener and the address. Port 0 becomes the port that was free."""
     host = "127.0.0.1" if address.host == "localhost" else address.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -40,14 +40,18 @@ def on_address(address: HttpAddress) -> Iterator[tuple[socket.socket, HttpAddres
         raise CannotServe(str(address), _why(error), remedy) from error
     with listener:
         listener.setblocking(False)
-        # Those who come have it, too: an answer is several pieces, of which none waits for the one before.
+        # Accepted connections inherit this: an answer is sent in pieces, and none waits for the one before.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listener, replace(address, port=listener.getsockname()[1])
 
 
 @contextmanager
 def on_path(path: str) -> Iterator[socket.socket]:
-    """Listen on a unix socket; what a dead agent left at its name is replaced."""
+    """Listen on a unix socket. The socket of an agent that has ended is replaced.
+
+    Raises:
+        CannotServe: The path is too long, not writable, or in use.
+    """
     if len(os.fsencode(path)) > _PATH_BYTES:
         why = f"the path is longer than {_PATH_BYTES} bytes"
         raise CannotServe(path, why, "choose a shorter --state-dir")
@@ -63,14 +67,14 @@ def on_path(path: str) -> Iterator[socket.socket]:
         finally:
             removing = threading.Thread(target=_remove, args=(Path(path), inode), daemon=True)
             removing.start()
-            removing.join(REMOVED_WITHIN)  # a disk that hangs must not keep the agent from its end
+            removing.join(REMOVED_WITHIN)  # a disk that hangs must not keep the agent from ending
 
 
 def _bind(listener: socket.socket, path: Path) -> int:
-    """Bind and listen; returns the inode of the name."""
+    """Bind and listen; returns the inode of the path."""
     _clear(path)
     listener.bind(os.fspath(path))
-    # Nobody connects before it listens, so the mode is set in time.
+    # No client can connect before `listen`, so the mode is set in time.
     path.chmod(0o600)
     listener.listen(_BACKLOG)
     listener.setblocking(False)
@@ -78,29 +82,29 @@ def _bind(listener: socket.socket, path: Path) -> int:
 
 
 def _remove(path: Path, inode: int) -> None:
-    """Remove the name, unless it is a successor's by now."""
+    """Remove the path, unless the next agent has made its own socket there."""
     with contextlib.suppress(OSError):
         if path.stat().st_ino == inode:
             path.unlink()
 
 
 def _why(error: OSError) -> str:
-    # create_server puts the address into the text, which names it already.
+    # The text of create_server contains the address, and CannotServe names the address too.
     return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _clear(path: Path) -> None:
-    """Remove what a dead agent left behind; never a socket that answers."""
+    """Remove the socket of an agent that has ended; never a socket that answers."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
         raise CannotServe(str(path), "something else is there", "move it away or choose another --state-dir")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
-        knock.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
-            knock.connect(os.fspath(path))
+            probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             path.unlink()
             return

@@ -1,4 +1,4 @@
-"""Turns on the event loop: one client after the other, and a rest for the agent after each."""
+"""Turns on the event loop: one client after another, with time for the rest of the agent after each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-#: Seconds that a turn may be late, by a loop that was busy or had no processor, and the next ones make good.
+#: Seconds. A turn can begin late because the loop was busy or had no processor; later turns catch up at most
+#: this much.
 LATENESS = 0.02
 
 
 class LoopTurns:
-    """Gives turns in the order in which they are asked for, and all of them a share of the loop's time.
+    """Gives turns in the order of the requests for them, and all turns together a share of the loop's time.
 
-    Who has a turn ends it before each wait, so that a slow client holds up no other.
+    A client ends its turn before each wait, so that a slow client does not delay others.
     """
 
     def __init__(
@@ -24,18 +25,21 @@ class LoopTurns:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """`spent` is the loop's processor time: a turn in which others had it held up nobody so long."""
+        """`share` is between 0 and 1. `spent` gives seconds of processor time of the loop's thread.
+
+        Processor time is what a turn takes away from others; the time on the wall includes that of others.
+        """
         self._share = share
         self._spent = spent
         self._now = now
         self._sleep = sleep
         self._lock = anyio.Lock()
         self._began = 0.0
-        #: When the next one may begin.
+        #: When the next turn may begin, by `now`.
         self._next = 0.0
 
     async def begin(self) -> None:
-        """Wait for a turn; the loop has gone round meanwhile."""
+        """Wait for a turn; other tasks of the loop run meanwhile."""
         await self._lock.acquire()
         try:
             await self._sleep(max(0.0, self._next - self._now()))
@@ -45,7 +49,7 @@ class LoopTurns:
         self._began = self._spent()
 
     def end(self) -> None:
-        """Let the next one begin, after a rest that is the longer the longer this turn was."""
+        """Let the next turn begin after a pause that is in proportion to the length of this turn."""
         due = max(self._next, self._now() - LATENESS)
         self._next = due + (self._spent() - self._began) / self._share
         self._lock.release()

@@ -1,10 +1,10 @@
-"""What each counter counts that the wires hand over by its name alone."""
+"""The help texts of the counters, which the wires count by name alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Of a counter that is not named here.
+#: The text of a counter that is not listed here.
 UNNAMED = "Counted since the agent started."
 
 _OF_A_RESOURCE = {
@@ -18,12 +18,12 @@ _OF_A_RESOURCE = {
     "pre_starts_failed": "PreStartContainer calls that were refused or failed.",
     "preferred": "GetPreferredAllocation calls of the kubelet.",
     "preferred_empty": "GetPreferredAllocation calls that left the choice to the kubelet.",
-    "registrations_failed": "Registrations that the kubelet refused or did not hear.",
+    "registrations_failed": "Registrations that the kubelet refused or did not answer.",
     "streams": "ListAndWatch streams that the kubelet opened.",
-    "streams_refused": "ListAndWatch streams that were refused, or ended, beside the kubelet's.",
+    "streams_refused": "ListAndWatch streams of other clients than the kubelet, refused or ended.",
 }
 
-#: By the name in the view, without prefix and `_total`.
+#: Name of the counter in the status, without prefix and `_total`, to its text.
 COUNTED: Mapping[str, str] = {
     "annotation_writes": "Writes of the annotations that vendors give the Node.",
     "checkpoint_saves": "Checkpoints that were written.",

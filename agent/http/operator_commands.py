@@ -1,4 +1,4 @@
-"""An operator's words, as they come over the admin socket: `POST /health/cordon` and its kin, in JSON."""
+"""Commands of operators over the admin socket: POST /health/cordon, /health/uncordon and /health/clear."""
 
 from __future__ import annotations
 
@@ -13,56 +13,61 @@ from agent.core.model import Command, Verb
 from agent.http.answer import Answer, text
 from agent.vendor_api.text import printable
 
-#: Does what an operator commands; returns what came of it.
+#: Carries out a command and returns a sentence on its result.
 Apply = Callable[[Command], Awaitable[str]]
 
 VERBS: Mapping[str, Verb] = {f"/health/{verb}": verb for verb in ("cordon", "uncordon", "clear")}
-#: Characters of what goes on to the kubelet, the log and the checkpoint.
+#: Characters, because these texts go on to the kubelet, the log and the checkpoint.
 DEVICE_LIMIT, REASON_LIMIT, USER_LIMIT = 128, 256, 64
 _STATUS: Mapping[type[AgentError], int] = {NoSuchDevice: 404, NotOnDisk: 507}
 
 
-class _Said(msgspec.Struct, forbid_unknown_fields=True):
+class _CommandRequest(msgspec.Struct, forbid_unknown_fields=True):
     device: str
     reason: str = ""
-    #: Who the client says it speaks for.
+    #: The user that the client claims to act for.
     user: str = ""
 
 
-async def hear(apply: Apply, path: str, body: bytes, uid: int) -> Answer:
-    """Do what is said, by the user whose id the kernel told us."""
+async def answer_command(apply: Apply, path: str, body: bytes, uid: int) -> Answer:
+    """Carry out the command in the JSON `body`. `uid` is the client's user id as the kernel says.
+
+    Answers 400 for a body that is no command, 404 for a path or a device that does not exist, 507 where the
+    command could not be written to disk, 409 for every other refusal.
+    """
     verb = VERBS.get(path)
     if verb is None:
-        return text(404, f"nothing hears at {path}; there is {', '.join(VERBS)}")
+        return text(404, f"no command is at {path}; there is {', '.join(VERBS)}")
     try:
-        said = msgspec.json.decode(body, type=_Said)
+        request = msgspec.json.decode(body, type=_CommandRequest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return text(400, f"not understood: {error}")
-    if wrong := _wrong(said):
+    if wrong := _wrong(request):
         return text(400, wrong)
-    author = await anyio.to_thread.run_sync(_author, uid, said.user)  # user databases may be far away
+    # In a thread, because the user database can be on another host.
+    author = await anyio.to_thread.run_sync(_author, uid, request.user)
     try:
-        return text(200, await apply(Command(verb, said.device, author, printable(said.reason))))
+        return text(200, await apply(Command(verb, request.device, author, printable(request.reason))))
     except AgentError as error:
         return text(_STATUS.get(type(error), 409), str(error))
 
 
-def _wrong(said: _Said) -> str:
+def _wrong(request: _CommandRequest) -> str:
     bounds = (
-        ("device", said.device, DEVICE_LIMIT),
-        ("reason", said.reason, REASON_LIMIT),
-        ("user", said.user, USER_LIMIT),
+        ("device", request.device, DEVICE_LIMIT),
+        ("reason", request.reason, REASON_LIMIT),
+        ("user", request.user, USER_LIMIT),
     )
     long = (
-        f"{name}: has {len(it)} characters, at most {most} work"
-        for name, it, most in bounds
-        if len(it) > most
+        f"{name}: has {len(text)} characters, at most {most} work"
+        for name, text, most in bounds
+        if len(text) > most
     )
-    return "device: is empty" if not said.device else next(long, "")
+    return "device: is empty" if not request.device else next(long, "")
 
 
 def _author(uid: int, user: str) -> str:
-    """Who the kernel says it is; who they say they are stands behind it."""
+    """The name of the peer's user id from SO_PEERCRED, then in brackets the name that the client claims."""
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -7,13 +7,13 @@ from agent.http.answer import Answer, text
 
 
 def healthz() -> Answer:
-    """Alive: the loop came around to answer."""
+    """Alive: the event loop runs, or there would be no answer."""
     return text(200, "ok")
 
 
-def readyz(view: AgentStatus) -> Answer:
+def readyz(status: AgentStatus) -> Answer:
     """Ready, or every reason why not, one per line. A standby is ready: it waits to take over."""
-    if view.standby:
-        return text(200, f"standby: {view.standby}")
-    troubles = view.troubles
+    if status.standby:
+        return text(200, f"standby: {status.standby}")
+    troubles = status.troubles
     return text(503, *troubles) if troubles else text(200, "ready")

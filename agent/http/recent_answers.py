@@ -1,4 +1,4 @@
-"""The answers of the last second."""
+"""Keeps answers for a second, so that many requests cost no more than one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from agent.http.answer import Answer
 
-#: Seconds that an answer is good for.
-GOOD_FOR = 1.0
-#: Answers that are kept: there are fewer views, but some can be asked for with any text.
+#: How long an answer is used again.
+KEPT_SECONDS = 1.0
+#: Answers that are kept. There are fewer paths, but some paths take any query.
 MOST = 16
 
 
 class RecentAnswers:
-    """Makes each answer once a second at most, however many ask for it."""
+    """Makes the answer to each target at most once in KEPT_SECONDS."""
 
     def __init__(self, make: Callable[[str], Answer], clock: Callable[[], float] = time.monotonic) -> None:
         self._make = make
@@ -25,7 +25,7 @@ class RecentAnswers:
     def __call__(self, target: str) -> Answer:
         now = self._clock()
         if now >= self._until:
-            self._answers, self._until = {}, now + GOOD_FOR
+            self._answers, self._until = {}, now + KEPT_SECONDS
         if target in self._answers:
             return self._answers[target]
         answer = self._make(target)

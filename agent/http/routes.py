@@ -1,4 +1,4 @@
-"""Which path shows what, and to whom."""
+"""What each path answers, and to which clients."""
 
 from __future__ import annotations
 
@@ -9,59 +9,61 @@ from urllib.parse import parse_qsl
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import probes, tool_formats
 from agent.http.answer import Answer, document, text
-from agent.http.inspect_document import inspect
+from agent.http.inspect_builder import inspect_document
+from agent.http.inspect_document import to_builtins
 
-Source = Callable[[], AgentStatus]
+StatusSource = Callable[[], AgentStatus]
 
 
 class Audience(Enum):
-    """Who can ask: who may use the admin socket, this machine, or the network."""
+    """From where a request comes: the admin socket, this machine, or the network."""
 
     ADMIN = "admin"
     LOCAL = "local"
     NETWORK = "network"
 
 
-#: For everybody: the probes of the kubelet and the scrape of Prometheus.
-_OPEN: Mapping[str, Callable[[Source], Answer]] = {
+#: For all clients: the probes of the kubelet and the scrape of Prometheus.
+_FOR_NETWORK: Mapping[str, Callable[[StatusSource], Answer]] = {
     "/healthz": lambda _: probes.healthz(),
-    "/readyz": lambda view: probes.readyz(view()),
-    "/metrics": lambda view: _metrics(view()),
+    "/readyz": lambda status: probes.readyz(status()),
+    "/metrics": lambda status: _metrics(status()),
 }
 
-#: Names of pods and paths of devices stay on the machine.
-_LOCAL: Mapping[str, Callable[[Source], Answer]] = {
-    "/inspect": lambda view: document(inspect(view())),
-    "/version": lambda view: document({"version": view().version}),
+#: Names of pods and paths of devices are for this machine only.
+_FOR_MACHINE: Mapping[str, Callable[[StatusSource], Answer]] = {
+    "/inspect": lambda status: document(to_builtins(inspect_document(status()))),
+    "/version": lambda status: document({"version": status().version}),
 }
 
 
 def canonical(target: str) -> str:
-    """The target without what makes no difference to the answer."""
+    """The target without a query that the path does not read."""
     path = target.partition("?")[0]
-    return path if path in _OPEN or path in _LOCAL else target
+    return path if path in _FOR_NETWORK or path in _FOR_MACHINE else target
 
 
-def answer(view: Source, reach: Audience, target: str) -> Answer:
-    """What is shown at the target of a request: a path, and maybe a query."""
+def answer(status: StatusSource, audience: Audience, target: str) -> Answer:
+    """The answer to a GET of the target: a path with an optional query."""
     path, _, query = target.partition("?")
-    show = _OPEN.get(path) or (_LOCAL.get(path) if reach is not Audience.NETWORK else None)
-    if show is not None:
-        return show(view)
-    now = view()
-    format = tool_formats.asked(now, path)
-    if format is not None and reach is not Audience.NETWORK:
-        return tool_formats.shown(now, format, dict(parse_qsl(query)))
-    if format is None and path.startswith(tool_formats.INSPECT) and reach is not Audience.NETWORK:
-        return tool_formats.missing(now, path)
-    if format is not None or path in _LOCAL:
+    is_on_machine = audience is not Audience.NETWORK
+    view = _FOR_NETWORK.get(path) or (_FOR_MACHINE.get(path) if is_on_machine else None)
+    if view is not None:
+        return view(status)
+    now = status()
+    format = tool_formats.requested_format(now, path)
+    if format is not None and is_on_machine:
+        return tool_formats.format_answer(now, format, dict(parse_qsl(query)))
+    if format is None and path.startswith(tool_formats.INSPECT) and is_on_machine:
+        return tool_formats.no_such_format(now, path)
+    if format is not None or path in _FOR_MACHINE:
         return text(404, f"{path} is served on loopback and on the admin socket only")
-    shown = [*_OPEN, *((*_LOCAL, *tool_formats.paths(now)) if reach is not Audience.NETWORK else ())]
-    return text(404, f"nothing is here; there is {', '.join(shown)}")
+    on_machine = (*_FOR_MACHINE, *tool_formats.format_paths(now)) if is_on_machine else ()
+    return text(404, f"nothing is here; there is {', '.join((*_FOR_NETWORK, *on_machine))}")
 
 
-def _metrics(view: AgentStatus) -> Answer:
-    # Tens of milliseconds, and memory, that an agent nobody scrapes does not need.
+def _metrics(status: AgentStatus) -> Answer:
+    # Imported here: an agent without a scrape saves the memory and tens of milliseconds.
     from agent.http.metrics import metrics
 
-    return metrics(view)
+    return metrics(status)

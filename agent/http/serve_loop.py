@@ -1,4 +1,4 @@
-"""Listens on an address or a unix socket, for as long as it is asked to."""
+"""Serves HTTP on an address or on a unix socket."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from socket import socket
 
 from agent.config import parse_address
 from agent.http import host_header
-from agent.http.client_connection import Show
+from agent.http.client_connection import GetHandler
 from agent.http.client_limits import ClientLimits
 from agent.http.listen import on_address, on_path
-from agent.http.operator_commands import Apply, hear
+from agent.http.operator_commands import Apply, answer_command
 from agent.http.recent_answers import RecentAnswers
-from agent.http.routes import Audience, Source, answer, canonical
-from agent.http.server import Conversations
+from agent.http.routes import Audience, StatusSource, answer, canonical
+from agent.http.server import ClientConnections
 
 
-async def serve(view: Source, at: str | Path, apply: Apply | None = None) -> None:
-    """Show the view until cancelled, at ADDR:PORT or at the path of a unix socket.
+async def serve(status: StatusSource, at: str | Path, apply: Apply | None = None) -> None:
+    """Serve the status until cancelled, at ADDR:PORT or at the path of a unix socket.
 
-    On loopback and on a unix socket everything is shown, elsewhere only what probes and scrapes need.
-    On a unix socket alone an operator is heard, whose words go to `apply`.
+    A unix socket and loopback serve everything, other addresses only what probes and scrapes need. A unix
+    socket also takes commands of an operator, which `apply` carries out.
 
     Raises:
-        CannotServe: The address is taken or not ours.
-        ConfigError: It is no address.
+        CannotServe: The address is in use, or not an address of this machine.
+        ConfigError: `at` is no address.
     """
-    with _listening(str(at)) as (listener, reach, _):
-        await _conversations(view, reach, ClientLimits(), apply).run(listener)
+    with _listening(str(at)) as (listener, audience, _):
+        await _connections(status, audience, ClientLimits(), apply).run(listener)
 
 
 @asynccontextmanager
 async def serving(
-    view: Source, at: str | Path, limits: ClientLimits | None = None, apply: Apply | None = None
+    status: StatusSource, at: str | Path, limits: ClientLimits | None = None, apply: Apply | None = None
 ) -> AsyncIterator[str]:
-    """Show the view while the scope is open; yields where, with the port that was free."""
-    with _listening(str(at)) as (listener, reach, where):
-        talking = _conversations(view, reach, limits or ClientLimits(), apply).run(listener)
-        task = asyncio.create_task(talking)
+    """Serve the status while the scope is open; yields the address, with a free port in place of port 0."""
+    with _listening(str(at)) as (listener, audience, where):
+        running = _connections(status, audience, limits or ClientLimits(), apply).run(listener)
+        task = asyncio.create_task(running)
         try:
             yield where
         finally:
@@ -51,24 +51,29 @@ async def serving(
                 await task
 
 
-def _conversations(view: Source, reach: Audience, limits: ClientLimits, apply: Apply | None) -> Conversations:
-    hears = partial(hear, apply) if apply is not None and reach is Audience.ADMIN else None
-    return Conversations(_show(view, reach), limits, hears)
+def _connections(
+    status: StatusSource, audience: Audience, limits: ClientLimits, apply: Apply | None
+) -> ClientConnections:
+    commands = partial(answer_command, apply) if apply is not None and audience is Audience.ADMIN else None
+    return ClientConnections(_views(status, audience), limits, commands)
 
 
-def _show(view: Source, reach: Audience) -> Show:
-    """Over the admin socket what is so now, for a command shows at once; else what was so a second ago."""
-    if reach is Audience.ADMIN:
-        return lambda target, _: answer(view, reach, target)
-    recent = RecentAnswers(lambda target: answer(view, reach, target))
-    if reach is Audience.NETWORK:
+def _views(status: StatusSource, audience: Audience) -> GetHandler:
+    """Answers over the admin socket are fresh, so that the effect of a command shows at once.
+
+    Other answers may be as old as RecentAnswers keeps them.
+    """
+    if audience is Audience.ADMIN:
+        return lambda target, _: answer(status, audience, target)
+    recent = RecentAnswers(lambda target: answer(status, audience, target))
+    if audience is Audience.NETWORK:
         return lambda target, _: recent(canonical(target))
     return lambda target, host: host_header.refusal(host) or recent(canonical(target))
 
 
 @contextmanager
 def _listening(at: str) -> Iterator[tuple[socket, Audience, str]]:
-    """A listening socket, who reaches it, and where it is."""
+    """A listening socket, which clients can connect to it, and its address."""
     if at.startswith("/"):
         with on_path(at) as listener:
             yield listener, Audience.ADMIN, at

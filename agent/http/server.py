@@ -1,4 +1,4 @@
-"""Everybody who has connected to one listener: how many may, and who makes room for whom."""
+"""The open connections of one listener: how many there may be, and which one is closed for a new one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
-from agent.http.client_connection import Conversation, Hear, Show
+from agent.http.client_connection import ClientConnection, GetHandler, PostHandler
 from agent.http.client_limits import ClientLimits
 from agent.http.loop_turns import LoopTurns
 
@@ -18,81 +18,82 @@ log = structlog.get_logger()
 _AFTER_ERROR = 0.5
 
 
-class Conversations:
-    """Every open connection of one listener.
+class ClientConnections:
+    """The open connections of one listener.
 
-    Who asks comes before who only holds a connection, or strangers could fail a probe: where all places are
-    taken the slowest loses its own, and nobody does whose first request is here.
+    A client that asks goes before a client that only holds a connection; otherwise idle clients could make a
+    probe fail. Where all places are taken, the connection that was silent longest is closed. A connection
+    that awaits an answer is never closed.
     """
 
-    def __init__(self, show: Show, limits: ClientLimits, hear: Hear | None = None) -> None:
-        """`hear` takes in what is sent by POST, on a unix socket; without it nothing is."""
-        self._show = show
-        self._hear = hear
+    def __init__(self, get: GetHandler, limits: ClientLimits, post: PostHandler | None = None) -> None:
+        """`post` answers POST requests, which come over unix sockets only; without it they are refused."""
+        self._get = get
+        self._post = post
         self._limits = limits
         self._turns = LoopTurns(limits.share)
-        #: A turn of their own, so that who comes does not wait behind all who ask.
-        self._comings = LoopTurns(limits.share)
-        self._open: Cell[frozenset[Conversation]] = Cell(frozenset())
+        #: Accepting has turns of its own, so that new clients do not wait behind all requests.
+        self._accepts = LoopTurns(limits.share)
+        self._open: Cell[frozenset[ClientConnection]] = Cell(frozenset())
 
     async def run(self, listener: socket.socket) -> None:
-        """Talk with whoever comes, until cancelled.
+        """Serve each client that connects, until cancelled.
 
-        asyncio's own server forgets, and leaks, a client that comes while it closes.
+        The server of asyncio is not used: it leaks a client that connects while the server closes.
         """
         async with anyio.create_task_group() as group:
             while True:
                 await anyio.wait_readable(listener)
                 try:
-                    conversation = await self._next(listener)
+                    connection = await self._next(listener)
                 except BlockingIOError:
-                    continue  # it went away again
+                    continue  # the client has gone
                 except OSError as error:
                     log.warning("client not accepted", error=str(error))
-                    await anyio.sleep(_AFTER_ERROR)  # out of file descriptors, say
+                    await anyio.sleep(_AFTER_ERROR)  # for instance, no file descriptor is free
                     continue
-                group.start_soon(self._talk, conversation)
+                group.start_soon(self._serve, connection)
 
-    async def _next(self, listener: socket.socket) -> Conversation:
-        """Who comes next, once there is a place."""
-        await self._comings.begin()
+    async def _next(self, listener: socket.socket) -> ClientConnection:
+        """The next connection, once there is a place for it."""
+        await self._accepts.begin()
         try:
             client, address = listener.accept()
             client.setblocking(False)
             peer = address[0] if listener.family != socket.AF_UNIX else ""
-            conversation = Conversation(
-                client, peer, self._limits, self._turns, self._show, self._hear, self._open.touch
+            connection = ClientConnection(
+                client, peer, self._limits, self._turns, self._get, self._post, self._open.touch
             )
         finally:
-            self._comings.end()
+            self._accepts.end()
         try:
             await self._make_room(peer)
         except BaseException:
             client.close()
             raise
-        self._open.set(self._open.value | {conversation})
-        return conversation
+        self._open.set(self._open.value | {connection})
+        return connection
 
     async def _make_room(self, peer: str) -> None:
-        """Wait for a place; as a rule there is one, or somebody who has to leave."""
-        while rivals := self._rivals(peer):
-            slow = [it for it in rivals if not it.owed]
-            if slow:
-                slowest = min(slow, key=lambda it: it.since)
-                slowest.drop()
-                self._open.set(self._open.value - {slowest})
+        """Wait until there is a place; close the connection that has been silent longest."""
+        while others := self._in_the_way(peer):
+            silent = [it for it in others if not it.awaits_answer]
+            if silent:
+                longest = min(silent, key=lambda it: it.since)
+                longest.drop()
+                self._open.set(self._open.value - {longest})
             else:
                 await self._open.changed()
 
-    def _rivals(self, peer: str) -> Collection[Conversation]:
-        """Of whom one has to leave before a client of this peer may come; nobody, where there are places."""
-        of_it = [it for it in self._open.value if it.peer == peer]
-        if len(of_it) >= self._limits.per_peer:
-            return of_it
+    def _in_the_way(self, peer: str) -> Collection[ClientConnection]:
+        """The connections that leave no place for a new client of this peer; none where a place is free."""
+        of_peer = [it for it in self._open.value if it.peer == peer]
+        if len(of_peer) >= self._limits.per_peer:
+            return of_peer
         return self._open.value if len(self._open.value) >= self._limits.connections else ()
 
-    async def _talk(self, conversation: Conversation) -> None:
+    async def _serve(self, connection: ClientConnection) -> None:
         try:
-            await conversation.run()
+            await connection.run()
         finally:
-            self._open.set(self._open.value - {conversation})
+            self._open.set(self._open.value - {connection})

@@ -1,4 +1,4 @@
-"""What is given out, as tools of others show it: `/inspect/NAME`, and where those tools have it."""
+"""The cards and their pods in the formats of vendors' own tools: /inspect/NAME, and the tool's own path."""
 
 from __future__ import annotations
 
@@ -17,40 +17,41 @@ INSPECT = "/inspect/"
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """Whose format is asked for, and of which node; empty where none is named."""
+    """A request for a format of a vendor. `node` is empty where the path names no node."""
 
     vendor: Vendor
     format: Format
     node: str = ""
 
 
-def asked(view: AgentStatus, path: str) -> FormatRequest | None:
-    """The format that is at the path; None where none is."""
-    for name, (vendor, it) in formats(view).items():
-        if path in (f"{INSPECT}{name}", it.path):
-            return FormatRequest(vendor, it)
-        if it.path and path.startswith(f"{it.path}/"):
-            return FormatRequest(vendor, it, path.removeprefix(f"{it.path}/"))
+def requested_format(status: AgentStatus, path: str) -> FormatRequest | None:
+    """The format at the path; None where the path has no format."""
+    for name, (vendor, format) in formats(status).items():
+        if path in (f"{INSPECT}{name}", format.path):
+            return FormatRequest(vendor, format)
+        if format.path and path.startswith(f"{format.path}/"):
+            return FormatRequest(vendor, format, path.removeprefix(f"{format.path}/"))
     return None
 
 
-def shown(view: AgentStatus, it: FormatRequest, query: Mapping[str, str]) -> Answer:
-    """What the format makes of the view, or that it has nothing."""
+def format_answer(status: AgentStatus, request: FormatRequest, query: Mapping[str, str]) -> Answer:
+    """The document of the format, or status 404 where the format has nothing to show."""
     try:
-        return document(it.format.document(picture(view, it.vendor), it.node, query))
-    except NotShown as none:
-        return document(none.document, 404)
+        return document(request.format.document(picture(status, request.vendor), request.node, query))
+    except NotShown as nothing:
+        return document(nothing.document, 404)
 
 
-def missing(view: AgentStatus, path: str) -> Answer:
-    """Which there are; an agent that stands by has no vendor."""
-    name, known = unquote(path.removeprefix(INSPECT)), sorted(formats(view))
-    if view.standby:
-        return text(503, f"this agent stands by: {view.standby}")
-    there = f"there is {', '.join(known)}" if known else "there is none"
-    return text(404, f"no vendor in service here has the format '{shorten(name, 60)}'; {there}")
+def no_such_format(status: AgentStatus, path: str) -> Answer:
+    """Why there is no such format. An agent that stands by has no vendor in service, so no format."""
+    name, known = unquote(path.removeprefix(INSPECT)), sorted(formats(status))
+    if status.standby:
+        return text(503, f"this agent stands by: {status.standby}")
+    formats_here = f"there is {', '.join(known)}" if known else "there is none"
+    return text(404, f"no vendor in service here has the format '{shorten(name, 60)}'; {formats_here}")
 
 
-def paths(view: AgentStatus) -> list[str]:
-    """Where there is one."""
-    return [path for name, (_, it) in formats(view).items() for path in (f"{INSPECT}{name}", it.path) if path]
+def format_paths(status: AgentStatus) -> list[str]:
+    """The paths that have a format."""
+    named = formats(status).items()
+    return [path for name, (_, it) in named for path in (f"{INSPECT}{name}", it.path) if path]

@@ -332,7 +332,7 @@ class Bed:
         """An operator's word; why it was refused, if it was."""
         try:
             await asyncio.to_thread(
-                operator_requests.say, self.socket, verb, self.hardware.uuid(card), "campaign"
+                operator_requests.send, self.socket, verb, self.hardware.uuid(card), "campaign"
             )
         except AgentError as exc:
             return str(exc)

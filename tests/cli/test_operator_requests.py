@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 from support.short_places import SHORT_PLACE
 
-from agent.cli import main, operator_requests
+from agent.cli import health_table, main, operator_requests
 from agent.core.devices.inventory import Inventory
 from agent.core.errors import NoSuchDevice, UsageError
 from agent.core.model import Allocation, AllocationState, Command, Cordon, VendorState, VendorStatus
@@ -67,10 +67,10 @@ def running(error: Exception | None = None) -> Iterator[tuple[Path, list[Command
 
 def test_list_shows_each_device_with_what_ends_its_fault_and_who_cordoned_it() -> None:
     with running() as (directory, _):
-        devices = operator_requests.listed(directory / "agent.sock")
+        devices = health_table.known_devices(directory / "agent.sock")
     out = io.StringIO()
 
-    operator_requests.show(devices, out, now=1000.0)
+    health_table.show(devices, out, now=1000.0)
 
     rows = [
         " ".join(line.split()) for line in out.getvalue().splitlines() if "acme" in line or "gone" in line
@@ -138,9 +138,9 @@ def test_anything_else_is_a_usage_error(arguments: list[str]) -> None:
 
 def test_no_agent_is_told_with_the_socket(short_path: Path) -> None:
     with pytest.raises(CannotAsk, match="there is no such socket"):
-        operator_requests.say(short_path / "agent.sock", "clear", "a-0")
+        operator_requests.send(short_path / "agent.sock", "clear", "a-0")
 
 
 def test_a_reason_that_is_no_utf_8_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reason: is not UTF-8"):
-        operator_requests.say(tmp_path / "agent.sock", "cordon", "a", "\udcff bad")
+        operator_requests.send(tmp_path / "agent.sock", "cordon", "a", "\udcff bad")

@@ -32,6 +32,7 @@ from agent.daemon.intervals import Intervals
 from agent.daemon.process import _cluster, _follow, _keep_serving, _until_told_to_end
 from agent.daemon.standby import StandbyAgent
 from agent.http.admin_client import fetch
+from agent.http.inspect_document import from_builtins
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Capacity, Container, Pod
 from agent.vendor_api.agent import Proof
@@ -477,7 +478,7 @@ async def test_a_log_directory_that_can_not_be_written_is_told_and_the_agent_ser
     why = f"agent.log.dir: {tmp_path}/file/xpu-agent.log cannot be written: {tmp_path}/file is no directory"
     assert told["log"] == {"error": why}
     assert (told["ready"], told["troubles"]) == (True, [])
-    assert f"! log: {why}" in as_text(told, 0.0)
+    assert f"! log: {why}" in as_text(from_builtins(told), 0.0)
     assert said.count(why) == 1
 
 

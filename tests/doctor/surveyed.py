@@ -10,6 +10,7 @@ from agent.config import AgentSettings, Config
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.surroundings import Cluster, Configuration, Observed, Surroundings
+from agent.http.inspect_document import from_builtins
 from agent.vendor_api.agent import ContainerEdits, Device, Host, Offers, Vendor
 
 GPU = "nvidia.com/gpu"
@@ -59,6 +60,6 @@ def around(
         root,
         Configuration(config or Config(NOWHERE), plugins=plugins, schedulers=registered()),
         looked,
-        Observed(told, "" if told else "nobody"),
+        Observed(from_builtins(told) if told else None, "" if told else "nobody"),
         cluster=cluster,
     )

@@ -13,6 +13,7 @@ from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.koordinator.scheduled_pods import pods
 from agent.doctor.surroundings import Cluster, Configuration, KoordinatorObjects, Observed, Surroundings
+from agent.http.inspect_document import from_builtins
 from agent.vendor_api.agent import ContainerEdits, Device, Placement, ResourceRule, Vendor
 
 GPU = "acme.com/gpu"
@@ -57,7 +58,7 @@ def found(
             config, plugins=(VendorPlugin("acme", "here", "1", vendor),), schedulers=registered()
         ),
         vendors={"acme": Observed(tuple(Device(f"c{n}", n, minor=n) for n in range(2)))},
-        told=Observed({"allocations": list(rows)}),
+        inspected=Observed(from_builtins({"allocations": list(rows)})),
         cluster=Cluster(
             node=Observed({}),
             pods=Observed((it,)),

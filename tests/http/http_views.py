@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from agent.cli import inspect_tables
 from agent.core.model import (
     AdvertisedDevice,
     Allocation,
@@ -20,6 +24,10 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.publishing.agent_status import AgentStatus
+from agent.host.terminal import PIPE_WIDTH
+from agent.http.answer import document
+from agent.http.inspect_builder import inspect_document
+from agent.http.inspect_document import from_builtins, to_builtins
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Device, Distance, Link, ResourceRule, Sharing, State
 
@@ -111,3 +119,14 @@ def hostile() -> AgentStatus:
         allocate_seconds={(HOSTILE, HOSTILE): (1.0, 1.0)},
         pre_start_seconds={(HOSTILE, HOSTILE): (1.0, 1.0)},
     )
+
+
+def document_of(view: AgentStatus) -> dict[str, Any]:
+    """The JSON of /inspect."""
+    found: dict[str, Any] = json.loads(document(to_builtins(inspect_document(view))).body)
+    return found
+
+
+def as_text(shown: Mapping[str, Any], now: float, width: int = PIPE_WIDTH) -> str:
+    """What `inspect` prints of such JSON."""
+    return inspect_tables.as_text(from_builtins(shown), now, width)

@@ -252,7 +252,7 @@ async def test_a_view_that_breaks_is_an_error_of_ours_and_logged_once() -> None:
 
     assert status(answer) == 500
     assert b"secret" not in answer
-    assert [entry["event"] for entry in logged] == ["view not shown"]
+    assert [entry["event"] for entry in logged] == ["view failed"]
 
 
 async def test_leaving_hangs_up_on_everybody() -> None:

@@ -23,7 +23,7 @@ from agent.core.errors import NoSuchDevice, NotOnDisk, NotServing
 from agent.core.model import Command
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import serving
-from agent.http.operator_commands import hear
+from agent.http.operator_commands import answer_command
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -101,7 +101,7 @@ async def test_the_author_is_who_the_kernel_says_with_who_they_say_they_are_behi
 async def test_a_user_whom_nobody_knows_is_told_by_number() -> None:
     agent = Agent()
 
-    await hear(agent.apply, "/health/clear", said(), uid=4_000_000_000)
+    await answer_command(agent.apply, "/health/clear", said(), uid=4_000_000_000)
 
     assert [it.author for it in agent.commands] == ["uid 4000000000"]
 
@@ -134,7 +134,7 @@ async def test_what_is_not_on_disk_is_told_so() -> None:
     ("target", "body", "status", "words"),
     [
         ("/health/dance", said(), 404, "there is /health/cordon, /health/uncordon, /health/clear"),
-        ("/inspect", said(), 404, "nothing hears at /inspect"),
+        ("/inspect", said(), 404, "no command is at /inspect"),
         ("/health/cordon", b"", 400, "not understood"),
         ("/health/cordon", b"\xff", 400, "not understood"),
         ("/health/cordon", b"[" * 10_000, 400, "not understood"),
@@ -203,14 +203,14 @@ async def test_a_bug_behind_a_word_is_an_error_of_ours_and_logged_once(path: Pat
 
     assert status == 500
     assert "secret" not in told
-    assert [entry["event"] for entry in logged] == ["word not heard"]
+    assert [entry["event"] for entry in logged] == ["command failed"]
 
 
 @given(st.binary(max_size=200) | st.text(max_size=50).map(lambda it: json.dumps({"device": it}).encode()))
 def test_any_body_is_heard_or_refused(body: bytes) -> None:
     agent = Agent()
 
-    answer = asyncio.run(hear(agent.apply, "/health/cordon", body, uid=0))
+    answer = asyncio.run(answer_command(agent.apply, "/health/cordon", body, uid=0))
 
     assert (answer.status, len(agent.commands)) in ((200, 1), (400, 0))
     assert replace(answer).body.decode().strip().isprintable()

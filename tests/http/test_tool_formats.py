@@ -14,7 +14,7 @@ import pytest
 from http_views import EMPTY, VIEW
 
 from agent import cli
-from agent.cli.inspect_tables import NoSuchFormat, in_format
+from agent.cli.tool_format_request import NoSuchFormat, in_format
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import serving
 from agent.http.routes import Audience, answer

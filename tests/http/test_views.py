@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from http_views import ALLOCATION, BAD, EMPTY, GOOD, HOSTILE, VIEW, hostile
+from http_views import ALLOCATION, BAD, EMPTY, GOOD, HOSTILE, VIEW, as_text, document_of, hostile
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.cli.inspect_tables import as_text
 from agent.core.model import (
     AllocationState,
     Cordon,
@@ -22,7 +21,8 @@ from agent.core.model import (
 )
 from agent.core.publishing.agent_status import AgentStatus, ApiServer, FollowedList
 from agent.http.answer import document
-from agent.http.inspect_document import inspect
+from agent.http.inspect_builder import inspect_document
+from agent.http.inspect_document import from_builtins, to_builtins
 from agent.http.metrics import metrics
 from agent.http.probes import healthz, readyz
 from agent.http.routes import Audience, answer
@@ -161,9 +161,11 @@ def test_another_plugin_on_a_resource_is_shown_everywhere() -> None:
     key = ("xpu_agent_foreign_plugin", (("resource", gpu),))
 
     assert (samples(VIEW)[key], samples(fought)[key]) == (0, 1)
-    assert [it["foreign"] for it in inspect(VIEW)["resources"]] == [""]
-    assert [it["foreign"] for it in inspect(fought)["resources"]] == ["another plugin answered for the pod"]
-    assert "another plugin answered" in as_text(inspect(fought), 0.0)
+    assert [it["foreign"] for it in document_of(VIEW)["resources"]] == [""]
+    assert [it["foreign"] for it in document_of(fought)["resources"]] == [
+        "another plugin answered for the pod"
+    ]
+    assert "another plugin answered" in as_text(document_of(fought), 0.0)
 
 
 @pytest.mark.parametrize("call", ["allocate", "pre_start"])
@@ -242,7 +244,7 @@ def test_hostile_names_never_break_the_page() -> None:
 
 
 def test_the_document_has_exactly_the_agreed_fields_and_may_have_more() -> None:
-    told = inspect(VIEW)
+    told = document_of(VIEW)
 
     device, resource, allocation = told["devices"][1], told["resources"][0], told["allocations"][0]
     assert told["node"] == "node-1"
@@ -312,14 +314,16 @@ def subset(whole: dict[str, Any], part: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("view", [VIEW, EMPTY, hostile()], ids=["full", "empty", "hostile"])
 def test_the_document_is_json(view: AgentStatus) -> None:
-    assert json.loads(document(inspect(view)).body) == inspect(view)
+    assert from_builtins(json.loads(document(to_builtins(inspect_document(view))).body)) == inspect_document(
+        view
+    )
 
 
 def test_a_resource_without_a_session_waits() -> None:
     rule = VIEW.resources["nvidia.com/gpu"].rule
     view = replace(EMPTY, resources={"a/b": Resource("a/b", "v", rule, "packed")})
 
-    assert inspect(view)["resources"][0]["session"] == "waiting"
+    assert document_of(view)["resources"][0]["session"] == "waiting"
 
 
 # Who sees what
@@ -357,7 +361,7 @@ def test_a_cordon_is_told_apart_from_a_fault() -> None:
     cordon = Cordon("root (alice)", "fan", since=1700.0)
     cordoned = replace(VIEW, snapshot=replace(VIEW.snapshot, devices=(replace(GOOD, cordon=cordon), BAD)))
 
-    good, bad = inspect(cordoned)["devices"]
+    good, bad = document_of(cordoned)["devices"]
     found = samples(cordoned)
 
     assert good["cordon"] == {"author": "root (alice)", "reason": "fan", "since": 1700.0}
@@ -366,4 +370,4 @@ def test_a_cordon_is_told_apart_from_a_fault() -> None:
     gpu = (("uuid", "GPU-0"), ("vendor", "nvidia"))
     assert found["xpu_agent_device_cordoned", gpu] == 1
     assert found["xpu_agent_device_healthy", (("reason", ""), *gpu)] == 1
-    assert "cordoned by root (alice): fan" in as_text(inspect(cordoned), now=5000.0)
+    assert "cordoned by root (alice): fan" in as_text(document_of(cordoned), now=5000.0)

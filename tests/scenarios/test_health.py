@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from agent.cli.operator_requests import say
+from agent.cli.operator_requests import send
 from agent.core.devices.health_rules import LOST_CONTACT, HealthTiming
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command, VendorState
@@ -323,7 +323,7 @@ async def test_a_cordon_outlasts_agent_and_kubelet(node: Node, process: AgentPro
     await node.counts({XPU: (4, 4)})
     await process.until(lambda it: it["ready"])
 
-    assert await asyncio.to_thread(say, socket, "cordon", card, "fan") == f"{card}: cordoned"
+    assert await asyncio.to_thread(send, socket, "cordon", card, "fan") == f"{card}: cordoned"
 
     await process.kill()  # what is answered is on disk
     await process.start()
@@ -332,7 +332,7 @@ async def test_a_cordon_outlasts_agent_and_kubelet(node: Node, process: AgentPro
     document = await process.until(lambda it: it["ready"])
     (cordon,) = [it["cordon"] for it in document["devices"] if it["cordon"]]
     assert cordon["reason"] == "fan"
-    await asyncio.to_thread(say, socket, "uncordon", card)
+    await asyncio.to_thread(send, socket, "uncordon", card)
     await node.counts({XPU: (4, 4)})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.model import VendorState
-from agent.http.inspect_document import inspect
+from agent.http.inspect_builder import inspect_document
 from agent.http.metrics import metrics
 from agent.isolation import container_memory, descendants
 from agent.testing.node_kubelet import Capacity
@@ -112,8 +112,7 @@ async def test_a_library_that_crashes_on_and_on_is_given_rest_and_the_reason_is_
 
     assert "failed 5 times within 60 s (last: killed by SIGSEGV)" in view.troubles[0]
     assert view.processes["nvidia"].restarts >= 5
-    document = inspect(view)["vendors"]
-    assert {it["name"]: it["breaker"] for it in document}["nvidia"] == "open"
+    assert {it.name: it.breaker for it in inspect_document(view).vendors}["nvidia"] == "open"
     assert b'xpu_agent_vendor_breaker_open{vendor="nvidia"} 1.0' in metrics(view).body
     node.cards.behave()
     await node.until(lambda it: it.processes["nvidia"].breaker == "closed" and not it.troubles)

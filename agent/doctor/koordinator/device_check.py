@@ -138,8 +138,8 @@ def _missing(around: Surroundings) -> Iterator[Finding]:
     mode = chosen(around).mode
     if not around.serves or mode == "none":
         return
-    if told := _reported(around).get("cards"):
-        yield MISSING.found(f"the agent tells of {told} cards by {mode}")
+    if cards := around.document.report.cards:
+        yield MISSING.found(f"the agent tells of {cards} cards by {mode}")
     elif around.cards:
         yield MISSING.found(f"the node has {len(around.cards)} cards, and the agent tells of none by {mode}")
 
@@ -174,16 +174,12 @@ def _unusable(its: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _compared(around: Surroundings, its: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    told, mode = _reported(around), chosen(around).mode
-    wanted = told.get("cards"), told.get("healthy")
+    report, mode = around.document.report, chosen(around).mode
+    wanted = report.cards, report.healthy
     there = len(its), sum(it.get("health") is True for it in its)
     # In koordlet's files others may list more cards than ours.
-    if wanted[0] and there != wanted and (mode == "device" or there[0] <= int(wanted[0])):
+    if wanted[0] and there != wanted and (mode == "device" or there[0] <= wanted[0]):
         what = "the agent tells of {} cards, {} healthy".format(*wanted)
         yield DIFFERS.found("{}; the Device has {}, {} healthy".format(what, *there))
     elif mode == "device" and not any(rows_of(it, "conditions") for it in its):
         yield PRUNED.found(f"none of {len(its)} cards of Device {around.node} has a condition")
-
-
-def _reported(around: Surroundings) -> Mapping[str, Any]:
-    return part_of(around.told.value, "report")

@@ -10,7 +10,7 @@ from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.programs import Program, running, with_gate
 from agent.doctor.koordinator.reporting_signs import sign
 from agent.doctor.surroundings import Surroundings
-from agent.scheduler_api.document_parts import part_of
+from agent.http.inspect_document import InspectedReport
 from agent.scheduler_api.node_report import ModeChoice, ModeQuestion, ShownReport
 from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.schedulers.koordinator.report_mode import NO_KIND, choice
@@ -120,8 +120,8 @@ def unconcerned(check: str, around: Surroundings) -> Finding | None:
 
 def chosen(around: Surroundings) -> ModeChoice:
     """Which way the running agent tells, and why; which way one would, where none runs."""
-    if around.serves and (told := part_of(around.told.value, "report")).get("mode"):
-        return ModeChoice(told["mode"], str(told.get("why")))
+    if around.serves and (report := around.document.report).mode:
+        return ModeChoice(report.mode, report.why)
     shares = next((rule.name for _, _, rule in replicas_as_cards(around.config, WHOLE_CARDS)), "")
     kind = around.cluster.koordinator.kind.value is True
     shown = ShownReport(has_kind=kind, program=sign(around))
@@ -138,13 +138,12 @@ def way(around: Surroundings) -> Iterator[Finding]:
     if idle := unconcerned(WAY, around):
         yield idle
         return
-    told = part_of(around.told.value, "report") if around.serves else {}
+    report = around.document.report if around.serves else InspectedReport()
     found = list(_wrong(around, chosen(around)))
-    if told.get("overwritten") is True and not sign(around):
-        found.append(OVERWRITTEN.found(f"it tells by {told.get('mode')}: {told.get('why')}"))
-    left = told.get("leftOut")
-    if isinstance(left, list) and left:
-        found.append(LEFT_OUT.found("; ".join(map(str, left))))
+    if report.overwritten and not sign(around):
+        found.append(OVERWRITTEN.found(f"it tells by {report.mode}: {report.why}"))
+    if report.left_out:
+        found.append(LEFT_OUT.found("; ".join(report.left_out)))
     elif others := _passed_over(around):
         found.append(LEFT_OUT.found(others))
     its = chosen(around)
@@ -153,9 +152,9 @@ def way(around: Surroundings) -> Iterator[Finding]:
 
 def _wrong(around: Surroundings, its: ModeChoice) -> Iterator[Finding]:
     named = around.config.report.mode == "device"
-    told = part_of(around.told.value, "report") if around.serves else {}
+    report = around.document.report if around.serves else InspectedReport()
     # An agent that writes beside one which does nothing is in nobody's way.
-    writes = its.mode == "device" and told.get("overwritten") is not True
+    writes = its.mode == "device" and not report.overwritten
     if named and not writes and (shown := sign(around)):
         yield IN_THE_WAY.found(shown)
     elif its.mode == "none":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from agent.cluster.api import Object
 from agent.cluster.object_fields import text
@@ -15,8 +14,9 @@ from agent.core.model import AllocationSource
 from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
 from agent.doctor.surroundings import Observed, Surroundings
+from agent.http.inspect_document import InspectedAllocation, InspectedOwner
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects, reads
-from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.device_object import VENDOR
@@ -162,8 +162,8 @@ def _not_heeded(around: Surroundings, _: Object, pod: Candidate) -> Finding | No
 
 
 def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
-    rows = [it for it in rows_of(around.told.value or {}, "allocations") if it.get("state") != "released"]
-    if any(part_of(it, "claim").get("uid") == pod.uid for it in rows):
+    rows = around.document.in_use
+    if any(it.claim is not None and it.claim.uid == pod.uid for it in rows):
         return  # the agent that runs heeds it
     schedulers = around.configuration.schedulers
     heeding, common = dict[str, Cards](), common_dialects(schedulers)
@@ -181,25 +181,25 @@ def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
         yield f"{_name(pod)}: {wrong_one.why}"
 
 
-def _elsewhere(rows: Sequence[Mapping[str, Any]], resource: str, claims: Sequence[Claim]) -> Iterator[str]:
+def _elsewhere(rows: Sequence[InspectedAllocation], resource: str, claims: Sequence[Claim]) -> Iterator[str]:
     """That a container has other cards than were chosen for it."""
     for claim in claims:
         place = (resource, claim.uid, claim.container)
         for it in rows:
-            owner, has = part_of(it, "owner"), [str(one) for one in it.get("devices") or ()]
-            if (it.get("resource"), owner.get("uid"), owner.get("container")) != place or not claim.devices:
+            owner = it.owner or InspectedOwner()
+            if (it.resource, owner.uid, owner.container) != place or not claim.devices:
                 continue
-            if set(has) != set(claim.devices):
-                its = f"container {claim.container} has {', '.join(has)}"
+            if set(it.devices) != set(claim.devices):
+                its = f"container {claim.container} has {', '.join(it.devices)}"
                 yield f"{claim.namespace}/{claim.pod}: {its}, chosen was {', '.join(claim.devices)}"
 
 
 def _twice(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    for it in rows_of(around.told.value or {}, "allocations"):
-        mine = it.get("source") == AllocationSource.ANNOTATION and part_of(it, "owner").get("uid") == pod.uid
-        if mine and it.get("state") != "released" and (why := text(it, "reason")):
+    for it in around.document.in_use:
+        uid = it.owner.uid if it.owner else None
+        if it.source == AllocationSource.ANNOTATION and uid == pod.uid and it.reason:
             names = {"namespace": shorten(pod.namespace), "pod": shorten(pod.name)}
-            return TWICE.found(f"{_name(pod)}: {why}", **names)
+            return TWICE.found(f"{_name(pod)}: {it.reason}", **names)
     return None
 
 
