@@ -14,7 +14,6 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.config import AgentSettings, Config, ConfigState
-from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.placement_mismatch import MismatchNotices
 from agent.core.allocation.pod_attribution import places
 from agent.core.allocation.reconcile_evidence import FOREIGN
@@ -24,12 +23,13 @@ from agent.core.errors import NotOnDisk
 from agent.core.model import Command
 from agent.core.publishing.agent_status import AgentStatus, Counters
 from agent.daemon import scheduler_plugins
-from agent.daemon.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocator import Allocator
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.intervals import Intervals
 from agent.daemon.node_state import NodeState
 from agent.daemon.notice_source import RecentRefusals
-from agent.daemon.pod_waiter import PodWaiter
 from agent.daemon.publisher import Publisher
 from agent.daemon.reconciling.evidence_sources import EvidenceSources, running_pods
 from agent.daemon.reconciling.reconcile_loop import Reconciler

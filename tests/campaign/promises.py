@@ -16,7 +16,6 @@ from random import Random
 from heard import READS
 
 from agent.cluster.pods import candidate
-from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.external_pods import external
 from agent.core.allocation.ledger import Ledger
@@ -27,6 +26,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import Allocation, Owner, VendorState, VendorStatus
+from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED

@@ -21,7 +21,6 @@ from schedulers.koordinator.cards import report
 from schedulers.koordinator.koordlet import refused
 
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.cell import Cell
@@ -30,8 +29,9 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
+from agent.daemon.allocation.allocator import Allocator, Scene
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
-from agent.daemon.pod_waiter import PodWaiter
 from agent.daemon.publishing.koordinator_report import withheld
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler

@@ -12,7 +12,6 @@ from typing import TypeVar
 import anyio
 import structlog
 
-from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.missing_slices import foreign, slices
 from agent.core.allocation.reconcile_changes import (
@@ -32,6 +31,7 @@ from agent.core.allocation.reconcile_rules import kept, reconcile, revived
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.recovery import Recovery
 from agent.vendor_api.agent import Vendor

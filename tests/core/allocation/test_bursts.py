@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.admission import Scene, admit
-from agent.core.allocation.claim_swaps import Swaps
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
@@ -24,6 +23,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError
 from agent.core.model import Owner
+from agent.daemon.allocation.claim_swaps import Swaps
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.common.grants import measured

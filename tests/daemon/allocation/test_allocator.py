@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from core.room import Room, heeding, promising
+from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, held
+from core.values import allocation
 
-from agent.core.allocation.allocator import ALLOCATION, UnusableEdits
 from agent.core.allocation.answer_annotations import CARDS
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
@@ -30,11 +32,9 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.daemon.allocation.allocator import ALLOCATION, UnusableEdits
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import ContainerEdits
-from core.room import Room, heeding, promising
-from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, held
-from core.values import allocation
 
 
 async def test_an_answer_is_recorded_before_it_is_given() -> None:
@@ -687,7 +687,7 @@ async def test_room_is_made_for_so_long_only_that_the_pod_is_told_in_time_why_it
         await asyncio.sleep(0)
         return True
 
-    monkeypatch.setattr("agent.core.allocation.allocator.ROOM_WITHIN", 0.05)
+    monkeypatch.setattr("agent.daemon.allocation.allocator.ROOM_WITHIN", 0.05)
     room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
     record(room, *full_c5(room.now))
 
@@ -838,7 +838,7 @@ async def test_what_was_let_go_of_before_the_time_was_up_is_room(monkeypatch: py
             room.ledger.release(it.id, "over", 1.0)
         return await asyncio.Event().wait()
 
-    monkeypatch.setattr("agent.core.allocation.allocator.ROOM_WITHIN", 0.05)
+    monkeypatch.setattr("agent.daemon.allocation.allocator.ROOM_WITHIN", 0.05)
     room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
     old = full_c5(room.now)
     record(room, *old)

@@ -9,18 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving
-from agent.core.allocation.allocate_evidence import (
-    AllocationStore,
-    KubeletEvidence,
-    MakeRoom,
-    Prepare,
-    ReleaseSlices,
-)
 from agent.core.allocation.answer_annotations import ALLOCATION, marks
 from agent.core.allocation.cards_of_answers import of_others
-from agent.core.allocation.claim_swaps import Swaps
 from agent.core.allocation.container_edit_rules import UnusableEdits, usable
-from agent.core.allocation.current_holders import refuse_held, still_there
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.pod_attribution import starting
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
@@ -44,6 +35,15 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.daemon.allocation.allocate_evidence import (
+    AllocationStore,
+    KubeletEvidence,
+    MakeRoom,
+    Prepare,
+    ReleaseSlices,
+)
+from agent.daemon.allocation.claim_swaps import Swaps
+from agent.daemon.allocation.current_holders import refuse_held, still_there
 from agent.vendor_api.agent import ContainerEdits, Device, Request, Vendor
 
 #: Seconds that are spent on making room; an Allocate has 10 in all, and has asked the kubelet before.

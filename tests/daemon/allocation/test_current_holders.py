@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from core.scenes import WHOLE, held
+from core.values import allocation
 
-from agent.core.allocation.current_holders import SHOWN_AFTER, refuse_held, still_there
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation, Owner
-from core.scenes import WHOLE, held
-from core.values import allocation
+from agent.daemon.allocation.current_holders import SHOWN_AFTER, refuse_held, still_there
 
 GONE = Owner("uid-gone", "main", "default", "gone")
 

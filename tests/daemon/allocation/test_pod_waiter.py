@@ -12,8 +12,8 @@ from core.scenes import SHARE, WHOLE, bound, shown
 
 from agent.cluster.pod_state import PodState
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
-from agent.daemon.allocate_calls import TimedAllocator
-from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.scheduler_api import Candidate, PodList
 from agent.vendor_api.agent import Placement
 

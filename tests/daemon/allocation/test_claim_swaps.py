@@ -7,14 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-
-from agent.core.allocation.admission import Scene
-from agent.core.allocation.claim_swaps import SHOWN, Swaps
-from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.allocation.scheduler_promises import Promises
-from agent.core.model import Allocation
-from agent.scheduler_api import Claim, Dialect
 from core.scenes import (
     CHOSEN,
     HIGH,
@@ -33,6 +25,14 @@ from core.scenes import (
     scene,
     shown,
 )
+
+from agent.core.allocation.admission import Scene
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.allocation.scheduler_promises import Promises
+from agent.core.model import Allocation
+from agent.daemon.allocation.claim_swaps import SHOWN, Swaps
+from agent.scheduler_api import Claim, Dialect
 
 
 @dataclass

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from core.room import Room, promising
+from core.scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, edits, granted, held, limited
 
-from agent.core.allocation.allocator import ALLOCATION
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
 from agent.core.model import Allocation, AllocationSource, Owner
+from agent.daemon.allocation.allocator import ALLOCATION
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.schedulers.common.grants import measured
 from agent.vendor_api.agent import ContainerEdits, Device, Edits, Request
-from core.room import Room, promising
-from core.scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, edits, granted, held, limited
 
 GONE = Owner("uid-gone", "main", "default", "gone")
 

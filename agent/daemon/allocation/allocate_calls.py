@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 import structlog
 
-from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AgentError, AllocationError, LimitsUnread, StartRefused
 from agent.core.notices import ClaimSwap, PodRef, StartRefusal
 from agent.core.publishing.agent_status import BUCKETS
-from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.allocation.allocator import Allocator
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
 
 log = structlog.get_logger()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from agent.core.allocation.allocate_evidence import KubeletEvidence
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation
+from agent.daemon.allocation.allocate_evidence import KubeletEvidence
 
 #: Seconds after which a pod that was answered shows, if it is there.
 SHOWN_AFTER = 60.0

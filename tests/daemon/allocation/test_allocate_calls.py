@@ -10,13 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.core.allocation.allocator import ALLOCATION, Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef
-from agent.daemon.allocate_calls import REMEMBERED, TimedAllocator
-from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.allocation.allocate_calls import REMEMBERED, TimedAllocator
+from agent.daemon.allocation.allocator import ALLOCATION, Allocator
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
 
 XPU = "acme.com/xpu"
