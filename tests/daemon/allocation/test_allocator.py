@@ -687,7 +687,7 @@ async def test_room_is_made_for_so_long_only_that_the_pod_is_told_in_time_why_it
         await asyncio.sleep(0)
         return True
 
-    monkeypatch.setattr("agent.daemon.allocation.allocator.ROOM_WITHIN", 0.05)
+    monkeypatch.setattr("agent.daemon.allocation.made_hardware.ROOM_WITHIN", 0.05)
     room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
     record(room, *full_c5(room.now))
 
@@ -838,7 +838,7 @@ async def test_what_was_let_go_of_before_the_time_was_up_is_room(monkeypatch: py
             room.ledger.release(it.id, "over", 1.0)
         return await asyncio.Event().wait()
 
-    monkeypatch.setattr("agent.daemon.allocation.allocator.ROOM_WITHIN", 0.05)
+    monkeypatch.setattr("agent.daemon.allocation.made_hardware.ROOM_WITHIN", 0.05)
     room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
     old = full_c5(room.now)
     record(room, *old)
