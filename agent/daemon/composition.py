@@ -160,7 +160,7 @@ class Composition:
             self._ledger,
             self._refused,
             self._schedulers.look_again,
-            PodWaiter(lambda: allocator.promises, scheduled),
+            PodWaiter(self._node.plan, lambda: allocator.promises, scheduled),
         )
         self._beside = Beside(
             lambda name: self._node.ties.former(name),

@@ -174,7 +174,7 @@ class Node:
         return {}
 
     def plugin(self, resource: str) -> DevicePlugin:
-        askers = PodWaiter(lambda: self.allocator.promises, PodState(), within=0.0)
+        askers = PodWaiter(Cell(self.scene().plan), lambda: self.allocator.promises, PodState(), within=0.0)
         timed = TimedAllocator(self.allocator, self.ledger, askers=askers)
         return DevicePlugin(Cell(self.plan[resource]), timed, _Calls())  # type: ignore[arg-type]
 

@@ -66,6 +66,8 @@ class Room:
     by_limits: bool = False
     #: Why no pod is ever seen.
     unseen: str = ""
+    #: How often the node was looked at.
+    scenes: int = 0
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
@@ -76,7 +78,7 @@ class Room:
             lambda: self.now,
             self.prepare,
             self.release,
-            witness=self,
+            evidence=self,
             make_room=self.make_room,
         )
 
@@ -95,6 +97,7 @@ class Room:
         return {it: self.shown[it] for it in ids if it in self.shown}
 
     def scene(self) -> Scene:
+        self.scenes += 1
         return scene(
             *(self.heard() if self.heard else self.candidates),
             placement=self.placement,

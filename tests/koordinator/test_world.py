@@ -166,7 +166,7 @@ class Agent:
             self._release,
             sources,
         )
-        self.askers = PodWaiter(lambda: self.allocator.promises, self.scheduled, within=0.01)
+        self.askers = PodWaiter(self.plan, lambda: self.allocator.promises, self.scheduled, within=0.01)
         self.reconciler = Reconciler(
             self.ledger,
             sources,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
-from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving
+from agent.core.allocation.admission import Admitted, Scene, admit, refuse_former, refuse_retired, serving
 from agent.core.allocation.answer_annotations import ALLOCATION, marks
 from agent.core.allocation.container_edit_rules import UnusableEdits, usable
+from agent.core.allocation.current_holders import owned, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
-from agent.core.allocation.scheduler_promises import PlacementChoice, Promises, devices_of, holder, requested
-from agent.core.devices.dynamic_modes import elsewhere
+from agent.core.allocation.scheduler_promises import Promises, devices_of, requested
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
     AllocationError,
@@ -38,7 +40,7 @@ from agent.daemon.allocation.allocate_evidence import (
 )
 from agent.daemon.allocation.claim_swaps import Swaps
 from agent.daemon.allocation.container_starts import ContainerStarts
-from agent.daemon.allocation.current_holders import refuse_held, still_there
+from agent.daemon.allocation.holder_checks import refuse_held
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
 from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
@@ -57,7 +59,7 @@ class Allocator:
         clock: Callable[[], float],
         prepare: Prepare,
         release: ReleaseSlices,
-        witness: KubeletEvidence,
+        evidence: KubeletEvidence,
         make_room: MakeRoom | None = None,
     ) -> None:
         """`make_room` lets go of what is over but still lies on the hardware; whether anything was."""
@@ -65,14 +67,14 @@ class Allocator:
         self._ledger = ledger
         self._store = store
         self._clock = clock
-        self._witness = witness
+        self._evidence = evidence
         self._turn = asyncio.Lock()
-        self.swaps = Swaps(ledger, lambda: self.promises)
+        self.swaps = Swaps(ledger)
         #: The requests that were refused, as long as a pod that may have sent one seems to wait.
         self._refused: tuple[RefusedRequest, ...] = ()
         self._hardware = MadeHardware(ledger, store, prepare, release, make_room)
         self._starts = ContainerStarts(
-            lambda: self.promises, ledger, store, witness, self.swaps, self._hardware
+            lambda: self.promises, ledger, store, evidence, self.swaps, self._hardware
         )
 
     @property
@@ -132,11 +134,11 @@ class Allocator:
 
     async def _follow_kubelet(self) -> bool:
         """Whether claims changed hands by what the kubelet has written down since."""
-        granted = await self._witness.granted()
-        return granted is not None and bool(self.swaps.exchange(granted))
+        granted = await self._evidence.granted()
+        return granted is not None and bool(self.swaps.exchange(self.promises, granted))
 
     def _suspect(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
-        promises, life = self.promises, self._witness.life
+        promises, life = self.promises, self._evidence.life
         pods = promises.scene.candidates
         others = frozenset(pod.uid for pod in pods if text in pod.message)
         its = (RefusedRequest(text, promises.suspects(resource, ids), others, life) for ids in containers)
@@ -155,136 +157,158 @@ class Allocator:
     @property
     def promises(self) -> Promises:
         """What schedulers promised, as of now."""
-        scene, in_use = self._scene(), self._ledger.in_use()
+        return self._promises_in(self._scene())
+
+    def _promises_in(self, scene: Scene) -> Promises:
+        in_use = self._ledger.in_use()
         if not self._refused:
             return Promises(scene, in_use)
-        requests, pods = self._of_this_life(self._witness.life), scene.candidates
+        requests, pods = self._of_this_life(self._evidence.life), scene.candidates
         return Promises(scene, in_use, suspects(requests, pods), guessed(requests, pods))
 
     async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
         if not containers:
             raise InvalidRequest(resource, "it asks for no container")
-        await self._learn(resource)
-        scene = self._scene()
-        chosen = [admit(scene, resource, ids) for ids in containers]
-        await refuse_held(self._witness, self._ledger, resource, [one for ids in containers for one in ids])
-        scene = self._scene()  # asking took time
+        scene = await self._learned(self._scene(), resource)
+        requests = [admit(scene, resource, ids) for ids in containers]
+        ids = list(dict.fromkeys(chain.from_iterable(request.ids for request in requests)))
+        if holders := owned(self._ledger.holders(resource, ids)):
+            await refuse_held(self._evidence, holders, resource, ids)
+            scene = self._scene()
+            requests = [admit(scene, resource, ids) for ids in containers]
         vendor = serving(scene, resource)
-        refuse_retired(scene, resource, {it.uuid for devices in chosen for it in devices})
-        refuse_former(scene, resource, [one for ids in containers for one in ids])
+        refuse_retired(scene, resource, {uuid for request in requests for uuid in request.uuids})
+        refuse_former(scene, resource, ids)
         begun: list[str] = []
         try:
-            answered = [await self._answer(vendor, resource, ids, begun) for ids in containers]
+            edits = []
+            for request in requests:
+                placed = await self._placed(_admitted_in(scene, request))
+                allocation = self._begun(vendor, placed, begun)
+                if vendor.prepares(resource):
+                    await self._hardware.make(vendor, allocation, requested(allocation))
+                    # A card may have failed while its slice was made.
+                    placed = replace(placed, request=_admitted_in(self._scene(), placed.request))
+                edits.append(self._answered(vendor, placed, allocation))
+                scene = placed.request.scene
             await self._store.save(durable=False)
             self._hardware.busy.difference_update(begun)
         except BaseException:
             await self._hardware.undo_all(vendor, begun)
             raise
-        return answered
+        return edits
 
-    async def _learn(self, resource: str) -> None:
-        """Know who has what was answered before, where that decides who asks next and where there is room.
+    async def _learned(self, scene: Scene, resource: str) -> Scene:
+        """Learn which containers have the earlier answers, where that decides on this request.
 
-        The kubelet writes down whose an answer is before it asks for the next container.
+        It decides which pod asks, and where there is room. The kubelet writes down which container has an
+        answer before it asks for the next container. Returns the scene after that.
         """
-        planned = self._scene().plan.get(resource)
+        planned = scene.plan.get(resource)
         if planned is None or planned.rule.placement == "local":
-            return
+            return scene
         unowned = [it for it in self._ledger.in_use() if it.resource == resource and it.owner is None]
-        if unowned and (any(it.claim for it in unowned) or self.promises.is_chosen_for(resource)):
-            life = self._witness.life  # before its checkpoint is read: what that said was this one's
-            written = await self._witness.granted()
+        promises = self._promises_in(scene)
+        if unowned and (any(it.claim for it in unowned) or promises.is_chosen_for(resource)):
+            life = self._evidence.life  # read before the checkpoint, which this life has written or read
+            written = await self._evidence.granted()
+            scene = self._scene()
             granted = [it for it in written or () if self._is_of(it, resource)]
-            self.swaps.exchange(granted)
-            for grant in granted:
-                if (known := self._ledger.get(grant.allocation)) is not None and known.owner is None:
-                    self._ledger.confirm(known.id, Owner(grant.uid, grant.container), life)
-            if written is not None:
-                await self._forget_untaken(unowned, {it.allocation for it in granted}, life)
-        await self._hardware.remove_misplaced(self._hardware.misplaced(self.promises, resource))
+            self.swaps.exchange(self._promises_in(scene), granted)
+            for answer in granted:
+                if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
+                    self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
+            if written is not None and await self._forget_untaken(scene, unowned, granted, life):
+                scene = self._scene()
+        if misplaced := self._hardware.misplaced(self._promises_in(scene), resource):
+            await self._hardware.remove_misplaced(misplaced)
+            scene = self._scene()
+        return scene
 
-    async def _forget_untaken(self, unowned: Sequence[Allocation], taken: Collection[str], life: str) -> None:
-        """Forget the answers that this kubelet did not take: it would not ask for another container else."""
-        vendors, now = self._scene().vendors, self._clock()
-        for it in unowned:
-            vendor = vendors.get(it.vendor)
-            if vendor is None or it.life != life or it.id in taken or it.id in self._hardware.busy:
+    async def _forget_untaken(
+        self,
+        scene: Scene,
+        unowned: Sequence[Allocation],
+        granted: Sequence[CheckpointAnswer],
+        life: str,
+    ) -> bool:
+        """Forget answers that this life of the kubelet did not take; return whether there were any.
+
+        The kubelet would not ask for another container otherwise.
+        """
+        taken, now = {answer.allocation for answer in granted}, self._clock()
+        untaken = [
+            allocation
+            for allocation in unowned
+            if allocation.vendor in scene.vendors and allocation.life == life and allocation.id not in taken
+            if allocation.source is AllocationSource.CHECKPOINT or now - allocation.since >= TAKEN_WITHIN
+        ]
+        for allocation in untaken:
+            if allocation.id in self._hardware.busy:
                 continue
-            if it.source is AllocationSource.CHECKPOINT or now - it.since >= TAKEN_WITHIN:
-                await self._hardware.undo(vendor, it.id)
+            await self._hardware.undo(scene.vendors[allocation.vendor], allocation.id)
+        return bool(untaken)
 
-    def _is_of(self, grant: CheckpointAnswer, resource: str) -> bool:
-        it = self._ledger.get(grant.allocation)
-        return it is not None and it.resource == resource
+    def _is_of(self, answer: CheckpointAnswer, resource: str) -> bool:
+        allocation = self._ledger.get(answer.allocation)
+        return allocation is not None and allocation.resource == resource
 
-    async def _answer(
-        self, vendor: Vendor, resource: str, ids: Sequence[str], begun: list[str]
-    ) -> ContainerEdits:
-        unique = tuple(dict.fromkeys(ids))
-        devices, choice = await self._placed(resource, unique)
-        unit = counted_in(self._scene().plan[resource].rule.sharing)
+    async def _placed(self, request: Admitted) -> PlacedRequest:
+        """Choose the cards of a request; after that nothing is awaited.
+
+        The agent hears late that a pod has ended, and its scheduler gives the room of that pod away at once:
+        where the room is lacking, the kubelet is asked which pods are gone.
+        """
+        promises = self._promises_in(request.scene)
+        others = others_in_use(promises.in_use, request)
+        try:
+            return place(promises, request, others)
+        except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
+            asked = owners_to_ask_about(others, self._clock(), request.scene.alive)
+            if not asked:
+                raise
+            owners = await self._evidence.gone(asked)
+            gone = {it.id for it in others if it.owner in owners}
+            promises = self.promises
+            left = [it for it in others_in_use(promises.in_use, request) if it.id not in gone]
+            if {it.id for it in left} >= {it.id for it in others}:
+                raise
+        return place(promises, _admitted_in(promises.scene, request), left)
+
+    def _begun(self, vendor: Vendor, placed: PlacedRequest, begun: list[str]) -> Allocation:
+        """The allocation of a request, which is not in the ledger yet; its id goes to `begun`."""
+        request = placed.request
+        unit = counted_in(request.resource.rule.sharing)
         allocation = Allocation(
             id=secrets.token_hex(8),
-            resource=resource,
+            resource=request.resource.name,
             vendor=vendor.name,
-            ids=unique,
-            devices=_cards(devices, unit),
+            ids=request.ids,
+            devices=_cards(request.devices, unit),
             state=AllocationState.INTENT,
             since=self._clock(),
-            life=self._witness.life,
-            claim=choice.claim,
-            diverged=choice.instead,
+            life=self._evidence.life,
+            claim=placed.choice.claim,
+            diverged=placed.choice.instead,
             unit=unit,
         )
         begun.append(allocation.id)
         self._hardware.busy.add(allocation.id)
-        request = requested(allocation)
-        if vendor.prepares(resource):
-            await self._hardware.make(vendor, allocation, request)
-            admit(self._scene(), resource, ids)  # a card may have failed while its slice was made
-        cards = devices_of(self._scene(), choice.instead) or devices
+        return allocation
+
+    def _answered(self, vendor: Vendor, placed: PlacedRequest, allocation: Allocation) -> ContainerEdits:
+        """Record the allocation as answered, with what its container gets."""
+        cards = devices_of(placed.request.scene, placed.choice.instead) or placed.request.devices
         distinct = list({it.uuid: it for it in cards}.values())
-        # What stands in the ledger may bear another's claim by now.
+        # In the ledger it may have another claim by now.
         known = self._ledger.get(allocation.id) or allocation
-        request = replace(request, partitions=known.partitions)
-        edits = usable(vendor.name, vendor.container_edits(distinct, request))
-        # The kubelet's time to write the answer down begins now, however long it took to make it.
+        asked = replace(requested(allocation), partitions=known.partitions)
+        edits = usable(vendor.name, vendor.container_edits(distinct, asked))
+        # The kubelet has TAKEN_WITHIN from now to write the answer down, however long the answer took.
         self._ledger.record(replace(known, state=AllocationState.DONE, since=self._clock()))
-        if choice.claim is not None:
-            self._refused = answered(choice.claim.uid, self._refused)
+        if placed.choice.claim is not None:
+            self._refused = answered(placed.choice.claim.uid, self._refused)
         return replace(edits, annotations={**edits.annotations, **marks(allocation)})
-
-    async def _placed(self, resource: str, ids: Sequence[str]) -> tuple[Sequence[Device], PlacementChoice]:
-        """The cards of the IDs, and the choice; all as of one moment, after which nothing is awaited.
-
-        Whoever has ended is known here late, and a scheduler gives the room away at once.
-        """
-        others = self._others(resource, ids)
-        try:
-            return self._chosen(resource, ids, others)
-        except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
-            alive = self._scene().alive
-            shown = await still_there(self._witness, others, self._clock(), alive)
-            gone = {it.id for it in others} - {it.id for it in shown}
-            there = [it for it in self._others(resource, ids) if it.id not in gone]  # asking took time
-            if {it.id for it in there} >= {it.id for it in others}:
-                raise
-        return self._chosen(resource, ids, there)
-
-    def _chosen(
-        self, resource: str, ids: Sequence[str], others: Sequence[Allocation]
-    ) -> tuple[Sequence[Device], PlacementChoice]:
-        promises = self.promises
-        devices = admit(promises.scene, resource, ids)
-        choice = promises.choice(resource, ids, devices, others)
-        _refuse_other_mode(promises, resource, ids, choice.instead or [it.uuid for it in devices])
-        return devices, choice
-
-    def _others(self, resource: str, ids: Sequence[str]) -> list[Allocation]:
-        """The resource's allocations in use without those whose IDs the kubelet gives anew."""
-        again = frozenset(ids)
-        its = (it for it in self._ledger.in_use() if it.resource == resource)
-        return [it for it in its if again.isdisjoint(it.ids)]
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
@@ -307,21 +331,9 @@ class Allocator:
             await self._starts.start(resource, ids)
 
 
-def _refuse_other_mode(promises: Promises, resource: str, ids: Collection[str], uuids: Sequence[str]) -> None:
-    """What was given out since the plan was made counts, too, and what others gave where a pod has ended.
-
-    The kubelet takes the ID of that one for free, which is listed for as long as the pod may be there.
-
-    Raises:
-        InOtherMode: One of the cards has gone to another resource.
-    """
-    planned = promises.scene.plan[resource]
-    for card in planned.cards:
-        if card.mode and card.uuid in uuids and not any(one in card.held for one in ids):
-            raise InOtherMode(resource, card.uuid, card.mode)
-    for uuid in dict.fromkeys(uuids):
-        if (it := elsewhere(planned, uuid, promises.in_use)) is not None:
-            raise InOtherMode(resource, uuid, it.resource, holder(it, it.resource))
+def _admitted_in(scene: Scene, request: Admitted) -> Admitted:
+    """The request, admitted again if this is another scene than the one that admitted it."""
+    return request if request.scene is scene else admit(scene, request.resource.name, request.ids)
 
 
 def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Claims that change hands: the kubelet, not the order of the answers, says whose an allocation is."""
+"""Claim swaps: the kubelet, and not the order of the answers, decides which pod has an allocation."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.core.allocation.ledger import Ledger
@@ -12,46 +12,51 @@ from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import AllocationSource
 from agent.core.notices import ClaimSwap
 
-#: Claims that changed hands and are still shown.
+#: Claim swaps that are still shown.
 SHOWN = 64
 
 
 class Swaps:
-    """The claims of the ledger's allocations, and the last that changed hands."""
+    """Changes the claims of allocations in the ledger, and keeps the last claim swaps."""
 
-    def __init__(self, ledger: Ledger, promises: Callable[[], Promises]) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._promises = promises
         self._last: deque[ClaimSwap] = deque(maxlen=SHOWN)
 
     @property
     def last(self) -> tuple[ClaimSwap, ...]:
-        """Oldest first."""
+        """The last claim swaps, oldest first."""
         return tuple(self._last)
 
-    def exchange(self, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
-        """Let claims follow what the kubelet did; the allocations whose claim is another one now."""
-        promises = self._promises()
+    def exchange(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
+        """Give each allocation the claim of the pod that the kubelet gave it to.
+
+        Returns the ids of the allocations whose claims have changed.
+        """
         changed = promises.exchanged(granted)
         for name, claim in changed.items():
-            it = self._ledger.get(name)
-            assert it is not None
-            self._ledger.record(replace(it, claim=claim, handed=promises.handed(it, claim)))
-            if it.claim is not None:  # else its pod was heard of late, which is nobody's loss
+            allocation = self._ledger.get(name)
+            assert allocation is not None
+            handed = promises.handed(allocation, claim)
+            self._ledger.record(replace(allocation, claim=claim, handed=handed))
+            if allocation.claim is not None:  # without a claim before, no pod loses one
                 number = self._last[-1].number + 1 if self._last else 1
-                self._last.append(ClaimSwap(number, it.id, it.resource, it.claim, claim))
+                swap = ClaimSwap(number, allocation.id, allocation.resource, allocation.claim, claim)
+                self._last.append(swap)
         return tuple(changed)
 
-    def recognise(self) -> Sequence[str]:
-        """Give back their claims to whom PodResources alone shows; the allocations that have one now."""
+    def recognise(self, promises: Promises) -> Sequence[str]:
+        """Give back their claims to pods that PodResources alone shows.
+
+        Returns the ids of the allocations that have a claim again.
+        """
         found = []
-        for it in self._ledger.in_use():
-            # Each is looked at beside those that have theirs by now.
-            if (
-                it.source is AllocationSource.POD_RESOURCES
-                and (claim := self._promises().of_shown(it)) is not None
-            ):
-                elsewhere = set(claim.devices) - set(it.cards)
-                self._ledger.record(replace(it, claim=claim, diverged=claim.devices if elsewhere else ()))
-                found.append(it.id)
+        for allocation in self._ledger.in_use():
+            if allocation.source is not AllocationSource.POD_RESOURCES:
+                continue
+            promises = replace(promises, in_use=self._ledger.in_use())  # with the claims given back so far
+            if (claim := promises.of_shown(allocation)) is not None:
+                diverged = claim.devices if set(claim.devices) - set(allocation.cards) else ()
+                self._ledger.record(replace(allocation, claim=claim, diverged=diverged))
+                found.append(allocation.id)
         return tuple(found)

@@ -50,11 +50,10 @@ class ContainerStarts:
         if not vendor.prepares(resource):
             return
         granted = await self._evidence.granted()
-        changed = granted is not None and bool(self._swaps.exchange(granted))
+        changed = granted is not None and bool(self._swaps.exchange(self._promises(), granted))
         names = {answer.allocation for answer in granted or ()}
-        changed |= await self._hardware.remove_misplaced(
-            self._hardware.misplaced(self._promises(), resource, names)
-        )
+        misplaced = self._hardware.misplaced(self._promises(), resource, names)
+        changed |= await self._hardware.remove_misplaced(misplaced)
         allocations = [it.id for it in starting(self._ledger.in_use(), granted, resource, ids)]
         if not allocations or not self._hardware.busy.isdisjoint(allocations):  # busy: being released now
             raise NotAllocated(resource, ids)

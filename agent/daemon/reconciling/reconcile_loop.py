@@ -269,7 +269,7 @@ class Reconciler:
 
     def _exchange(self, granted: Sequence[CheckpointAnswer]) -> bool:
         """Whether claims changed hands."""
-        exchanged = self._allocator.swaps.exchange(granted)
+        exchanged = self._allocator.swaps.exchange(self._allocator.promises, granted)
         for name in exchanged:
             self.actions["exchange"] += 1
             it = self._ledger.get(name)
@@ -280,7 +280,7 @@ class Reconciler:
 
     def _recognise(self) -> bool:
         """Whether claims came back of whom PodResources alone shows."""
-        found = self._allocator.swaps.recognise()
+        found = self._allocator.swaps.recognise(self._allocator.promises)
         for name in found:
             self.actions["recognise"] += 1
             if (it := self._ledger.get(name)) is not None:

@@ -87,7 +87,7 @@ class World:
         self.ledger = Ledger()
         self.now = 1000.0
         self.allocator = Allocator(
-            self.scene, self.ledger, self, lambda: self.now, self.prepare, self.release, witness=self
+            self.scene, self.ledger, self, lambda: self.now, self.prepare, self.release, evidence=self
         )
         self.living: dict[str, Living] = {}
         self.candidates: tuple[Candidate, ...] = ()

@@ -1,0 +1,48 @@
+"""Which owners the kubelet is asked about before it is answered: it may err about devices in use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from agent.core.model import Allocation, Owner
+
+#: Seconds after which the pod of an answered Allocate is listed by the kubelet, if the pod is there.
+SHOWN_AFTER = 60.0
+
+
+def owned(allocations: Iterable[Allocation]) -> list[Allocation]:
+    """The allocations whose containers are known."""
+    return [allocation for allocation in allocations if allocation.owner is not None]
+
+
+def owners_of_earlier_lives(
+    allocations: Iterable[Allocation], ids: Collection[str], life: str
+) -> dict[str, Owner]:
+    """Requested device ID to the owner that an earlier life of the kubelet knew.
+
+    `allocations`: those that hold one of the IDs. `life`: the life of the kubelet that asks; empty where it
+    is not known.
+    """
+    return {
+        device_id: allocation.owner
+        for allocation in allocations
+        if allocation.owner is not None and "" not in (allocation.life, life) and allocation.life != life
+        for device_id in allocation.ids
+        if device_id in ids
+    }
+
+
+def owners_to_ask_about(
+    allocations: Iterable[Allocation], now: float, alive: Collection[str]
+) -> frozenset[Owner]:
+    """The owners whose pods may be gone, though their allocations still count.
+
+    A pod whose Allocate was answered a moment ago may not be listed yet. `alive`: uids of the pods that the
+    API server shows and that have not ended.
+    """
+    return frozenset(
+        allocation.owner
+        for allocation in allocations
+        if allocation.owner is not None and allocation.owner.uid not in alive
+        if now - allocation.since >= SHOWN_AFTER
+    )
