@@ -17,6 +17,7 @@ from agent.config import AgentSettings, Config, ConfigState
 from agent.core.allocation.placement_mismatch import MismatchNotices
 from agent.core.allocation.pod_attribution import places
 from agent.core.allocation.reconcile_evidence import FOREIGN
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotOnDisk
@@ -157,7 +158,6 @@ class Composition:
         )
         self._allocator = TimedAllocator(
             allocator,
-            self._ledger,
             self._refused,
             self._schedulers.look_again,
             PodWaiter(self._node.plan, lambda: allocator.promises, scheduled),
@@ -374,8 +374,8 @@ class Composition:
         beside = {name: rivals[it.vendor] for name, it in plan.items() if it.vendor in rivals}
         return {**beside, **self._strangers.found}
 
-    def _refused(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
-        self._refusals.add(resource, containers, text)
+    def _refused(self, refused: RefusedAllocate) -> None:
+        self._refusals.add(refused)
         self._reconciler.look_again()
 
     def _counters(self) -> Counters:

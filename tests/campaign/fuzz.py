@@ -175,7 +175,7 @@ class Node:
 
     def plugin(self, resource: str) -> DevicePlugin:
         askers = PodWaiter(Cell(self.scene().plan), lambda: self.allocator.promises, PodState(), within=0.0)
-        timed = TimedAllocator(self.allocator, self.ledger, askers=askers)
+        timed = TimedAllocator(self.allocator, pod_waiter=askers)
         return DevicePlugin(Cell(self.plan[resource]), timed, _Calls())  # type: ignore[arg-type]
 
 

@@ -212,9 +212,9 @@ class Kubelet:
         if not ids:
             return None
         [answer] = await self.allocator.allocate(it.resource, [ids])
-        got = self.ledger.get(answer.annotations[ALLOCATION])
+        got = self.ledger.get(answer.edits.annotations[ALLOCATION])
         assert got is not None, "no allocation of this name"
-        assert answer.env["VISIBLE"].split(",") == list(dict.fromkeys(got.cards)), "told other cards"
+        assert answer.edits.env["VISIBLE"].split(",") == list(dict.fromkeys(got.cards)), "told other cards"
         self.has[it.pod.uid] = (it.resource, tuple(ids), got.id)
         return got
 

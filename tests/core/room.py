@@ -14,7 +14,7 @@ from agent.core.errors import InsufficientRoom
 from agent.core.model import Allocation, Owner
 from agent.daemon.allocation.allocator import Allocator, MakeRoom, Scene
 from agent.scheduler_api import Candidate, Dialect
-from agent.vendor_api.agent import Edits, Partition, Placement, Request
+from agent.vendor_api.agent import ContainerEdits, Edits, Partition, Placement, Request
 
 from .scenes import BY_LIMITS, CHOSEN, PLAIN, WAITING, cards_with_room, edits, scene
 
@@ -81,6 +81,10 @@ class Room:
             evidence=self,
             make_room=self.make_room,
         )
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+        """What each container gets."""
+        return [it.edits for it in await self.allocator.allocate(resource, containers)]
 
     async def granted(self) -> Sequence[CheckpointAnswer] | None:
         return self.grants

@@ -171,7 +171,7 @@ class Life:
         lists = listed(self.plan[resource])
         if not all(lists.get(one) for one in ids):
             self.node.refresh()  # as the pass does that follows the kubelet's write: the IDs are listed then
-        return answer
+        return answer.edits
 
     # What it is wired to
 

@@ -380,10 +380,10 @@ class World(RuleBasedStateMachine):
             assert set(ids) <= set(free)
             await self.agent.askers.hear(resource, [ids])
             try:
-                (edits,) = await self.agent.allocator.allocate(resource, [ids])
+                (answer,) = await self.agent.allocator.allocate(resource, [ids])
             except AllocationError:
                 return False
-            entry = CheckpointEntry(pod.uid, it.name, resource, tuple(ids), edits)
+            entry = CheckpointEntry(pod.uid, it.name, resource, tuple(ids), answer.edits)
             pod.answers[it.name] = entry
             self.books.append(entry)
         return True

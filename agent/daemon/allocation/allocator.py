@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from agent.core.allocation.admission import Admitted, Scene, admit, refuse_former, refuse_retired, serving
@@ -17,7 +17,14 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
-from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
+from agent.core.allocation.refused_requests import (
+    RefusedAllocate,
+    RefusedRequest,
+    answered,
+    guessed,
+    suspects,
+    unexplained,
+)
 from agent.core.allocation.scheduler_promises import Promises, devices_of, requested
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
@@ -46,6 +53,14 @@ from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 #: Why a request is refused where others have what it is to get; slices aside.
 TAKEN = (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one container gets, and the allocation that it has by that."""
+
+    allocation: Allocation
+    edits: ContainerEdits
 
 
 class Allocator:
@@ -87,20 +102,21 @@ class Allocator:
         """The allocations whose containers may run."""
         return self._hardware.started
 
-    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
-        """One ContainerEdits for each container. All are answered, or none; what was begun is undone.
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        """One answer for each container. All are answered, or none; what was begun is undone.
 
         Raises:
-            AllocationError: The request names what is not there, is not well, or makes no sense.
+            AllocationError: The request names what is not there, is not healthy, or makes no sense.
+            VendorError: The hardware cannot be made now.
         """
         async with self._turn:
             try:
                 return await self._served(resource, containers)
             except Exception as exc:
-                self._suspect(resource, containers, str(exc))
+                self._suspect(RefusedAllocate.of(resource, containers, exc))
                 raise
 
-    async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+    async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
         """Answer; else once more with what the kubelet says of the answers before; where something is in the
         way, each time that something was let go of which is over, until there is room or no more time.
 
@@ -137,12 +153,16 @@ class Allocator:
         granted = await self._evidence.granted()
         return granted is not None and bool(self.swaps.exchange(self.promises, granted))
 
-    def _suspect(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
+    def _suspect(self, refused: RefusedAllocate) -> None:
+        """Remember which pods may have sent the request: their status shows the refusal a moment later."""
         promises, life = self.promises, self._evidence.life
         pods = promises.scene.candidates
-        others = frozenset(pod.uid for pod in pods if text in pod.message)
-        its = (RefusedRequest(text, promises.suspects(resource, ids), others, life) for ids in containers)
-        self._refused = unexplained((*self._of_this_life(life), *its), pods)
+        others = frozenset(pod.uid for pod in pods if refused.text in pod.message)
+        requests = (
+            RefusedRequest(refused.text, promises.suspects(refused.resource, ids), others, life)
+            for ids in refused.containers
+        )
+        self._refused = unexplained((*self._of_this_life(life), *requests), pods)
 
     def _of_this_life(self, life: str) -> Sequence[RefusedRequest]:
         return [it for it in self._refused if it.life == life]
@@ -166,7 +186,7 @@ class Allocator:
         requests, pods = self._of_this_life(self._evidence.life), scene.candidates
         return Promises(scene, in_use, suspects(requests, pods), guessed(requests, pods))
 
-    async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+    async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
         if not containers:
             raise InvalidRequest(resource, "it asks for no container")
         scene = await self._learned(self._scene(), resource)
@@ -181,7 +201,7 @@ class Allocator:
         refuse_former(scene, resource, ids)
         begun: list[str] = []
         try:
-            edits = []
+            answers = []
             for request in requests:
                 placed = await self._placed(_admitted_in(scene, request))
                 allocation = self._begun(vendor, placed, begun)
@@ -189,14 +209,14 @@ class Allocator:
                     await self._hardware.make(vendor, allocation, requested(allocation))
                     # A card may have failed while its slice was made.
                     placed = replace(placed, request=_admitted_in(self._scene(), placed.request))
-                edits.append(self._answered(vendor, placed, allocation))
+                answers.append(self._answered(vendor, placed, allocation))
                 scene = placed.request.scene
             await self._store.save(durable=False)
             self._hardware.busy.difference_update(begun)
         except BaseException:
             await self._hardware.undo_all(vendor, begun)
             raise
-        return edits
+        return answers
 
     async def _learned(self, scene: Scene, resource: str) -> Scene:
         """Learn which containers have the earlier answers, where that decides on this request.
@@ -296,7 +316,7 @@ class Allocator:
         self._hardware.busy.add(allocation.id)
         return allocation
 
-    def _answered(self, vendor: Vendor, placed: PlacedRequest, allocation: Allocation) -> ContainerEdits:
+    def _answered(self, vendor: Vendor, placed: PlacedRequest, allocation: Allocation) -> Answer:
         """Record the allocation as answered, with what its container gets."""
         cards = devices_of(placed.request.scene, placed.choice.instead) or placed.request.devices
         distinct = list({it.uuid: it for it in cards}.values())
@@ -305,10 +325,11 @@ class Allocator:
         asked = replace(requested(allocation), partitions=known.partitions)
         edits = usable(vendor.name, vendor.container_edits(distinct, asked))
         # The kubelet has TAKEN_WITHIN from now to write the answer down, however long the answer took.
-        self._ledger.record(replace(known, state=AllocationState.DONE, since=self._clock()))
+        done = replace(known, state=AllocationState.DONE, since=self._clock())
+        self._ledger.record(done)
         if placed.choice.claim is not None:
             self._refused = answered(placed.choice.claim.uid, self._refused)
-        return replace(edits, annotations={**edits.annotations, **marks(allocation)})
+        return Answer(done, replace(edits, annotations={**edits.annotations, **marks(allocation)}))
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int

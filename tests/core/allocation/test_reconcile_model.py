@@ -261,10 +261,10 @@ class World(RuleBasedStateMachine):
     def allocate(self, pod: Pod, container: str, ids: list[str]) -> bool:
         self.now += 1
         try:
-            (edits,) = self.run(self.agent.allocator.allocate(GPU, [ids]))
+            (answer,) = self.run(self.agent.allocator.allocate(GPU, [ids]))
         except (AllocationError, VendorError, Killed):
             return False
-        entry = CheckpointEntry(pod.uid, container, GPU, tuple(ids), edits)
+        entry = CheckpointEntry(pod.uid, container, GPU, tuple(ids), answer.edits)
         held = {
             it: one.uid for one in self.pods if one.alive for its in one.answers.values() for it in its.ids
         }

@@ -156,7 +156,7 @@ class World:
         except AllocationError as refused:
             self.judge(refused, size)
             return
-        its = Living(name, tuple(ids), answer.env["ACME"], answer.annotations[ALLOCATION])
+        its = Living(name, tuple(ids), answer.edits.env["ACME"], answer.edits.annotations[ALLOCATION])
         self.living[name] = its
         self.ledger.confirm(its.allocation, Owner(name, "main", "a", name), self.life)
 

@@ -43,7 +43,7 @@ class Node:
             within=self.within,
         )
         self.room.scenes = 0
-        self.timed = TimedAllocator(self.room.allocator, self.room.ledger, askers=self.askers)
+        self.timed = TimedAllocator(self.room.allocator, pod_waiter=self.askers)
 
     async def ask(self) -> PodList | None:
         self.lists += 1

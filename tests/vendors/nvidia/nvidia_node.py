@@ -117,7 +117,8 @@ async def allocated(
     scene = Scene(planned, snapshot, topology(snapshot), {"nvidia": vendor})
     ledger = Ledger()
     allocator = Allocator(lambda: scene, ledger, _NoDisk(), lambda: 0.0, _prepare, _release, _NoKubelet())
-    [edits] = await allocator.allocate(resource, [ids])
+    [answer] = await allocator.allocate(resource, [ids])
+    edits = answer.edits
     annotations = {key: value for key, value in edits.annotations.items() if key != ALLOCATION}
     return ContainerEdits(edits.env, edits.device_nodes, edits.mounts, annotations, edits.cdi_devices)
 
