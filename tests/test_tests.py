@@ -112,7 +112,7 @@ def test_no_test_reaches_into_a_part_that_it_does_not_test() -> None:
         "pod_attribution._Room()",
         "room.allocator._scene = scene",
         "monkeypatch.setattr(allocator, '_scene', scene)",
-        "monkeypatch.setattr('agent.core.allocation.allocator.Allocator._scene', scene)",
+        "monkeypatch.setattr('agent.daemon.allocation.allocator.Allocator._scene', scene)",
         "getattr(allocator, '_scene')",
     ],
 )

@@ -14,22 +14,23 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.config import AgentSettings, Config, ConfigState
-from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.placement_mismatch import MismatchNotices
 from agent.core.allocation.pod_attribution import places
 from agent.core.allocation.reconcile_evidence import FOREIGN
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command
 from agent.core.publishing.agent_status import AgentStatus, Counters
 from agent.daemon import scheduler_plugins
-from agent.daemon.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocator import Allocator
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.intervals import Intervals
 from agent.daemon.node_state import NodeState
 from agent.daemon.notice_source import RecentRefusals
-from agent.daemon.pod_waiter import PodWaiter
 from agent.daemon.publisher import Publisher
 from agent.daemon.reconciling.evidence_sources import EvidenceSources, running_pods
 from agent.daemon.reconciling.reconcile_loop import Reconciler
@@ -157,10 +158,9 @@ class Composition:
         )
         self._allocator = TimedAllocator(
             allocator,
-            self._ledger,
             self._refused,
             self._schedulers.look_again,
-            PodWaiter(lambda: allocator.promises, scheduled),
+            PodWaiter(self._node.plan, lambda: allocator.promises, scheduled),
         )
         self._beside = Beside(
             lambda name: self._node.ties.former(name),
@@ -374,8 +374,8 @@ class Composition:
         beside = {name: rivals[it.vendor] for name, it in plan.items() if it.vendor in rivals}
         return {**beside, **self._strangers.found}
 
-    def _refused(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
-        self._refusals.add(resource, containers, text)
+    def _refused(self, refused: RefusedAllocate) -> None:
+        self._refusals.add(refused)
         self._reconciler.look_again()
 
     def _counters(self) -> Counters:

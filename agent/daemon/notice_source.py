@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 import anyio
 
 from agent.core.allocation.pod_attribution import Place, waiting
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
@@ -49,17 +50,17 @@ class RecentRefusals:
         self._let_settle()
         return tuple(self._settled)
 
-    def add(self, resource: str, containers: Sequence[Sequence[str]], text: str) -> None:
+    def add(self, refused: RefusedAllocate) -> None:
         """Keep it. The kubelet asks for one container at a time."""
         self._let_settle()
         self._number += 1
-        ids = tuple(one for its in containers for one in its)
+        ids, resource = refused.ids, refused.resource
         count = len(set(ids))
         pods = waiting(resource, count, self._pods(), self._taken(resource)) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
         if len(self._fresh) == SHOWN:
             self._fresh.pop()  # the newest gives way: its number is missing, which tells of it
-        self._fresh.append((self._clock(), Refusal(self._number, resource, ids[:IDS], text, asking)))
+        self._fresh.append((self._clock(), Refusal(self._number, resource, ids[:IDS], refused.text, asking)))
 
     def _let_settle(self) -> None:
         until = self._clock() - self._settle

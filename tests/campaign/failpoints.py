@@ -14,10 +14,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from agent.core.allocation import allocator
-from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.model import Allocation
+from agent.daemon.allocation import allocator
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.vendors_in_service import VendorsInService
 from agent.state.checkpoint_store import LedgerStore
 

@@ -23,7 +23,6 @@ from support.vendor_inputs import INPUTS
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.config import parse
-from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.external_pods import external
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence
@@ -36,8 +35,9 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.model import Plan, VendorState, VendorStatus
-from agent.daemon.allocate_calls import TimedAllocator
-from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocator import Allocator, Scene
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendors_in_service import check
 from agent.isolation import answers
@@ -175,8 +175,8 @@ class Node:
         return {}
 
     def plugin(self, resource: str) -> DevicePlugin:
-        askers = PodWaiter(lambda: self.allocator.promises, PodState(), within=0.0)
-        timed = TimedAllocator(self.allocator, self.ledger, askers=askers)
+        askers = PodWaiter(Cell(self.scene().plan), lambda: self.allocator.promises, PodState(), within=0.0)
+        timed = TimedAllocator(self.allocator, pod_waiter=askers)
         return DevicePlugin(Cell(self.plan[resource]), timed, _Calls())  # type: ignore[arg-type]
 
 

@@ -16,7 +16,6 @@ from random import Random
 from heard import READS
 
 from agent.cluster.pods import candidate
-from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.external_pods import external
 from agent.core.allocation.ledger import Ledger
@@ -27,6 +26,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import Allocation, Owner, VendorState, VendorStatus
+from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
@@ -212,16 +212,16 @@ class Kubelet:
         if not ids:
             return None
         [answer] = await self.allocator.allocate(it.resource, [ids])
-        got = self.ledger.get(answer.annotations[ALLOCATION])
+        got = self.ledger.get(answer.edits.annotations[ALLOCATION])
         assert got is not None, "no allocation of this name"
-        assert answer.env["VISIBLE"].split(",") == list(dict.fromkeys(got.cards)), "told other cards"
+        assert answer.edits.env["VISIBLE"].split(",") == list(dict.fromkeys(got.cards)), "told other cards"
         self.has[it.pod.uid] = (it.resource, tuple(ids), got.id)
         return got
 
     async def confirms(self) -> None:
         for uid, (_, _, allocation) in self.has.items():
             self.ledger.confirm(allocation, Owner(uid, "main", "default", uid), self.life)
-        self.allocator.swaps.exchange(await self.granted())
+        self.allocator.swaps.exchange(self.allocator.promises, await self.granted())
         for it in self.ledger.in_use():
             whose = (it.owner and it.owner.uid, it.claim and it.claim.uid)
             assert it.claim is None or whose[0] == whose[1], f"the claim of another: {whose}"

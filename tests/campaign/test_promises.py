@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation import allocator, scheduler_choice, scheduler_promises
+from agent.core.allocation import scheduler_choice, scheduler_promises
+from agent.daemon.allocation import allocator
 
 from .fuzz import clearly
 from .promises import OF, SHARED, day, lived

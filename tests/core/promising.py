@@ -36,7 +36,7 @@ def counted(known: Scene, sharing: Sharing) -> Scene:
 def choose(its: Promises, resource: str, *ids: str) -> PlacementChoice:
     """What a request gets beside the allocations that have other IDs."""
     others = [it for it in its.in_use if it.resource == resource and not {*it.ids} & {*ids}]
-    return its.choice(resource, ids, admit(its.scene, resource, ids), others)
+    return its.choice(admit(its.scene, resource, ids), others)
 
 
 def by_limits(*pods: Candidate, **more: Any) -> Promises:

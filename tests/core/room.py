@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.core.allocation.allocator import Allocator, MakeRoom, Scene
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import InsufficientRoom
 from agent.core.model import Allocation, Owner
+from agent.daemon.allocation.allocator import Allocator, MakeRoom, Scene
 from agent.scheduler_api import Candidate, Dialect
-from agent.vendor_api.agent import Edits, Partition, Placement, Request
+from agent.vendor_api.agent import ContainerEdits, Edits, Partition, Placement, Request
 
 from .scenes import BY_LIMITS, CHOSEN, PLAIN, WAITING, cards_with_room, edits, scene
 
@@ -66,6 +66,8 @@ class Room:
     by_limits: bool = False
     #: Why no pod is ever seen.
     unseen: str = ""
+    #: How often the node was looked at.
+    scenes: int = 0
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
@@ -76,9 +78,13 @@ class Room:
             lambda: self.now,
             self.prepare,
             self.release,
-            witness=self,
+            evidence=self,
             make_room=self.make_room,
         )
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+        """What each container gets."""
+        return [it.edits for it in await self.allocator.allocate(resource, containers)]
 
     async def granted(self) -> Sequence[CheckpointAnswer] | None:
         return self.grants
@@ -95,6 +101,7 @@ class Room:
         return {it: self.shown[it] for it in ids if it in self.shown}
 
     def scene(self) -> Scene:
+        self.scenes += 1
         return scene(
             *(self.heard() if self.heard else self.candidates),
             placement=self.placement,

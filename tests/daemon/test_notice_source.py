@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 from support.waiting import eventually
 
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.notices import Notice, PodRef
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
@@ -21,6 +22,10 @@ XPU = "example.com/xpu"
 
 def pod(name: str, count: int = 1, *, over: bool = False) -> Candidate:
     return Candidate(f"uid-{name}", "default", name, (PodContainer("main", {XPU: count}),), over=over)
+
+
+def refused(containers: Sequence[Sequence[str]]) -> RefusedAllocate:
+    return RefusedAllocate(XPU, tuple(map(tuple, containers)), "no")
 
 
 @dataclass
@@ -37,7 +42,7 @@ class Desk:
 
     def waiting(self, *ids: str) -> list[str]:
         """Who may have asked for these IDs."""
-        self.refusals.add(XPU, [ids], "no")
+        self.refusals.add(refused([ids]))
         self.now += 3.0
         return [it.name for it in self.refusals.last[-1].waiting]
 
@@ -54,7 +59,7 @@ def test_who_may_have_asked_waits_for_as_many_ids_and_has_none() -> None:
 
 def test_who_waited_is_who_waited_then_and_not_later() -> None:
     desk = Desk((pod("web"),))
-    desk.refusals.add(XPU, [["a"]], "no")
+    desk.refusals.add(refused([["a"]]))
     desk.pods = (pod("web", over=True), pod("late"))
     desk.now = 3.0
 
@@ -63,7 +68,7 @@ def test_who_waited_is_who_waited_then_and_not_later() -> None:
 
 def test_a_refusal_is_shown_once_its_pod_has_had_the_time_to_say_so() -> None:
     desk = Desk()
-    desk.refusals.add(XPU, [["a"]], "no")
+    desk.refusals.add(refused([["a"]]))
 
     desk.now = 2.9
     assert not desk.refusals.last
@@ -74,7 +79,7 @@ def test_a_refusal_is_shown_once_its_pod_has_had_the_time_to_say_so() -> None:
 def test_a_burst_is_kept_but_for_those_between_the_first_and_the_newest_and_the_first_ids() -> None:
     desk = Desk()
     for _ in range(SHOWN + 5):
-        desk.refusals.add(XPU, [[f"id-{n}" for n in range(10_000)]], "no")
+        desk.refusals.add(refused([[f"id-{n}" for n in range(10_000)]]))
     desk.now = 3.0
 
     last = desk.refusals.last
@@ -88,7 +93,7 @@ def test_every_refusal_is_told_or_counted_at_whatever_rate_they_come(rate: int) 
     told, before = 0, WELL
     for second in range(seconds + 4):
         for _ in range(rate if second < seconds else 0):
-            desk.refusals.add(XPU, [["a"]], "no")
+            desk.refusals.add(refused([["a"]]))
             desk.now += 1 / rate
         desk.now = second + 1.0
         after = replace(WELL, refusals=desk.refusals.last)
@@ -103,7 +108,7 @@ def test_every_refusal_is_told_or_counted_at_whatever_rate_they_come(rate: int) 
 def test_only_the_last_refusals_are_shown() -> None:
     desk = Desk()
     for _ in range(SHOWN + 5):
-        desk.refusals.add(XPU, [["a"]], "no")
+        desk.refusals.add(refused([["a"]]))
         desk.now += 3.0
 
     assert [it.number for it in desk.refusals.last] == list(range(6, SHOWN + 6))

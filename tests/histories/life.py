@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.devices.inventory import Inventory
 from agent.core.model import Allocation, AllocationSource, Command, Resource, VendorState, VendorStatus, Verb
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.node_state import NodeState
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
@@ -171,7 +171,7 @@ class Life:
         lists = listed(self.plan[resource])
         if not all(lists.get(one) for one in ids):
             self.node.refresh()  # as the pass does that follows the kubelet's write: the IDs are listed then
-        return answer
+        return answer.edits
 
     # What it is wired to
 

@@ -21,7 +21,6 @@ from schedulers.koordinator.cards import report
 from schedulers.koordinator.koordlet import refused
 
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.allocator import Allocator, Scene
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.cell import Cell
@@ -30,8 +29,9 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
+from agent.daemon.allocation.allocator import Allocator, Scene
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
-from agent.daemon.pod_waiter import PodWaiter
 from agent.daemon.publishing.wanted_report import withheld
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
@@ -166,7 +166,7 @@ class Agent:
             self._release,
             sources,
         )
-        self.askers = PodWaiter(lambda: self.allocator.promises, self.scheduled, within=0.01)
+        self.askers = PodWaiter(self.plan, lambda: self.allocator.promises, self.scheduled, within=0.01)
         self.reconciler = Reconciler(
             self.ledger,
             sources,
@@ -380,10 +380,10 @@ class World(RuleBasedStateMachine):
             assert set(ids) <= set(free)
             await self.agent.askers.hear(resource, [ids])
             try:
-                (edits,) = await self.agent.allocator.allocate(resource, [ids])
+                (answer,) = await self.agent.allocator.allocate(resource, [ids])
             except AllocationError:
                 return False
-            entry = CheckpointEntry(pod.uid, it.name, resource, tuple(ids), edits)
+            entry = CheckpointEntry(pod.uid, it.name, resource, tuple(ids), answer.edits)
             pod.answers[it.name] = entry
             self.books.append(entry)
         return True

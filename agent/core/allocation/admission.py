@@ -1,4 +1,4 @@
-"""Whether a request can be answered at all: its IDs are there, well, and nobody else's. Pure."""
+"""Whether a request can be answered at all: its device IDs are known, healthy and free. Pure."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything an answer depends on, as one value."""
+    """All that one answer depends on, as of one moment. After an `await` it is old."""
 
     plan: Plan
     snapshot: NodeSnapshot
     topology: Topology
     vendors: Mapping[str, Vendor]
-    #: Vendor, or resource, to why nothing of it is given out.
+    #: Vendor or resource to why none of its devices is given out.
     withheld: Mapping[str, str] | None = None
-    #: The pods bound to this node, as far as an API server tells.
+    #: The pods bound to this node that the agent knows.
     candidates: tuple[Candidate, ...] = ()
-    #: Those, by namespace and name, that schedulers' locks of the node name.
+    #: (namespace, name) of the pods that schedulers' locks of the node name.
     locked: frozenset[tuple[str, str]] = frozenset()
-    #: The uids of the pods that waited as the kubelet began.
+    #: The uids of the pods that waited when the kubelet started.
     found: frozenset[str] = frozenset()
-    #: The cards that are to change their resource once they are free.
+    #: The cards that change their resource once they are free.
     waits: tuple[ResourceWait, ...] = ()
-    #: Card to who has it by a scheduler's word alone.
+    #: Card to the allocation that has it by its scheduler's word alone.
     external: Mapping[str, Allocation] = field(default_factory=dict)
-    #: Why no pod is ever seen; empty where they are, or will be.
+    #: Why the agent never sees a pod; empty where it does.
     unseen: str = ""
-    #: The registered ones, in the order in which they are heard.
+    #: The registered schedulers, in the order in which their dialects are read.
     schedulers: tuple[Scheduler, ...] = ()
 
     @property
@@ -54,11 +54,34 @@ class Scene:
         return frozenset(pod.uid for pod in self.candidates if not pod.ended)
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request of one container, which can be answered in this scene."""
+
+    scene: Scene
+    resource: Resource
+    #: The device IDs in the order of the request, each once.
+    ids: tuple[str, ...]
+    #: The device of each ID.
+    devices: tuple[Device, ...]
+
+    @property
+    def vendor(self) -> Vendor:
+        """The vendor of the resource, which `serving` has found."""
+        return self.scene.vendors[self.resource.vendor]
+
+    @property
+    def uuids(self) -> list[str]:
+        """The cards of the IDs, each once, sorted."""
+        return sorted({it.uuid for it in self.devices})
+
+
 def serving(scene: Scene, resource: str) -> Vendor:
-    """Who serves the resource.
+    """The vendor that serves the resource.
 
     Raises:
-        UnknownResource: Nobody; a vendor that is left out serves nothing, though its resource may be listed.
+        UnknownResource: No vendor does. A vendor that is left out serves nothing, though its resource may
+            still be listed.
     """
     planned = scene.plan.get(resource)
     vendor = scene.vendors.get(planned.vendor) if planned else None
@@ -67,8 +90,8 @@ def serving(scene: Scene, resource: str) -> Vendor:
     return vendor
 
 
-def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
-    """The card of each ID, in the order of the request.
+def admit(scene: Scene, resource: str, ids: Sequence[str]) -> Admitted:
+    """Admit the request of one container.
 
     Raises:
         AllocationError: Naming the first ID that is unknown, unhealthy or cordoned.
@@ -79,26 +102,29 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> list[Device]:
         raise UnknownResource(resource)
     if not ids:
         raise InvalidRequest(resource, "it names no device")
-    unique = list(dict.fromkeys(ids))
+    unique = tuple(dict.fromkeys(ids))
     devices: list[Device] = []
-    well: dict[str, Device] = {}
+    healthy: dict[str, Device] = {}
     for device_id, card in zip(unique, planned.cards_of(unique), strict=True):
-        device = well.get(card.uuid) if card is not None and card.healthy else None
+        device = healthy.get(card.uuid) if card is not None and card.healthy else None
         if device is None:
-            status = _well(scene, planned, device_id, card, statuses)
-            device = well[status.uuid] = status.device
+            status = _admitted_status(scene, planned, device_id, card, statuses)
+            device = healthy[status.uuid] = status.device
         devices.append(device)
     strict = planned.rule.sharing.fail_requests_greater_than_one
     if strict and len(unique) > 1 and any(planned.shares(device_id) for device_id in unique):
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
-    return devices
+    return Admitted(scene, planned, unique, tuple(devices))
 
 
 def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
-    """Its IDs are listed for those who hold them; the kubelet takes them for free before we see a pod gone.
+    """Refuse new pods of a resource that the config no longer has.
+
+    Its IDs stay listed for the pods that hold them. The kubelet takes an ID for free before the agent sees
+    its pod gone; a controller that makes a pod anew would keep the resource for ever.
 
     Raises:
-        RetiredResource: It would never end while a controller makes a pod anew for each that ends.
+        RetiredResource: The config no longer has the resource.
     """
     if scene.plan[resource].retired:
         waiting = (it for it in scene.waits if it.holder == resource and not it.held.isdisjoint(uuids))
@@ -106,11 +132,11 @@ def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
 
 
 def refuse_former(scene: Scene, resource: str, ids: Iterable[str]) -> None:
-    """IDs of a former plan or plugin are listed for those who hold them, as a whole resource may be.
+    """Refuse IDs of an earlier plan or of another plugin. They stay listed for the pods that hold them.
 
     Raises:
-        FormerDevice: Who gets one has the card in a way that is over, beside those who have it like that
-            still, and keeps it from who has it now.
+        FormerDevice: A new pod with such an ID would use the card in a way that has ended, and would keep
+            the card from the resource that has it now.
     """
     former = scene.plan[resource].former_ids
     for device_id in ids if former else ():
@@ -118,13 +144,14 @@ def refuse_former(scene: Scene, resource: str, ids: Iterable[str]) -> None:
             raise FormerDevice(resource, device_id)
 
 
-def _well(
+def _admitted_status(
     scene: Scene,
     resource: Resource,
     device_id: str,
     card: AdvertisedDevice | None,
     statuses: Mapping[str, DeviceStatus],
 ) -> DeviceStatus:
+    """The status of the ID's card, unless a new container may not have the ID."""
     unserved = scene.withheld or {}
     withheld = unserved.get(resource.vendor) or unserved.get(resource.name, "")
     status = statuses.get(card.uuid) if card is not None else None
@@ -139,7 +166,7 @@ def _well(
             raise UnhealthyDevice(resource.name, device_id, withheld if status.told_healthy else sick)
         if card.mode and device_id not in card.held:
             if resource.rule.placement != "local" and resource.shares(device_id):
-                return status  # a scheduler may have chosen another card, of which the mode counts then
+                return status  # where a scheduler chose another card, the mode of that card counts
             raise InOtherMode(resource.name, card.uuid, card.mode)
         if card.closed or device_id not in card.held:
             raise UnhealthyDevice(resource.name, device_id, _held_by(scene, status.device))
@@ -147,11 +174,11 @@ def _well(
 
 
 def _held_by(scene: Scene, device: Device) -> str:
-    """Why a card that is well is nobody's to have."""
+    """Why new containers cannot have a card that is healthy."""
     if count := device.attributes.get(FOREIGN_SLICES):
         return f"slices that this agent did not make lie on its card ({count}): it is free when they are gone"
-    it = scene.external.get(device.uuid)
-    if it is None or it.owner is None:
+    allocation = scene.external.get(device.uuid)
+    if allocation is None or allocation.owner is None:
         return FORGOTTEN
-    whose = f"{it.owner.namespace}/{it.owner.pod}"
-    return f"a scheduler gave it to {whose}, which asks no device plugin: it is free when that pod is gone"
+    pod = f"{allocation.owner.namespace}/{allocation.owner.pod}"
+    return f"a scheduler gave it to {pod}, which asks no device plugin: it is free when that pod is gone"

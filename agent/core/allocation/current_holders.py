@@ -1,57 +1,48 @@
-"""Who holds what the kubelet gives out now, where it may err: it says so itself if it is asked."""
+"""Which owners the kubelet is asked about before it is answered: it may err about devices in use. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 
-from agent.core.allocation.allocate_evidence import KubeletEvidence
-from agent.core.allocation.ledger import Ledger
-from agent.core.errors import GivenTwice, StillHeld
-from agent.core.model import Allocation
+from agent.core.model import Allocation, Owner
 
-#: Seconds after which a pod that was answered shows, if it is there.
+#: Seconds after which the pod of an answered Allocate is listed by the kubelet, if the pod is there.
 SHOWN_AFTER = 60.0
 
 
-async def refuse_held(witness: KubeletEvidence, ledger: Ledger, resource: str, ids: Sequence[str]) -> None:
-    """The kubelet may give out what a pod that runs has: it errs in two ways, and says so if asked.
+def owned(allocations: Iterable[Allocation]) -> list[Allocation]:
+    """The allocations whose containers are known."""
+    return [allocation for allocation in allocations if allocation.owner is not None]
 
-    Raises:
-        StillHeld: It lost its checkpoint, and takes the devices of pods for free.
-        GivenTwice: Its devicemanager (1.36.3, manager.go:577) lets go of IDs whose Allocate is under way
-            while PodResources is listed and a pod has gone, and gives them to the next pod, too.
+
+def owners_of_earlier_lives(
+    allocations: Iterable[Allocation], ids: Collection[str], life: str
+) -> dict[str, Owner]:
+    """Requested device ID to the owner that an earlier life of the kubelet knew.
+
+    `allocations`: those that hold one of the IDs. `life`: the life of the kubelet that asks; empty where it
+    is not known.
     """
-    life = witness.life
-    known = [it for it in ledger.holders(resource, ids) if it.owner is not None]
-    if not known:
-        return
-    holders = {
-        device_id: it.owner
-        for it in known
-        if it.owner is not None and "" not in (it.life, life) and it.life != life
-        for device_id in it.ids
+    return {
+        device_id: allocation.owner
+        for allocation in allocations
+        if allocation.owner is not None and "" not in (allocation.life, life) and allocation.life != life
+        for device_id in allocation.ids
         if device_id in ids
     }
-    if not holders:
-        for device_id, (namespace, pod) in (await witness.shown_with(resource, ids)).items():
-            raise GivenTwice(resource, device_id, namespace, pod)
-    shown = await witness.shows(set(holders.values())) if holders else ()
-    for device_id, owner in holders.items():
-        if owner in shown:
-            raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)
 
 
-async def still_there(
-    witness: KubeletEvidence, its: Sequence[Allocation], now: float, alive: Collection[str] = ()
-) -> list[Allocation]:
-    """Those whose pods may be there, as those do that are so young that they may not show yet.
+def owners_to_ask_about(
+    allocations: Iterable[Allocation], now: float, alive: Collection[str]
+) -> frozenset[Owner]:
+    """The owners whose pods may be gone, though their allocations still count.
 
-    `alive`: uids of the pods that the API server has, and that have not ended.
+    A pod whose Allocate was answered a moment ago may not be listed yet. `alive`: uids of the pods that the
+    API server shows and that have not ended.
     """
-    old = {
-        it.owner
-        for it in its
-        if it.owner is not None and it.owner.uid not in alive and now - it.since >= SHOWN_AFTER
-    }
-    gone = await witness.gone(old) if old else ()
-    return [it for it in its if it.owner not in gone]
+    return frozenset(
+        allocation.owner
+        for allocation in allocations
+        if allocation.owner is not None and allocation.owner.uid not in alive
+        if now - allocation.since >= SHOWN_AFTER
+    )

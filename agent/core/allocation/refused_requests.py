@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from agent.scheduler_api import Candidate
 
 #: Requests that are remembered, the last ones.
 KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAllocate:
+    """An Allocate that was refused."""
+
+    resource: str
+    #: The device IDs of each container.
+    containers: tuple[tuple[str, ...], ...]
+    #: Why, as the kubelet shows it on the pod.
+    text: str
+
+    @classmethod
+    def of(cls, resource: str, containers: Iterable[Sequence[str]], exc: Exception) -> RefusedAllocate:
+        """The refusal with this error."""
+        return cls(resource, tuple(map(tuple, containers)), str(exc))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The device IDs of all containers."""
+        return tuple(chain.from_iterable(self.containers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from math import floor
 from operator import itemgetter
 
 from agent.core.allocation import cards_with_room, scheduler_choice
-from agent.core.allocation.admission import Scene
+from agent.core.allocation.admission import Admitted, Scene
 from agent.core.allocation.card_amounts import HAIR, CardAmounts, fit, measures, of_init
 from agent.core.allocation.pod_attribution import (
     Attribution,
@@ -176,9 +176,7 @@ class Promises:
 
     # What it gets
 
-    def choice(
-        self, resource: str, ids: Sequence[str], devices: Sequence[Device], others: Sequence[Allocation]
-    ) -> PlacementChoice:
+    def choice(self, request: Admitted, others: Sequence[Allocation]) -> PlacementChoice:
         """The claim of a request, and its cards. `others`: the resource's allocations that take room.
 
         Raises:
@@ -187,10 +185,10 @@ class Promises:
             InsufficientMemory, InsufficientShares: No single card has as much.
             NotPromised: A scheduler was to choose, and did not.
         """
-        planned, scene = self.scene.plan[resource], self.scene
+        planned, ids, scene = request.resource, request.ids, self.scene
+        resource, given = planned.name, request.uuids
         others = self._in_the_way(planned, others)
         found = self._attributed(resource, ids)
-        given = sorted({it.uuid for it in devices})
         by_amount = cards_with_room.knows_room(scene.vendors[planned.vendor], planned)
         if found.claim is not None and by_amount and not found.claim.devices:
             return self._on_a_card_with_room(planned, found, ids, given, others)

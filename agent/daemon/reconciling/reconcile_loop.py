@@ -12,7 +12,6 @@ from typing import TypeVar
 import anyio
 import structlog
 
-from agent.core.allocation.allocator import Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.missing_slices import foreign, slices
 from agent.core.allocation.reconcile_changes import (
@@ -32,6 +31,7 @@ from agent.core.allocation.reconcile_rules import kept, reconcile, revived
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.recovery import Recovery
 from agent.vendor_api.agent import Vendor
@@ -269,7 +269,7 @@ class Reconciler:
 
     def _exchange(self, granted: Sequence[CheckpointAnswer]) -> bool:
         """Whether claims changed hands."""
-        exchanged = self._allocator.swaps.exchange(granted)
+        exchanged = self._allocator.swaps.exchange(self._allocator.promises, granted)
         for name in exchanged:
             self.actions["exchange"] += 1
             it = self._ledger.get(name)
@@ -280,7 +280,7 @@ class Reconciler:
 
     def _recognise(self) -> bool:
         """Whether claims came back of whom PodResources alone shows."""
-        found = self._allocator.swaps.recognise()
+        found = self._allocator.swaps.recognise(self._allocator.promises)
         for name in found:
             self.actions["recognise"] += 1
             if (it := self._ledger.get(name)) is not None:

@@ -72,7 +72,7 @@ def sliced_by_others(**fields: Any) -> Scene:
 def test_a_request_is_admitted_with_the_card_of_each_id(
     resource: str, ids: list[str], cards: list[str]
 ) -> None:
-    assert [it.uuid for it in admit(scene(), resource, ids)] == cards
+    assert [it.uuid for it in admit(scene(), resource, ids).devices] == cards
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_share_by_an_id_of_a_card_in_another_mode_may_lie_where_its_scheduler_
         with pytest.raises(InOtherMode):
             admit(known, resource, ["c4::0"])
     else:
-        assert [it.uuid for it in admit(known, resource, ["c4::0"])] == ["c4"]
+        assert [it.uuid for it in admit(known, resource, ["c4::0"]).devices] == ["c4"]
 
 
 @pytest.mark.parametrize("mode", ["", SLICE])
@@ -202,7 +202,7 @@ def test_an_id_in_use_is_admitted_on_a_card_that_no_new_pod_gets(mode: str) -> N
     """The kubelet gives it out again before its end is seen here."""
     known = listed("c0", healthy=False, held=("c0",), mode=mode)
 
-    assert [it.uuid for it in admit(known, WHOLE, ["c0"])] == ["c0"]
+    assert [it.uuid for it in admit(known, WHOLE, ["c0"]).devices] == ["c0"]
 
 
 def test_an_id_in_use_lets_no_other_id_of_its_card_in() -> None:
@@ -221,7 +221,7 @@ def test_whole_cards_are_given_by_several_where_of_shares_one_is_given() -> None
 
     admitted = admit(replace(known, plan={WHOLE: replace(planned, rule=rule)}), WHOLE, ["c0", "c1"])
 
-    assert [it.uuid for it in admitted] == ["c0", "c1"]
+    assert [it.uuid for it in admitted.devices] == ["c0", "c1"]
 
 
 def test_a_card_that_a_scheduler_gave_to_another_pod_is_refused_by_that_pods_name() -> None:
@@ -271,7 +271,7 @@ def test_admitted_devices_stand_in_the_order_of_their_ids(ids: list[str]) -> Non
     known = {"c2::0", "c2::1", "c2::2", "c2-1"}
 
     if set(ids) <= known:
-        assert [it.uuid for it in admit(scene(), SLICE, ids)] == ["c2"] * len(set(ids))
+        assert [it.uuid for it in admit(scene(), SLICE, ids).devices] == ["c2"] * len(set(ids))
     else:
         with pytest.raises(UnknownDevice):
             admit(scene(), SLICE, ids)
@@ -282,7 +282,7 @@ def test_the_first_id_that_cannot_be_had_refuses_the_whole_request(ids: list[str
     wrong = next((it for it in ids if it in ("sick", "c7")), None)
 
     if wrong is None:
-        assert [it.uuid for it in admit(scene(), WHOLE, ids)] == list(dict.fromkeys(ids))
+        assert [it.uuid for it in admit(scene(), WHOLE, ids).devices] == list(dict.fromkeys(ids))
     else:
         with pytest.raises((UnknownDevice, UnhealthyDevice), match=wrong):
             admit(scene(), WHOLE, ids)

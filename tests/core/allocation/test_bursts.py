@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.admission import Scene, admit
-from agent.core.allocation.claim_swaps import Swaps
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
@@ -24,6 +23,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError
 from agent.core.model import Owner
+from agent.daemon.allocation.claim_swaps import Swaps
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.common.grants import measured
@@ -106,9 +106,9 @@ class Node:
     def asks(self, pod: Candidate, device_id: str) -> bool:
         """Whether the pod is admitted with this ID, which the kubelet chose."""
         promises = self.promises()
-        devices = admit(promises.scene, GPU, [device_id])
+        asked = admit(promises.scene, GPU, [device_id])
         try:
-            choice = promises.choice(GPU, [device_id], devices, self.ledger.in_use())
+            choice = promises.choice(asked, self.ledger.in_use())
         except AllocationError as exc:
             self.refused.append(pod.name)
             others = frozenset(it.uid for it in self.pods if str(exc) in it.message)
@@ -124,8 +124,8 @@ class Node:
         answer = allocation(name, [device_id], claim=choice.claim)
         self.ledger.record(replace(answer, diverged=choice.instead))
         self.answered[name] = choice.claim.parameters if choice.claim else {}
-        Swaps(self.ledger, self.promises).exchange(
-            [CheckpointAnswer(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]
+        Swaps(self.ledger).exchange(
+            self.promises(), [CheckpointAnswer(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]
         )
         self.ledger.confirm(name, Owner(pod.uid, "main", "default", pod.name))
         return True

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.steps import Step
 
-from agent.core.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.cell import Cell
@@ -23,6 +22,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError, VendorError
 from agent.core.model import Plan
+from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 from agent.daemon.reconciling.recovery import Recovery
@@ -261,10 +261,10 @@ class World(RuleBasedStateMachine):
     def allocate(self, pod: Pod, container: str, ids: list[str]) -> bool:
         self.now += 1
         try:
-            (edits,) = self.run(self.agent.allocator.allocate(GPU, [ids]))
+            (answer,) = self.run(self.agent.allocator.allocate(GPU, [ids]))
         except (AllocationError, VendorError, Killed):
             return False
-        entry = CheckpointEntry(pod.uid, container, GPU, tuple(ids), edits)
+        entry = CheckpointEntry(pod.uid, container, GPU, tuple(ids), answer.edits)
         held = {
             it: one.uid for one in self.pods if one.alive for its in one.answers.values() for it in its.ids
         }

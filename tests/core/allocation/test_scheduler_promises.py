@@ -83,7 +83,7 @@ def test_an_allocation_of_the_resource_that_takes_no_room_is_not_named() -> None
     its = promises(bound("web", "c1"), in_use=[held("old", "c1")])
 
     with pytest.raises(PromisedElsewhere) as refused:
-        its.choice(WHOLE, ["c0"], admit(its.scene, WHOLE, ["c0"]), [])
+        its.choice(admit(its.scene, WHOLE, ["c0"]), [])
 
     assert "held by" not in str(refused.value)
 
@@ -447,10 +447,10 @@ def test_what_lies_on_one_card_and_fits_on_none_is_refused_with_the_largest(
 ) -> None:
     its = promises(in_use=in_use, placement="local")
     its = replace(its, scene=counted(its.scene, sharing))
-    devices = admit(its.scene, SHARE, ["c4::0", "c5::0"])
+    asked = admit(its.scene, SHARE, ["c4::0", "c5::0"])
 
     with pytest.raises(error, match=largest):
-        its.choice(SHARE, ["c4::0", "c5::0"], devices, in_use)
+        its.choice(asked, in_use)
 
 
 # No card is promised away twice

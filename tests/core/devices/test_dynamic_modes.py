@@ -178,7 +178,7 @@ def test_a_request_for_a_card_in_another_mode_is_refused_with_the_mode() -> None
 
     with pytest.raises(InOtherMode, match="card a is in-other-mode: it is given out as acme"):
         admit(scene, WHOLE, ["a"])
-    assert [it.uuid for it in admit(scene, WHOLE, ["b"])] == ["b"]
+    assert [it.uuid for it in admit(scene, WHOLE, ["b"]).devices] == ["b"]
 
 
 @given(

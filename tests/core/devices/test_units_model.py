@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.allocator import ALLOCATION, Allocator
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
@@ -24,6 +23,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError, InsufficientMemory
 from agent.core.model import Owner
+from agent.daemon.allocation.allocator import ALLOCATION, Allocator
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import (
     ContainerEdits,
@@ -87,7 +87,7 @@ class World:
         self.ledger = Ledger()
         self.now = 1000.0
         self.allocator = Allocator(
-            self.scene, self.ledger, self, lambda: self.now, self.prepare, self.release, witness=self
+            self.scene, self.ledger, self, lambda: self.now, self.prepare, self.release, evidence=self
         )
         self.living: dict[str, Living] = {}
         self.candidates: tuple[Candidate, ...] = ()
@@ -156,7 +156,7 @@ class World:
         except AllocationError as refused:
             self.judge(refused, size)
             return
-        its = Living(name, tuple(ids), answer.env["ACME"], answer.annotations[ALLOCATION])
+        its = Living(name, tuple(ids), answer.edits.env["ACME"], answer.edits.annotations[ALLOCATION])
         self.living[name] = its
         self.ledger.confirm(its.allocation, Owner(name, "main", "a", name), self.life)
 

@@ -14,7 +14,6 @@ import structlog
 from core.values import allocation, node, status
 from support.waiting import eventually
 
-from agent.core.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.core.allocation.ledger import FORGOTTEN, Ledger
 from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, RecallChange, Release, Remove
 from agent.core.allocation.reconcile_evidence import Pods
@@ -25,6 +24,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState, NodeSnapshot, Owner, Plan
+from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.reconcile_loop import Reconciler, jittered
 from agent.daemon.reconciling.recovery import Recovery

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agent.core.allocation.allocator import ALLOCATION
 from agent.core.cell import Cell
 from agent.core.model import AdvertisedDevice, IdRange, Plan, Resource
+from agent.daemon.allocation.allocator import ALLOCATION
 from agent.daemon.registration.takeovers import REMEMBERED, Strangers
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.core.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Owner, Resource, VendorState, VendorStatus
+from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -117,7 +117,8 @@ async def allocated(
     scene = Scene(planned, snapshot, topology(snapshot), {"nvidia": vendor})
     ledger = Ledger()
     allocator = Allocator(lambda: scene, ledger, _NoDisk(), lambda: 0.0, _prepare, _release, _NoKubelet())
-    [edits] = await allocator.allocate(resource, [ids])
+    [answer] = await allocator.allocate(resource, [ids])
+    edits = answer.edits
     annotations = {key: value for key, value in edits.annotations.items() if key != ALLOCATION}
     return ContainerEdits(edits.env, edits.device_nodes, edits.mounts, annotations, edits.cdi_devices)
 

@@ -7,14 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-
-from agent.core.allocation.admission import Scene
-from agent.core.allocation.claim_swaps import SHOWN, Swaps
-from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.allocation.scheduler_promises import Promises
-from agent.core.model import Allocation
-from agent.scheduler_api import Claim, Dialect
 from core.scenes import (
     CHOSEN,
     HIGH,
@@ -34,6 +26,14 @@ from core.scenes import (
     shown,
 )
 
+from agent.core.allocation.admission import Scene
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.allocation.scheduler_promises import Promises
+from agent.core.model import Allocation
+from agent.daemon.allocation.claim_swaps import SHOWN, Swaps
+from agent.scheduler_api import Claim, Dialect
+
 
 @dataclass
 class Claims:
@@ -43,7 +43,13 @@ class Claims:
     ledger: Ledger
 
     def __post_init__(self) -> None:
-        self.swaps = Swaps(self.ledger, lambda: Promises(self.scene, self.ledger.in_use()))
+        self.swaps = Swaps(self.ledger)
+
+    def exchange(self, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
+        return self.swaps.exchange(Promises(self.scene, self.ledger.in_use()), granted)
+
+    def recognise(self) -> Sequence[str]:
+        return self.swaps.recognise(Promises(self.scene, self.ledger.in_use()))
 
     def borne(self) -> list[Claim | None]:
         return [it.claim for it in self.ledger.all()]
@@ -70,15 +76,15 @@ def swapped() -> tuple[Claims, Sequence[CheckpointAnswer]]:
 def test_claims_follow_what_the_kubelet_did() -> None:
     its, grants = swapped()
 
-    assert set(its.swaps.exchange(grants)) == {"a", "b"}
+    assert set(its.exchange(grants)) == {"a", "b"}
     assert its.borne() == [HIGH, LOW]
-    assert its.swaps.exchange(grants) == ()
+    assert its.exchange(grants) == ()
 
 
 def test_the_last_swaps_are_shown_with_what_was_before_and_after() -> None:
     its, grants = swapped()
 
-    its.swaps.exchange(grants)
+    its.exchange(grants)
 
     last = sorted(its.swaps.last, key=lambda it: it.allocation)
     assert [(it.allocation, it.resource, it.before, it.after) for it in last] == [
@@ -93,8 +99,8 @@ def test_a_number_of_the_last_swaps_is_shown_and_their_numbers_go_on() -> None:
     back = [replace(grants[0], uid="uid-low"), replace(grants[1], uid="uid-high")]
 
     for _ in range(SHOWN):
-        its.swaps.exchange(grants)
-        its.swaps.exchange(back)
+        its.exchange(grants)
+        its.exchange(back)
 
     assert [it.number for it in its.swaps.last] == [*range(3 * SHOWN + 1, 4 * SHOWN + 1)]
 
@@ -103,7 +109,7 @@ def test_a_pod_that_was_not_attributed_is_given_its_promise_once_the_kubelet_nam
     unattributed = answered("a", "c2::0", None)
     its = claims(scene(*WAITING, dialects=(PLAIN,)), unattributed)
 
-    its.swaps.exchange([granted(unattributed, "high"), CheckpointAnswer("other", "uid-low", "main")])
+    its.exchange([granted(unattributed, "high"), CheckpointAnswer("other", "uid-low", "main")])
 
     assert its.borne() == [HIGH]
     assert its.swaps.last == ()
@@ -116,12 +122,12 @@ def test_a_pod_that_has_an_equal_pods_card_is_known_by_its_claim_on_the_card_tha
     its = claims(scene(*pods, dialects=(CHOSEN,), placement="auto"), first)
     grants = [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]
 
-    assert its.swaps.exchange(grants) == ("a",)
+    assert its.exchange(grants) == ("a",)
 
     [known] = its.ledger.all()
     assert known.claim is not None
     assert (known.claim.pod, known.claim.devices, known.handed) == ("late", ("c0",), None)
-    assert its.swaps.exchange(grants) == ()
+    assert its.exchange(grants) == ()
 
 
 # Containers whose limits cannot be changed
@@ -140,11 +146,11 @@ def test_a_container_that_has_another_pods_limits_is_known_by_them_until_its_cla
     one, other = (answered(it, f"c4::{n}", claim(it), SHARE) for n, it in enumerate(("low", "high")))
     its = claims(limiting("low", "high"), one, other)
 
-    its.swaps.exchange([granted(one, "high"), granted(other, "low")])
+    its.exchange([granted(one, "high"), granted(other, "low")])
 
     assert its.borne() == [claim("high"), claim("low")]
     assert [it.handed for it in its.ledger.all()] == [LIMITED["low"], LIMITED["high"]]
-    its.swaps.exchange([granted(one, "low"), granted(other, "high")])
+    its.exchange([granted(one, "low"), granted(other, "high")])
     assert [it.handed for it in its.ledger.all()] == [None, None]
 
 
@@ -152,7 +158,7 @@ def test_a_container_that_was_served_before_its_promise_was_heard_has_no_limits(
     early = answered("a", "c4::0", None, SHARE)
     its = claims(limiting("low"), early)
 
-    its.swaps.exchange([granted(early, "low")])
+    its.exchange([granted(early, "low")])
 
     [known] = its.ledger.all()
     assert (known.claim and known.claim.parameters, known.handed) == (LIMITED["low"], {})
@@ -170,7 +176,7 @@ def test_a_pod_that_pod_resources_alone_shows_has_the_card_that_its_pod_names() 
         shown("unknown", "c6::0"),
     )
 
-    assert set(its.swaps.recognise()) == {"shown-web", "shown-job"}
+    assert set(its.recognise()) == {"shown-web", "shown-job"}
 
     known = {it.id: (it.diverged, it.claim and it.claim.uid) for it in its.ledger.all()}
     assert known == {
@@ -178,7 +184,7 @@ def test_a_pod_that_pod_resources_alone_shows_has_the_card_that_its_pod_names() 
         "shown-job": ((), "uid-job"),
         "shown-unknown": ((), None),
     }
-    assert its.swaps.recognise() == ()
+    assert its.recognise() == ()
 
 
 def test_each_pod_is_recognised_beside_those_that_were_before_it() -> None:
@@ -191,11 +197,11 @@ def test_each_pod_is_recognised_beside_those_that_were_before_it() -> None:
         shown("job", "c4::1"),
     )
 
-    assert its.swaps.recognise() == ("shown-web",)
+    assert its.recognise() == ("shown-web",)
 
 
 @pytest.mark.parametrize("more", [{"placement": "local"}, {"dialects": ()}])
 def test_nothing_is_recognised_where_no_scheduler_is_heeded(more: Mapping[str, Any]) -> None:
     known = scene(bound("web", "c5", resource=SHARE), **{"dialects": (CHOSEN,), "placement": "auto", **more})
 
-    assert claims(known, shown("web", "c4::0")).swaps.recognise() == ()
+    assert claims(known, shown("web", "c4::0")).recognise() == ()

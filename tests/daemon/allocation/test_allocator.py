@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from core.room import Room, heeding, promising
+from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, held
+from core.values import allocation
 
-from agent.core.allocation.allocator import ALLOCATION, UnusableEdits
 from agent.core.allocation.answer_annotations import CARDS
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
@@ -30,17 +32,15 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.daemon.allocation.allocator import ALLOCATION, UnusableEdits
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import ContainerEdits
-from core.room import Room, heeding, promising
-from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, held
-from core.values import allocation
 
 
 async def test_an_answer_is_recorded_before_it_is_given() -> None:
     room = Room()
 
-    [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
+    [answer] = await room.allocate(WHOLE, [["c0"]])
 
     [recorded] = room.ledger.all()
     assert recorded == Allocation(
@@ -54,7 +54,7 @@ async def test_an_answer_is_recorded_before_it_is_given() -> None:
 async def test_the_annotation_carries_the_allocations_id_beside_the_vendors_own() -> None:
     room = Room()
 
-    [answer] = await room.allocator.allocate(WHOLE, [["c0"]])
+    [answer] = await room.allocate(WHOLE, [["c0"]])
 
     assert answer.annotations == {"acme.com/by": "acme", ALLOCATION: room.ledger.all()[0].id}
 
@@ -62,7 +62,7 @@ async def test_the_annotation_carries_the_allocations_id_beside_the_vendors_own(
 async def test_every_answer_has_an_id_of_its_own_also_for_the_same_ids() -> None:
     room = Room()
 
-    answers = [await room.allocator.allocate(WHOLE, [["c0"], ["c0"]]) for _ in range(2)]
+    answers = [await room.allocate(WHOLE, [["c0"], ["c0"]]) for _ in range(2)]
 
     ids = {edits.annotations[ALLOCATION] for answer in answers for edits in answer}
     assert ids == {it.id for it in room.ledger.all()}
@@ -72,8 +72,8 @@ async def test_every_answer_has_an_id_of_its_own_also_for_the_same_ids() -> None
 async def test_devices_reach_the_vendor_distinct_and_in_the_order_of_the_request() -> None:
     room = Room()
 
-    [cards] = await room.allocator.allocate(WHOLE, [["c1", "c0", "c1"]])
-    [slices] = await room.allocator.allocate(SLICE, [["c2::3", "c2::0"]])
+    [cards] = await room.allocate(WHOLE, [["c1", "c0", "c1"]])
+    [slices] = await room.allocate(SLICE, [["c2::3", "c2::0"]])
 
     assert cards.env == {"ACME": "c1,c0"}
     assert slices.env == {"ACME": "c2"}
@@ -82,7 +82,7 @@ async def test_devices_reach_the_vendor_distinct_and_in_the_order_of_the_request
 async def test_an_id_named_twice_is_held_once() -> None:
     room = Room()
 
-    await room.allocator.allocate(SLICE, [["c2::3", "c2::0", "c2::3"]])
+    await room.allocate(SLICE, [["c2::3", "c2::0", "c2::3"]])
 
     [recorded] = room.ledger.all()
     assert recorded.ids == ("c2::3", "c2::0")
@@ -107,17 +107,17 @@ async def test_a_request_that_is_not_admitted_leaves_no_trace(
     room = Room(retired=frozenset({SLICE}))
 
     with pytest.raises(error):
-        await room.allocator.allocate(resource, containers)
+        await room.allocate(resource, containers)
 
     assert (room.ledger.all(), room.log) == ((), [])
-    assert await room.allocator.allocate(WHOLE, [["c1"]])
+    assert await room.allocate(WHOLE, [["c1"]])
 
 
 async def test_a_request_for_no_container_is_refused() -> None:
     room = Room()
 
     with pytest.raises(InvalidRequest) as refused:
-        await room.allocator.allocate(WHOLE, [])
+        await room.allocate(WHOLE, [])
 
     assert str(refused.value) == (
         'invalid allocation request for "acme.com/whole": invalid request: it asks for no container'
@@ -129,7 +129,7 @@ async def test_containers_are_answered_all_or_none() -> None:
     room = Room()
 
     with pytest.raises(ZeroDivisionError):
-        await room.allocator.allocate(WHOLE, [["c0"], ["broken"], ["c1"]])
+        await room.allocate(WHOLE, [["c0"], ["broken"], ["c1"]])
 
     assert room.ledger.all() == ()
 
@@ -138,7 +138,7 @@ async def test_edits_that_raise_leave_no_trace_on_the_hardware_either() -> None:
     room = Room(prepares=True)
 
     with pytest.raises(ZeroDivisionError):
-        await room.allocator.allocate(WHOLE, [["c0"], ["broken"]])
+        await room.allocate(WHOLE, [["c0"], ["broken"]])
 
     assert room.ledger.all() == ()
     assert room.log[-3:] == ["release c0", "release broken", "save"]
@@ -153,7 +153,7 @@ async def test_edits_that_the_kubelet_can_not_take_are_refused_before_anything_i
     room = Room(prepares=prepares, edits=lambda devices, request: answer)
 
     with pytest.raises(UnusableEdits, match=r"^vendor acme: container edits: env\[A\] is 1; wanted: text$"):
-        await room.allocator.allocate(WHOLE, [["c0"]])
+        await room.allocate(WHOLE, [["c0"]])
 
     assert room.ledger.all() == room.disk == ()
     assert ("release c0" in room.log) is prepares
@@ -164,7 +164,7 @@ async def test_a_disk_that_refuses_leaves_no_trace(prepares: bool) -> None:
     room = Room(prepares=prepares, save_fails=OSError("no space left on device"))
 
     with pytest.raises(OSError, match="no space"):
-        await room.allocator.allocate(WHOLE, [["c0"]])
+        await room.allocate(WHOLE, [["c0"]])
 
     assert room.ledger.all() == ()
     assert room.allocator.busy == set()
@@ -177,7 +177,7 @@ async def test_a_disk_that_refuses_leaves_no_trace(prepares: bool) -> None:
 async def test_hardware_is_made_between_two_durable_writes() -> None:
     room = Room(prepares=True)
 
-    [answer] = await room.allocator.allocate(SLICE, [["c2::1", "c2::0"]])
+    [answer] = await room.allocate(SLICE, [["c2::1", "c2::0"]])
 
     assert room.log == [
         "save durable intent",
@@ -197,7 +197,7 @@ async def test_the_vendor_is_told_of_its_hardware_when_a_container_gets_it() -> 
         prepares=True, edits=lambda devices, request: ContainerEdits(env={"OF": request.partitions[0]})
     )
 
-    [answer] = await room.allocator.allocate(SLICE, [["c2::0"]])
+    [answer] = await room.allocate(SLICE, [["c2::0"]])
 
     assert answer.env == {"OF": "slice-of-c2"}
 
@@ -207,7 +207,7 @@ async def test_an_answer_is_as_old_as_it_is_however_long_its_hardware_took() -> 
     room = Room(prepares=True)
     room.meanwhile = lambda ledger: setattr(room, "now", room.now + 90)
 
-    await room.allocator.allocate(WHOLE, [["c0"]])
+    await room.allocate(WHOLE, [["c0"]])
 
     [recorded] = room.ledger.all()
     assert recorded.since == 1234.5 + 90
@@ -217,7 +217,7 @@ async def test_a_prepare_that_fails_is_released_and_forgotten() -> None:
     room = Room(prepares=True, prepare_fails=VendorCrashed("acme", "signal 11"))
 
     with pytest.raises(VendorCrashed):
-        await room.allocator.allocate(SLICE, [["c2::0"]])
+        await room.allocate(SLICE, [["c2::0"]])
 
     assert room.log == ["save durable intent", "prepare c2::0 on c2", "release c2::0", "save"]
     assert room.ledger.all() == room.disk == ()
@@ -229,7 +229,7 @@ async def test_a_card_that_fails_while_its_slice_is_made_is_not_given_out() -> N
     room.meanwhile = lambda ledger: setattr(room, "failed", frozenset({"c2"}))
 
     with pytest.raises(UnhealthyDevice):
-        await room.allocator.allocate(SLICE, [["c2::0"]])
+        await room.allocate(SLICE, [["c2::0"]])
 
     assert room.log[-2:] == ["release c2::0", "save"]
     assert room.ledger.all() == room.disk == ()
@@ -259,10 +259,10 @@ async def test_a_request_without_room_is_tried_once_more_where_somebodys_is_over
     there = Room(prepares=True, prepare_fails=error, make_room=make_room)
 
     if served:
-        await there.allocator.allocate(WHOLE, [["c0"]])
+        await there.allocate(WHOLE, [["c0"]])
     else:
         with pytest.raises(type(error)):
-            await there.allocator.allocate(WHOLE, [["c0"]])
+            await there.allocate(WHOLE, [["c0"]])
 
     assert [it.state for it in there.ledger.all()] == [AllocationState.DONE] * served
     assert asked == ["room"] * isinstance(error, InsufficientRoom)
@@ -273,7 +273,7 @@ async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await room.allocator.allocate(SLICE, [["c2::0"]])
+            await room.allocate(SLICE, [["c2::0"]])
 
     assert room.log[-2:] == ["release c2::0", "save"]
     assert room.ledger.all() == room.disk == ()
@@ -282,7 +282,7 @@ async def test_a_prepare_that_is_cut_off_is_released_and_forgotten() -> None:
 
 async def test_a_prepare_that_is_cut_off_again_and_again_is_released_all_the_same() -> None:
     room = Room(prepares=True, gate=asyncio.Event(), release_takes=0.01)
-    call = asyncio.create_task(room.allocator.allocate(SLICE, [["c2::0"]]))
+    call = asyncio.create_task(room.allocate(SLICE, [["c2::0"]]))
     for _ in range(20):
         await asyncio.sleep(0)
     assert room.log[-1].startswith("prepare")
@@ -304,7 +304,7 @@ async def test_hardware_that_can_not_be_removed_stays_known_and_the_first_error_
     room = Room(prepares=True, prepare_fails=first, release_fails=second)
 
     with pytest.raises(VendorError, match="prepare failed"):
-        await room.allocator.allocate(SLICE, [["c2::0"]])
+        await room.allocate(SLICE, [["c2::0"]])
 
     assert [it.state for it in room.ledger.all()] == [AllocationState.INTENT]
     assert room.allocator.busy == set()
@@ -315,7 +315,7 @@ async def test_what_is_being_answered_is_busy_until_it_is_answered() -> None:
     busy: list[set[str]] = []
     room.meanwhile = lambda ledger: busy.append({*room.allocator.busy})
 
-    await room.allocator.allocate(SLICE, [["c2::0"], ["c2::1"]])
+    await room.allocate(SLICE, [["c2::0"], ["c2::1"]])
 
     first, second = (it.id for it in room.ledger.all())
     assert busy == [{first}, {first, second}]
@@ -327,7 +327,7 @@ async def test_what_happens_to_an_allocation_while_its_hardware_is_made_stays() 
     room = Room(prepares=True)
     room.meanwhile = lambda ledger: ledger.record(replace(ledger.all()[0], claim=LOW))
 
-    await room.allocator.allocate(SLICE, [["c2::0"]])
+    await room.allocate(SLICE, [["c2::0"]])
 
     [recorded] = room.ledger.all()
     assert (recorded.claim, recorded.state, recorded.partitions) == (
@@ -345,7 +345,7 @@ async def test_a_card_that_fails_while_its_slice_is_made_is_given_to_nobody() ->
     room.meanwhile = lambda ledger: setattr(room, "failed", frozenset({"c2"}))
 
     with pytest.raises(UnhealthyDevice):
-        await room.allocator.allocate(SLICE, [["c2::0"]])
+        await room.allocate(SLICE, [["c2::0"]])
 
     assert "release c2::0" in room.log
     assert room.ledger.all() == room.disk == ()
@@ -354,7 +354,7 @@ async def test_a_card_that_fails_while_its_slice_is_made_is_given_to_nobody() ->
 async def test_calls_are_answered_one_at_a_time() -> None:
     room = Room(prepares=True, gate=asyncio.Event())
 
-    calls = [asyncio.create_task(room.allocator.allocate(SLICE, [[f"c2::{n}"]])) for n in range(2)]
+    calls = [asyncio.create_task(room.allocate(SLICE, [[f"c2::{n}"]])) for n in range(2)]
     for _ in range(20):
         await asyncio.sleep(0)
     waiting = list(room.log)
@@ -374,9 +374,9 @@ async def test_a_refused_call_does_not_block_the_next() -> None:
     room = Room()
 
     with pytest.raises(AllocationError):
-        await room.allocator.allocate(WHOLE, [["c9"]])
+        await room.allocate(WHOLE, [["c9"]])
 
-    assert await room.allocator.allocate(WHOLE, [["c0"]])
+    assert await room.allocate(WHOLE, [["c0"]])
 
 
 def test_of_a_resource_that_is_not_served_nothing_is_preferred() -> None:
@@ -393,7 +393,7 @@ async def test_hardware_is_made_as_the_pod_that_has_waited_longest_was_promised(
     room = promising()
 
     for n in range(3):
-        await room.allocator.allocate(SLICE, [[f"c2::{n}"]])
+        await room.allocate(SLICE, [[f"c2::{n}"]])
 
     assert room.claimed() == ["low", "high", None]
     assert [it.parameters for it in room.requests] == [{"priority": "low"}, {"priority": "high"}, {}]
@@ -402,12 +402,12 @@ async def test_hardware_is_made_as_the_pod_that_has_waited_longest_was_promised(
 async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with_who_has_it() -> None:
     """The plan, and the kubelet, hear of it later."""
     room = Room(dynamic=True)
-    await room.allocator.allocate(SLICE, [["c2::0"]])
+    await room.allocate(SLICE, [["c2::0"]])
     [first] = room.ledger.all()
     room.ledger.confirm(first.id, Owner("u", "main", "default", "early"))
 
     with pytest.raises(InOtherMode) as refused:
-        await room.allocator.allocate(UNCUT, [["c2"]])
+        await room.allocate(UNCUT, [["c2"]])
 
     assert str(refused.value) == (
         f'invalid allocation request for "{UNCUT}": card c2 is in-other-mode: it is given out as {SLICE} '
@@ -415,8 +415,8 @@ async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with
     )
     assert room.ledger.all()[0].id == first.id
     assert len(room.ledger.all()) == 1
-    await room.allocator.allocate(SLICE, [["c2::1"]])
-    await room.allocator.allocate(UNCUT, [["c4"]])
+    await room.allocate(SLICE, [["c2::1"]])
+    await room.allocate(UNCUT, [["c4"]])
 
 
 async def test_the_id_of_a_pod_that_has_ended_gets_no_card_that_another_plugin_gave_meanwhile() -> None:
@@ -426,10 +426,10 @@ async def test_the_id_of_a_pod_that_has_ended_gets_no_card_that_another_plugin_g
     room.ledger.record(held("theirs", "x", resource="other.example/gpu", on=("c0",)))
 
     with pytest.raises(InOtherMode, match=r"given out as other\.example/gpu to default/theirs"):
-        await room.allocator.allocate(WHOLE, [["c0"]])
+        await room.allocate(WHOLE, [["c0"]])
 
     assert len(room.ledger.all()) == 2
-    await room.allocator.allocate(WHOLE, [["c1"]])
+    await room.allocate(WHOLE, [["c1"]])
 
 
 @pytest.mark.parametrize(
@@ -455,15 +455,15 @@ async def test_a_card_goes_over_to_another_resource_as_soon_as_the_pod_that_had_
         return over
 
     room = Room(dynamic=True, candidates=pods, make_room=make_room)
-    await room.allocator.allocate(SLICE, [["c2::0"]])
+    await room.allocate(SLICE, [["c2::0"]])
     [first] = room.ledger.all()
     room.ledger.confirm(first.id, Owner("uid-early", "main", "default", "early"))
 
     if over and asked:
-        await room.allocator.allocate(UNCUT, [["c2"]])
+        await room.allocate(UNCUT, [["c2"]])
     else:
         with pytest.raises(InOtherMode):
-            await room.allocator.allocate(UNCUT, [["c2"]])
+            await room.allocate(UNCUT, [["c2"]])
 
     assert tries == ["room"] * asked
 
@@ -475,7 +475,7 @@ async def test_a_share_that_a_scheduler_put_on_a_card_in_another_mode_is_refused
     room.ledger.record(allocation("x", ["c4"], resource=UNCUT))
 
     with pytest.raises(InOtherMode, match=f"given out as {UNCUT}"):
-        await room.allocator.allocate(SHARE, [["c5::0"]])
+        await room.allocate(SHARE, [["c5::0"]])
 
 
 async def test_a_share_is_refused_on_a_card_that_another_resource_has_through_its_slice() -> None:
@@ -488,7 +488,7 @@ async def test_a_share_is_refused_on_a_card_that_another_resource_has_through_it
     room.allocator._scene = lambda: scene
 
     with pytest.raises(InOtherMode, match=f"card c4 is in-other-mode: it is given out as {UNCUT}"):
-        await room.allocator.allocate(SHARE, [["c4::0"]])
+        await room.allocate(SHARE, [["c4::0"]])
 
 
 @pytest.mark.parametrize(
@@ -503,7 +503,7 @@ async def test_an_answer_that_the_kubelet_asks_on_without_keeps_its_claim_from_n
     lost = allocation("lost", ["c5::0"], resource=SHARE, source=source, claim=claim)
     room.ledger.record(replace(lost, since=room.now - age, life=room.life))
 
-    await room.allocator.allocate(SHARE, [["c4::0"]])
+    await room.allocate(SHARE, [["c4::0"]])
 
     [answered] = room.ledger.all()
     assert (answered.claim and answered.claim.pod, answered.cards) == ("web", ("c5",))
@@ -516,7 +516,7 @@ async def test_who_got_an_answer_without_a_promise_is_known_before_the_next_one_
     room.ledger.record(allocation("plain", ["c4::0"], resource=SHARE, life=room.life))
     room.grants = [CheckpointAnswer("plain", "uid-early", "main", SHARE, ("c4::0",))]
 
-    await room.allocator.allocate(SHARE, [["c4::1"]])
+    await room.allocate(SHARE, [["c4::1"]])
 
     known = room.ledger.get("plain")
     assert known is not None
@@ -526,7 +526,7 @@ async def test_who_got_an_answer_without_a_promise_is_known_before_the_next_one_
 async def test_a_share_lies_on_the_chosen_card_whatever_its_ids_are() -> None:
     room = heeding(bound("web", "c5", resource=SHARE, count=2))
 
-    [answer] = await room.allocator.allocate(SHARE, [["c4::0", "c4::1"]])
+    [answer] = await room.allocate(SHARE, [["c4::0", "c4::1"]])
 
     assert answer.env["ACME"] == "c5"
     [recorded] = room.ledger.all()
@@ -544,7 +544,7 @@ async def test_a_share_that_nobody_promised_lies_where_there_is_room() -> None:
     room = heeding()
     record(room, *full_c5())
 
-    [answer] = await room.allocator.allocate(SHARE, [["c5::1"]])
+    [answer] = await room.allocate(SHARE, [["c5::1"]])
 
     assert answer.env["ACME"] == answer.annotations[CARDS] == "c4"
     assert room.ledger.in_use()[-1].cards == ("c4",)
@@ -552,9 +552,9 @@ async def test_a_share_that_nobody_promised_lies_where_there_is_room() -> None:
 
 async def test_an_answer_names_the_cards_that_its_ids_do_not() -> None:
     room = heeding(bound("web", "c5", resource=SHARE))
-    [moved] = await room.allocator.allocate(SHARE, [["c4::0"]])
+    [moved] = await room.allocate(SHARE, [["c4::0"]])
     room.candidates = (bound("job", "c4", resource=SHARE),)
-    [as_its_ids] = await room.allocator.allocate(SHARE, [["c4::1"]])
+    [as_its_ids] = await room.allocate(SHARE, [["c4::1"]])
 
     assert moved.annotations[CARDS] == "c5"
     assert CARDS not in as_its_ids.annotations
@@ -573,7 +573,7 @@ async def test_an_init_container_and_the_one_after_it_share_the_room_of_their_id
     room.ledger.record(allocation("a", ["c5::0"], resource=SHARE))
 
     for _ in ("init", "main"):
-        await room.allocator.allocate(SHARE, [["c4::0"]])
+        await room.allocate(SHARE, [["c4::0"]])
 
     assert [it.cards for it in room.ledger.all()] == [("c5",)] * 3
 
@@ -582,7 +582,7 @@ async def test_an_id_that_is_given_anew_takes_no_room_twice() -> None:
     room = heeding(bound("web", "c5", resource=SHARE))
     record(room, *full_c5())
 
-    await room.allocator.allocate(SHARE, [["c5::0"]])
+    await room.allocate(SHARE, [["c5::0"]])
 
     assert room.ledger.in_use()[-1].cards == ("c5",)
 
@@ -599,7 +599,7 @@ async def test_the_room_of_a_pod_that_is_gone_is_there_before_it_is_released(
     record(room, *full_c5(since))
 
     try:
-        await room.allocator.allocate(SHARE, [["c5::1"]])
+        await room.allocate(SHARE, [["c5::1"]])
     except PromisedElsewhere:
         assert not served
     else:
@@ -614,7 +614,7 @@ async def test_the_room_of_a_pod_that_the_api_server_has_is_its_own_though_it_is
     record(room, *full_c5(1.0))
 
     with pytest.raises(PromisedElsewhere):
-        await room.allocator.allocate(SHARE, [["c5::1"]])
+        await room.allocate(SHARE, [["c5::1"]])
 
 
 @pytest.mark.parametrize("over", [True, False])
@@ -633,11 +633,11 @@ async def test_the_room_of_a_pod_that_has_just_ended_is_there_once_the_kubelet_s
     record(room, *old)
 
     if over:
-        await room.allocator.allocate(SHARE, [["c5::1"]])
+        await room.allocate(SHARE, [["c5::1"]])
         assert room.ledger.in_use()[-1].cards == ("c5",)
     else:
         with pytest.raises(PromisedElsewhere):
-            await room.allocator.allocate(SHARE, [["c5::1"]])
+            await room.allocate(SHARE, [["c5::1"]])
 
 
 async def test_room_is_made_until_there_is_enough_for_what_asks() -> None:
@@ -655,7 +655,7 @@ async def test_room_is_made_until_there_is_enough_for_what_asks() -> None:
     old, gone = full_c5(room.now), held("gone", "c4::1", resource=SHARE, since=room.now)
     record(room, gone, *old)
 
-    await room.allocator.allocate(SHARE, [["c5::1"]])
+    await room.allocate(SHARE, [["c5::1"]])
 
     assert room.ledger.in_use()[-1].cards == ("c5",)
     assert calls == ["room", "room"]
@@ -675,7 +675,7 @@ async def test_no_more_room_is_made_once_nothing_is_left_that_is_over() -> None:
     record(room, gone, *full_c5(room.now))
 
     with pytest.raises(PromisedElsewhere):
-        await room.allocator.allocate(SHARE, [["c5::1"]])
+        await room.allocate(SHARE, [["c5::1"]])
 
     assert calls == ["room"]
 
@@ -687,13 +687,13 @@ async def test_room_is_made_for_so_long_only_that_the_pod_is_told_in_time_why_it
         await asyncio.sleep(0)
         return True
 
-    monkeypatch.setattr("agent.core.allocation.allocator.ROOM_WITHIN", 0.05)
+    monkeypatch.setattr("agent.daemon.allocation.made_hardware.ROOM_WITHIN", 0.05)
     room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
     record(room, *full_c5(room.now))
 
     async with asyncio.timeout(5):
         with pytest.raises(PromisedElsewhere):
-            await room.allocator.allocate(SHARE, [["c5::1"]])
+            await room.allocate(SHARE, [["c5::1"]])
 
 
 @pytest.mark.parametrize(("listed", "named"), [({"old"}, True), (set(), False)])
@@ -702,7 +702,7 @@ async def test_a_pod_that_is_gone_is_not_named_as_who_has_the_card(listed: set[s
     room.ledger.record(held("old", "c1"))
 
     with pytest.raises(PromisedElsewhere) as refused:
-        await room.allocator.allocate(WHOLE, [["c0"]])
+        await room.allocate(WHOLE, [["c0"]])
 
     assert ("c1 is held by default/old" in str(refused.value)) is named
 
@@ -714,10 +714,10 @@ async def test_who_was_refused_waits_no_more_though_it_still_seems_to() -> None:
     room = heeding(bound("early", "c0", created=1), bound("late", "c1", created=2))
 
     with pytest.raises(PromisedElsewhere):
-        await room.allocator.allocate(WHOLE, [["broken"]])
+        await room.allocate(WHOLE, [["broken"]])
 
     assert room.allocator.preferred(WHOLE, ["c0", "c1"], [], 1) == ["c1"]
-    await room.allocator.allocate(WHOLE, [["c1"]])
+    await room.allocate(WHOLE, [["c1"]])
     assert room.claimed() == ["late"]
 
 
@@ -725,8 +725,8 @@ async def test_who_was_taken_for_refused_and_asks_is_served() -> None:
     room = heeding(bound("early", "c0", created=1))
 
     with pytest.raises(UnhealthyDevice):
-        await room.allocator.allocate(WHOLE, [["sick"]])
-    await room.allocator.allocate(WHOLE, [["c0"]])
+        await room.allocate(WHOLE, [["sick"]])
+    await room.allocate(WHOLE, [["c0"]])
 
     assert room.claimed() == ["early"]
     assert room.allocator.promises.refused == frozenset()
@@ -735,7 +735,7 @@ async def test_who_was_taken_for_refused_and_asks_is_served() -> None:
 async def test_who_was_refused_and_is_gone_is_not_remembered() -> None:
     room = heeding(bound("early", "c0"))
     with pytest.raises(UnhealthyDevice):
-        await room.allocator.allocate(WHOLE, [["sick"]])
+        await room.allocate(WHOLE, [["sick"]])
     assert room.allocator.promises.refused == {"uid-early"}
 
     room.candidates = (bound("early", "c0", over=True),)
@@ -747,7 +747,7 @@ async def test_who_was_taken_for_refused_is_so_no_more_once_the_status_of_anothe
     early, late = bound("early", "c0"), bound("late", "c1")
     room = heeding(early, late)
     with pytest.raises(UnhealthyDevice) as refused:
-        await room.allocator.allocate(WHOLE, [["sick"]])
+        await room.allocate(WHOLE, [["sick"]])
     assert room.allocator.promises.refused == {"uid-early"}
 
     room.candidates = (early, replace(late, over=True, message=f"Pod was rejected: {refused.value}"))
@@ -758,7 +758,7 @@ async def test_who_was_taken_for_refused_is_so_no_more_once_the_status_of_anothe
 async def test_a_kubelet_that_begins_anew_asks_again_for_those_that_the_one_before_refused() -> None:
     room = heeding(bound("early", "c0"))
     with pytest.raises(UnhealthyDevice):
-        await room.allocator.allocate(WHOLE, [["sick"]])
+        await room.allocate(WHOLE, [["sick"]])
 
     room.life = "k2"
 
@@ -782,7 +782,7 @@ async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_
     room = holding("k0")
 
     with pytest.raises(StillHeld) as refused:
-        await room.allocator.allocate(WHOLE, [["c1"], ["c1", "c0"]])
+        await room.allocate(WHOLE, [["c1"], ["c1", "c0"]])
 
     assert str(refused.value) == (
         'invalid allocation request for "acme.com/whole": device c0 is held by default/gone, and the '
@@ -795,7 +795,7 @@ async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_
 async def test_a_device_that_the_kubelet_gives_out_again_is_given_where_it_lists_no_pod_with_it() -> None:
     room = holding("k1")
 
-    await room.allocator.allocate(WHOLE, [["c0"]])
+    await room.allocate(WHOLE, [["c0"]])
 
     assert room.log == ["list c0", "save done,done"]
 
@@ -813,7 +813,7 @@ async def test_what_changes_while_the_kubelet_is_asked_counts(change: dict[str, 
 
     room.shown_with = shown_with  # type: ignore[method-assign]
     with pytest.raises((UnhealthyDevice, RetiredResource, UnknownResource)):
-        await room.allocator.allocate(WHOLE, [["c0"]])
+        await room.allocate(WHOLE, [["c0"]])
 
     assert [it.id for it in room.ledger.all()] == ["old"]
 
@@ -821,11 +821,11 @@ async def test_what_changes_while_the_kubelet_is_asked_counts(change: dict[str, 
 async def test_an_id_with_which_the_kubelet_lists_a_pod_is_not_given_to_another() -> None:
     """The kubelet lets go of an ID while its Allocate is under way, if PodResources is listed just then."""
     room = Room(shown={"c0": ("default", "first")})
-    await room.allocator.allocate(WHOLE, [["c0"]])
+    await room.allocate(WHOLE, [["c0"]])
     room.ledger.confirm(room.ledger.all()[0].id, Owner("uid-1", "main"), "k1")
 
     with pytest.raises(GivenTwice, match="device c0 is held by default/first, as the kubelet's PodResources"):
-        await room.allocator.allocate(WHOLE, [["c0"]])
+        await room.allocate(WHOLE, [["c0"]])
 
     assert len(room.ledger.all()) == 1
 
@@ -838,11 +838,11 @@ async def test_what_was_let_go_of_before_the_time_was_up_is_room(monkeypatch: py
             room.ledger.release(it.id, "over", 1.0)
         return await asyncio.Event().wait()
 
-    monkeypatch.setattr("agent.core.allocation.allocator.ROOM_WITHIN", 0.05)
+    monkeypatch.setattr("agent.daemon.allocation.made_hardware.ROOM_WITHIN", 0.05)
     room = heeding(bound("web", "c5", resource=SHARE), make_room=make_room)
     old = full_c5(room.now)
     record(room, *old)
 
-    await room.allocator.allocate(SHARE, [["c5::1"]])
+    await room.allocate(SHARE, [["c5::1"]])
 
     assert room.ledger.in_use()[-1].cards == ("c5",)

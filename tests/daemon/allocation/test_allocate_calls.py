@@ -10,13 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.core.allocation.allocator import ALLOCATION, Allocator
-from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef
-from agent.daemon.allocate_calls import REMEMBERED, TimedAllocator
-from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.allocation.allocate_calls import REMEMBERED, TimedAllocator
+from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Answer
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
 
 XPU = "acme.com/xpu"
@@ -28,7 +28,7 @@ class Scripted:
 
     error: Exception | None = None
 
-    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
         await self.pre_start(resource, ())
         return []
 
@@ -44,7 +44,7 @@ def scripted() -> Scripted:
 
 @pytest.fixture
 def timed(scripted: Scripted) -> TimedAllocator:
-    return TimedAllocator(cast("Allocator", scripted), Ledger())
+    return TimedAllocator(cast("Allocator", scripted))
 
 
 async def start(timed: TimedAllocator, scripted: Scripted, error: Exception | None, *ids: str) -> None:
@@ -159,7 +159,7 @@ async def test_where_a_pod_is_not_known_yet_it_is_listed_before_its_container_is
     scripted: Scripted, then: Exception | None
 ) -> None:
     asked = Looking(scripted, then=then)
-    timed = TimedAllocator(cast("Allocator", scripted), Ledger(), askers=cast("PodWaiter", asked))
+    timed = TimedAllocator(cast("Allocator", scripted), pod_waiter=cast("PodWaiter", asked))
     scripted.error = UNREAD
 
     with nullcontext() if then is None else pytest.raises(LimitsUnread):
@@ -172,27 +172,27 @@ async def test_where_a_pod_is_not_known_yet_it_is_listed_before_its_container_is
 async def test_a_refused_allocate_is_told_with_its_ids_and_our_words(
     scripted: Scripted, error: Exception
 ) -> None:
-    told: list[tuple[object, ...]] = []
-    timed = TimedAllocator(cast("Allocator", scripted), Ledger(), lambda *it: told.append(it))
+    told: list[RefusedAllocate] = []
+    timed = TimedAllocator(cast("Allocator", scripted), told.append)
     await timed.allocate(XPU, [["a"]])
     scripted.error = error
 
     with pytest.raises(type(error)):
         await timed.allocate(XPU, [["a"]])
 
-    assert told == [(XPU, [["a"]], str(error))]
+    assert told == [RefusedAllocate(XPU, (("a",),), str(error))]
 
 
 class Giving(Scripted):
-    """An allocator that gives what its ledger holds."""
+    """An allocator that gives one card."""
 
-    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[ContainerEdits]:
-        return [ContainerEdits(annotations={ALLOCATION: "a1"})]
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        held = Allocation("a1", XPU, "acme", ("a-0",), ("a",), AllocationState.DONE, 1.0)
+        return [Answer(held, ContainerEdits(annotations={ALLOCATION: "a1"}))]
 
 
 async def test_an_answer_is_logged_with_its_ids_and_waits_for_no_log() -> None:
-    held = Allocation("a1", XPU, "acme", ("a-0",), ("a",), AllocationState.DONE, 1.0)
-    timed = TimedAllocator(cast("Allocator", Giving()), Ledger([held]))
+    timed = TimedAllocator(cast("Allocator", Giving()))
 
     with capture_logs() as logged:
         await timed.allocate(XPU, [["a-0"]])

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from core.room import Room, promising
+from core.scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, edits, granted, held, limited
 
-from agent.core.allocation.allocator import ALLOCATION
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
 from agent.core.model import Allocation, AllocationSource, Owner
+from agent.daemon.allocation.allocator import ALLOCATION
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.schedulers.common.grants import measured
 from agent.vendor_api.agent import ContainerEdits, Device, Edits, Request
-from core.room import Room, promising
-from core.scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, edits, granted, held, limited
 
 GONE = Owner("uid-gone", "main", "default", "gone")
 
@@ -31,7 +31,7 @@ async def started(room: Room, ids: Sequence[str]) -> list[Request]:
 async def sliced(room: Room, *containers: Sequence[str]) -> list[Allocation]:
     """Allocations of which the hardware is there; nothing is logged of it."""
     for ids in containers:
-        await room.allocator.allocate(SLICE, [ids])
+        await room.allocate(SLICE, [ids])
     room.log.clear()
     return list(room.ledger.all())
 
@@ -195,7 +195,7 @@ def by_limits(*pods: Candidate, **more: Any) -> Room:
 
 async def shared(room: Room, *ids: str) -> list[Allocation]:
     for one in ids:
-        await room.allocator.allocate(SHARE, [[one]])
+        await room.allocate(SHARE, [[one]])
     return list(room.ledger.all())
 
 
@@ -273,7 +273,7 @@ async def test_no_pod_is_refused_for_what_the_one_before_it_asks_for() -> None:
     assert room.claimed() == ["small"]
     room.grants = [granted(first, "huge")]
 
-    await room.allocator.allocate(SHARE, [["c4::1"]])
+    await room.allocate(SHARE, [["c4::1"]])
 
     assert room.claimed() == ["huge", "small"]
 
@@ -285,7 +285,7 @@ async def test_no_pod_is_refused_for_what_one_asks_for_that_was_not_known_when_i
     room.candidates = (asking("huge", 110),)
     room.grants = [granted(first, "huge")]
 
-    await room.allocator.allocate(SHARE, [["c4::1"]])
+    await room.allocate(SHARE, [["c4::1"]])
 
     assert room.claimed() == ["huge", None]
 
@@ -311,7 +311,7 @@ def of_one_second(*names: str, container_edits: Edits = by_name) -> Room:
 
 async def asks(room: Room, pod: str, device_id: str) -> Allocation:
     """The pod's allocation, which the kubelet has written down by the time that it asks for the next."""
-    [answer] = await room.allocator.allocate(SHARE, [[device_id]])
+    [answer] = await room.allocate(SHARE, [[device_id]])
     made = room.ledger.get(answer.annotations[ALLOCATION])
     assert made is not None
     room.grants = [*(room.grants or ()), granted(made, pod)]
@@ -357,7 +357,7 @@ async def test_hardware_moves_where_its_container_starts_before_the_next_pod_ask
 async def test_hardware_of_a_container_that_has_started_stays_where_it_is() -> None:
     room = of_one_second("c4-60", "c5-30")
     room.grants = None  # the kubelet's checkpoint cannot be read
-    [answer] = await room.allocator.allocate(SHARE, [["c4::0"]])
+    [answer] = await room.allocate(SHARE, [["c4::0"]])
     await room.allocator.pre_start(SHARE, ["c4::0"])
     made = room.ledger.get(answer.annotations[ALLOCATION])
     assert made is not None

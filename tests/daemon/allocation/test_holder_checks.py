@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from core.scenes import WHOLE, held
+from core.values import allocation
 
-from agent.core.allocation.current_holders import SHOWN_AFTER, refuse_held, still_there
+from agent.core.allocation.current_holders import SHOWN_AFTER, owned, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation, Owner
-from core.scenes import WHOLE, held
-from core.values import allocation
+from agent.daemon.allocation.holder_checks import refuse_held
 
 GONE = Owner("uid-gone", "main", "default", "gone")
 
@@ -49,9 +50,24 @@ def since(life: str, owner: Owner | None = GONE, device_id: str = "c0") -> Alloc
     return allocation(name, [device_id], resource=WHOLE, owner=owner, life=life)
 
 
+async def refuse(kubelet: Kubelet, ledger: Ledger, ids: Sequence[str]) -> None:
+    """As the allocator does."""
+    if holders := owned(ledger.holders(WHOLE, ids)):
+        await refuse_held(kubelet, holders, WHOLE, ids)
+
+
+async def still_there(
+    kubelet: Kubelet, known: Sequence[Allocation], now: float, alive: Collection[str]
+) -> list[Allocation]:
+    """Those whose pods are not gone, as the kubelet says where it has to be asked."""
+    asked = owners_to_ask_about(known, now, alive)
+    gone = await kubelet.gone(asked) if asked else ()
+    return [it for it in known if it.owner not in gone]
+
+
 async def test_a_device_of_a_pod_that_the_kubelet_forgot_is_refused_by_the_pods_name() -> None:
     with pytest.raises(StillHeld) as refused:
-        await refuse_held(Kubelet(frozenset({"gone"})), Ledger([since("k0")]), WHOLE, ["c1", "c0"])
+        await refuse(Kubelet(frozenset({"gone"})), Ledger([since("k0")]), ["c1", "c0"])
 
     assert str(refused.value) == (
         'invalid allocation request for "acme.com/whole": device c0 is held by default/gone, and the '
@@ -64,7 +80,7 @@ async def test_a_forgotten_pod_without_name_is_refused_by_its_uid() -> None:
     nameless = since("k0", Owner("uid-gone", "main"))
 
     with pytest.raises(StillHeld, match="device c0 is held by pod/uid-gone, and the kubelet"):
-        await refuse_held(Kubelet(frozenset({""})), Ledger([nameless]), WHOLE, ["c0"])
+        await refuse(Kubelet(frozenset({""})), Ledger([nameless]), ["c0"])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +94,7 @@ async def test_a_forgotten_pod_without_name_is_refused_by_its_uid() -> None:
 async def test_a_device_that_the_kubelet_gives_out_again_is_given_where_it_lists_no_pod_with_it(
     kubelet: Kubelet, held_since: str
 ) -> None:
-    await refuse_held(kubelet, Ledger([since(held_since)]), WHOLE, ["c0"])
+    await refuse(kubelet, Ledger([since(held_since)]), ["c0"])
 
     assert kubelet.asked == ["ids c0"]
 
@@ -88,13 +104,13 @@ async def test_a_device_with_which_the_kubelet_lists_a_pod_is_not_given_to_anoth
     kubelet = Kubelet(shown={"c0": ("default", "first")})
 
     with pytest.raises(GivenTwice, match="device c0 is held by default/first, as the kubelet's PodResources"):
-        await refuse_held(kubelet, Ledger([since("k1")]), WHOLE, ["c1", "c0"])
+        await refuse(kubelet, Ledger([since("k1")]), ["c1", "c0"])
 
 
 async def test_a_device_of_a_pod_that_is_not_listed_is_given() -> None:
     kubelet = Kubelet()
 
-    await refuse_held(kubelet, Ledger([since("k0")]), WHOLE, ["c0"])
+    await refuse(kubelet, Ledger([since("k0")]), ["c0"])
 
     assert kubelet.asked == ["pods gone"]
 
@@ -113,7 +129,7 @@ async def test_the_kubelet_is_not_asked_about_a_device_that_no_pod_is_known_to_h
 ) -> None:
     kubelet = Kubelet(frozenset({"gone"}))
 
-    await refuse_held(kubelet, Ledger(known), WHOLE, ["c0"])
+    await refuse(kubelet, Ledger(known), ["c0"])
 
     assert kubelet.asked == []
 
@@ -124,7 +140,7 @@ async def test_the_kubelet_is_asked_once_for_all_holders() -> None:
     ledger = Ledger([since("k0"), since("k0", Owner("uid-next", "main", "default", "next"), "c1")])
 
     with pytest.raises(StillHeld, match="device c1 is held by default/next"):
-        await refuse_held(kubelet, ledger, WHOLE, ["c0", "c1"])
+        await refuse(kubelet, ledger, ["c0", "c1"])
 
     assert kubelet.asked == ["pods gone,next"]
 
@@ -133,7 +149,7 @@ async def test_ids_of_an_allocation_that_are_not_asked_for_refuse_nothing() -> N
     both = replace(since("k0"), ids=("c0", "c1"))
 
     with pytest.raises(StillHeld, match="device c1 is held"):
-        await refuse_held(Kubelet(frozenset({"gone"})), Ledger([both]), WHOLE, ["c1"])
+        await refuse(Kubelet(frozenset({"gone"})), Ledger([both]), ["c1"])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +166,7 @@ async def test_a_pod_that_had_time_to_be_listed_and_is_not_is_gone(
 ) -> None:
     known = held("web", "c0") if owner else held("web", "c0", owner=None)
 
-    assert await still_there(Kubelet(frozenset(listed)), [known], age) == [known] * there
+    assert await still_there(Kubelet(frozenset(listed)), [known], age, set()) == [known] * there
 
 
 async def test_the_kubelet_is_not_asked_where_every_pod_is_young_unknown_or_the_api_servers() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from core.room import Room, heeding
-from core.scenes import SHARE, WHOLE, bound, shown
+from core.scenes import SHARE, SLICE, WHOLE, bound, held, shown
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.admission import Admitted, Scene, admit
+from agent.core.cell import Cell
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
-from agent.daemon.allocate_calls import TimedAllocator
-from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.allocation import allocator, pod_waiter
+from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.scheduler_api import Candidate, PodList
 from agent.vendor_api.agent import Placement
 
@@ -32,8 +36,14 @@ class Node:
         self.scheduled.pods.set(self.room.candidates)
         self.scheduled.ask = self.ask
         self.room.heard = lambda: self.scheduled.candidates
-        self.askers = PodWaiter(lambda: self.room.allocator.promises, self.scheduled, within=self.within)
-        self.timed = TimedAllocator(self.room.allocator, self.room.ledger, askers=self.askers)
+        self.askers = PodWaiter(
+            Cell(self.room.scene().plan),
+            lambda: self.room.allocator.promises,
+            self.scheduled,
+            within=self.within,
+        )
+        self.room.scenes = 0
+        self.timed = TimedAllocator(self.room.allocator, pod_waiter=self.askers)
 
     async def ask(self) -> PodList | None:
         self.lists += 1
@@ -41,6 +51,13 @@ class Node:
 
     def pods(self) -> list[str | None]:
         return [it.claim.pod if it.claim else None for it in self.room.ledger.all()]
+
+
+def having(device_id: str, **more: Any) -> Room:
+    """A room where a pod had a device, which its kubelet gives out again."""
+    room = heeding(**more)
+    room.ledger.record(held("gone", device_id))
+    return room
 
 
 def listing(*pods: Candidate) -> Callable[[], Awaitable[Sequence[Candidate]]]:
@@ -222,3 +239,36 @@ async def test_both_calls_of_a_request_wait_for_as_long_as_one() -> None:
 
     with pytest.raises(NotPromised):
         await node.timed.allocate(WHOLE, [["c0"]])
+
+
+# How often the node is looked at
+
+
+@pytest.mark.parametrize(
+    ("room", "resource", "containers", "looks"),
+    [
+        pytest.param(heeding(placement="local"), WHOLE, [["c0"]], 1, id="nothing is awaited"),
+        pytest.param(heeding(placement="local"), WHOLE, [["c0"], ["c1"]], 1, id="two containers"),
+        pytest.param(having("c0", placement="local"), WHOLE, [["c0"]], 2, id="the kubelet is asked"),
+        pytest.param(Room(prepares=True), SLICE, [["c2::0"]], 2, id="a slice is made"),
+        pytest.param(heeding(bound("web", "c0")), WHOLE, [["c0"]], 2, id="its pod is looked for"),
+        pytest.param(heeding(), WHOLE, [["c0"]], 2, id="pods are listed first"),
+    ],
+)
+async def test_an_allocate_looks_at_the_node_once_and_again_after_each_wait(
+    monkeypatch: pytest.MonkeyPatch, room: Room, resource: str, containers: list[list[str]], looks: int
+) -> None:
+    """As often as that, its request is admitted."""
+    node, admissions = Node(room), 0
+
+    def admitted(scene: Scene, resource: str, ids: Sequence[str]) -> Admitted:
+        nonlocal admissions
+        admissions += 1
+        return admit(scene, resource, ids)
+
+    monkeypatch.setattr(allocator, "admit", admitted)
+    monkeypatch.setattr(pod_waiter, "admit", admitted)
+
+    await node.timed.allocate(resource, containers)
+
+    assert (node.room.scenes, admissions) == (looks, looks * len(containers))

@@ -1,4 +1,4 @@
-"""The allocator as the kubelet's wire meets it: timed, with what it gave and refused logged."""
+"""Allocate and PreStartContainer as the kubelet's socket calls them: timed, counted and logged."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from contextlib import contextmanager
 
 import structlog
 
-from agent.core.allocation.allocator import Allocator
-from agent.core.allocation.answer_annotations import ALLOCATION
-from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AgentError, AllocationError, LimitsUnread, StartRefused
+from agent.core.model import Allocation
 from agent.core.notices import ClaimSwap, PodRef, StartRefusal
 from agent.core.publishing.agent_status import BUCKETS
-from agent.daemon.pod_waiter import PodWaiter
+from agent.daemon.allocation.allocator import Allocator
+from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
 
 log = structlog.get_logger()
 
 #: Seconds from the answer to the log line.
-TOLD_AFTER = 0.001
+LOGGED_AFTER = 0.001
 #: IDs of one container that a log line shows.
 SHOWN = 16
-#: Containers whose refused start is not said again; those refused longest ago go first.
+#: Containers whose refused start is logged once. The one refused longest ago is dropped first.
 REMEMBERED = 1024
-#: Those of them of which people are told.
+#: Refused starts that become notices, the last ones.
 STARTS = 64
 
 #: (resource, outcome) to [count, sum of seconds, one count per bucket].
 Seconds = dict[tuple[str, str], list[float]]
-#: Takes the resource and the IDs of each container of an Allocate that was refused, and our words.
-Refused = Callable[[str, Sequence[Sequence[str]], str], None]
 
 
 class TimedAllocator:
@@ -44,23 +42,21 @@ class TimedAllocator:
     def __init__(
         self,
         allocator: Allocator,
-        ledger: Ledger,
-        refused: Refused = lambda *_: None,
+        refused: Callable[[RefusedAllocate], None] = lambda _: None,
         answered: Callable[[], None] = lambda: None,
-        askers: PodWaiter | None = None,
+        pod_waiter: PodWaiter | None = None,
     ) -> None:
-        """`refused` is told of each Allocate that was, `answered` that one was not.
+        """`refused` is called with each Allocate that was refused, `answered` after each other one.
 
-        `askers`: who is waited for before the resource's cards are given out.
+        `pod_waiter` delays requests for cards that a scheduler chooses.
         """
-        self._askers = askers
-        self._tell_answered = answered
         self._allocator = allocator
-        self._ledger = ledger
-        self._tell_refused = refused
+        self._on_refused = refused
+        self._on_answered = answered
+        self._pod_waiter = pod_waiter
         self.seconds: Seconds = {}
         self.pre_start_seconds: Seconds = {}
-        #: A container's resource and IDs to why it was not started the last time.
+        #: Resource and IDs of a container to why it was not started the last time.
         self._refused: dict[tuple[str, tuple[str, ...]], str] = {}
         self._starts: deque[StartRefusal] = deque(maxlen=STARTS)
 
@@ -71,7 +67,7 @@ class TimedAllocator:
 
     @property
     def swaps(self) -> tuple[ClaimSwap, ...]:
-        """The last claims that changed hands, oldest first."""
+        """The last claim swaps, oldest first."""
         return self._allocator.swaps.last
 
     @property
@@ -89,46 +85,36 @@ class TimedAllocator:
         started = time.perf_counter()
         try:
             with _timed(self.seconds, resource):
-                if self._askers is not None:
-                    await self._askers.hear(resource, containers)
-                edits = await self._allocator.allocate(resource, containers)
+                if self._pod_waiter is not None:
+                    await self._pod_waiter.hear(resource, containers)
+                answers = await self._allocator.allocate(resource, containers)
         except AgentError as exc:
             log.warning("allocate refused", resource=resource, error=str(exc))
-            self._tell_refused(resource, containers, str(exc))
+            self._on_refused(RefusedAllocate.of(resource, containers, exc))
             raise
         took = time.perf_counter() - started
-        self._tell_answered()
-        for it in edits:
+        self._on_answered()
+        for answer in answers:
             # The kubelet has its answer by then: it does not wait for the log.
-            asyncio.get_running_loop().call_later(TOLD_AFTER, self._tell, it.annotations[ALLOCATION], took)
-        return edits
-
-    def _tell(self, allocation_id: str, took: float) -> None:
-        if (it := self._ledger.get(allocation_id)) is not None:
-            log.info(
-                "allocated",
-                allocation=it.id,
-                resource=it.resource,
-                ids=it.ids[:SHOWN],
-                devices=it.cards[:SHOWN],
-                ms=round(took * 1000, 2),
-            )
+            asyncio.get_running_loop().call_later(LOGGED_AFTER, _log_answer, answer.allocation, took)
+        return [answer.edits for answer in answers]
 
     async def expect(self, resource: str, count: int) -> None:
-        """Hear of the pods that may ask for so many IDs now, where the resource's cards are chosen for it."""
-        if self._askers is not None:
-            await self._askers.expect(resource, count)
+        """Wait, before a GetPreferredAllocation, for the pods that may ask for that many IDs."""
+        if self._pod_waiter is not None:
+            await self._pod_waiter.expect(resource, count)
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
     ) -> list[str]:
+        """Answer a GetPreferredAllocation; [] where no choice can be made."""
         return self._allocator.preferred(resource, available, required, size)
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
         """Answer a PreStartContainerRequest.
 
         Raises:
-            AllocationError: Nothing of ours holds these IDs, or what the container asks for cannot be had.
+            AllocationError: No allocation holds these IDs, or what the container asks for cannot be had.
             VendorError: The hardware cannot be made now. The kubelet tries again.
         """
         container = (resource, tuple(ids))
@@ -141,17 +127,17 @@ class TimedAllocator:
         self._refused.pop(container, None)
 
     async def _pre_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Where the pod is not known yet, once more with those that the API server lists."""
+        """Where the pod is not known yet, ask the API server for pods and try once more."""
         try:
             await self._allocator.pre_start(resource, ids)
         except LimitsUnread:
-            if self._askers is None:
+            if self._pod_waiter is None:
                 raise
-            await self._askers.look()
+            await self._pod_waiter.look()
             await self._allocator.pre_start(resource, ids)
 
     def _refuse(self, container: tuple[str, tuple[str, ...]], exc: AgentError) -> None:
-        """Say it once: the kubelet tries again and again."""
+        """Log a refused start once: the kubelet tries again and again."""
         reason = str(exc)
         if self._refused.pop(container, None) != reason:
             resource, ids = container
@@ -162,6 +148,17 @@ class TimedAllocator:
         self._refused[container] = reason
         if len(self._refused) > REMEMBERED:
             del self._refused[next(iter(self._refused))]
+
+
+def _log_answer(allocation: Allocation, took: float) -> None:
+    log.info(
+        "allocated",
+        allocation=allocation.id,
+        resource=allocation.resource,
+        ids=allocation.ids[:SHOWN],
+        devices=allocation.cards[:SHOWN],
+        ms=round(took * 1000, 2),
+    )
 
 
 @contextmanager

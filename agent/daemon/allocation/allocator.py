@@ -1,0 +1,366 @@
+"""Answers the kubelet: validate, record, prepare, edit, save, answer. Write first, then answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from agent.core.allocation.admission import Admitted, Scene, admit, refuse_former, refuse_retired, serving
+from agent.core.allocation.answer_annotations import ALLOCATION, marks
+from agent.core.allocation.container_edit_rules import UnusableEdits, usable
+from agent.core.allocation.current_holders import owned, owners_to_ask_about
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
+from agent.core.allocation.refused_requests import (
+    RefusedAllocate,
+    RefusedRequest,
+    answered,
+    guessed,
+    suspects,
+    unexplained,
+)
+from agent.core.allocation.scheduler_promises import Promises, devices_of, requested
+from agent.core.devices.memory_units import counted_in
+from agent.core.errors import (
+    AllocationError,
+    InOtherMode,
+    InsufficientMemory,
+    InsufficientRoom,
+    InsufficientShares,
+    InvalidRequest,
+    NotServable,
+    PromisedElsewhere,
+)
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.daemon.allocation.allocate_evidence import (
+    AllocationStore,
+    KubeletEvidence,
+    MakeRoom,
+    Prepare,
+    ReleaseSlices,
+)
+from agent.daemon.allocation.claim_swaps import Swaps
+from agent.daemon.allocation.container_starts import ContainerStarts
+from agent.daemon.allocation.holder_checks import refuse_held
+from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
+from agent.vendor_api.agent import ContainerEdits, Device, Vendor
+
+#: Why a request is refused where others have what it is to get; slices aside.
+TAKEN = (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one container gets, and the allocation that it has by that."""
+
+    allocation: Allocation
+    edits: ContainerEdits
+
+
+class Allocator:
+    """Turns requests into allocations, one at a time."""
+
+    def __init__(
+        self,
+        scene: Callable[[], Scene],
+        ledger: Ledger,
+        store: AllocationStore,
+        clock: Callable[[], float],
+        prepare: Prepare,
+        release: ReleaseSlices,
+        evidence: KubeletEvidence,
+        make_room: MakeRoom | None = None,
+    ) -> None:
+        """`make_room` lets go of what is over but still lies on the hardware; whether anything was."""
+        self._scene = scene
+        self._ledger = ledger
+        self._store = store
+        self._clock = clock
+        self._evidence = evidence
+        self._turn = asyncio.Lock()
+        self.swaps = Swaps(ledger)
+        #: The requests that were refused, as long as a pod that may have sent one seems to wait.
+        self._refused: tuple[RefusedRequest, ...] = ()
+        self._hardware = MadeHardware(ledger, store, prepare, release, make_room)
+        self._starts = ContainerStarts(
+            lambda: self.promises, ledger, store, evidence, self.swaps, self._hardware
+        )
+
+    @property
+    def busy(self) -> set[str]:
+        """Ids of allocations whose answer or hardware changes now."""
+        return self._hardware.busy
+
+    @property
+    def started(self) -> frozenset[str]:
+        """The allocations whose containers may run."""
+        return self._hardware.started
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        """One answer for each container. All are answered, or none; what was begun is undone.
+
+        Raises:
+            AllocationError: The request names what is not there, is not healthy, or makes no sense.
+            VendorError: The hardware cannot be made now.
+        """
+        async with self._turn:
+            try:
+                return await self._served(resource, containers)
+            except Exception as exc:
+                self._suspect(RefusedAllocate.of(resource, containers, exc))
+                raise
+
+    async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        """Answer; else once more with what the kubelet says of the answers before; where something is in the
+        way, each time that something was let go of which is over, until there is room or no more time.
+
+        Who was taken for the pod of an answer before may be who asks now.
+        A scheduler gives away the room of a pod that has ended before its slices are gone, and its card, also
+        in another way than the pod had it, before the ledger has let go of it.
+        """
+        refusal: AllocationError
+        try:
+            return await self._answers(resource, containers)
+        except (InsufficientRoom, NotServable) as exc:
+            refusal = exc
+            if await self._follow_kubelet():
+                with suppress(InsufficientRoom):
+                    return await self._answers(resource, containers)
+        except TAKEN as exc:
+            refusal = exc
+        until = room_deadline()
+        while self._may_be_over(resource, refusal) and await self._hardware.make_room(until):
+            try:
+                return await self._answers(resource, containers)
+            except (InsufficientRoom, *TAKEN) as exc:  # what was let go of was not in the way of this one
+                refusal = exc
+        raise refusal
+
+    def _may_be_over(self, resource: str, refusal: AllocationError) -> bool:
+        """Whether what is in the way may be over; of slices that is known once they are looked at."""
+        if isinstance(refusal, TAKEN):
+            return self.promises.is_kept_by_ended(resource)
+        return isinstance(refusal, InsufficientRoom)
+
+    async def _follow_kubelet(self) -> bool:
+        """Whether claims changed hands by what the kubelet has written down since."""
+        granted = await self._evidence.granted()
+        return granted is not None and bool(self.swaps.exchange(self.promises, granted))
+
+    def _suspect(self, refused: RefusedAllocate) -> None:
+        """Remember which pods may have sent the request: their status shows the refusal a moment later."""
+        promises, life = self.promises, self._evidence.life
+        pods = promises.scene.candidates
+        others = frozenset(pod.uid for pod in pods if refused.text in pod.message)
+        requests = (
+            RefusedRequest(refused.text, promises.suspects(refused.resource, ids), others, life)
+            for ids in refused.containers
+        )
+        self._refused = unexplained((*self._of_this_life(life), *requests), pods)
+
+    def _of_this_life(self, life: str) -> Sequence[RefusedRequest]:
+        return [it for it in self._refused if it.life == life]
+
+    @property
+    def abandoned(self) -> frozenset[str]:
+        """The allocations that no container is known to have, and whose pods, as promised, have ended."""
+        scene = self._scene()
+        unowned = (it for it in self._ledger.in_use() if it.owner is None) if scene.candidates else ()
+        return frozenset(it.id for it in unowned if it.claim is not None and it.claim.uid not in scene.alive)
+
+    @property
+    def promises(self) -> Promises:
+        """What schedulers promised, as of now."""
+        return self._promises_in(self._scene())
+
+    def _promises_in(self, scene: Scene) -> Promises:
+        in_use = self._ledger.in_use()
+        if not self._refused:
+            return Promises(scene, in_use)
+        requests, pods = self._of_this_life(self._evidence.life), scene.candidates
+        return Promises(scene, in_use, suspects(requests, pods), guessed(requests, pods))
+
+    async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        if not containers:
+            raise InvalidRequest(resource, "it asks for no container")
+        scene = await self._learned(self._scene(), resource)
+        requests = [admit(scene, resource, ids) for ids in containers]
+        ids = list(dict.fromkeys(chain.from_iterable(request.ids for request in requests)))
+        if holders := owned(self._ledger.holders(resource, ids)):
+            await refuse_held(self._evidence, holders, resource, ids)
+            scene = self._scene()
+            requests = [admit(scene, resource, ids) for ids in containers]
+        vendor = serving(scene, resource)
+        refuse_retired(scene, resource, {uuid for request in requests for uuid in request.uuids})
+        refuse_former(scene, resource, ids)
+        begun: list[str] = []
+        try:
+            answers = []
+            for request in requests:
+                placed = await self._placed(_admitted_in(scene, request))
+                allocation = self._begun(vendor, placed, begun)
+                if vendor.prepares(resource):
+                    await self._hardware.make(vendor, allocation, requested(allocation))
+                    # A card may have failed while its slice was made.
+                    placed = replace(placed, request=_admitted_in(self._scene(), placed.request))
+                answers.append(self._answered(vendor, placed, allocation))
+                scene = placed.request.scene
+            await self._store.save(durable=False)
+            self._hardware.busy.difference_update(begun)
+        except BaseException:
+            await self._hardware.undo_all(vendor, begun)
+            raise
+        return answers
+
+    async def _learned(self, scene: Scene, resource: str) -> Scene:
+        """Learn which containers have the earlier answers, where that decides on this request.
+
+        It decides which pod asks, and where there is room. The kubelet writes down which container has an
+        answer before it asks for the next container. Returns the scene after that.
+        """
+        planned = scene.plan.get(resource)
+        if planned is None or planned.rule.placement == "local":
+            return scene
+        unowned = [it for it in self._ledger.in_use() if it.resource == resource and it.owner is None]
+        promises = self._promises_in(scene)
+        if unowned and (any(it.claim for it in unowned) or promises.is_chosen_for(resource)):
+            life = self._evidence.life  # read before the checkpoint, which this life has written or read
+            written = await self._evidence.granted()
+            scene = self._scene()
+            granted = [it for it in written or () if self._is_of(it, resource)]
+            self.swaps.exchange(self._promises_in(scene), granted)
+            for answer in granted:
+                if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
+                    self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
+            if written is not None and await self._forget_untaken(scene, unowned, granted, life):
+                scene = self._scene()
+        if misplaced := self._hardware.misplaced(self._promises_in(scene), resource):
+            await self._hardware.remove_misplaced(misplaced)
+            scene = self._scene()
+        return scene
+
+    async def _forget_untaken(
+        self,
+        scene: Scene,
+        unowned: Sequence[Allocation],
+        granted: Sequence[CheckpointAnswer],
+        life: str,
+    ) -> bool:
+        """Forget answers that this life of the kubelet did not take; return whether there were any.
+
+        The kubelet would not ask for another container otherwise.
+        """
+        taken, now = {answer.allocation for answer in granted}, self._clock()
+        untaken = [
+            allocation
+            for allocation in unowned
+            if allocation.vendor in scene.vendors and allocation.life == life and allocation.id not in taken
+            if allocation.source is AllocationSource.CHECKPOINT or now - allocation.since >= TAKEN_WITHIN
+        ]
+        for allocation in untaken:
+            if allocation.id in self._hardware.busy:
+                continue
+            await self._hardware.undo(scene.vendors[allocation.vendor], allocation.id)
+        return bool(untaken)
+
+    def _is_of(self, answer: CheckpointAnswer, resource: str) -> bool:
+        allocation = self._ledger.get(answer.allocation)
+        return allocation is not None and allocation.resource == resource
+
+    async def _placed(self, request: Admitted) -> PlacedRequest:
+        """Choose the cards of a request; after that nothing is awaited.
+
+        The agent hears late that a pod has ended, and its scheduler gives the room of that pod away at once:
+        where the room is lacking, the kubelet is asked which pods are gone.
+        """
+        promises = self._promises_in(request.scene)
+        others = others_in_use(promises.in_use, request)
+        try:
+            return place(promises, request, others)
+        except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
+            asked = owners_to_ask_about(others, self._clock(), request.scene.alive)
+            if not asked:
+                raise
+            owners = await self._evidence.gone(asked)
+            gone = {it.id for it in others if it.owner in owners}
+            promises = self.promises
+            left = [it for it in others_in_use(promises.in_use, request) if it.id not in gone]
+            if {it.id for it in left} >= {it.id for it in others}:
+                raise
+        return place(promises, _admitted_in(promises.scene, request), left)
+
+    def _begun(self, vendor: Vendor, placed: PlacedRequest, begun: list[str]) -> Allocation:
+        """The allocation of a request, which is not in the ledger yet; its id goes to `begun`."""
+        request = placed.request
+        unit = counted_in(request.resource.rule.sharing)
+        allocation = Allocation(
+            id=secrets.token_hex(8),
+            resource=request.resource.name,
+            vendor=vendor.name,
+            ids=request.ids,
+            devices=_cards(request.devices, unit),
+            state=AllocationState.INTENT,
+            since=self._clock(),
+            life=self._evidence.life,
+            claim=placed.choice.claim,
+            diverged=placed.choice.instead,
+            unit=unit,
+        )
+        begun.append(allocation.id)
+        self._hardware.busy.add(allocation.id)
+        return allocation
+
+    def _answered(self, vendor: Vendor, placed: PlacedRequest, allocation: Allocation) -> Answer:
+        """Record the allocation as answered, with what its container gets."""
+        cards = devices_of(placed.request.scene, placed.choice.instead) or placed.request.devices
+        distinct = list({it.uuid: it for it in cards}.values())
+        # In the ledger it may have another claim by now.
+        known = self._ledger.get(allocation.id) or allocation
+        asked = replace(requested(allocation), partitions=known.partitions)
+        edits = usable(vendor.name, vendor.container_edits(distinct, asked))
+        # The kubelet has TAKEN_WITHIN from now to write the answer down, however long the answer took.
+        done = replace(known, state=AllocationState.DONE, since=self._clock())
+        self._ledger.record(done)
+        if placed.choice.claim is not None:
+            self._refused = answered(placed.choice.claim.uid, self._refused)
+        return Answer(done, replace(edits, annotations={**edits.annotations, **marks(allocation)}))
+
+    def preferred(
+        self, resource: str, available: Sequence[str], required: Sequence[str], size: int
+    ) -> list[str]:
+        """The IDs to take, or [] where no choice can be made."""
+        promises = self.promises
+        planned = promises.scene.plan.get(resource)
+        return promises.preferred(planned, available, required, size) if planned else []
+
+    async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
+        """Ensure the hardware of a container that starts, also after a reboot or another pod's claim.
+
+        Raises:
+            NotAllocated: Nothing of ours holds these IDs.
+            LimitsUnread: What the container asks for decides, and is not known yet.
+            StartRefused: What its pod asks for cannot be had on its card.
+            VendorError: The hardware cannot be made now. The kubelet tries again.
+        """
+        async with self._turn:
+            await self._starts.start(resource, ids)
+
+
+def _admitted_in(scene: Scene, request: Admitted) -> Admitted:
+    """The request, admitted again if this is another scene than the one that admitted it."""
+    return request if request.scene is scene else admit(scene, request.resource.name, request.ids)
+
+
+def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:
+    """The card of each ID; of thousands of units on one card that card alone."""
+    uuids = tuple(it.uuid for it in devices)
+    return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
+
+
+__all__ = ["ALLOCATION", "Allocator", "Scene", "MakeRoom", "AllocationStore", "UnusableEdits", "admit"]

@@ -1,0 +1,62 @@
+"""Claim swaps: the kubelet, and not the order of the answers, decides which pod has an allocation."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.allocation.scheduler_promises import Promises
+from agent.core.model import AllocationSource
+from agent.core.notices import ClaimSwap
+
+#: Claim swaps that are still shown.
+SHOWN = 64
+
+
+class Swaps:
+    """Changes the claims of allocations in the ledger, and keeps the last claim swaps."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last: deque[ClaimSwap] = deque(maxlen=SHOWN)
+
+    @property
+    def last(self) -> tuple[ClaimSwap, ...]:
+        """The last claim swaps, oldest first."""
+        return tuple(self._last)
+
+    def exchange(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
+        """Give each allocation the claim of the pod that the kubelet gave it to.
+
+        Returns the ids of the allocations whose claims have changed.
+        """
+        changed = promises.exchanged(granted)
+        for name, claim in changed.items():
+            allocation = self._ledger.get(name)
+            assert allocation is not None
+            handed = promises.handed(allocation, claim)
+            self._ledger.record(replace(allocation, claim=claim, handed=handed))
+            if allocation.claim is not None:  # without a claim before, no pod loses one
+                number = self._last[-1].number + 1 if self._last else 1
+                swap = ClaimSwap(number, allocation.id, allocation.resource, allocation.claim, claim)
+                self._last.append(swap)
+        return tuple(changed)
+
+    def recognise(self, promises: Promises) -> Sequence[str]:
+        """Give back their claims to pods that PodResources alone shows.
+
+        Returns the ids of the allocations that have a claim again.
+        """
+        found = []
+        for allocation in self._ledger.in_use():
+            if allocation.source is not AllocationSource.POD_RESOURCES:
+                continue
+            promises = replace(promises, in_use=self._ledger.in_use())  # with the claims given back so far
+            if (claim := promises.of_shown(allocation)) is not None:
+                diverged = claim.devices if set(claim.devices) - set(allocation.cards) else ()
+                self._ledger.record(replace(allocation, claim=claim, diverged=diverged))
+                found.append(allocation.id)
+        return tuple(found)

@@ -1,0 +1,30 @@
+"""Asks the kubelet whether a running pod has requested devices, where the kubelet may err about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.core.allocation.current_holders import owners_of_earlier_lives
+from agent.core.errors import GivenTwice, StillHeld
+from agent.core.model import Allocation
+from agent.daemon.allocation.allocate_evidence import KubeletEvidence
+
+
+async def refuse_held(
+    evidence: KubeletEvidence, holders: Sequence[Allocation], resource: str, ids: Sequence[str]
+) -> None:
+    """Refuse device IDs that a running pod has. `holders`: allocations with an owner that hold one of them.
+
+    Raises:
+        StillHeld: The kubelet lost its checkpoint, and takes the devices of running pods for free.
+        GivenTwice: The kubelet gives the IDs to a second pod. Its devicemanager (1.36.3, manager.go:577)
+            frees IDs whose Allocate is under way while PodResources is listed and a pod has gone.
+    """
+    earlier = owners_of_earlier_lives(holders, ids, evidence.life)
+    if not earlier:
+        for device_id, (namespace, pod) in (await evidence.shown_with(resource, ids)).items():
+            raise GivenTwice(resource, device_id, namespace, pod)
+    shown = await evidence.shows(set(earlier.values())) if earlier else ()
+    for device_id, owner in earlier.items():
+        if owner in shown:
+            raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)

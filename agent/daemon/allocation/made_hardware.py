@@ -1,0 +1,174 @@
+"""Hardware that is made for allocations: made, made again, removed, and known by what it was made with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from agent.core.allocation.cards_of_answers import of_others
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scheduler_promises import Promises, requested
+from agent.core.errors import VendorError
+from agent.core.model import Allocation, AllocationState
+from agent.daemon.allocation.allocate_evidence import AllocationStore, MakeRoom, Prepare, ReleaseSlices
+from agent.vendor_api.agent import Request, Vendor
+
+#: Seconds that are spent on making room. An Allocate has 10 in all, and the kubelet was asked before.
+ROOM_WITHIN = 4.5
+
+
+class MadeHardware:
+    """Writes the ledger before and after each change of the hardware, so that a crash leaves a trace."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: AllocationStore,
+        prepare: Prepare,
+        release: ReleaseSlices,
+        make_room: MakeRoom | None = None,
+    ) -> None:
+        """`make_room` removes hardware of allocations that are over."""
+        self._ledger = ledger
+        self._store = store
+        self._prepare = prepare
+        self._release = release
+        self._make_room = make_room
+        self._undoing: set[asyncio.Task[None]] = set()
+        #: Ids of allocations whose answer or hardware changes now: no other task may touch them.
+        self.busy: set[str] = set()
+        #: Ids of allocations whose containers may run: PreStartContainer was answered.
+        self.started: frozenset[str] = frozenset()
+        #: Allocation whose container was not started to the parameters that its hardware was made with.
+        self.made_with: Mapping[str, Mapping[str, str]] = {}
+
+    async def make(self, vendor: Vendor, allocation: Allocation, request: Request) -> None:
+        """Write the intent to disk, make the hardware, write that to disk.
+
+        After a crash in between, the slices on the hardware show how far it came.
+        """
+        self._ledger.record(allocation)
+        await self._store.save(durable=True)
+        partitions = await self._prepare(vendor.name, request, allocation.cards)
+        self.made_with = {**self.made_with, allocation.id: request.parameters}
+        self._ledger.made(allocation.id, partitions, AllocationState.PREPARED)
+        await self._store.save(durable=True)
+
+    async def ensure(self, vendor: Vendor, allocation_id: str) -> bool:
+        """Make the hardware as the allocation is claimed now; return whether the ledger changed."""
+        allocation = self._ledger.get(allocation_id)
+        if allocation is None or of_others(allocation):
+            return False  # the answer names other hardware than this agent would make
+        request = requested(allocation)
+        made = await self._prepare(vendor.name, request, allocation.cards)
+        self.made_with = {**self.made_with, allocation_id: request.parameters}
+        return self._ledger.made(allocation_id, made, AllocationState.DONE)
+
+    async def _take_away(self, allocation: Allocation) -> bool:
+        """Remove the hardware of an allocation that stays; return whether it is still answered."""
+        self.busy.add(allocation.id)
+        try:
+            await self._release(allocation.vendor, allocation.id)
+        except VendorError:
+            return False
+        finally:
+            self.busy.discard(allocation.id)
+        known = self._ledger.get(allocation.id)
+        return known is not None and known.state is AllocationState.DONE
+
+    async def undo_all(self, vendor: Vendor, begun: Sequence[str]) -> None:
+        """Undo these allocations, also where the caller is cancelled again and again meanwhile."""
+        undoing = asyncio.create_task(self._undo_all(vendor, begun))
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
+        await asyncio.shield(undoing)
+
+    async def _undo_all(self, vendor: Vendor, begun: Sequence[str]) -> None:
+        written = any(self._is_made(vendor, allocation_id) for allocation_id in begun)
+        for allocation_id in begun:
+            await self.undo(vendor, allocation_id)
+        if written:
+            with suppress(OSError):  # the kubelet gets the first refusal; the disk is tried again soon
+                await self._store.save(durable=False)
+
+    async def undo(self, vendor: Vendor, allocation_id: str) -> None:
+        """Forget the allocation. Where its hardware cannot be removed now, reconcile removes both later."""
+        if self._is_made(vendor, allocation_id):
+            try:
+                await self._release(vendor.name, allocation_id)
+            except VendorError:
+                self.busy.discard(allocation_id)
+                return
+        self._ledger.forget(allocation_id)
+        self.busy.discard(allocation_id)
+
+    def _is_made(self, vendor: Vendor, allocation_id: str) -> bool:
+        """Whether hardware was begun for the allocation, or is about to be."""
+        allocation = self._ledger.get(allocation_id)
+        return allocation is not None and vendor.prepares(allocation.resource)
+
+    async def make_room(self, until: float) -> bool:
+        """Remove hardware that is over, until then on the loop's clock; return whether any may be gone."""
+        if self._make_room is None or asyncio.get_running_loop().time() >= until:
+            return False
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._make_room()
+        except TimeoutError:
+            return True  # what was removed by then may be enough
+
+    def misplaced(
+        self, promises: Promises, resource: str, granted: Collection[str] = ()
+    ) -> Mapping[str, Sequence[str]]:
+        """Allocations whose hardware nothing uses yet and is not as their claims say, to the claimed cards.
+
+        `granted`: ids of allocations whose pods the kubelet names, besides those with an owner.
+        """
+        in_use = self._ledger.in_use()
+        owned = {it.id for it in in_use if it.owner is not None and it.owner.uid}
+        idle = owned.union(granted) - self.started - self.busy
+        resized = {
+            allocation.id: allocation.cards
+            for allocation in in_use
+            if allocation.id in idle and allocation.resource == resource
+            if self._is_resized(promises, allocation)
+        }
+        return {**resized, **{it.id: cards for it, cards in promises.astray(resource, idle)}}
+
+    def _is_resized(self, promises: Promises, allocation: Allocation) -> bool:
+        """Whether the hardware was made with other parameters than the claim has now."""
+        wanted = requested(allocation).parameters
+        made = self.made_with.get(allocation.id, wanted)
+        if not allocation.partitions or made == wanted:
+            return False
+        return promises.may_move(allocation, allocation.cards)
+
+    async def remove_misplaced(self, misplaced: Mapping[str, Sequence[str]]) -> bool:
+        """Remove this hardware, which would be in the way of others; return whether any was removed.
+
+        It is made on the claimed cards when its container starts. The answers stay true: they name hardware
+        by its allocation.
+        """
+        removed = False
+        for allocation_id, cards in misplaced.items():
+            allocation = self._ledger.get(allocation_id)
+            if allocation is not None and await self._take_away(allocation):
+                known = self._ledger.get(allocation_id) or allocation
+                diverged = tuple(cards) if {*cards} != {*known.devices} else ()
+                self._ledger.record(replace(known, partitions=(), diverged=diverged))
+                removed = True
+        return removed
+
+    def has_started(self, allocation_ids: Collection[str]) -> None:
+        """The containers of these allocations may run from now on."""
+        known = {it.id for it in self._ledger.in_use()}
+        self.started = self.started.intersection(known).union(allocation_ids)
+        waiting = known - self.started
+        self.made_with = {name: made for name, made in self.made_with.items() if name in waiting}
+
+
+def room_deadline() -> float:
+    """Until when room is made for a request that is refused now, on the loop's clock."""
+    return asyncio.get_running_loop().time() + ROOM_WITHIN
