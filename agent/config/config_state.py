@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -64,7 +64,6 @@ class ConfigReader:
     source: ConfigSource
     node_name: str
     flags: Sequence[GivenValue]
-    vendors: Collection[str] | None
     check: Callable[[Config], Config]
 
     def good(self, found: ConfigInput) -> ConfigState:
@@ -75,7 +74,7 @@ class ConfigReader:
             LabelsUnknown: It depends on a label of the Node that is not known yet.
         """
         seen, labels = found.seen, found.labels
-        config = taken(seen, self.node_name, vendors=self.vendors, flags=self.flags, labels=labels)
+        config = taken(seen, self.node_name, flags=self.flags, labels=labels)
         told = labels.of(config.asks | ({CONFIG_LABEL} if self.source.is_directory else set()))
         return ConfigState(
             self.check(config),
