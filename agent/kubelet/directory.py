@@ -48,7 +48,7 @@ def identify_socket(path: Path) -> FileIdentity | None:
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
 
 
-def neighbours(directory: Path, ours: Collection[str] = ()) -> frozenset[OtherSocket]:
+def other_sockets(directory: Path, ours: Collection[str] = ()) -> frozenset[OtherSocket]:
     """The sockets in the directory that are neither the kubelet's nor of these names."""
     try:
         names = set(os.listdir(directory)).difference(ours, [KUBELET_SOCKET])
@@ -91,7 +91,7 @@ class KubeletDirectory:
         self._is_ours = is_ours
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
-        self.neighbours: Cell[frozenset[OtherSocket]] = Cell(frozenset())
+        self.other_sockets: Cell[frozenset[OtherSocket]] = Cell(frozenset())
         #: Names of this process's sockets. They do not tell it: agents of other pods may have the same pid.
         self._ours: set[str] = set()
         self._looks: Cell[int] = Cell(0)
@@ -114,14 +114,14 @@ class KubeletDirectory:
         """Look now; whoever waits for a change learns of it."""
         self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET) if self._is_ours() else None)
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
-        self.neighbours.set(neighbours(self.path, self._ours))
+        self.other_sockets.set(other_sockets(self.path, self._ours))
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
             self._watching.cancel()  # another directory lies at the path now
 
     @contextmanager
     def owning(self, path: Path) -> Iterator[None]:
-        """Take a socket that is to lie at the path for ours, no neighbour's."""
+        """Take a socket that is to lie at the path for ours, not another plugin's."""
         self._ours.add(path.name)
         try:
             yield

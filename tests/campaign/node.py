@@ -48,7 +48,7 @@ def _live_faster(speed: float) -> None:
     from agent.cluster import connection
     from agent.cluster.koordinator import Koordinator
     from agent.cluster.koordinator_device_writer import PAUSES, REFUSED, DeviceWriter
-    from agent.cluster.label_writer import LabelWriter
+    from agent.cluster.label_writer import LabelIntervals, LabelWriter
     from agent.cluster.reflector import FollowTimings
     from agent.core.backoff import Pauses
 
@@ -71,10 +71,9 @@ def _live_faster(speed: float) -> None:
         look=15.0 / speed,
         clock=lambda: anyio.current_time() * speed,
     )
-    labels = partial(LabelWriter, between=5.0 / speed, every=300.0 / speed)
-    vars(connection).update(
-        Koordinator=quick, LabelWriter=labels, Door=partial(connection.ApiConnection, following=following)
-    )
+    labels = partial(LabelWriter, intervals=LabelIntervals(5.0 / speed, 300.0 / speed))
+    options = partial(connection.ConnectionOptions, following=following)
+    vars(connection).update(Koordinator=quick, LabelWriter=labels, ConnectionOptions=options)
 
 
 def _let_the_clock_jump(switches: Switches) -> None:

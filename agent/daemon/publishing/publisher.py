@@ -13,6 +13,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
+from agent.daemon.intervals import Intervals
 from agent.daemon.node_state import NodeState
 from agent.daemon.publishing.koordinator_report import Reporting
 from agent.daemon.publishing.wanted_extended_resources import WantedExtendedResources
@@ -33,12 +34,11 @@ class Publisher:
         config: Cell[ConfigState],
         node: NodeState,
         ledger: Ledger,
-        scheduled: PodState,
+        pod_state: PodState,
         reads: Cell[AnnotationFilter],
-        remains: UninstallRecord,
+        record: UninstallRecord,
+        intervals: Intervals,
         *,
-        specs: float,
-        infos: float,
         api: bool,
     ) -> None:
         """`reads` changes with the dialects. `specs`, `infos`: seconds after which a file of labels, and one
@@ -46,29 +46,34 @@ class Publisher:
         """
         self._labelling = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
         self._annotating = WantedNodeAnnotations(
-            config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors
+            config, node.snapshot, ledger, pod_state.pods, lambda: node.vendors
         )
         self._extending = WantedExtendedResources(config, node.snapshot, lambda: node.vendors)
         self._receipting = WantedReceipts(
-            scheduled.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
+            pod_state.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
         )
         self._reporting = Reporting(
-            config, node.snapshot, node.plan, api=api, every=infos, withheld=lambda: node.withheld
+            config,
+            node.snapshot,
+            node.plan,
+            api=api,
+            every=intervals.device_infos,
+            withheld=lambda: node.withheld,
         )
         self._features = FeaturesFile(
             self._labelling.wanted,
-            specs,
-            note=remains.note_features,
-            noted=remains.features,
-            forget=remains.forget_features,
+            intervals.specs,
+            note=record.note_features,
+            noted=record.features,
+            forget=record.forget_features,
         )
         #: What goes to and fro between who chooses how the cards are told and the API server.
         self.exchange = self._reporting.exchange
         self._infos = DeviceInfosFile(
             self.exchange.telling,
-            infos,
-            note=remains.note,
-            noted=remains.all,
+            intervals.device_infos,
+            note=record.note,
+            noted=record.all,
             elsewhere=self.exchange.elsewhere,
         )
         #: Labels, and vendors' annotations and extended resources, that the Node is to have; None while
@@ -93,7 +98,7 @@ class Publisher:
         return self._reporting.seen(self._infos.error, self._infos.left_out)
 
     @property
-    def infos_writes(self) -> int:
+    def device_infos_writes(self) -> int:
         return self._infos.writes
 
     def seen(self, view: AgentStatus) -> AgentStatus:
