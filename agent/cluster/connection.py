@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from agent.cluster.extended_resource_writer import ExtendedWriter
 from agent.cluster.label_writer import LabelWriter
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.node_annotation_writer import AnnotationWriter
+from agent.cluster.object_record import ObjectRecords
 from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.pod_state import PodState
 from agent.cluster.receipt_writer import ReceiptWriter
@@ -54,6 +55,26 @@ NAMELESS = "the API server has no Node of this name"
 FOLLOWED = "the API server is followed again"
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedPods:
+    """The pods of this node, kept as the API server has them."""
+
+    candidates: Cell[tuple[Candidate, ...]]
+    #: Which of their annotations are kept. Another value has the pods listed anew.
+    reads: Cell[AnnotationFilter]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How the connection is opened and kept, and which instance it stands for."""
+
+    #: The pod of this agent, named as the source of Events.
+    instance: str = ""
+    #: None for the usual timings.
+    following: FollowTimings | None = None
+    open: Callable[[ApiAccess], Awaitable[Api]] = open_api
+
+
 class ApiConnection:
     """Follows this node's Node and pods, and writes labels, events and its Device, for as long as it runs."""
 
@@ -62,42 +83,30 @@ class ApiConnection:
         access: ApiAccess,
         node_name: str,
         labels: Cell[Mapping[str, str] | None],
-        candidates: Cell[tuple[Candidate, ...]] | None,
         *,
-        reads: Cell[AnnotationFilter],
+        pods: FollowedPods | None = None,
+        pod_state: PodState | None = None,
         report: ReportState | None = None,
-        scheduled: PodState | None = None,
-        instance: str = "",
-        note: Callable[[str], object] = lambda _: None,
-        forget: Callable[[str], object] = lambda _: None,
-        note_device: Callable[[str], object] = lambda _: None,
-        forget_device: Callable[[str], object] = lambda _: None,
-        following: FollowTimings | None = None,
-        opening: Callable[[ApiAccess], Awaitable[Api]] = open_api,
+        records: ObjectRecords | None = None,
+        options: ConnectionOptions | None = None,
     ) -> None:
-        """`labels` and `candidates` are kept as the server has them; `instance` is this agent's pod.
+        """`labels` are kept as the server has them. Without `pods` no pods are followed.
 
-        Without `candidates` pods are not followed; of their annotations those are kept whose keys begin as
-        `reads` says, also where that changes. `note` is told the namespaces in which NodeFeature objects are
-        made, and `forget` those where none is any more; `note_device` and `forget_device` the name of the
-        report object that is ours. `report` is the report of the cards to a scheduler, `scheduled` what
-        schedulers and those who serve the kubelet have to tell each other.
+        `report` is the report of the cards to a scheduler; `pod_state` has what pods and locks of schedulers
+        mean for the answers to the kubelet. `records`: for `uninstall`.
         """
+        options = options or ConnectionOptions()
         self._access = access
         self._node_name = node_name
         self._labels = labels
-        self._candidates = candidates
-        self._reads = reads
+        self._pods = pods
         self._report = report
-        self._scheduled = scheduled or PodState()
+        self._pod_state = pod_state or PodState()
         self._locks: LockWriter | None = None
-        self._note = note
-        self._forget = forget
-        self._note_device = note_device
-        self._forget_device = forget_device
-        self._following = following
-        self._opening = opening
-        self.events = Events(node_name, instance)
+        self._records = records or ObjectRecords()
+        self._following = options.following
+        self._open = options.open
+        self.events = Events(node_name, options.instance)
         #: This node's Node, as last seen.
         self.node: Cell[OwnNode | None] = Cell(None)
         #: How often the API server was away and came back.
@@ -178,8 +187,7 @@ class ApiConnection:
             self._access.namespace,
             wanted,
             self.node,
-            note=self._note,
-            forget=self._forget,
+            record=self._records.features,
         )
         self._annotations = AnnotationWriter(
             api, self._node_name, annotations or Cell(Annotated()), self.node
@@ -193,17 +201,17 @@ class ApiConnection:
                 self._report,
                 self.node,
                 self._following,
-                note=self._note_device,
-                forget=self._forget_device,
+                note=self._records.devices.note,
+                forget=self._records.devices.forget,
             )
-        self._locks = LockWriter(api, self._node_name, self._scheduled)
+        self._locks = LockWriter(api, self._node_name, self._pod_state)
         try:
             async with anyio.create_task_group() as group:
                 self._follow(group, "nodes", nodes)
                 group.start_soon(for_ever, node.follow, nodes.cell, self._node_name, self.node, self._labels)
-                if self._candidates is not None:
-                    self._scheduled.ask = partial(self._list_pods, api)
-                    group.start_soon(for_ever, self._follow_pods, api, self._candidates)
+                if self._pods is not None:
+                    self._pod_state.ask = partial(self._list_pods, api, self._pods)
+                    group.start_soon(for_ever, self._follow_pods, api, self._pods)
                 group.start_soon(for_ever, self._writer.run, self._returns)
                 group.start_soon(for_ever, self._annotations.run, self._returns)
                 group.start_soon(for_ever, self._extended.run, self._returns)
@@ -214,7 +222,7 @@ class ApiConnection:
                 group.start_soon(for_ever, self._locks.run)
                 group.start_soon(for_ever, self.events.run, api, self._returns)
         finally:
-            self._scheduled.ask = None
+            self._pod_state.ask = None
             with anyio.move_on_after(GOODBYE, shield=True):
                 await api.close()
 
@@ -223,7 +231,7 @@ class ApiConnection:
         pauses = Pauses(*PAUSES)
         while True:
             try:
-                return await self._opening(self._access)
+                return await self._open(self._access)
             except ApiAway as exc:
                 if str(exc) != self._error:
                     log.error("no way to the API server", error=str(exc))
@@ -233,9 +241,9 @@ class ApiConnection:
     async def _follow_locks(self) -> None:
         """Keep the cell of locks as the Node has them, for ever."""
         async for seen in self.node.watch():
-            self._scheduled.locks.set(seen.locks if seen is not None else {})
+            self._pod_state.locks.set(seen.locks if seen is not None else {})
 
-    async def _list_pods(self, api: Api) -> PodList | None:
+    async def _list_pods(self, api: Api, followed: FollowedPods) -> PodList | None:
         """The pods of this node that have not ended, as of now; None while the server is away.
 
         One that ran before this boot is shown as Running until it runs again.
@@ -249,23 +257,21 @@ class ApiConnection:
             log.info("pods not listed for an Allocate", error=str(exc))
             return None
         items = found.get("items")
-        its = (pods.candidate(it, self._reads.value) for it in (items if isinstance(items, list) else ()))
+        its = (pods.candidate(it, followed.reads.value) for it in (items if isinstance(items, list) else ()))
         listed = tuple(it for it in its if it is not None)
         return PodList(listed, pods.version(part_of(found, "metadata")))
 
-    async def _follow_pods(self, api: Api, candidates: Cell[tuple[Candidate, ...]]) -> None:
+    async def _follow_pods(self, api: Api, followed: FollowedPods) -> None:
         """Anew when other annotations are read: those of the pods that are here were not kept."""
+        query, follow_to = pods.query(self._node_name), self._pod_state.follow_to
         while True:
             async with anyio.create_task_group() as group:
-                its_pods = self._pods(api)
-                self._follow(group, "pods", its_pods)
-                group.start_soon(for_ever, pods.follow, its_pods.cell, candidates, self._scheduled.follow_to)
-                await self._reads.changed()
+                keep = partial(pods.candidate, reads=followed.reads.value)
+                reflector = Reflector(api, pods.PODS, query, keep, self._following)
+                self._follow(group, "pods", reflector)
+                group.start_soon(for_ever, pods.follow, reflector.cell, followed.candidates, follow_to)
+                await followed.reads.changed()
                 group.cancel_scope.cancel()
-
-    def _pods(self, api: Api) -> Reflector[Candidate]:
-        keep = partial(pods.candidate, reads=self._reads.value)
-        return Reflector(api, pods.PODS, pods.query(self._node_name), keep, self._following)
 
     def _follow(self, group: TaskGroup, what: str, reflector: Reflector[Any]) -> None:
         self._mirrors[what] = reflector.cell
@@ -278,8 +284,8 @@ class ApiConnection:
         async for seen in mirror.watch():
             wrong = _wrong(what, seen)
             if what == "pods":
-                self._scheduled.is_away = bool(seen.error)
-                self._scheduled.unseen = f"{UNLISTED}: {seen.error}" if seen.refused else ""
+                self._pod_state.is_away = bool(seen.error)
+                self._pod_state.unseen = f"{UNLISTED}: {seen.error}" if seen.refused else ""
             if wrong and wrong != told:
                 log.warning(wrong, list=what, node=self._node_name, error=seen.error)
             elif told and not wrong:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
@@ -11,6 +11,7 @@ import anyio.to_thread
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, ApiRefused, Forbidden, NotFound
 from agent.cluster.label_patches import OWNED, feature, feature_name, feature_path, features_path, node_patch
+from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode, own_node, path
 from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts, twice
 from agent.core.backoff import Pauses
@@ -29,6 +30,16 @@ WORDS = UpkeepTexts(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class LabelIntervals:
+    """Seconds between writes, and between looks."""
+
+    #: Between two writes, so that another writer of the same labels causes no storm.
+    between: float = 5.0
+    #: Between two looks at a NodeFeature object, which is not watched.
+    every: float = 300.0
+
+
 class LabelWriter(KeptWriter):
     """Keeps the labels at the API server as they are wanted, and leaves them there when the agent ends.
 
@@ -43,35 +54,30 @@ class LabelWriter(KeptWriter):
         wanted: Cell[WantedFeatures | None],
         node: Cell[OwnNode | None],
         *,
-        note: Callable[[str], object] = lambda _: None,
-        forget: Callable[[str], object] = lambda _: None,
+        record: ObjectRecord | None = None,
         pauses: Pauses | None = None,
-        between: float = 5.0,
-        every: float = 300.0,
-        jitter: Callable[[], float] = random.random,
+        intervals: LabelIntervals | None = None,
     ) -> None:
-        """`namespace`: of the NodeFeature object where the config names none. `note` is told, in a thread,
-        each namespace before one is made there, and `forget` each where none of ours is any more. Seconds:
-        `between` two writes, so that whoever writes other values makes no storm, and `every` how often a
-        NodeFeature object is looked at, which nobody watches.
+        """`namespace`: of the NodeFeature object where the config names none. `record` holds the namespaces
+        that may have such an object of this agent; its functions are called in a thread. `pauses`: before
+        writes that the API server did not take.
         """
         self._api = api
         self._node_name = node_name
         self._namespace = namespace
         self._wanted = wanted
         self._node = node
-        self._note = note
-        self._forget = forget
+        self._record = record or ObjectRecord()
         pauses = pauses or Pauses(1.0, 60.0)
+        intervals = intervals or LabelIntervals()
         self._upkeep = Upkeep(
             self._write,
             WORDS,
             node_name,
             pauses=pauses,
             refused=pauses,
-            between=between,
-            every=every,
-            jitter=jitter,
+            between=intervals.between,
+            every=intervals.every,
         )
         #: Namespaces that may have a NodeFeature object of ours that is not wanted there.
         self._features = {namespace}
@@ -124,10 +130,10 @@ class LabelWriter(KeptWriter):
         except NotFound:
             fresh = feature(None, self._node_name, wanted)
             if fresh is not None:
-                await anyio.to_thread.run_sync(self._note, namespace)
+                await anyio.to_thread.run_sync(self._record.note, namespace)
                 await self._create(features_path(namespace), fresh)
             return
-        await anyio.to_thread.run_sync(self._note, namespace)  # an earlier agent may not have noted it
+        await anyio.to_thread.run_sync(self._record.note, namespace)  # an earlier agent may not have noted it
         changed = feature(there, self._node_name, wanted)
         if changed is not None:
             await self._api.put(at, changed)
@@ -165,7 +171,7 @@ class LabelWriter(KeptWriter):
         for namespace in sorted(self._features - wanted):
             try:
                 if await _removed(self._api, namespace, self._node_name):
-                    await anyio.to_thread.run_sync(self._forget, namespace)
+                    await anyio.to_thread.run_sync(self._record.forget, namespace)
             except Forbidden as exc:
                 stays.append(_stays(namespace, self._node_name, exc))
             else:

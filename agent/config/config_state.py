@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -64,7 +64,6 @@ class ConfigReader:
     source: ConfigSource
     node_name: str
     flags: Sequence[GivenValue]
-    vendors: Collection[str] | None
     check: Callable[[Config], Config]
 
     def good(self, found: ConfigInput) -> ConfigState:
@@ -75,7 +74,7 @@ class ConfigReader:
             LabelsUnknown: It depends on a label of the Node that is not known yet.
         """
         seen, labels = found.seen, found.labels
-        config = self._taken(seen, labels, self.vendors)
+        config = self._taken(seen, labels)
         told = labels.of(config.asks | ({CONFIG_LABEL} if self.source.is_directory else set()))
         return ConfigState(
             self.check(config),
@@ -103,11 +102,8 @@ class ConfigReader:
                 config = self._taken(seen, seen_labels({}))
         return ConfigState(config, seen.source, words, waiting=True, labels_awaited=awaited)
 
-    def _taken(
-        self, seen: SourceContent, labels: NodeLabels, vendors: Collection[str] | None = None
-    ) -> Config:
-        inputs = self.source.inputs
-        return taken(seen, self.node_name, vendors=vendors, flags=self.flags, labels=labels, inputs=inputs)
+    def _taken(self, seen: SourceContent, labels: NodeLabels) -> Config:
+        return taken(seen, self.node_name, flags=self.flags, labels=labels, inputs=self.source.inputs)
 
     def _said(self, seen: SourceContent) -> Config:
         """What flags tell of the agent itself, and what a file does that cannot be used as a whole.

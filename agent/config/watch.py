@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -47,14 +47,13 @@ class ConfigWatch:
         every: float = 2.0,
         *,
         flags: Sequence[GivenValue] = (),
-        vendors: Collection[str] | None = None,
         check: Callable[[Config], Config] = lambda config: config,
         settle: float = 0.1,
         labels: Cell[Labels | None] | None = None,
         recall: Callable[[Path], RememberedConfig] = lambda state_dir: RememberedConfig(),
     ) -> None:
         self._source = source if isinstance(source, ConfigSource) else ConfigSource(source)
-        self._reading = ConfigReader(self._source, node_name, flags, vendors, check)
+        self._reading = ConfigReader(self._source, node_name, flags, check)
         self._every = every
         self._settle = settle
         self._labels = labels

@@ -1,4 +1,4 @@
-"""How often and how patiently: every interval of the process as one value."""
+"""How often things are done and how long the agent waits: every interval of the process as one value."""
 
 from __future__ import annotations
 
@@ -12,45 +12,54 @@ from agent.kubelet.registration import SessionIntervals
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Every interval of the process, seconds; doubles run with small ones."""
+    """Every interval of the process, in seconds. Tests run with small ones."""
 
+    #: Between two discoveries of a vendor's devices.
     discover: float = 10.0
-    #: Until the kubelet is asked again to write down what it knows of a pod that nobody shows.
+    #: Until the kubelet is asked again to write its checkpoint because of the same allocation.
     doubt_again: float = 300.0
-    #: How long the same kubelet must have served before its word is taken that pods are gone to which only
-    #: another life of it has granted something.
+    #: How long one life of the kubelet must have served before allocations of an earlier life may be released
+    #: because this one does not list their pods.
     settle: float = 120.0
+    #: Between two tries of a standby agent to take the lock.
     standby: float = 0.1
-    #: Between two saves of health, so that a storm of faults is a few writes.
+    #: Between two saves of health, so that a storm of faults costs a few writes.
     save: float = 0.1
+    #: Between two polls of the kubelet's directory, which inotify watches, too.
     directory: float = 5.0
-    #: Between two calls of PodResources, whose limit all its clients on the node share.
+    #: Between two calls of PodResources: all clients on the node share the kubelet's limit.
     pod_resources: float = 1.0
-    #: The same for an Allocate of IDs that somebody had: many short pods must not queue up.
+    #: Between two such calls for an Allocate. An Allocate of IDs that were in use before cannot wait longer:
+    #: many short pods would queue up.
     pods_at_once: float = 0.02
     #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
-    #: Between two looks at koordlet's directory, where others write, too.
-    infos: float = 5.0
-    #: Until it is looked again whether another plugin serves a resource of ours, before that is said.
-    sure: float = 1.0
-    #: Between two looks for registrations that the kubelet may ask nobody for.
+    #: Between two looks at koordlet's directory, where other programs write, too.
+    device_infos: float = 5.0
+    #: Between the two looks that must both show another plugin on a resource before the agent reports it.
+    takeover_again: float = 1.0
+    #: Between two looks for registrations that the kubelet may have lost.
     renewals: float = 10.0
-    #: Until devices that it does not list are looked for again: a long list takes a slow kubelet its time.
-    missed: float = 5.0
-    #: Between two looks for other plugins of our cards, and until one that is gone will not come back.
-    rivals: float = 2.0
-    rival_gone: float = 5.0
-    #: What a resource whose cards schedulers choose waits for the pods of the node before it is registered.
+    #: Until devices that the kubelet did not list are looked for again: a slow kubelet needs time for a long
+    #: list.
+    renewal_again: float = 5.0
+    #: Between two looks for other plugins on the vendors' cards.
+    other_plugins: float = 2.0
+    #: Until another plugin whose socket is no longer served counts as gone.
+    other_plugin_gone: float = 5.0
+    #: How long a resource whose cards schedulers choose waits for the pods of the node before registration.
     pods_known: float = 2.0
-    #: From a kubelet's socket to its first list of pods, which doubles of a kubelet may have at once.
+    #: From a kubelet's socket to its first list of pods.
     lists_after: float = LISTS_AFTER
-    #: What the pod of a refused Allocate gets to show our words, before the refusal is told.
-    whose: float = 3.0
+    #: Until a refusal is published. By then the status of the pod that asked shows the refusal's text.
+    refusal_delay: float = 3.0
+    #: Before a vendor's process is started again, the first pause and the longest.
     backoff: tuple[float, float] = (0.1, 30.0)
-    #: Instead of what the config says: `agent.health`, and `agent.reconcile` with its interval and grace.
+    #: In place of `agent.health` of the config.
     health: HealthTiming | None = None
+    #: In place of `agent.reconcile.interval` of the config.
     reconcile: float | None = None
+    #: In place of `agent.reconcile.grace` of the config.
     grace: float | None = None
     session: SessionIntervals = field(default_factory=SessionIntervals)
     deadlines: Deadlines = field(default_factory=Deadlines)

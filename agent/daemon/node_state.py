@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import anyio
 import structlog
 
 from agent.cluster.pod_state import PodState
@@ -71,8 +72,8 @@ class NodeState:
         self._waits: tuple[ResourceWait, ...] = ()
         self._counting = UnitPlan()
         self.vendors: Mapping[str, Vendor] = {}
-        #: What ties answers of others to the cards that are here; another value when these are others.
-        self.ties = AnswerTies()
+        #: What ties other plugins' answers to the cards of this node; a new value when the cards change.
+        self.ties: Cell[AnswerTies] = Cell(AnswerTies())
         #: What schedulers go by.
         self._wall: Callable[[], float] = time.time
         self._scheduled = scheduled or PodState()
@@ -157,6 +158,18 @@ class NodeState:
                 return "uncordoned" if self._inventory.uncordon(uuid) else "was not cordoned"
         return _CLEARED[self._inventory.clear(uuid, now, self._ledger.devices_in_use())]
 
+    def all_vendors(self) -> tuple[Vendor, ...]:
+        """The vendors that serve here, and those that did since the start."""
+        return tuple(self.vendors.values())
+
+    async def follow_time(self, at_most: float) -> None:
+        """Publish what time alone changes, for ever: at each deadline, and at least every so many seconds."""
+        while True:
+            deadline = self.seconds_to_deadline()
+            with anyio.move_on_after(at_most if deadline is None else deadline + 0.001):
+                await self.snapshot.changed()
+            self.tick()
+
     def tick(self) -> None:
         """Let time pass."""
         self._inventory.tick(self._clock(), self._ledger.devices_in_use())
@@ -174,8 +187,8 @@ class NodeState:
             _log_changes(before, after)
             self._topology = topology(after)
             self.snapshot.set(after)
-        if before != after or self.ties.vendors is not self.vendors:
-            self.ties = AnswerTies(after.devices, self.vendors)
+        if before != after or self.ties.value.vendors is not self.vendors:
+            self.ties.set(AnswerTies(after.devices, self.vendors))
         usage, planned_before = self._ledger.usage(), self.plan.value
         self._counting = plan_units(
             self._offers.of(after), after, usage, planned_before, self._counting, _too_long
@@ -184,7 +197,7 @@ class NodeState:
         self._waits = waits_of_resources(offers, after, usage)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
-        of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.former(name)}
+        of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.value.former(name)}
         planned = plan(
             offers,
             after,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
-from agent.core.allocation.pod_attribution import Place, waiting
+from agent.cluster.pod_state import PodState
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.pod_attribution import places, waiting
 from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
@@ -29,15 +31,15 @@ class RecentRefusals:
 
     def __init__(
         self,
-        pods: Callable[[], Sequence[Candidate]],
-        taken: Callable[[str], Collection[Place]],
-        settle: float = 3.0,
+        pod_state: PodState,
+        ledger: Ledger,
+        delay: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`taken` names the containers that have an allocation of a resource; `settle` is in seconds."""
-        self._pods = pods
-        self._taken = taken
-        self._settle = settle
+        """`delay`: seconds until a refusal is shown."""
+        self._pod_state = pod_state
+        self._ledger = ledger
+        self._delay = delay
         self._clock = clock
         self._number = 0
         #: When each came; those that are not old enough yet.
@@ -56,14 +58,16 @@ class RecentRefusals:
         self._number += 1
         ids, resource = refused.ids, refused.resource
         count = len(set(ids))
-        pods = waiting(resource, count, self._pods(), self._taken(resource)) if count else ()
+        candidates = self._pod_state.candidates
+        served = places(self._ledger.in_use(), resource, candidates)
+        pods = waiting(resource, count, candidates, served) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
         if len(self._fresh) == SHOWN:
             self._fresh.pop()  # the newest gives way: its number is missing, which tells of it
         self._fresh.append((self._clock(), Refusal(self._number, resource, ids[:IDS], refused.text, asking)))
 
     def _let_settle(self) -> None:
-        until = self._clock() - self._settle
+        until = self._clock() - self._delay
         while self._fresh and self._fresh[0][0] <= until:
             self._settled.append(self._fresh.popleft()[1])
 

@@ -15,6 +15,7 @@ import structlog
 
 from agent import logs
 from agent.cluster.credentials import ApiAccess
+from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
@@ -30,8 +31,8 @@ log = structlog.get_logger()
 
 #: How long the views wait for the first registration, which they must not slow down.
 VIEWS_AFTER = 0.5
-#: The same for the door to the API server, whose library takes half a second of a processor.
-DOOR_AFTER = 5.0
+#: The same for the connection to the API server: loading its library takes half a second of processor time.
+CONNECT_AFTER = 5.0
 #: Between two tries to listen where somebody else does, the shortest and the longest.
 RETRY_BIND = (0.1, 5.0)
 
@@ -39,7 +40,7 @@ RETRY_BIND = (0.1, 5.0)
 async def serve(
     watch: ConfigWatch,
     node_name: str,
-    pace: Intervals | None = None,
+    intervals: Intervals | None = None,
     access: ApiAccess | None = None,
     labels: Cell[Labels | None] | None = None,
 ) -> None:
@@ -47,7 +48,7 @@ async def serve(
 
     `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
     """
-    agent = StandbyAgent(watch.cell, node_name, pace, api=access is not None, recall=watch.recall)
+    agent = StandbyAgent(watch.cell, node_name, intervals, api=access is not None, recall=watch.recall)
     settings = agent.settings
     log.info(
         "starting",
@@ -147,35 +148,33 @@ async def _cluster(
     or where schedulers choose cards.
     """
     await agent.serving.until(True)  # who stands by writes nothing
-    with anyio.move_on_after(0.0 if config.value.waiting else DOOR_AFTER):
-        await first(lambda: agent.registered.until(True), lambda: agent.scheduled.wanted.until(True))
-    door = await anyio.to_thread.run_sync(import_module, "agent.cluster.connection")
-    settings = agent.settings
-    instance = os.environ.get("POD_NAME") or socket.gethostname()
-    pods = agent.pods if settings.watch_pods else None
-    agent.door = opened = door.ApiConnection(
+    with anyio.move_on_after(0.0 if config.value.waiting else CONNECT_AFTER):
+        await first(lambda: agent.registered.until(True), lambda: agent.pod_state.wanted.until(True))
+    module = await anyio.to_thread.run_sync(import_module, "agent.cluster.connection")
+    parts = agent.parts
+    publisher, record = parts.publisher, parts.uninstall_record
+    agent.api_connection = connection = module.ApiConnection(
         access,
         node_name,
         labels,
-        pods,
-        reads=agent.reads,
-        report=agent.told.report_state,
-        scheduled=agent.scheduled,
-        instance=instance,
-        note=agent.remains.note_namespace,
-        forget=agent.remains.forget_namespace,
-        note_device=agent.remains.note_device,
-        forget_device=agent.remains.forget_device,
+        pods=module.FollowedPods(agent.pods, parts.vendors.reads) if agent.settings.watch_pods else None,
+        pod_state=agent.pod_state,
+        report=publisher.report_state,
+        records=ObjectRecords(
+            features=ObjectRecord(record.note_namespace, record.forget_namespace),
+            devices=ObjectRecord(record.note_device, record.forget_device),
+        ),
+        options=module.ConnectionOptions(os.environ.get("POD_NAME") or socket.gethostname()),
     )
 
-    def tell(notice: Notice) -> None:
+    def publish(notice: Notice) -> None:
         if config.value.config.report.events:
-            opened.events.add(notice)
+            connection.events.add(notice)
 
     async with anyio.create_task_group() as group:
-        told = agent.told
-        group.start_soon(for_ever, opened.run, told.labels, told.annotations, told.receipts, told.extended)
-        group.start_soon(for_ever, follow, agent.serving_view, lambda: agent.pods.value, tell)
+        wanted = publisher.labels, publisher.annotations, publisher.receipts, publisher.extended
+        group.start_soon(for_ever, connection.run, *wanted)
+        group.start_soon(for_ever, follow, agent.serving_view, lambda: agent.pods.value, publish)
 
 
 async def _keep_serving(address: str, agent: StandbyAgent) -> None:

@@ -18,13 +18,12 @@ from agent.core.model import Command
 from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.composition import Composition, required_vendors
 from agent.daemon.intervals import Intervals
-from agent.daemon.publisher import Publisher
+from agent.daemon.running_status import running_status
 from agent.host.version import version
 from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved, NodeLock
 from agent.logs import file_error
-from agent.scheduler_api import AnnotationFilter, Candidate
+from agent.scheduler_api import Candidate
 from agent.state.agent_lock import AgentLock, LockLost
-from agent.state.uninstall_record import UninstallRecord
 
 if TYPE_CHECKING:  # it is loaded once the kubelet is served
     from agent.cluster.connection import ApiConnection
@@ -45,7 +44,7 @@ class StandbyAgent:
         self,
         config: Cell[ConfigState],
         node_name: str,
-        pace: Intervals | None = None,
+        intervals: Intervals | None = None,
         *,
         in_process: bool = False,
         api: bool = True,
@@ -59,7 +58,7 @@ class StandbyAgent:
         self._recall = recall
         self._config = config
         self._node_name = node_name
-        self._pace = pace or Intervals()
+        self._intervals = intervals or Intervals()
         self._in_process = in_process
         #: The agent's own settings, which hold until it ends: the lock is in this state directory.
         self.settings = config.value.config.agent
@@ -74,26 +73,26 @@ class StandbyAgent:
         #: The pods bound to this node; whoever hears of them sets it.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         #: What schedulers and we have to tell each other of them.
-        self.scheduled = PodState(self.pods, lists_after=self._pace.lists_after)
+        self.pod_state = PodState(self.pods, lists_after=self._intervals.lists_after)
         if not api:
-            self.scheduled.unseen = NO_SERVER
+            self.pod_state.unseen = NO_SERVER
         elif not self.settings.watch_pods:
-            self.scheduled.unseen = NOT_WATCHED
-        self._line: Composition | None = None
-        #: The way to the API server, where there is one and it is open.
-        self.door: ApiConnection | None = None
+            self.pod_state.unseen = NOT_WATCHED
+        self._parts: Composition | None = None
+        #: Where there is an API server, once the agent serves.
+        self.api_connection: ApiConnection | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
         with self._lock:
             if await self._take_lock() and self._recall is not None:
                 await self._recall()
-            self._line = Composition(
+            self._parts = Composition(
                 self._config,
                 self.settings,
-                self._pace,
+                self._intervals,
                 self.registered,
-                self.scheduled,
+                self.pod_state,
                 in_process=self._in_process,
                 api=self._api,
                 is_ours=self._lock.directory.hold,
@@ -101,8 +100,8 @@ class StandbyAgent:
             self._standby = ""
             self.serving.set(True)
             async with anyio.create_task_group() as group:
-                group.start_soon(for_ever, self._keep_lock, self._line)
-                group.start_soon(for_ever, self._line.run)
+                group.start_soon(for_ever, self._keep_lock, self._parts)
+                group.start_soon(for_ever, self._parts.run)
 
     async def _take_lock(self) -> bool:
         """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""
@@ -116,19 +115,19 @@ class StandbyAgent:
                     holder=holder,
                 )
             self._standby, stood_by = holder, True
-            await anyio.sleep(self._pace.standby)
+            await anyio.sleep(self._intervals.standby)
         if stood_by:
             waited = round(anyio.current_time() - began, 1)
             log.info("taking over, the agent before has ended", holder=self._standby, stood_by_seconds=waited)
         return stood_by
 
-    async def _keep_lock(self, line: Composition) -> None:
+    async def _keep_lock(self, parts: Composition) -> None:
         """See now and then that what is locked lies at its path; write anew what is gone from there."""
         while True:
-            await anyio.sleep(self._pace.directory)
+            await anyio.sleep(self._intervals.directory)
             if await self._kept():
                 log.warning("state directory locked anew, all is written again", lock=str(self._state.path))
-                await line.write_again()
+                await parts.write_again()
                 self.moves.set(self.moves.value + 1)
 
     async def _kept(self) -> bool:
@@ -149,25 +148,13 @@ class StandbyAgent:
             except (LockLost, DirectoryRemoved):
                 if not tries:
                     raise
-            await anyio.sleep(self._pace.standby)
+            await anyio.sleep(self._intervals.standby)
 
     @property
-    def told(self) -> Publisher:
-        """What others are told of this node; of an agent that serves."""
-        assert self._line is not None, "it does not serve yet"
-        return self._line.told
-
-    @property
-    def remains(self) -> UninstallRecord:
-        """The list of what stays on the node; of an agent that serves."""
-        assert self._line is not None, "it does not serve yet"
-        return self._line.remains
-
-    @property
-    def reads(self) -> Cell[AnnotationFilter]:
-        """How the keys begin of the pods' annotations that are read; of an agent that serves."""
-        assert self._line is not None, "it does not serve yet"
-        return self._line.reads
+    def parts(self) -> Composition:
+        """The parts of an agent that serves."""
+        assert self._parts is not None, "it does not serve yet"
+        return self._parts
 
     async def apply(self, command: Command) -> str:
         """Do what an operator commands of a device; returns what came of it, which is on disk then.
@@ -177,9 +164,9 @@ class StandbyAgent:
             NoSuchDevice: No device is called so, or several are.
             NotOnDisk: It holds, and could not be written.
         """
-        if self._line is None:
+        if self._parts is None:
             raise NotServing(self._standby)
-        return await self._line.apply(command)
+        return await self._parts.apply(command)
 
     def view(self) -> AgentStatus:
         """Everything that is known now."""
@@ -194,10 +181,10 @@ class StandbyAgent:
             standby=self._standby,
             log_error=file_error(),
         )
-        if self._line is not None:
-            view = self._line.seen(view)
-        return self.door.seen(view) if self.door else view
+        if self._parts is not None:
+            view = running_status(self._parts, view)
+        return self.api_connection.seen(view) if self.api_connection else view
 
     def serving_view(self) -> AgentStatus | None:
         """The same; None while another agent serves the node."""
-        return self.view() if self._line is not None else None
+        return self.view() if self._parts is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from agent.isolation.service import Deadlines, LinkCache, ReportSink, Service
 from agent.isolation.vendor_process import ContactLost, RunningVendor
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
-__all__ = ["RestartBackoff", "Deadlines", "ReportSink", "VendorProcess"]
+__all__ = ["RestartBackoff", "Deadlines", "ProcessPauses", "ReportSink", "VendorProcess"]
 
 log = structlog.get_logger()
 
@@ -45,6 +46,18 @@ class RestartBackoff:
         return self._rests.next() if rest else self._pauses.next()
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessPauses:
+    """Pauses in the life of a vendor's process, seconds."""
+
+    #: Between two discoveries of the vendor's devices.
+    discover: float = 10.0
+    #: Before the process is started again, the first and the longest.
+    backoff: tuple[float, float] = (0.1, 30.0)
+    #: Before the vendor is asked again for CDI specs that it could not make, the first and the longest.
+    specs: tuple[float, float] = PAUSES
+
+
 class VendorProcess:
     """One vendor, for as long as the agent runs. `run` supervises, `call` asks.
 
@@ -57,19 +70,18 @@ class VendorProcess:
         sink: ReportSink,
         *,
         deadlines: Deadlines | None = None,
-        discover_every: float = 10.0,
-        backoff: tuple[float, float] = (0.1, 30.0),
+        pauses: ProcessPauses | None = None,
         in_process: bool = False,
         python_path: Sequence[str] = (),
         memory_limit: Callable[[], MemoryLimit] = MemoryLimit,
         directory: Path | None = None,
-        specs_again: tuple[float, float] = PAUSES,
     ) -> None:
         self.vendor = vendor
         self._sink = sink
         self._deadlines = deadlines or Deadlines()
-        self._every = discover_every
-        self._backoff = RestartBackoff(*backoff)
+        pauses = pauses or ProcessPauses()
+        self._every = pauses.discover
+        self._backoff = RestartBackoff(*pauses.backoff)
         self._breaker = Breaker(good=self._backoff.longest)
         self._ask_limit = memory_limit
         self._limit = MemoryLimit()
@@ -77,7 +89,7 @@ class VendorProcess:
         self._python_path = tuple(python_path)
         self._directory = directory
         self._links = LinkCache()
-        self._specs = CdiRequests(specs_again)
+        self._specs = CdiRequests(pauses.specs)
         self._early: RunningVendor | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"

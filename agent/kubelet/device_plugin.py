@@ -58,6 +58,20 @@ class RequestHandler(Protocol):
         """Make sure that the allocated devices exist; called before every start of a container."""
 
 
+@dataclass(frozen=True, slots=True)
+class PluginLimits:
+    """What one resource's plugin allows itself."""
+
+    #: Seconds between two lists; changes between them go out as one list.
+    list_interval: float = 0.1
+    #: Seconds in which Allocate and PreStartContainer must be answered.
+    allocate: float = 10.0
+    #: Seconds for each step of a GetPreferredAllocation.
+    preferred: float = 1.0
+    #: The longest list in bytes.
+    list_bytes: int = KUBELET_RECEIVE_LIMIT
+
+
 @dataclass(slots=True)
 class PluginStats:
     """Counters of one resource since the agent started."""
@@ -98,19 +112,13 @@ class DevicePlugin:
         calls: PendingCalls,
         *,
         pre_start_required: bool = False,
-        min_interval: float = 0.1,
-        allocate_deadline: float = 10.0,
-        preferred_budget: float = 1.0,
-        limit: int = KUBELET_RECEIVE_LIMIT,
+        limits: PluginLimits | None = None,
         stats: PluginStats | None = None,
     ) -> None:
         self._resource = resource
         self._answers = answers
         self._calls = calls
-        self._min_interval = min_interval
-        self._deadline = allocate_deadline
-        self._budget = preferred_budget
-        self._limit = limit
+        self._limits = limits or PluginLimits()
         self._feed: _Feed | None = None
         self._fitting: Resource | None = None
         self._complaint = ""
@@ -143,7 +151,7 @@ class DevicePlugin:
 
     def can_list(self) -> bool:
         """Whether there is a list within the limit: the current one, or an earlier one."""
-        return self._fitting is not None or list_size(self._resource.value) <= self._limit
+        return self._fitting is not None or list_size(self._resource.value) <= self._limits.list_bytes
 
     def repeat(self) -> None:
         """Send the list again, changed or not: the kubelet writes its checkpoint at each list it receives."""
@@ -222,7 +230,8 @@ class DevicePlugin:
                 self.delivered.set(resource)
                 if is_new:
                     sent = message
-                    await asyncio.sleep(self._min_interval)  # changes of this time are sent as one list
+                    # Changes of this time are sent as one list.
+                    await asyncio.sleep(self._limits.list_interval)
 
     async def _send(self, stream: ByteStream, message: bytes) -> None:
         await send(stream, message)
@@ -245,7 +254,7 @@ class DevicePlugin:
 
     def _within_limit(self, resource: Resource) -> Resource | None:
         """The resource, or if its list is too long the IDs of the last list that fit, with current health."""
-        error = too_long(resource, self._limit)
+        error = too_long(resource, self._limits.list_bytes)
         if error is None:
             self._fitting, self._complaint = resource, ""
             return resource
@@ -288,13 +297,13 @@ class DevicePlugin:
         """Run the work with a deadline: the kubelet sets none, and admits one pod at a time."""
         if self.closing:
             raise GRPCError(Status.UNAVAILABLE, f"{self.name}: the agent is shutting down")
-        return await self._calls.run(work, self._deadline)
+        return await self._calls.run(work, self._limits.allocate)
 
     async def preferred(self, request: bytes) -> bytes:
         """Never fails: an error would fail the pod, while an empty answer lets the kubelet choose."""
         self.stats.preferred += 1
         try:
-            async with asyncio.timeout(self._budget):
+            async with asyncio.timeout(self._limits.preferred):
                 requests = await decoded("PreferredAllocationRequest", preferred_request, request)
         except Exception as exc:
             log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
@@ -306,7 +315,7 @@ class DevicePlugin:
 
     async def _expected(self, requests: Sequence[PreferredRequest]) -> None:
         try:
-            async with asyncio.timeout(self._budget):
+            async with asyncio.timeout(self._limits.preferred):
                 for request in requests:
                     await self._answers.expect(self.name, request.size)
         except TimeoutError:
@@ -328,7 +337,7 @@ class DevicePlugin:
         except Exception as exc:
             log.error("preferred allocation unanswered", resource=self.name, exc_info=exc)
             return ()
-        if (took := time.monotonic() - started) > self._budget:
+        if (took := time.monotonic() - started) > self._limits.preferred:
             log.warning("preferred allocation was slow", resource=self.name, seconds=round(took, 3))
         return choice
 

@@ -48,7 +48,7 @@ def identify_socket(path: Path) -> FileIdentity | None:
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
 
 
-def neighbours(directory: Path, ours: Collection[str] = ()) -> frozenset[OtherSocket]:
+def other_sockets(directory: Path, ours: Collection[str] = ()) -> frozenset[OtherSocket]:
     """The sockets in the directory except the kubelet's and those with the names `ours`."""
     try:
         names = set(os.listdir(directory)).difference(ours, [KUBELET_SOCKET])
@@ -91,7 +91,7 @@ class KubeletDirectory:
         self._is_ours = is_ours
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
-        self.neighbours: Cell[frozenset[OtherSocket]] = Cell(frozenset())
+        self.other_sockets: Cell[frozenset[OtherSocket]] = Cell(frozenset())
         #: Names of this process's sockets. A pid in the name is no proof: agents of other pods may share it.
         self._ours: set[str] = set()
         #: Counts looks at the directory; tasks that wait for a change watch it.
@@ -115,7 +115,7 @@ class KubeletDirectory:
         """Look at the directory now and publish what changed."""
         self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET) if self._is_ours() else None)
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
-        self.neighbours.set(neighbours(self.path, self._ours))
+        self.other_sockets.set(other_sockets(self.path, self._ours))
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
             self._watching.cancel()  # another directory is at the path now

@@ -8,7 +8,6 @@ stream ends, the kubelet also drops a newer one, so the agent serves one stream 
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from agent.core.cell import Cell
 from agent.core.model import Resource, SessionStatus
 
 from .device_list import too_long
-from .device_plugin import DevicePlugin, PluginStats, RequestHandler
+from .device_plugin import DevicePlugin, PluginLimits, PluginStats, RequestHandler
 from .directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
 from .kubelet_errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
@@ -100,7 +99,6 @@ class KubeletSession:
 
     def __init__(
         self,
-        resource_name: str,
         cell: Cell[Resource],
         answers: RequestHandler,
         directory: KubeletDirectory,
@@ -108,15 +106,14 @@ class KubeletSession:
         status: Cell[SessionStatus] | None = None,
         pre_start_required: bool = False,
         intervals: SessionIntervals | None = None,
-        jitter: Callable[[], float] = random.random,
         numbers: Iterator[int] | None = None,
-        door: RegistrationGate | None = None,
+        gate: RegistrationGate | None = None,
     ) -> None:
         """`numbers` gives each registration of this process a number of its own."""
-        self._door = door or RegistrationGate()
+        self._gate = gate or RegistrationGate()
         #: Whether `RegistrationGate.before` ran since the gate was last closed.
         self._prepared = False
-        self.name = resource_name
+        self.name = cell.value.name
         self.status = status or Cell(SessionStatus())
         self.stats = PluginStats()
         self._cell = cell
@@ -124,7 +121,7 @@ class KubeletSession:
         self._directory = directory
         self._pre_start_required = pre_start_required
         self._intervals = intervals or SessionIntervals()
-        self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause, jitter)
+        self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause)
         self._numbers = itertools.count() if numbers is None else numbers
         #: Number of the latest registration, and the kubelet that it was made with.
         self.number = -1
@@ -133,7 +130,7 @@ class KubeletSession:
         self._plugin: DevicePlugin | None = None
         #: How often `renew` was called.
         self._renewals: Cell[int] = Cell(0)
-        self._log = log.bind(resource=resource_name)
+        self._log = log.bind(resource=self.name)
 
     async def run(self) -> None:
         """Register and hold the registration, repeatedly. Return once the resource is retired."""
@@ -167,8 +164,7 @@ class KubeletSession:
             self._answers,
             calls,
             pre_start_required=self._pre_start_required,
-            min_interval=self._intervals.min_list_interval,
-            allocate_deadline=self._intervals.allocate,
+            limits=PluginLimits(self._intervals.min_list_interval, self._intervals.allocate),
             stats=self.stats,
         )
 
@@ -197,7 +193,7 @@ class KubeletSession:
         while True:
             self._directory.refresh()
             resource, kubelet = self._cell.value, self._directory.kubelet.value
-            changes, closed = self._door.changes.value, self._door.closed(resource.vendor)
+            changes, closed = self._gate.changes.value, self._gate.closed(resource.vendor)
             if _is_over(resource):
                 return None
             self._prepared &= closed is None
@@ -212,7 +208,7 @@ class KubeletSession:
             elif self._prepared:
                 return kubelet
             else:
-                await self._door.before(self.name)
+                await self._gate.before(self.name)
                 self._prepared = True
                 continue
             with anyio.move_on_after(self._intervals.remind) as silence:
@@ -228,7 +224,7 @@ class KubeletSession:
         await first(
             lambda: differs(self._cell, resource),
             lambda: differs(self._directory.kubelet, kubelet),
-            lambda: differs(self._door.changes, changes),
+            lambda: differs(self._gate.changes, changes),
         )
 
     async def _registration(self, life: _Life, kubelet: FileIdentity) -> RegistrationEnd:

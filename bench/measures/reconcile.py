@@ -21,7 +21,8 @@ from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, AllocationState, NodeSnapshot
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
-from agent.daemon.reconciling.reconcile_loop import Reconciler
+from agent.daemon.reconciling.ledger_updates import LedgerUpdates
+from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming
 from agent.daemon.reconciling.recovery import Recovery
 from agent.kubelet import kubelet_checkpoint as checkpoint
 from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
@@ -99,11 +100,10 @@ def _reconciler(file: Path, answer: bytes) -> Reconciler:
         sources,
         allocator,
         Recovery(ledger, sources, Cell({}), time.time),
-        tuple,
-        _release,
-        lambda resource: None,
+        LedgerUpdates(ledger, allocator, tuple, _release, lambda resource: None, time.time),
         _NoDisk().changed,
         time.time,
+        ReconcileTiming(),
     )
 
 

@@ -46,7 +46,7 @@ def _live_faster(speed: float) -> None:
     import anyio
 
     from agent.cluster import connection
-    from agent.cluster.label_writer import LabelWriter
+    from agent.cluster.label_writer import LabelIntervals, LabelWriter
     from agent.cluster.reflector import FollowTimings
     from agent.cluster.report_object_follower import ReportObjectFollower
     from agent.cluster.report_object_writer import PAUSES, REFUSED, ReportObjectWriter
@@ -71,12 +71,9 @@ def _live_faster(speed: float) -> None:
         look=15.0 / speed,
         clock=lambda: anyio.current_time() * speed,
     )
-    labels = partial(LabelWriter, between=5.0 / speed, every=300.0 / speed)
-    vars(connection).update(
-        ReportObjectFollower=quick,
-        LabelWriter=labels,
-        Door=partial(connection.ApiConnection, following=following),
-    )
+    labels = partial(LabelWriter, intervals=LabelIntervals(5.0 / speed, 300.0 / speed))
+    options = partial(connection.ConnectionOptions, following=following)
+    vars(connection).update(ReportObjectFollower=quick, LabelWriter=labels, ConnectionOptions=options)
 
 
 def _let_the_clock_jump(switches: Switches) -> None:

@@ -18,8 +18,9 @@ from agent.cluster import connection as door
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, Forbidden
 from agent.cluster.client import open_api
-from agent.cluster.connection import ApiConnection
+from agent.cluster.connection import ApiConnection, ConnectionOptions, FollowedPods
 from agent.cluster.credentials import ApiAccess, find
+from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import FollowTimings
@@ -91,13 +92,10 @@ async def opened(
             access,
             NODE,
             labels,
-            candidates if follows_pods else None,
-            reads=reads,
-            scheduled=scheduled,
-            instance="xpu-agent-x",
-            note=noted.append,
-            following=QUICK,
-            opening=opening,
+            pods=FollowedPods(candidates, reads) if follows_pods else None,
+            pod_state=scheduled,
+            records=ObjectRecords(features=ObjectRecord(note=noted.append)),
+            options=ConnectionOptions("xpu-agent-x", QUICK, opening),
         )
         async with anyio.create_task_group() as group:
             group.start_soon(way.run, wanted, annotations, receipts, extended)
@@ -462,10 +460,8 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
         ApiAccess("http://127.0.0.1:1"),
         NODE,
         Cell(None),
-        Cell(()),
-        reads=Cell(READS),
-        following=QUICK,
-        opening=opening,
+        pods=FollowedPods(Cell(()), Cell(READS)),
+        options=ConnectionOptions(following=QUICK, open=opening),
     )
     assert (way.status.error, way.status.up) == ("not opened yet", False)
     async with anyio.create_task_group() as group:

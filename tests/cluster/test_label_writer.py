@@ -14,7 +14,8 @@ from support.waiting import eventually
 
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.label_patches import NODE_NAME, OWNED, feature, node_patch
-from agent.cluster.label_writer import LabelWriter, remove
+from agent.cluster.label_writer import LabelIntervals, LabelWriter, remove
+from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode, own_node
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
@@ -238,8 +239,7 @@ class Here:
             self.wanted,
             self.node,
             pauses=pauses or Pauses(0.001, 0.004),
-            between=0.001,
-            every=every,
+            intervals=LabelIntervals(0.001, every),
         )
         self.returns = Cell(0)
         self.see()
@@ -459,7 +459,7 @@ async def test_where_a_node_feature_is_made_or_kept_is_noted_and_nowhere_else() 
         "ours",
         here.wanted,
         here.node,
-        note=lambda it: noted.append((it, at in here.api.objects)),
+        record=ObjectRecord(note=lambda it: noted.append((it, at in here.api.objects))),
     )
 
     here.wanted.set(told(TWO))
@@ -487,7 +487,9 @@ async def test_where_no_node_feature_of_ours_is_seen_any_more_is_forgotten(
 ) -> None:
     here = Here(told(TWO, "nodeFeature"))
     heard: list[str] = []
-    writer = LabelWriter(here.api, "n", "ours", here.wanted, here.node, forget=heard.append)
+    writer = LabelWriter(
+        here.api, "n", "ours", here.wanted, here.node, record=ObjectRecord(forget=heard.append)
+    )
     if there:
         await writer.once()
     here.wanted.set(WantedFeatures())

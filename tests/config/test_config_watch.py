@@ -157,15 +157,6 @@ async def test_flags_win_over_every_new_file(path: Path) -> None:
     assert watch.cell.value.config.agent.log.level == "error"
 
 
-async def test_a_vendor_that_does_not_exist_is_an_error(path: Path) -> None:
-    watch = ConfigWatch(path, "n", settle=0, vendors=["nvidia"])
-    write(path, "vendors: {metax: {}}")
-
-    await watch.once()
-
-    assert "vendors.metax: no such vendor" in watch.cell.value.error
-
-
 # A directory of named configurations
 
 

@@ -6,11 +6,15 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 from support.waiting import eventually
 
+from agent.cluster.pod_state import PodState
+from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.refused_requests import RefusedAllocate
+from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.notices import Notice, PodRef
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
@@ -38,7 +42,17 @@ class Desk:
     refusals: RecentRefusals = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refusals = RecentRefusals(lambda: self.pods, lambda _: self.taken, 3.0, lambda: self.now)
+        self.refusals = RecentRefusals(cast("PodState", self), cast("Ledger", self), 3.0, lambda: self.now)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        return self.pods
+
+    def in_use(self) -> list[Allocation]:
+        return [
+            Allocation(uid, XPU, "acme", ("a",), ("a",), AllocationState.DONE, 0.0, owner=Owner(uid, name))
+            for uid, name in self.taken
+        ]
 
     def waiting(self, *ids: str) -> list[str]:
         """Who may have asked for these IDs."""

@@ -137,11 +137,11 @@ except BaseException:
 
 #: A plugin that breaks a part of the agent: what follows the kubelet's checkpoint is done at once.
 BREAKS = """\
-from agent.daemon.registration.takeovers import Strangers
+from agent.daemon.registration.other_plugins import OtherPlugins
 
-async def run(self, checkpoint): pass
+async def run(self, in_force): pass
 
-Strangers.run = run
+OtherPlugins.run = run
 """
 
 
@@ -572,14 +572,14 @@ async def test_the_door_writes_into_the_list_that_the_line_keeps(
     settings = AgentSettings(state_dir=tmp_path)
     state = Cell(ConfigState(Config(agent=settings), ""))
     agent = StandbyAgent(state, "node")
-    line = Composition(state, settings, Intervals(), agent.registered, agent.scheduled, in_process=True)
-    for part in ("told", "remains", "reads"):
-        monkeypatch.setattr(StandbyAgent, part, getattr(line, part))
+    parts = Composition(state, settings, Intervals(), agent.registered, agent.pod_state, in_process=True)
+    monkeypatch.setattr(StandbyAgent, "parts", parts)
     agent.serving.set(True)
     agent.registered.set(True)
 
     with pytest.raises(Closed):
         await _cluster(agent, ApiAccess("http://127.0.0.1:1"), "node", Cell(None), state)
 
-    assert given["note"] == line.remains.note_namespace
-    assert given["forget"] == line.remains.forget_namespace
+    record = given["records"].features
+    assert record.note == parts.uninstall_record.note_namespace
+    assert record.forget == parts.uninstall_record.forget_namespace

@@ -15,7 +15,8 @@ from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.node_state import NodeState
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
-from agent.daemon.reconciling.reconcile_loop import Reconciler
+from agent.daemon.reconciling.ledger_updates import LedgerUpdates
+from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming
 from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.scheduler_plugins import registered
 from agent.kubelet import kubelet_checkpoint
@@ -102,22 +103,24 @@ class Life:
             self.sources,
             lambda: self.reconciler.make_room(),
         )
-        self.recaller = Recovery(
-            self.ledger, self.sources, self.node.plan, self.clock, lambda: self.node.ties
-        )
+        self.recaller = Recovery(self.ledger, self.sources, self.node.plan, self.clock, self.node.ties)
         self.reconciler = Reconciler(
             self.ledger,
             self.sources,
             self.allocator,
             self.recaller,
-            lambda: tuple(self.node.vendors.values()),
-            self._release,
-            lambda resource: self.world.kubelet.write(),
+            LedgerUpdates(
+                self.ledger,
+                self.allocator,
+                self.node.all_vendors,
+                self._release,
+                lambda resource: self.world.kubelet.write(),
+                self.clock,
+                DOUBT_AGAIN,
+            ),
             self._changed,
             self.clock,
-            grace=GRACE,
-            doubt_again=DOUBT_AGAIN,
-            written_within=0.0,
+            ReconcileTiming(grace=GRACE, written_within=0.0),
         )
 
     def configure(self, text: str) -> None:

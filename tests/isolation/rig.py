@@ -14,7 +14,7 @@ import anyio
 
 from agent.core.model import VendorState
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorProcess
 from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Settings, Vendor
 
 HERE = str(Path(__file__).parents[1])
@@ -92,8 +92,7 @@ async def serving(
         vendor(backend, **settings),
         sink,
         deadlines=deadlines,
-        discover_every=every,
-        backoff=(0.001, 0.01),
+        pauses=ProcessPauses(every, (0.001, 0.01), specs_again),
         in_process=in_process,
         python_path=(HERE,),
         memory_limit=lambda: (
@@ -102,7 +101,6 @@ async def serving(
             else memory_limit
         ),
         directory=directory,
-        specs_again=specs_again,
     )
     task = asyncio.create_task(process.run())
     try:

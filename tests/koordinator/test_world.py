@@ -34,7 +34,8 @@ from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.publishing.wanted_report import withheld
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
-from agent.daemon.reconciling.reconcile_loop import Reconciler
+from agent.daemon.reconciling.ledger_updates import LedgerUpdates
+from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming
 from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.scheduler_plugins import registered
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
@@ -172,12 +173,17 @@ class Agent:
             sources,
             self.allocator,
             Recovery(self.ledger, sources, self.plan, lambda: world.now),
-            lambda: [VENDOR],
-            self._release,
-            lambda resource: None,
+            LedgerUpdates(
+                self.ledger,
+                self.allocator,
+                lambda: [VENDOR],
+                self._release,
+                lambda resource: None,
+                lambda: world.now,
+            ),
             self._changed,
             lambda: world.now,
-            grace=GRACE,
+            ReconcileTiming(grace=GRACE),
         )
         self._schedulers = ExternalUseKeeper(
             self.scheduled,

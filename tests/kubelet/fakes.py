@@ -363,7 +363,7 @@ async def bench(
     cell = Cell(resource(*(cards or (card("a"), card("b")))))
     answers = FakeAnswers()
     session = KubeletSession(
-        NAME, cell, answers, directory, pre_start_required=pre_start_required, intervals=intervals
+        cell, answers, directory, pre_start_required=pre_start_required, intervals=intervals
     )
     node = Bench(kubelet, directory, cell, answers, session, anyio.CancelScope())
     async with kubelet.running(), anyio.create_task_group() as group:

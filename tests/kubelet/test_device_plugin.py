@@ -25,7 +25,7 @@ from agent.core.errors import InvalidRequest, UnhealthyDevice, UnknownDevice, Un
 from agent.core.model import Resource
 from agent.kubelet import device_plugin
 from agent.kubelet.device_list import device_list, list_size
-from agent.kubelet.device_plugin import DevicePlugin
+from agent.kubelet.device_plugin import DevicePlugin, PluginLimits
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.pb.deviceplugin.v1beta1 import (
     AllocateRequest,
@@ -76,9 +76,9 @@ class Served:
 async def served(path: Path, *cards: Any, **options: Any) -> AsyncIterator[Served]:
     cell = Cell(resource(*(cards or (card("a"), card("b")))))
     answers = FakeAnswers()
-    options = {"min_interval": 0.02, **options}
+    limits = PluginLimits(**{"list_interval": 0.02, **options})
     async with anyio.create_task_group() as group:
-        plugin = DevicePlugin(cell, answers, PendingCalls(group), **options)
+        plugin = DevicePlugin(cell, answers, PendingCalls(group), limits=limits)
         server = SocketServer(plugin.methods())
         server.listen(path / "p.sock", group)
         client = Plugin(path / "p.sock")
@@ -127,7 +127,7 @@ async def test_each_change_sends_the_whole_list(plugins_dir: Path) -> None:
 
 async def test_a_storm_of_changes_becomes_few_lists_that_end_with_the_last_state(plugins_dir: Path) -> None:
     # mistake 8
-    async with served(plugins_dir, min_interval=0.1) as it:
+    async with served(plugins_dir, list_interval=0.1) as it:
         client = await it.listen()
         await eventually(lambda: client.lists)
         for number in range(201):
@@ -311,7 +311,7 @@ async def test_a_reader_that_leaves_in_the_middle_of_a_list_is_noticed(plugins_d
 async def test_a_list_of_exactly_the_limit_is_sent_and_a_longer_one_is_not(plugins_dir: Path) -> None:
     # mistake 7
     fits = resource(card("a", healthy=False, count=100))
-    async with served(plugins_dir, limit=list_size(fits)) as it:
+    async with served(plugins_dir, list_bytes=list_size(fits)) as it:
         it.cell.set(fits)
         client = await it.listen()
         await eventually(lambda: len(client.healths()) == 100)
@@ -325,7 +325,7 @@ async def test_a_list_of_exactly_the_limit_is_sent_and_a_longer_one_is_not(plugi
 
 async def test_a_card_that_is_gone_leaves_a_list_that_is_too_long_as_well(plugins_dir: Path) -> None:
     fits = resource(card("a", count=10), card("b", count=10))
-    async with served(plugins_dir, limit=list_size(fits)) as it:
+    async with served(plugins_dir, list_bytes=list_size(fits)) as it:
         it.cell.set(fits)
         client = await it.listen()
         await eventually(lambda: len(client.healths()) == 20)
@@ -335,7 +335,7 @@ async def test_a_card_that_is_gone_leaves_a_list_that_is_too_long_as_well(plugin
 
 
 async def test_a_list_that_never_fitted_is_not_sent(plugins_dir: Path) -> None:
-    async with served(plugins_dir, card("a", count=1000), limit=100) as it:
+    async with served(plugins_dir, card("a", count=1000), list_bytes=100) as it:
         client = await it.listen()
         await eventually(lambda: it.plugin.stats.lists_too_long)
         assert not it.plugin.can_list()
@@ -407,7 +407,7 @@ async def test_an_allocation_survives_a_client_that_hangs_up(plugins_dir: Path) 
 
 async def test_an_allocation_that_hangs_is_ended_by_the_agents_own_deadline(plugins_dir: Path) -> None:
     # mistake 6: the kubelet has none, and admits no other pod meanwhile
-    async with served(plugins_dir, allocate_deadline=0.05) as it:
+    async with served(plugins_dir, allocate=0.05) as it:
         it.answers.gate = asyncio.Event()
         with refused(Status.DEADLINE_EXCEEDED) as words:
             await it.client.allocate(["a"])

@@ -20,7 +20,7 @@ from agent.kubelet.directory import (
     OtherSocket,
     _file_of,
     identify_socket,
-    neighbours,
+    other_sockets,
 )
 from agent.kubelet.plugin_sockets import socket_name
 
@@ -192,13 +192,13 @@ async def test_other_plugins_that_come_go_and_come_anew_are_noticed(
         put_socket(plugins_dir / "kubelet.sock")
         (plugins_dir / "file").touch()
         first = put_socket(path)
-        await eventually(lambda: directory.neighbours.value == {OtherSocket("bob.sock", first)})
+        await eventually(lambda: directory.other_sockets.value == {OtherSocket("bob.sock", first)})
         path.unlink()
-        await eventually(lambda: directory.neighbours.value == frozenset())
+        await eventually(lambda: directory.other_sockets.value == frozenset())
 
         other = put_socket(path)
 
-        await eventually(lambda: directory.neighbours.value == {OtherSocket("bob.sock", other)})
+        await eventually(lambda: directory.other_sockets.value == {OtherSocket("bob.sock", other)})
 
 
 def test_the_socket_of_an_agent_in_another_pod_is_a_neighbour_s_though_its_pid_is_ours(
@@ -211,13 +211,13 @@ def test_the_socket_of_an_agent_in_another_pod_is_a_neighbour_s_though_its_pid_i
 
     with directory.owning(plugins_dir / ours):
         directory.refresh()
-        assert {it.name for it in directory.neighbours.value} == {theirs}
+        assert {it.name for it in directory.other_sockets.value} == {theirs}
     directory.refresh()
-    assert {it.name for it in directory.neighbours.value} == {ours, theirs}
+    assert {it.name for it in directory.other_sockets.value} == {ours, theirs}
 
 
 def test_where_no_directory_is_there_are_no_neighbours(plugins_dir: Path) -> None:
-    assert neighbours(plugins_dir / "nowhere") == frozenset()
+    assert other_sockets(plugins_dir / "nowhere") == frozenset()
 
 
 async def test_no_kubelet_is_seen_in_a_directory_that_another_agent_holds(plugins_dir: Path) -> None:

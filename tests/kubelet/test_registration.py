@@ -603,7 +603,6 @@ async def test_the_kubelet_has_the_list_also_where_a_stranger_asked_for_it_first
 async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) -> None:
     status: Cell[SessionStatus] = Cell(SessionStatus())
     session = KubeletSession(
-        NAME,
         Cell(resource(retired=True)),
         FakeAnswers(),
         KubeletDirectory(plugins_dir),

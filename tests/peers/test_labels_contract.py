@@ -17,7 +17,7 @@ from agent.cluster import own_node as node
 from agent.cluster.client import Client, open_api
 from agent.cluster.credentials import find
 from agent.cluster.label_patches import NODE_NAME, OWNED
-from agent.cluster.label_writer import LabelWriter, remove
+from agent.cluster.label_writer import LabelIntervals, LabelWriter, remove
 from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.reflector import FollowTimings, Reflector
 from agent.core.backoff import Pauses
@@ -84,7 +84,9 @@ async def labelling(
     labels: Cell[Mapping[str, str] | None] = Cell(None)
     wanted: Cell[WantedFeatures | None] = Cell(WantedFeatures(told_as, VendorLabels(TWO)))
     nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTimings(shortest=0.01, longest=0.1))
-    writer = LabelWriter(api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
+    writer = LabelWriter(
+        api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), intervals=LabelIntervals(0.01)
+    )
     async with anyio.create_task_group() as group:
         group.start_soon(nodes.run)
         group.start_soon(writer.run, Cell(0))

@@ -47,13 +47,13 @@ PACE_OF_TESTS = replace(
     # What the kubelet gets to write down an answer; one that got less has its pod's cards taken away.
     grace=1.0,
     specs=0.2,
-    sure=0.05,
+    takeover_again=0.05,
     # A kubelet that is slow to count a long list has not lapsed; the scenarios that are about it look often.
     renewals=600.0,
-    missed=0.05,
-    rivals=0.05,
-    rival_gone=0.3,
-    whose=0.0,
+    renewal_again=0.05,
+    other_plugins=0.05,
+    other_plugin_gone=0.3,
+    refusal_delay=0.0,
     session=SessionIntervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
 Rule = Mapping[str, Any]
@@ -180,7 +180,7 @@ class Node:
         self.agent = StandbyAgent(watch.cell, "node", self.pace)
         self.agent.pods.set(self._pods)
         if self.knows_pods:
-            self.agent.scheduled.follow_to(0)
+            self.agent.pod_state.follow_to(0)
         self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
 
     def gives_up(self, **deadlines: float) -> None:

@@ -171,7 +171,10 @@ def told(node: Node) -> tuple[Mapping[str, int], list[int], Mapping[str, int | N
     """Slices by the number of the card's node, sixths that the hardware may make in the order of the cards,
     and what is counted for the Node.
     """
-    annotations, counts = node.agent.told.annotations.value, node.agent.told.extended.value
+    annotations, counts = (
+        node.agent.parts.publisher.annotations.value,
+        node.agent.parts.publisher.extended.value,
+    )
     assert annotations is not None
     assert counts is not None
     shared, sliced = (

@@ -97,7 +97,7 @@ async def test_a_resource_whose_cards_schedulers_choose_is_registered_once_the_p
     pod = one("chosen", GPU)
     node.shows(pod, **written(node, 1))
 
-    node.agent.scheduled.follow_to(1)
+    node.agent.pod_state.follow_to(1)
     await node.counts({GPU: (2, 2)})
     await node.admit_pod(pod)
 
@@ -143,7 +143,7 @@ async def test_pods_that_are_bound_before_a_kubelet_that_begins_lists_them_end_o
     await node.counts({GPU: (4, 4)})
     for n, pod in enumerate(pods):
         node.shows_one(pod, n, written(node, n), appeared=9 - n)
-    scheduled = node.agent.scheduled
+    scheduled = node.agent.pod_state
     await eventually(lambda: len(scheduled.found(scheduled.candidates)) == len(pods))
     for pod in pods:  # by their age
         await node.admit_pod(pod)
@@ -157,9 +157,9 @@ async def test_pods_that_came_after_the_kubelets_list_keep_their_order_though_th
     """They were bound in the second of the list: the agent that starts then cannot tell by their times."""
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
-    began = node.agent.scheduled.first.value
+    began = node.agent.pod_state.first.value
     await node.kubelet.restart()
-    first = await eventually(lambda: (now := node.agent.scheduled.first.value) != began and now)
+    first = await eventually(lambda: (now := node.agent.pod_state.first.value) != began and now)
     await node.saved(str(first.began_ns))
     await node.stop()
     pods = [one(f"pod-{n}", GPU) for n in range(4)]
@@ -579,13 +579,13 @@ async def test_a_lock_says_whose_turn_it_is_and_is_over_once_that_pod_has_its_ca
     early, late = one("early", GPU), one("late", GPU)
     node.shows(early, **written(node, 0, bound=1))
     node.shows(late, **written(node, 1, bound=2))
-    node.agent.scheduled.locks.set(locked(late))
-    assert not node.agent.scheduled.over.value
+    node.agent.pod_state.locks.set(locked(late))
+    assert not node.agent.pod_state.over.value
 
     await node.admit_pod(late)
 
     assert await node.cards_of(late) == uuids(node, 1)
-    await node.until(lambda _: [*node.agent.scheduled.over.value.values()] == ["its pod has its devices"])
+    await node.until(lambda _: [*node.agent.pod_state.over.value.values()] == ["its pod has its devices"])
 
 
 async def test_a_lock_whose_pod_was_refused_is_over_as_soon_as_the_pod_has_failed(node: Node) -> None:
@@ -593,9 +593,9 @@ async def test_a_lock_whose_pod_was_refused_is_over_as_soon_as_the_pod_has_faile
     await node.counts({GPU: (4, 4)})
     pod = one("refused", GPU)
     node.shows(pod)
-    node.agent.scheduled.locks.set(locked(pod))
+    node.agent.pod_state.locks.set(locked(pod))
     assert not (await node.kubelet.admit(pod)).admitted
 
     node.agent.pods.set(tuple(replace(it, over=True, ended=True) for it in node.agent.pods.value))
 
-    await node.until(lambda _: [*node.agent.scheduled.over.value.values()] == ["its pod is over"])
+    await node.until(lambda _: [*node.agent.pod_state.over.value.values()] == ["its pod is over"])

@@ -72,7 +72,7 @@ async def bound(
 
 def told(node: Node) -> list[Mapping[str, Any]]:
     """What the Node's annotation says of the cards, in their order."""
-    wanted = node.agent.told.annotations.value
+    wanted = node.agent.parts.publisher.annotations.value
     found: list[Mapping[str, Any]] = json.loads((wanted and wanted.values.get(ANNOTATION)) or "[]")
     return found
 

@@ -44,7 +44,7 @@ def goes(node: Node, mode: str, **settings: Any) -> None:
 
 def annotated(node: Node) -> bool:
     """Whether the Node is to have the annotation of slices."""
-    wanted = node.agent.told.annotations.value
+    wanted = node.agent.parts.publisher.annotations.value
     return bool(wanted and wanted.values.get(ANNOTATION))
 
 

@@ -176,7 +176,7 @@ async def test_a_list_of_ours_does_not_hide_that_another_plugin_has_gone(node: N
 async def test_a_list_of_ours_does_not_hide_that_another_plugin_with_our_very_ids_has_gone(
     node: Node, lister: FaultyPodResources, kind: Kind
 ) -> None:
-    node.pace = replace(node.pace, renewals=0.1, missed=1.0)  # the list comes between two looks
+    node.pace = replace(node.pace, renewals=0.1, renewal_again=1.0)  # the list comes between two looks
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 

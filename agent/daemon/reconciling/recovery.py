@@ -32,10 +32,10 @@ class Recovery:
         sources: EvidenceSources,
         plan: Cell[Plan],
         clock: Callable[[], float],
-        ties: Callable[[], AnswerTies] = AnswerTies,
+        ties: Cell[AnswerTies] | None = None,
     ) -> None:
         """`ties` says which cards an answer names; another value each time that the cards are others."""
-        self._ties = ties
+        self._ties = ties or Cell(AnswerTies())
         self._ledger = ledger
         self._sources = sources
         self._plan = plan
@@ -60,7 +60,7 @@ class Recovery:
     @property
     def is_idle(self) -> bool:
         """Whether no answer of anybody has to be looked for."""
-        return self.is_done and not self._ties().has_cards
+        return self.is_done and not self._ties.value.has_cards
 
     async def at_once(self) -> Sequence[RecallChange]:
         """Record what others gave of our cards, before the kubelet is told of them; what it was."""
@@ -81,7 +81,7 @@ class Recovery:
             return recalled
 
     async def _looked(self, granted: Sequence[CheckpointAnswer], *, proven: bool) -> Sequence[RecallChange]:
-        plan, ties = self._plan.value, self._ties()
+        plan, ties = self._plan.value, self._ties.value
         if self._judged is None or self._judged[0] is not ties or self._judged[1] is not plan:
             self._strange = frozenset()
         fresh = self._fresh(granted)
@@ -130,7 +130,7 @@ class Recovery:
         known = any(it.source not in bare for it in self._ledger.in_use())
         if evidence.pods is None or known or (self.is_done and not self._left):
             return ()
-        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock(), self._ties())
+        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock(), self._ties.value)
         return self._taken_back([it for it in found if self._ledger.get(it.allocation.id) is None])
 
     def _taken_back(self, recalled: Sequence[RecallChange]) -> Sequence[RecallChange]:

@@ -1,15 +1,17 @@
-"""Looks for registrations that the kubelet may ask nobody for; has made anew what core/renewal_rules says."""
+"""Registers resources again that the kubelet may have lost: it may have no live endpoint for them.
+
+`core/renewal_rules` decides from what is observed here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import anyio
 import structlog
 
-from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.renewal_rules import (
     KubeletObservation,
@@ -20,125 +22,113 @@ from agent.core.renewal_rules import (
     on_observation,
     standing_of,
 )
-from agent.kubelet.directory import OtherSocket
+from agent.daemon.registration.other_plugins import ServedSockets
+from agent.daemon.registration.sessions import Sessions
 from agent.kubelet.kubelet_errors import KubeletError
+from agent.kubelet.kubelet_view import KubeletView
 
 log = structlog.get_logger()
 
-#: Asks the kubelet which of these resources have a healthy device.
-Allocatable = Callable[[Collection[str]], Awaitable[Collection[str]]]
-
 
 class Renewals:
-    """Looks now and then, and at once when another plugin goes."""
+    """Looks at the registrations now and then, and at once when another plugin goes."""
 
     def __init__(
         self,
-        registrations: Callable[[], Mapping[str, Registration]],
-        planned: Callable[[], Collection[str]],
-        allocatable: Allocatable,
-        neighbours: Cell[frozenset[OtherSocket]],
-        is_served: Callable[[OtherSocket], bool],
-        renew: Callable[[str], None],
+        sessions: Sessions,
+        kubelet: KubeletView,
+        sockets: ServedSockets,
         every: float = 10.0,
-        sure: float = 5.0,
+        again: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`registrations`: by resource, of those that the kubelet has from us now; `renew` makes one anew.
+        """`sockets` are those of other plugins. Only resources with a session are remembered.
 
-        `planned` names the resources of which it may have one later; no other is remembered.
-
-        `neighbours` are the sockets of other plugins, `is_served` says whether somebody listens at one.
-        Seconds: `every` is between looks, `sure` until it is looked again for what was missed.
+        `every`: seconds between looks. `again`: seconds until devices, or another plugin, that one look
+        missed are looked for again.
         """
-        self._registrations = registrations
-        self._planned = planned
-        self._allocatable = allocatable
-        self._neighbours = neighbours
-        self._is_served = is_served
-        self._renew = renew
+        self._sessions = sessions
+        self._kubelet = kubelet
+        self._sockets = sockets
         self._every = every
-        self._sure = sure
+        self._again = again
         self._clock = clock
         self._known: dict[str, RegistrationStanding] = {}
-        self._served: frozenset[OtherSocket] = frozenset()
+        #: Set when another plugin goes.
         self._wanted = asyncio.Event()
 
     async def run(self) -> None:
         """Look for ever."""
         async with anyio.create_task_group() as group:
-            group.start_soon(for_ever, self._follow_neighbours)
+            group.start_soon(for_ever, self._follow_sockets)
             while True:
                 with anyio.move_on_after(self._every):
                     await self._wanted.wait()
                 self._wanted.clear()
                 await self.look()
 
-    def in_force(self, ours: Mapping[str, bool]) -> None:
-        """Hear, by resource, whether the list that the kubelet has of it is ours, whenever it took one in."""
-        for name, it in self._registrations().items():
-            if name in ours:
-                self._settle(name, *on_list(self._standing(name, it), ours=ours[name]))
+    def in_force(self, is_own: Mapping[str, bool]) -> None:
+        """Take in, by resource, whether the list that the kubelet has is this agent's.
+
+        Called after each look at the lists that the kubelet has.
+        """
+        for name, registration in self._sessions.registrations().items():
+            if name in is_own:
+                self._settle(name, *on_list(self._standing(name, registration), ours=is_own[name]))
 
     async def look(self) -> None:
-        """Look once, and again a moment later where a list, or the end of a plugin, may be on its way."""
+        """Look once, and again a moment later while the kubelet may still take in a list, or a plugin end."""
         await self._look()
         while self._is_open():
-            await anyio.sleep(self._sure)
+            await anyio.sleep(self._again)
             await self._look()
 
     async def _look(self) -> None:
-        self._known = {name: known for name, known in self._known.items() if name in self._planned()}
-        before = self._registrations()
+        self._known = {name: known for name, known in self._known.items() if name in self._sessions.statuses}
+        before = self._sessions.registrations()
         listed = await self._listed([name for name, it in before.items() if it.offers])
-        its = self._registrations()
-        # Seen after the answer: one that came meanwhile must not be taken for one that left.
-        others = self._others(again=any(self._has_sent(name, it) for name, it in its.items()))
-        for name, it in its.items():
-            if it == before.get(name):  # what is said meanwhile could be from before or after the answer
-                look = KubeletObservation(listed.get(name), others)
-                self._settle(
-                    name, *on_observation(self._standing(name, it), it, look, self._clock(), self._sure)
-                )
+        after = self._sessions.registrations()
+        # Looked at after the answer: a plugin that came meanwhile must not be taken for one that has gone.
+        others = self._sockets.look(again=any(self._has_sent(name, it) for name, it in after.items()))
+        for name, registration in after.items():
+            # Of a registration that changed meanwhile the answer may be from before or after the change.
+            if registration == before.get(name):
+                known = self._standing(name, registration)
+                observed = KubeletObservation(listed.get(name), others)
+                self._settle(name, *on_observation(known, registration, observed, self._clock(), self._again))
 
     def _settle(self, name: str, known: RegistrationStanding, why: RenewalReason | None) -> None:
         self._known[name] = known
         if why is not None:
             log.warning("registering again", resource=name, reason=str(why))
-            self._renew(name)
+            self._sessions.renew(name)
 
-    def _standing(self, name: str, it: Registration) -> RegistrationStanding:
-        return standing_of(self._known.get(name), it, self._served & self._neighbours.value)
+    def _standing(self, name: str, registration: Registration) -> RegistrationStanding:
+        return standing_of(self._known.get(name), registration, self._sockets.present)
 
     def _is_open(self) -> bool:
-        now, its = self._clock(), self._registrations()
-        return any(self._standing(name, it).is_open(now, self._sure) for name, it in its.items())
+        now, registrations = self._clock(), self._sessions.registrations()
+        return any(self._standing(name, it).is_open(now, self._again) for name, it in registrations.items())
 
-    def _has_sent(self, name: str, it: Registration) -> bool:
-        return self._standing(name, it).registration.lists != it.lists
+    def _has_sent(self, name: str, registration: Registration) -> bool:
+        """Whether a list was sent since all was well for the last time."""
+        return self._standing(name, registration).registration.lists != registration.lists
 
     async def _listed(self, names: Collection[str]) -> Mapping[str, bool]:
-        """Resource to whether the kubelet lists a healthy device of it; nothing where it cannot be asked."""
+        """Resource to whether the kubelet lists a healthy device of it; empty where it does not answer."""
         if not names:
             return {}
         try:
-            found = await self._allocatable(names)
+            found = await self._kubelet.allocatable(names)
         except KubeletError:
-            return {}  # evidence says so; and kubelets before 1.23 have no such call
+            return {}  # logged with the evidence; kubelets before 1.23 have no such call
         return {name: name in found for name in names}
 
-    async def _follow_neighbours(self) -> None:
-        """Take in who comes, however soon it goes; look where one goes."""
-        async for there in self._neighbours.watch():
-            if self._served - there:
+    async def _follow_sockets(self) -> None:
+        """Take in each plugin that comes, however soon it goes; look where one goes."""
+        async for present in self._kubelet.other_sockets.watch():
+            if self._sockets.last - present:
                 self._wanted.set()
-            fresh = self._others(again=False)
-            for name, it in self._registrations().items():
-                self._known[name] = self._standing(name, it).with_others(fresh)
-
-    def _others(self, *, again: bool) -> frozenset[OtherSocket]:
-        """Those that are served. One that was is tried `again` where it matters: each try is a connection."""
-        self._served = frozenset(
-            it for it in self._neighbours.value if (it in self._served and not again) or self._is_served(it)
-        )
-        return self._served
+            served = self._sockets.look(again=False)
+            for name, registration in self._sessions.registrations().items():
+                self._known[name] = self._standing(name, registration).with_others(served)

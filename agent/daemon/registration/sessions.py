@@ -1,4 +1,4 @@
-"""The sessions with the kubelet: one for each resource of the plan, for as long as its name is planned."""
+"""The sessions with the kubelet: one for each planned resource."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
 
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
@@ -22,61 +21,56 @@ log = structlog.get_logger()
 
 
 class Sessions:
-    """Starts a session when a resource appears, and forgets it when the resource has ended."""
+    """Starts a session when a resource is planned, and forgets the session when the resource has ended."""
 
     def __init__(
         self,
         node: NodeState,
-        answers: RequestHandler,
         directory: KubeletDirectory,
         intervals: SessionIntervals,
         clock: Callable[[], float],
         registered: Cell[bool],
-        door: RegistrationGate | None = None,
     ) -> None:
-        """`door` is what each registration passes through."""
+        """`registered` is set at the first registration. Heavy modules are loaded after that."""
         self._node = node
-        self._answers = answers
         self._directory = directory
         self._intervals = intervals
         self._clock = clock
-        #: Set at the first registration: what is heavy and can wait is loaded after that.
         self._registered = registered
-        self._door = door
         self._sessions: dict[str, KubeletSession] = {}
         self.statuses: dict[str, Cell[SessionStatus]] = {}
         self.stats: dict[str, PluginStats] = {}
-        #: Of registrations in any session: a resource that comes back is not taken for what it was.
+        #: Numbers of registrations, over all sessions: a resource that comes back gets a new number.
         self._numbers = itertools.count()
-        #: The life of the kubelet that last registered anything anew, and when it first did.
+        #: The life of the kubelet of the last new registration, and the time of its first registration.
         self._since: tuple[FileIdentity, float] | None = None
 
-    async def run(self) -> None:
-        """Follow the plan for ever."""
+    async def run(self, handler: RequestHandler, gate: RegistrationGate | None = None) -> None:
+        """Follow the plan for ever. `handler` answers the kubelet's calls; `gate` delays registrations."""
         async with anyio.create_task_group() as group:
             async for plan in self._node.plan.watch():
                 for name in plan.keys() - self.statuses.keys():
-                    self._begin(name, group)
+                    self.statuses[name] = Cell(SessionStatus())
+                    # The cell is taken now: the plan may drop the resource before the task begins.
+                    resource = self._node.resources[name]
+                    group.start_soon(self._serve, resource, handler, gate, name=f"session {name}")
 
-    def _begin(self, name: str, group: TaskGroup) -> None:
-        self.statuses[name] = Cell(SessionStatus())
-        # The cell is taken now: the plan may drop the resource before the task begins.
-        group.start_soon(self._serve, name, self._node.resources[name], name=f"session {name}")
-
-    async def _serve(self, name: str, resource: Cell[Resource]) -> None:
-        """One resource from its first plan to its last; a resource that comes back begins again."""
+    async def _serve(
+        self, resource: Cell[Resource], handler: RequestHandler, gate: RegistrationGate | None
+    ) -> None:
+        """Serve one resource from its first plan to its last; one that comes back gets a new session."""
+        name = resource.value.name
         async with anyio.create_task_group() as group:
             group.start_soon(for_ever, self._watch_status, name, self.statuses[name])
             session = KubeletSession(
-                name,
                 resource,
-                self._answers,
+                handler,
                 self._directory,
                 status=self.statuses[name],
                 pre_start_required=self._node.makes(resource.value),
                 intervals=self._intervals,
                 numbers=self._numbers,
-                door=self._door,
+                gate=gate,
             )
             self._sessions[name] = session
             self.stats[name] = session.stats
@@ -86,47 +80,54 @@ class Sessions:
         self._node.ended(name)
 
     def repeat(self, resource: str) -> None:
-        """Have the kubelet write its checkpoint, by sending it the list of the resource once more.
+        """Have the kubelet write its checkpoint: send it the list of the resource again.
 
-        It writes of all resources at once: for one that is another's any of ours will do.
+        The kubelet writes all resources at once. Where this agent does not serve the resource, the list of
+        any other one will do.
         """
-        its = self._sessions.get(resource) or next(iter(self._sessions.values()), None)
-        if its is not None:
-            its.repeat()
+        session = self._sessions.get(resource) or next(iter(self._sessions.values()), None)
+        if session is not None:
+            session.repeat()
 
     def registrations(self) -> Mapping[str, Registration]:
-        """Of the resources that the kubelet has from us now."""
+        """The registrations that the kubelet has from this agent now, by resource."""
         return {
-            name: Registration(it.number, it.stats.lists, it.offers)
-            for name, it in self._sessions.items()
-            if it.status.value.state == "registered"
+            name: Registration(session.number, session.stats.lists, session.offers)
+            for name, session in self._sessions.items()
+            if session.status.value.state == "registered"
         }
 
     def registered_since(self, life: str) -> float | None:
-        """When this life of the kubelet first had anything registered from us; None: nothing yet.
+        """When this life of the kubelet first had a registration of this agent; None where it had none.
 
-        `life` is its socket's identity as text. It is compared, for who looks may see a new one before we do.
+        `life` is the identity of the kubelet's socket as text. The caller may know of a new life before the
+        sessions do.
         """
         return self._since[1] if self._since is not None and str(self._since[0]) == life else None
+
+    def has_served(self, life: str, seconds: float) -> bool:
+        """Whether this life of the kubelet has had a registration of this agent for so long."""
+        since = self.registered_since(life)
+        return since is not None and self._clock() - since >= seconds
 
     def renew(self, resource: str) -> None:
         """Register the resource again."""
         if resource in self._sessions:
             self._sessions[resource].renew()
 
-    async def _watch_status(self, name: str, status: Cell[SessionStatus]) -> None:
-        async for it in status.watch():
-            if it.state == "waiting" and it.reason:
-                log.info("not registered yet", resource=name, reason=it.reason)
-            if it.state == "refused":
-                log.warning("not registered", resource=name, reason=it.reason)
-            if it.state == "yielded":
-                log.info("left to another plugin", resource=name, reason=it.reason)
-            if it.state == "registered":
+    async def _watch_status(self, name: str, statuses: Cell[SessionStatus]) -> None:
+        async for status in statuses.watch():
+            if status.state == "waiting" and status.reason:
+                log.info("not registered yet", resource=name, reason=status.reason)
+            if status.state == "refused":
+                log.warning("not registered", resource=name, reason=status.reason)
+            if status.state == "yielded":
+                log.info("left to another plugin", resource=name, reason=status.reason)
+            if status.state == "registered":
                 self._registered.set(True)
                 self._note_life(self._sessions[name].kubelet)
 
     def _note_life(self, kubelet: FileIdentity | None) -> None:
-        """A kubelet that begins anew is not believed at once: it lists less than it has."""
+        """Keep when a life of the kubelet began to serve: at first it lists fewer pods than it has."""
         if kubelet is not None and (self._since is None or self._since[0] != kubelet):
             self._since = kubelet, self._clock()

@@ -24,7 +24,8 @@ from agent.core.errors import AllocationError, VendorError
 from agent.core.model import Plan
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
-from agent.daemon.reconciling.reconcile_loop import Reconciler
+from agent.daemon.reconciling.ledger_updates import LedgerUpdates
+from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming
 from agent.daemon.reconciling.recovery import Recovery
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
@@ -83,13 +84,18 @@ class Agent:
             self.sources,
             self.allocator,
             Recovery(self.ledger, self.sources, Cell[Plan](self._scene().plan), lambda: world.now),
-            lambda: [VENDOR],
-            self._release,
-            lambda resource: world.write(),
+            LedgerUpdates(
+                self.ledger,
+                self.allocator,
+                lambda: [VENDOR],
+                self._release,
+                lambda resource: world.write(),
+                lambda: world.now,
+                DOUBT_AGAIN,
+            ),
             self._changed,
             lambda: world.now,
-            grace=GRACE,
-            doubt_again=DOUBT_AGAIN,
+            ReconcileTiming(grace=GRACE),
         )
 
     def _scene(self) -> Scene:

@@ -26,7 +26,8 @@ from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState, NodeSnapshot, Owner, Plan
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
-from agent.daemon.reconciling.reconcile_loop import Reconciler, jittered
+from agent.daemon.reconciling.ledger_updates import LedgerUpdates
+from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming, jittered
 from agent.daemon.reconciling.recovery import Recovery
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
@@ -106,15 +107,18 @@ class Node:
             sources,
             self.allocator,
             Recovery(self.ledger, sources, self.plan, lambda: self.now),
-            lambda: [vendor(prepares=self.prepares)],
-            self.release,
-            self.ask_again,
+            LedgerUpdates(
+                self.ledger,
+                self.allocator,
+                lambda: [vendor(prepares=self.prepares)],
+                self.release,
+                self.ask_again,
+                lambda: self.now,
+                DOUBT_AGAIN,
+            ),
             self.changed,
             lambda: self.now,
-            every=self.every,
-            grace=GRACE,
-            doubt_again=DOUBT_AGAIN,
-            written_within=self.written_within,
+            ReconcileTiming(self.every, GRACE, self.written_within),
         )
 
     def ask_again(self, resource: str) -> None:

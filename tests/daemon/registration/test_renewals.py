@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import anyio
 import pytest
@@ -13,9 +14,12 @@ from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.renewal_rules import Registration
+from agent.daemon.registration.other_plugins import ServedSockets
 from agent.daemon.registration.renewals import Renewals
+from agent.daemon.registration.sessions import Sessions
 from agent.kubelet.directory import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_errors import KubeletError
+from agent.kubelet.kubelet_view import KubeletView
 
 XPU, GPU = "example.com/xpu", "example.com/gpu"
 BOB, EVE = (OtherSocket(name, FileIdentity(1, n, 1)) for n, name in enumerate(["bob.sock", "eve.sock"]))
@@ -31,26 +35,31 @@ class Node:
     listed: Sequence[Collection[str] | None] = ((XPU, GPU),)
     #: What happens while the kubelet is asked.
     meanwhile: Callable[[], None] = lambda: None
-    neighbours: Cell[frozenset[OtherSocket]] = field(default_factory=lambda: Cell(frozenset[OtherSocket]()))
+    other_sockets: Cell[frozenset[OtherSocket]] = field(
+        default_factory=lambda: Cell(frozenset[OtherSocket]())
+    )
     #: Sockets at which nobody listens, and those that were tried.
     dead: set[OtherSocket] = field(default_factory=set)
     tried: list[OtherSocket] = field(default_factory=list)
     asked: list[Collection[str]] = field(default_factory=list)
     renewed: list[str] = field(default_factory=list)
     planned: list[str] = field(default_factory=lambda: [XPU, GPU])
-    sure: float = 0.0
+    again: float = 0.0
 
     def __post_init__(self) -> None:
-        self.renewals = Renewals(
-            lambda: dict(self.its),
-            lambda: self.planned,
-            self.allocatable,
-            self.neighbours,
-            self.is_served,
-            self.renewed.append,
-            every=NEVER,
-            sure=self.sure,
-        )
+        kubelet = cast("KubeletView", self)
+        sockets = ServedSockets(kubelet)
+        self.renewals = Renewals(cast("Sessions", self), kubelet, sockets, every=NEVER, again=self.again)
+
+    @property
+    def statuses(self) -> list[str]:
+        return self.planned
+
+    def registrations(self) -> Mapping[str, Registration]:
+        return dict(self.its)
+
+    def renew(self, resource: str) -> None:
+        self.renewed.append(resource)
 
     async def allocatable(self, names: Collection[str]) -> Collection[str]:
         found = self.listed[min(len(self.asked), len(self.listed) - 1)]
@@ -128,9 +137,9 @@ async def test_a_registration_that_is_younger_than_the_first_look_is_left_alone(
 
 async def test_a_list_that_goes_out_while_the_kubelet_is_asked_makes_the_look_worth_nothing() -> None:
     node = Node()
-    node.neighbours.set(frozenset({BOB}))
+    node.other_sockets.set(frozenset({BOB}))
     await node.renewals.look()
-    node.neighbours.set(frozenset())
+    node.other_sockets.set(frozenset())
     node.meanwhile = node.sends
     await node.renewals.look()
     assert node.renewed == []
@@ -148,22 +157,22 @@ async def test_a_plugin_that_comes_while_the_kubelet_is_asked_has_not_gone() -> 
     async with node.running():
 
         async def comes(names: Collection[str]) -> Collection[str]:
-            node.neighbours.set(frozenset({BOB}))
+            node.other_sockets.set(frozenset({BOB}))
             await eventually(lambda: BOB in node.tried)  # it was taken in
             return names
 
-        node.renewals._allocatable = comes
+        node.allocatable = comes  # type: ignore[method-assign]
         await node.renewals.look()
 
     assert node.renewed == []
 
 
 async def test_a_plugin_that_was_just_missed_is_looked_for_again_before_it_has_gone() -> None:
-    node = Node(sure=0.01)
-    node.neighbours.set(frozenset({BOB}))
+    node = Node(again=0.01)
+    node.other_sockets.set(frozenset({BOB}))
     await node.renewals.look()
 
-    node.neighbours.set(frozenset())
+    node.other_sockets.set(frozenset())
     node.sends()
     await node.renewals.look()
 
@@ -196,7 +205,7 @@ async def test_of_a_planned_resource_without_a_registration_it_is_remembered_tha
 
 async def test_a_socket_that_nobody_serves_any_more_is_a_plugin_that_has_gone() -> None:
     node = Node()
-    node.neighbours.set(frozenset({BOB, EVE}))
+    node.other_sockets.set(frozenset({BOB, EVE}))
     node.dead = {EVE}
     await node.renewals.look()
 
@@ -210,7 +219,7 @@ async def test_a_socket_that_nobody_serves_any_more_is_a_plugin_that_has_gone() 
 async def test_a_socket_that_nobody_ever_served_is_nobody() -> None:
     node = Node()
     node.dead = {EVE}
-    node.neighbours.set(frozenset({EVE}))
+    node.other_sockets.set(frozenset({EVE}))
     for _ in range(3):
         await node.renewals.look()
         node.sends()
@@ -220,7 +229,7 @@ async def test_a_socket_that_nobody_ever_served_is_nobody() -> None:
 
 async def test_a_plugin_is_knocked_at_once_and_again_after_a_list_of_ours_alone() -> None:
     node = Node()
-    node.neighbours.set(frozenset({BOB}))
+    node.other_sockets.set(frozenset({BOB}))
     for _ in range(3):
         await node.renewals.look()
     assert node.tried == [BOB]
@@ -234,12 +243,12 @@ async def test_a_plugin_is_knocked_at_once_and_again_after_a_list_of_ours_alone(
 
 async def test_a_plugin_that_is_there_when_we_register_was_there() -> None:
     node = Node()
-    node.neighbours.set(frozenset({BOB}))
+    node.other_sockets.set(frozenset({BOB}))
     await node.renewals.look()
     node.its = {XPU: Registration(2, 5)}
     node.renewals.in_force({XPU: True})
 
-    node.neighbours.set(frozenset())
+    node.other_sockets.set(frozenset())
     node.sends()
     await node.renewals.look()
 
@@ -257,10 +266,10 @@ async def test_the_kubelet_is_asked_once_where_all_is_well() -> None:
 async def test_a_plugin_that_comes_and_goes_between_two_looks_was_there() -> None:
     node = Node()
     async with node.running():
-        node.neighbours.set(frozenset({BOB}))
+        node.other_sockets.set(frozenset({BOB}))
         await eventually(lambda: node.tried)
         node.sends()
-        node.neighbours.set(frozenset())
+        node.other_sockets.set(frozenset())
 
         await eventually(lambda: node.renewed == [XPU])
 
@@ -268,10 +277,10 @@ async def test_a_plugin_that_comes_and_goes_between_two_looks_was_there() -> Non
 async def test_it_is_looked_at_once_where_a_plugin_goes() -> None:
     node = Node(listed=[[]])
     async with node.running():
-        node.neighbours.set(frozenset({BOB}))
+        node.other_sockets.set(frozenset({BOB}))
         await eventually(lambda: node.tried)
         assert not node.asked
-        node.neighbours.set(frozenset())
+        node.other_sockets.set(frozenset())
 
         await eventually(lambda: node.renewed == [XPU])
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import anyio
+import pytest
 from kubelet.conftest import plugins_dir as plugins_dir
 from kubelet.fakes import NAME, QUICK, FakeAnswers, FakeKubelet, card, resource
 from support.waiting import eventually
@@ -19,7 +20,9 @@ from agent.core.model import Plan, Resource
 from agent.core.renewal_rules import Registration
 from agent.daemon.node_state import NodeState
 from agent.daemon.registration.sessions import Sessions
-from agent.kubelet.directory import KubeletDirectory, identify_socket
+from agent.kubelet.directory import FileIdentity, KubeletDirectory, identify_socket
+
+OLD = FileIdentity(1, 2, 3)
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(
-            cast("NodeState", self.node), FakeAnswers(), self.directory, QUICK, lambda: self.now, Cell(False)
+            cast("NodeState", self.node), self.directory, QUICK, lambda: self.now, Cell(False)
         )
 
     @property
@@ -73,7 +76,7 @@ async def running(path: Path) -> AsyncIterator[Bench]:
     bench = Bench(FakeKubelet(path), Planned(), directory)
     async with bench.kubelet.running(), anyio.create_task_group() as group:
         directory.refresh()
-        group.start_soon(bench.sessions.run)
+        group.start_soon(bench.sessions.run, FakeAnswers())
         with anyio.fail_after(30):
             yield bench
         group.cancel_scope.cancel()
@@ -116,6 +119,20 @@ async def test_a_life_of_the_kubelet_is_known_since_its_first_registration_and_n
         assert bench.sessions.registered_since(bench.life) is None
 
 
+@pytest.mark.parametrize(
+    ("life", "later", "served"),
+    [(OLD, 120.0, True), (OLD, 119.0, False), (OLD._replace(inode=3), 120.0, False)],
+    ids=["for-long", "not-for-long", "another-life"],
+)
+def test_the_one_life_of_the_kubelet_has_served_that_has_us_registered_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, life: FileIdentity, later: float, served: bool
+) -> None:
+    bench = Bench(FakeKubelet(tmp_path), Planned(), KubeletDirectory(tmp_path), 1000.0 + later)
+    monkeypatch.setattr(Sessions, "registered_since", lambda _, it: 1000.0 if it == str(OLD) else None)
+
+    assert bench.sessions.has_served(str(life), 120.0) is served
+
+
 async def test_a_kubelet_that_begins_anew_is_known_since_it_has_us_registered(plugins_dir: Path) -> None:
     async with running(plugins_dir) as bench:
         bench.node.comes()
@@ -137,4 +154,4 @@ async def test_the_sockets_of_our_sessions_are_no_neighbours(plugins_dir: Path) 
         bench.directory.refresh()
 
         assert [*bench.directory.path.glob("xpu-*.sock")]
-        assert bench.directory.neighbours.value == frozenset()
+        assert bench.directory.other_sockets.value == frozenset()

@@ -14,6 +14,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
+from agent.daemon.intervals import Intervals
 from agent.daemon.node_state import NodeState
 from agent.daemon.publishing.wanted_extended_resources import WantedExtendedResources
 from agent.daemon.publishing.wanted_labels import WantedLabels
@@ -42,52 +43,39 @@ class Publisher:
         config: Cell[ConfigState],
         node: NodeState,
         ledger: Ledger,
-        scheduled: PodState,
+        pod_state: PodState,
         reads: Cell[AnnotationFilter],
-        remains: UninstallRecord,
+        record: UninstallRecord,
+        intervals: Intervals,
         *,
-        specs: float,
-        infos: float,
         api: bool,
     ) -> None:
-        """`reads` changes with the dialects. Seconds between two looks: `specs` at the file of labels,
-        `infos` at the file of a report to a scheduler. `api`: whether the agent has an API server.
-        """
+        """`reads` changes with the dialects. `api`: whether the agent has an API server."""
         self._labelling = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
         self._annotating = WantedNodeAnnotations(
-            config, node.snapshot, ledger, scheduled.pods, lambda: node.vendors
+            config, node.snapshot, ledger, pod_state.pods, lambda: node.vendors
         )
         self._extending = WantedExtendedResources(config, node.snapshot, lambda: node.vendors)
         self._receipting = WantedReceipts(
-            scheduled.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
+            pod_state.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
         )
         self._features = FeaturesFile(
             self._labelling.wanted,
-            specs,
-            note=remains.note_features,
-            noted=remains.features,
-            forget=remains.forget_features,
+            intervals.specs,
+            note=record.note_features,
+            noted=record.features,
+            forget=record.forget_features,
         )
         #: The report of the cards to the scheduler that gets one; None without such a scheduler.
         self._report: _KeptReport | None = None
         if (kind := reporting(node.schedulers)) is not None:
+            every = intervals.device_infos
             wanted = WantedReport(
-                kind,
-                config,
-                node.snapshot,
-                node.plan,
-                api=api,
-                every=infos,
-                withheld=lambda: node.withheld,
+                kind, config, node.snapshot, node.plan, api=api, every=every, withheld=lambda: node.withheld
             )
             state = wanted.state
             file = ReportFileWriter(
-                kind,
-                state.published,
-                infos,
-                note=remains.note,
-                noted=remains.all,
-                elsewhere=state.elsewhere,
+                kind, state.published, every, note=record.note, noted=record.all, elsewhere=state.elsewhere
             )
             self._report = _KeptReport(wanted, file)
         #: Labels, and vendors' annotations and extended resources, that the Node is to have; None while
@@ -121,7 +109,7 @@ class Publisher:
         return self._report.wanted.seen(self._report.file.error, self._report.file.left_out)
 
     @property
-    def infos_writes(self) -> int:
+    def device_infos_writes(self) -> int:
         return self._report.file.writes if self._report is not None else 0
 
     def seen(self, view: AgentStatus) -> AgentStatus:

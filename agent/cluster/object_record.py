@@ -1,0 +1,29 @@
+"""Where the agent writes down its objects at the API server, so that `uninstall` removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+def _ignore(name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRecord:
+    """The record of one kind of objects: of the namespaces of NodeFeature objects, or of Devices."""
+
+    #: Called with a name before the object is made.
+    note: Callable[[str], object] = _ignore
+    #: Called with a name once the API server has no such object of this agent any more.
+    forget: Callable[[str], object] = _ignore
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRecords:
+    """The records of all kinds of objects that the agent makes."""
+
+    #: Namespaces in which NodeFeature objects may be.
+    features: ObjectRecord = field(default_factory=ObjectRecord)
+    #: Names of Devices that may hold cards of this agent.
+    devices: ObjectRecord = field(default_factory=ObjectRecord)

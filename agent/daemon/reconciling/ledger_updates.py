@@ -1,0 +1,216 @@
+"""Applies what the reconcile rules decided, to the ledger and to the hardware."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.reconcile_changes import (
+    Change,
+    Confirm,
+    Doubt,
+    Find,
+    Forget,
+    Release,
+    Remark,
+    Remove,
+    Revive,
+)
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.errors import VendorError
+from agent.core.model import Allocation, AllocationState
+from agent.daemon.allocation.allocate_evidence import ReleaseSlices
+from agent.daemon.allocation.allocator import Allocator
+from agent.vendor_api.agent import Vendor
+
+log = structlog.get_logger(__name__)
+
+
+class LedgerUpdates:
+    """Does each change, logs it once, and counts it in `actions`."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        allocator: Allocator,
+        vendors: Callable[[], Sequence[Vendor]],
+        release: ReleaseSlices,
+        ask_again: Callable[[str], None],
+        clock: Callable[[], float],
+        doubt_again: float = 300.0,
+    ) -> None:
+        """`ask_again` has the kubelet write its checkpoint, by means of the resource that it names.
+
+        `doubt_again`: seconds until the kubelet is asked again because of the same allocation.
+        """
+        self._ledger = ledger
+        self._allocator = allocator
+        self._vendors = vendors
+        self._release = release
+        self._ask_again = ask_again
+        self._clock = clock
+        self._doubt_again = doubt_again
+        #: Allocation to the time at which the kubelet was last asked because of it.
+        self._doubted: dict[str, float] = {}
+        #: Vendor and mark to the logged reason why its slices could not be removed.
+        self._not_removed: dict[tuple[str, str], str] = {}
+        self.actions: Counter[str] = Counter()
+
+    def makers(self) -> list[str]:
+        """The vendors that make hardware: they can be asked for their slices."""
+        return [it.name for it in self._vendors() if it.makes is not None]
+
+    def has_asked_within(self, seconds: float) -> bool:
+        """Whether the kubelet was asked to write its checkpoint in the last so many seconds."""
+        now = self._clock()
+        return any(now - at < seconds for at in self._doubted.values())
+
+    # Changes of the ledger alone: nothing here waits
+
+    def exchange_claims(self, granted: Sequence[CheckpointAnswer]) -> bool:
+        """Let claims follow the kubelet's answers where pods have each other's; whether any claim changed."""
+        exchanged = self._allocator.swaps.exchange(self._allocator.promises, granted)
+        for name in exchanged:
+            self.actions["exchange"] += 1
+            if (allocation := self._ledger.get(name)) is not None:
+                claim = allocation.claim
+                pod = f"{claim.namespace}/{claim.pod}" if claim else "none"
+                log.warning("claim follows what the kubelet did", claim=pod, **_log_fields(allocation))
+        return bool(exchanged)
+
+    def recognise_claims(self) -> bool:
+        """Find the claims of pods that only PodResources shows; whether any was found."""
+        found = self._allocator.swaps.recognise(self._allocator.promises)
+        for name in found:
+            self.actions["recognise"] += 1
+            if (allocation := self._ledger.get(name)) is not None:
+                log.info("claim known again", **_log_fields(allocation))
+        return bool(found)
+
+    def apply(self, change: Confirm | Revive | Doubt | Forget | Remark | Find) -> bool:
+        """Do the change; whether it was done."""
+        allocation = self._ledger.get(change.allocation)
+        if allocation is None:
+            return False
+        match change:
+            case Confirm():
+                self._confirm(allocation, change)
+            case Doubt():
+                return self._doubt(allocation)
+            case Revive():
+                self._ledger.revive(allocation.id)
+                self._note("revive", "allocation released wrongly, the kubelet has it", allocation)
+            case Forget(forgotten=forgotten):
+                self._ledger.forgot(allocation.id, forgotten=forgotten)
+                self._note("forget", "allocation forgotten by the kubelet", allocation, forgotten=forgotten)
+            case Remark(text=text):
+                self._ledger.remark(allocation.id, text)
+                self._note("remark", "allocation remarked", allocation, remark=text or "well again")
+            case Find(partitions=partitions):
+                self._ledger.found(allocation.id, partitions)
+                self._note("find", "slices found", allocation, slices=list(partitions))
+        return True
+
+    def _note(self, action: str, event: str, allocation: Allocation, **details: object) -> None:
+        self.actions[action] += 1
+        log.warning(event, **_log_fields(allocation), **details)
+
+    def _confirm(self, allocation: Allocation, change: Confirm) -> None:
+        self._ledger.confirm(allocation.id, change.owner, change.life)
+        if change.owner == allocation.owner and allocation.state is AllocationState.DONE:
+            return  # only the life of the kubelet is another one
+        self.actions["confirm"] += 1
+        owner = change.owner
+        log.info(
+            "allocation confirmed",
+            pod=f"{owner.namespace}/{owner.pod}" if owner.pod else owner.uid,
+            container=owner.container,
+            **_log_fields(allocation),
+        )
+
+    def _doubt(self, allocation: Allocation) -> bool:
+        """Have the kubelet write what it knows; again only after a while, for it may not know yet."""
+        now = self._clock()
+        if now - self._doubted.get(allocation.id, float("-inf")) < self._doubt_again:
+            return False
+        self._doubted[allocation.id] = now
+        self.actions["doubt"] += 1
+        self._ask_again(allocation.resource)
+        return True
+
+    # Changes that may wait for hardware
+
+    async def let_go(self, changes: Sequence[Change]) -> list[Change]:
+        """Release allocations that are over and remove slices without an owner; what was done.
+
+        Changes that need no hardware come first. Hardware takes time: each change is checked again when its
+        turn comes.
+        """
+        decided_on = {it.id: it for it in self._ledger.in_use()}
+        done: list[Change] = []
+        for change in sorted(changes, key=self._needs_hardware):
+            if isinstance(change, Release):
+                allocation = self._ledger.get(change.allocation)
+                if allocation is None or allocation is not decided_on.get(allocation.id):
+                    continue
+                if allocation.id not in self._allocator.busy and await self._end(allocation, change.reason):
+                    done.append(change)
+            elif isinstance(change, Remove) and await self._remove(change):
+                done.append(change)
+        return done
+
+    def _needs_hardware(self, change: Change) -> bool:
+        allocation = self._ledger.get(change.allocation)
+        return isinstance(change, Remove) or (allocation is not None and self._has_slices(allocation))
+
+    async def _end(self, allocation: Allocation, reason: str) -> bool:
+        """Release the allocation: first its slices, because only the ledger remembers that they must go."""
+        if self._has_slices(allocation):
+            self._allocator.busy.add(allocation.id)  # no container starts on what is being removed
+            try:
+                if not await self._removed(allocation.vendor, allocation.id):
+                    return False
+            finally:
+                self._allocator.busy.discard(allocation.id)
+        self._ledger.release(allocation.id, reason, self._clock())
+        self._doubted.pop(allocation.id, None)
+        self.actions["release"] += 1
+        log.info("allocation released", reason=reason, **_log_fields(allocation))
+        return True
+
+    def _has_slices(self, allocation: Allocation) -> bool:
+        vendor, resource = allocation.vendor, allocation.resource
+        makes = any(it.name == vendor and it.prepares(resource) for it in self._vendors())
+        return bool(allocation.partitions) or makes
+
+    async def _remove(self, change: Remove) -> bool:
+        if self._ledger.get(change.allocation) in self._ledger.in_use():
+            return False  # the slices have an owner by now
+        if not await self._removed(change.vendor, change.allocation):
+            return False
+        self.actions["remove"] += 1
+        log.warning("slices without an owner removed", vendor=change.vendor, allocation=change.allocation)
+        return True
+
+    async def _removed(self, vendor: str, mark: str) -> bool:
+        try:
+            await self._release(vendor, mark)
+        except VendorError as exc:
+            self.actions["release_failed"] += 1
+            if self._not_removed.get((vendor, mark)) != str(exc):  # a pass comes every few seconds
+                log.warning("slices not removed, tried again", vendor=vendor, allocation=mark, error=str(exc))
+            self._not_removed[vendor, mark] = str(exc)
+            return False
+        self._not_removed.pop((vendor, mark), None)
+        return True
+
+
+def _log_fields(allocation: Allocation) -> dict[str, object]:
+    return {
+        "allocation": allocation.id,
+        "resource": allocation.resource,
+        "devices": list(allocation.cards),
+    }
