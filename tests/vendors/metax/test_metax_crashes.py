@@ -15,7 +15,7 @@ from agent.vendor_api.agent import RequestRefused
 from agent.vendors.common import own_files
 from agent.vendors.metax.child.abi import Code
 from agent.vendors.metax.child.backend import MetaxBackend
-from agent.vendors.metax.child.faults import UNASKED
+from agent.vendors.metax.child.faults import UNSUPPORTED
 from agent.vendors.metax.child.library import MxsmlError
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
@@ -126,7 +126,7 @@ def test_a_slice_that_bears_somebodys_annotations_is_not_taken_for_ours(host: Ho
     assert marks(_next(host).partitions()) == [None]
 
 
-@pytest.mark.parametrize("code", UNASKED)
+@pytest.mark.parametrize("code", UNSUPPORTED)
 def test_a_library_that_knows_no_annotations_leaves_a_slice_to_its_alias(
     host: Host, stub: MxsmlStub, code: int
 ) -> None:

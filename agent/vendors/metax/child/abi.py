@@ -1,10 +1,10 @@
-"""The binary interface of libmxsml.so, in declarations of our own.
+"""The binary interface of libmxsml.so, in the agent's own declarations.
 
-The facts are those that independent ports of MXSML 2.3.1 agree on (ghangz/go-mxsml, youyousi/go-mxsml,
-ccfos/huatuo, gpustack/runtime); the licence of the vendor's header forbids copying it. Libraries of one and
-the same version differ in what they export: a symbol is looked for, a version never compared.
+Sources: independent ports of MXSML 2.3.1 agree on these facts (ghangz/go-mxsml, youyousi/go-mxsml,
+ccfos/huatuo, gpustack/runtime). The licence of the vendor's header forbids to copy it. Libraries of the same
+version export different functions, so the backend looks for symbols and never compares versions.
 
-Every structure is one of the LP64 model. Units are the library's: memory in KiB, slices' quotas in MiB.
+Structures follow the LP64 model. Units are the library's: memory in KiB, quotas of slices in MiB.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ EVENT_NAME_SIZE = 64
 EVENT_DATA_SIZE = 1024
 MAX_DIES = 2
 
-#: The first index of a physical function on a virtualised host; others count from 0.
+#: Index of the first physical function on a virtualised host. Other devices count from 0.
 FIRST_PF = 100
-#: Of InitWithFlags: look for the devices anew.
+#: Flag of InitWithFlags: enumerate the devices anew.
 REINIT = 1
-#: Of DeviceRegisterEvents: an error that the driver has a number (EID) for.
+#: Type of DeviceRegisterEvents: an error with a number (EID) of the driver.
 EVENT_EID = 0x1
-#: Slices' memory comes in steps of this, in MiB.
+#: The memory of a slice is a multiple of this, in MiB.
 VRAM_STEP = 128
 
 
 class Code(IntEnum):
-    """What a call returns."""
+    """Return codes."""
 
     SUCCESS = 0
     FAILURE = 1
@@ -69,11 +69,11 @@ class Code(IntEnum):
     MMIO_NOT_ENOUGH = 24
     GET_PCI_BRIDGE_FAILURE = 25
     LOAD_DLL_FAILURE = 26
-    #: Ours: this build of the library has no such function.
+    #: Not a code of the library: this build does not export the function.
     FUNCTION_NOT_FOUND = 999
 
 
-#: Words for the codes where the library has none.
+#: Texts of codes, for builds of the library without texts.
 TEXTS: dict[int, str] = {
     Code.FAILURE: "failure",
     Code.NO_DEVICE: "no device",
@@ -101,7 +101,7 @@ class Brand(IntEnum):
 
 
 class VirtMode(IntEnum):
-    """What a device is: a card on bare metal, the host's side of a virtualised card, or a part of one."""
+    """What a device is: a card on bare metal, a physical function of a virtualised card, or a virtual one."""
 
     NONE = 0
     PF = 1
@@ -109,7 +109,7 @@ class VirtMode(IntEnum):
 
 
 class TopologyLevel(IntEnum):
-    """How two cards reach each other. Older libraries number UNDEFINED as 7."""
+    """The path between two cards. In older libraries UNDEFINED is 7."""
 
     INTERNAL = 0
     SINGLE = 1
@@ -131,7 +131,7 @@ class PciEventType(IntEnum):
 
 
 class SchedClass(IntEnum):
-    """How the slices of a card share its compute: no limit, a hard one, or a guaranteed part."""
+    """How the slices of a card share its compute: no limit, a hard limit, or a guaranteed part."""
 
     BEST_EFFORT = 0
     FIXED_SHARE = 1
@@ -166,7 +166,7 @@ class DeviceInfo(ctypes.Structure):
 
 
 class DeviceIds(ctypes.Structure):
-    """Of VirtualDeviceIds and of LimitedDeviceIds."""
+    """The result of GetVirtualDevicesByPhysicalId and of GetAllLimitedDevices."""
 
     _fields_ = [("number", c_int), ("deviceId", c_int * VIRTUAL_DEVICES)]
 
@@ -254,7 +254,7 @@ _SIGNED = _out(c_int)
 _TEXT = (ctypes.c_char_p, _NUMBER)
 _SLICE = (c_uint, c_uint)
 
-#: The arguments of each function that the backend calls, by its name without the prefix.
+#: The arguments of each function that the backend calls, by the function's name without the prefix.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "Init": (),
     "InitWithFlags": (c_uint,),
@@ -298,5 +298,5 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "EventSetWait": (EventSet, _out(Event)),
     "EventSetFree": (EventSet,),
 }
-#: What a function returns, where it is not a code.
+#: The result types of functions that return no code.
 RESULTS: dict[str, Any] = {"GetErrorString": ctypes.c_char_p}

@@ -1,4 +1,4 @@
-"""MetaX's half in the child process: cards, their slices, links and health, all through MXSML."""
+"""MetaX's backend: cards, slices, links and health, all through MXSML."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from .library import Mxsml, MxsmlError
 from .slice_journal import SgpuJournal
 from .slices import SgpuSlices
 
-#: Seconds until the nodes of a new slice are there: who makes them (udev) is told by the kernel.
+#: Seconds that udev gets to make the device nodes of a new slice, and seconds between two looks for them.
 NODE_PATIENCE = 2.0
-GLANCE = 0.01
+NODE_POLL_INTERVAL = 0.01
 
 
 class MxsmlSession:
-    """What lives between open and close."""
+    """The parts that exist between `open` and `close` if there is a library."""
 
     def __init__(self, mxsml: Mxsml, slices: SgpuSlices, driver: Mapping[str, str]) -> None:
-        """`driver` is the same for all cards."""
+        """`driver` are attributes that are the same for all cards: the versions of driver and MACA."""
         self.mxsml, self.slices, self.driver = mxsml, slices, driver
+        #: The group of cards joined by MetaXLink, by uuid, and the cards that the groups were read for.
         self.zones: Mapping[str, int] = {}
-        #: The cards whose groups these are.
         self.grouped: frozenset[str] = frozenset()
 
 
 class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
-    """One session with MXSML; `calls` is held for each call, for MXSML promises nothing of two at once."""
+    """One session with MXSML. The lock `calls` is held for each call: MXSML may not be thread-safe."""
 
     library_name = "MXSML"
 
@@ -59,7 +59,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
         self._baseline: CounterBaseline | None = None
         self._watch: MxsmlEventWatch | None = None
         self.node_patience = NODE_PATIENCE
-        #: The cards of the request that was prepared last, until its slices were told.
+        #: The cards of the last request that was prepared, until `cdi` has named its slices.
         self._prepared: frozenset[str] = frozenset()
 
     def discover(self) -> Sequence[Device]:
@@ -73,8 +73,8 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
             zones = {uuid: {constants.LINK_ZONE: str(zone)} for uuid, zone in session.zones.items()}
             found = library_cards.labelled(found, self._node(session), zones)
             self._cards = {card.uuid: card for card in found}
-            session.slices.learn(self._sliced())
-            self._watched(session.mxsml)
+            session.slices.refresh(self._may_be_sliced())
+            self._watch_cards(session.mxsml)
             return library_cards.in_order(found)
 
     def links(self, uuid: str) -> Sequence[Link]:
@@ -90,21 +90,21 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
         if watch is None or self.session is None:
             self._wait_for_close(timeout)
             return ()
-        return watch.news(timeout)
+        return watch.next_events(timeout)
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         with self.calls:
             session = self._library_session()
             self._prepared = frozenset(uuids)
             chosen = [self._card(uuid) for uuid in uuids]
-            others = [it for it in self._sliced() if it.uuid not in uuids]
+            others = [it for it in self._may_be_sliced() if it.uuid not in uuids]
             try:
                 made = session.slices.make(request, chosen, others)
                 self._await_nodes(made)
             except (RequestRefused, MxsmlError) as error:
                 if isinstance(error, MxsmlError) and not error.read_only:
                     raise
-                session.slices.remove(request.allocation, self._sliced())
+                session.slices.remove(request.allocation, self._may_be_sliced())
                 raise _refusal(error) from error
             return [it.partition() for it in made]
 
@@ -112,7 +112,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
         with self.calls:
             if (session := self._session_if_any()) is not None:
                 self._prepared = frozenset()
-                session.slices.remove(allocation, self._sliced())
+                session.slices.remove(allocation, self._may_be_sliced())
 
     def partitions(self) -> Sequence[Partition]:
         with self.calls:
@@ -120,9 +120,9 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
 
     def cdi(self) -> Mapping[str, str]:
         with self.calls:
-            ours = [it for it in self._readable() if it.allocation]
-            named = [(it.allocation or "", it.sgpu.uuid, self._nodes(it)) for it in ours]
-            return cdi.spec(named, self.settings.get("visibleDevices") or "")
+            own = [it for it in self._readable() if it.allocation]
+            slices = [(it.allocation or "", it.sgpu.uuid, self._nodes(it)) for it in own]
+            return cdi.spec(slices, self.settings.get("visibleDevices") or "")
 
     def usage(self) -> Sequence[Usage]:
         with self.calls:
@@ -135,13 +135,13 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
 
     def _start(self) -> MxsmlSession:
         mxsml = library.start(self.settings)
-        journal, seen = SgpuJournal(self.directory), EarlierLayouts(self.directory)
-        slices = SgpuSlices(mxsml, journal, seen, self.settings.get("unclaimed") or "share")
+        journal, earlier = SgpuJournal(self.directory), EarlierLayouts(self.directory)
+        slices = SgpuSlices(mxsml, journal, earlier, self.settings.get("unclaimed") or "share")
         return MxsmlSession(mxsml, slices, driver.attributes(mxsml, self._sysfs))
 
     def _end(self, session: MxsmlSession | None) -> None:
         if self._watch is not None:
-            self._watch.put({})
+            self._watch.watch_cards({})
             self._watch.renew()
 
     def _cards_of_sysfs(self) -> list[str]:
@@ -165,48 +165,51 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
         return bool(self._cards or self._cards_of_sysfs())
 
     def _node(self, session: MxsmlSession) -> dict[str, str]:
-        """What all cards have: the driver, its nodes, and whether slices can be made."""
-        found = dict(session.driver)
+        """Attributes of all cards: the versions, the control nodes, and whether sysfs is read-only."""
+        attributes = dict(session.driver)
         if control := device_nodes.control(self.settings):
-            found[constants.CONTROL_NODES] = ",".join(control)
+            attributes[constants.CONTROL_NODES] = ",".join(control)
         if self._mode == constants.SGPU and (session.slices.read_only or sysfs.read_only(self._sysfs)):
-            found[constants.SYSFS] = constants.READ_ONLY
-        return found
+            attributes[constants.SYSFS] = constants.READ_ONLY
+        return attributes
 
     def _group(self, session: MxsmlSession, found: Sequence[MetaxCard]) -> None:
-        """Find the MetaXLink groups where the cards are others; links are not read again and again."""
-        there = frozenset(card.uuid for card in found if card.reachable and not card.device.parent)
-        if there != session.grouped:
-            whole = [card for card in found if card.uuid in there]
-            session.zones, session.grouped = topology.zones(session.mxsml, whole), there
+        """Read the MetaXLink groups when the set of reachable cards has changed."""
+        reachable = frozenset(card.uuid for card in found if card.reachable and not card.device.parent)
+        if reachable != session.grouped:
+            whole = [card for card in found if card.uuid in reachable]
+            session.zones, session.grouped = topology.zones(session.mxsml, whole), reachable
 
     # Health
 
-    def _watched(self, mxsml: Mxsml) -> None:
-        """Hand the cards to the watch, with what reading them told that polls would tell too late."""
+    def _watch_cards(self, mxsml: Mxsml) -> None:
+        """Give the cards to the watch, and report errors that their counters show now.
+
+        A device of `discover` has one fault only, so errors of counters are health events.
+        """
         if self._baseline is None:
             self._baseline = CounterBaseline(self.directory, faults.grown)
         if self._watch is None:
-            self._watch = MxsmlEventWatch(mxsml, self._look, self.calls)
-        self._watch.put(
+            self._watch = MxsmlEventWatch(mxsml, self._read_health, self.calls)
+        self._watch.watch_cards(
             {card.index: uuid for uuid, card in self._cards.items() if card.reachable and not card.limited}
         )
         for uuid, card in self._cards.items():
             new = self._baseline.new_faults(uuid, card.device.counters)
-            self._watch.tell([HealthEvent(uuid, fault) for fault in new])
+            self._watch.add_events([HealthEvent(uuid, fault) for fault in new])
 
-    def _look(self, index: int) -> Sequence[HealthEvent]:
-        """What is wrong with a card now, asked by the watch."""
+    def _read_health(self, index: int) -> Sequence[HealthEvent]:
+        """Read the health of a card now. The watch calls this."""
         with self.calls:
             card = next((it for it in self._cards.values() if it.index == index), None)
             if card is None or self.session is None or self._baseline is None:
                 return ()
-            look = MetaxReading(self.session.mxsml, index, card.dies)
-            said = health(look) or look.fault
-            counted = {} if card.device.parent else counters(look)
+            reading = MetaxReading(self.session.mxsml, index, card.dies)
+            wrong = health(reading) or reading.fault
+            counted = {} if card.device.parent else counters(reading)
             new = self._baseline.new_faults(card.uuid, counted)
-            if said is not None and said.state is not State.UNKNOWN:
-                new = [said, *new]
+            if wrong is not None and wrong.state is not State.UNKNOWN:
+                new = [wrong, *new]
             return [HealthEvent(card.uuid, fault) for fault in new]
 
     # Slices
@@ -217,37 +220,37 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
             raise RequestRefused(f"{uuid} is not among the cards here")
         return card
 
-    def _sliced(self) -> list[MetaxCard]:
-        """The cards on which slices may lie; they are made on fewer."""
+    def _may_be_sliced(self) -> list[MetaxCard]:
+        """The cards that may have slices. Slices are made on fewer of them."""
         return [it for it in self._cards.values() if it.may_be_sliced]
 
     def _slices(self) -> tuple[SgpuSlice, ...]:
         session = self._session_if_any()
-        return session.slices.all(self._sliced()) if session else ()
+        return session.slices.all(self._may_be_sliced()) if session else ()
 
     def _readable(self) -> tuple[SgpuSlice, ...]:
-        """The slices that can be read, those of the request that was just prepared without fail."""
+        """The slices that can be read. Those of the request that was just prepared must be readable."""
         needed, self._prepared = self._prepared, frozenset()
         session = self._session_if_any()
-        return session.slices.readable(self._sliced(), needed) if session else ()
+        return session.slices.readable(self._may_be_sliced(), needed) if session else ()
 
-    def _nodes(self, it: SgpuSlice) -> list[str]:
-        return device_nodes.of_slice(self.settings, self._numbers(it))
+    def _nodes(self, part: SgpuSlice) -> list[str]:
+        return device_nodes.of_slice(self.settings, self._numbers(part))
 
-    def _numbers(self, it: SgpuSlice) -> device_nodes.SliceNumbers:
-        names = tuple(path.rpartition("/")[2] for path in self._card(it.card).device.paths)
+    def _numbers(self, part: SgpuSlice) -> device_nodes.SliceNumbers:
+        names = tuple(path.rpartition("/")[2] for path in self._card(part.card).device.paths)
         card, render = sysfs.number(sysfs.CARD, names), sysfs.number(sysfs.RENDER, names)
-        return device_nodes.SliceNumbers(it.sgpu.minor, it.sgpu.id, card, render)
+        return device_nodes.SliceNumbers(part.sgpu.minor, part.sgpu.id, card, render)
 
     def _await_nodes(self, made: Sequence[SgpuSlice]) -> None:
-        """Wait until the slices have their nodes; raises RequestRefused where they get none."""
+        """Wait until the slices have their device nodes. Raises RequestRefused: a node is still missing."""
         until = time.monotonic() + self.node_patience
-        for it in made:
-            while why := device_nodes.lacking(self.settings, it.id, self._numbers(it)):
+        for part in made:
+            while why := device_nodes.lacking(self.settings, part.id, self._numbers(part)):
                 if time.monotonic() >= until:
                     raise RequestRefused(why)
-                # udev makes the node after the call, and the standard library has no inotify to tell of it.
-                time.sleep(GLANCE)
+                # udev makes the node after the call, and the standard library has no inotify.
+                time.sleep(NODE_POLL_INTERVAL)
 
 
 def _refusal(error: RequestRefused | MxsmlError) -> RequestRefused:

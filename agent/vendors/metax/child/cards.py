@@ -1,4 +1,4 @@
-"""Reads one card, or one virtual function, through MXSML."""
+"""Reads one card, or one virtual function, through MXSML and sysfs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MetaxCard(LibraryCard):
-    """A card or a virtual function, and what its fault lets be done with it."""
+    """A card or a virtual function of MXSML's list, with what its fault still allows."""
 
     dies: int = 1
-    #: What the registers' state was; MetaX has not published what its numbers mean.
+    #: The last state of the registers while healthy. MetaX has not published what its numbers mean.
     mmio: int | None = None
 
     @property
@@ -37,12 +37,12 @@ class MetaxCard(LibraryCard):
 
     @property
     def sliceable(self) -> bool:
-        """Whether slices may be made on it, as far as its place among the others says."""
+        """Whether slices may be made on the card, as far as the card's own fault allows."""
         return self.may_be_sliced and not self.limited and not self.device.nameless
 
     @property
     def may_be_sliced(self) -> bool:
-        """Whether slices may lie on it: also of when it was well, or told its name."""
+        """Whether the card may have slices, of an earlier time as well, when it had no fault."""
         return self.reachable and self.device.parent is None
 
     @property
@@ -51,7 +51,7 @@ class MetaxCard(LibraryCard):
 
 
 class MetaxReading:
-    """One look at a card. The first error that means something is kept; the rest is read all the same."""
+    """One reading of a card by several calls. The first real error becomes the fault; the calls go on."""
 
     def __init__(self, mxsml: Mxsml, index: int, dies: int = 1) -> None:
         self.mxsml, self.index, self.dies = mxsml, index, dies
@@ -59,129 +59,137 @@ class MetaxReading:
         self.absent = False
 
     def get(self, call: Callable[..., T], *arguments: Any, default: T) -> T:
-        """The answer of a call about this card; `default` where it has none."""
+        """The result of a call about this card, or `default` if the call fails."""
         try:
             return call(self.index, *arguments)
         except MxsmlError as error:
-            self.blame(error)
+            self.keep(error)
             return default
 
     def each(self, call: Callable[..., T]) -> list[T]:
-        """The answers of the card, or of each of its dies where it has several."""
+        """The results of a call about the card, or about each of its dies if it has several."""
         found: list[T] = []
         for die in self.parts():
             try:
                 found.append(call(self.index) if die is None else call(self.index, die))
             except MxsmlError as error:
-                self.blame(error)
+                self.keep(error)
         return found
 
     def parts(self) -> Iterable[int | None]:
+        """The numbers of the dies; None for a card with one die."""
         return range(self.dies) if self.dies > 1 else (None,)
 
-    def blame(self, error: MxsmlError) -> None:
+    def keep(self, error: MxsmlError) -> None:
+        """Keep the fault of the first error that is no lack of support."""
         self.absent |= error.gone
-        if error.code not in faults.UNASKED:
+        if error.code not in faults.UNSUPPORTED:
             self.fault = self.fault or faults.reading(error)
 
 
 def read(mxsml: Mxsml, settings: Settings, index: int, known: MetaxCard | None) -> MetaxCard:
-    """Read a card in full. Without a readable uuid the device's `uuid` is empty."""
-    look = MetaxReading(mxsml, index)
+    """Read a card completely. `known` is the same card at the last reading.
+
+    If the uuid is not readable, the device has an empty `uuid`.
+    """
+    reading = MetaxReading(mxsml, index)
     try:
-        its = mxsml.identity(index)
+        identity = mxsml.identity(index)
     except MxsmlError as error:
         return MetaxCard(index, Device("", index, fault=faults.reading(error)))
-    look.dies = max(1, look.get(mxsml.die_count, default=1))
-    mmio = look.get(mxsml.mmio_state, default=None)
-    wrong = health(look)
+    reading.dies = max(1, reading.get(mxsml.die_count, default=1))
+    mmio = reading.get(mxsml.mmio_state, default=None)
+    wrong = health(reading)
     if known is not None and None not in (mmio, known.mmio) and mmio != known.mmio:
         wrong, mmio = wrong or faults.MMIO, known.mmio
-    memory = sum(it.total for it in look.each(mxsml.memory)) * KIB
-    counted = counters(look)
+    memory = sum(it.total for it in reading.each(mxsml.memory)) * KIB
+    counted = counters(reading)
     device = replace(
-        placed(settings, its),
+        placed(settings, identity),
         memory=memory,
-        attributes=_attributes(settings, its, look.dies),
+        attributes=_attributes(settings, identity, reading.dies),
         counters=counted,
-        fault=faults.GONE if look.absent else wrong or look.fault,
+        fault=faults.GONE if reading.absent else wrong or reading.fault,
     )
-    return MetaxCard(index, device, look.dies, None if device.fault else mmio)
+    return MetaxCard(index, device, reading.dies, None if device.fault else mmio)
 
 
-def placed(settings: Settings, its: MxsmlIdentity) -> Device:
-    """What the card is called, and where it is."""
-    root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
+def placed(settings: Settings, identity: MxsmlIdentity) -> Device:
+    """The device with the fields that name it and say where it is."""
+    root, pci = host.sysfs(settings), sysfs.bdf(identity.bdf)
     return Device(
-        uuid=its.uuid,
-        index=its.index,
-        minor=its.index - FIRST_PF if its.index >= FIRST_PF else its.index,
+        uuid=identity.uuid,
+        index=identity.index,
+        minor=identity.index - FIRST_PF if identity.index >= FIRST_PF else identity.index,
         pci=pci,
         numa=pci_sysfs.numa_node(root, pci) if pci else None,
-        model=its.name,
+        model=identity.name,
         paths=device_nodes.of_card(settings, pci) if pci else (),
     )
 
 
-def _attributes(settings: Settings, its: MxsmlIdentity, dies: int) -> dict[str, str]:
-    root, pci = host.sysfs(settings), sysfs.bdf(its.bdf)
+def _attributes(settings: Settings, identity: MxsmlIdentity, dies: int) -> dict[str, str]:
+    root, pci = host.sysfs(settings), sysfs.bdf(identity.bdf)
     found = {
         constants.PCIE_ROOT: pci_sysfs.root_complex(root, pci) if pci else "",
-        constants.VIRTUALISATION: MODES.get(VirtMode(its.mode), "") if its.mode in MODES else "",
+        constants.VIRTUALISATION: MODES.get(VirtMode(identity.mode), "") if identity.mode in MODES else "",
         constants.DIES: str(dies) if dies > 1 else "",
     }
     return {name: text for name, text in found.items() if text}
 
 
-def health(look: MetaxReading) -> Fault | None:
-    """What the driver says now: whether the card is available, and each of its dies."""
-    mxsml = look.mxsml
-    well = look.get(mxsml.state, default=None)
-    said = [_die(look, die) for die in look.parts()]
-    if wrong := next((it for it in said if it), None):
+def health(reading: MetaxReading) -> Fault | None:
+    """The fault that the driver shows now: the card, or one of its dies, is not available."""
+    mxsml = reading.mxsml
+    available = reading.get(mxsml.state, default=None)
+    wrong_parts = [_die(reading, die) for die in reading.parts()]
+    if wrong := next(filter(None, wrong_parts), None):
         return wrong
-    if well is False:
+    if available is False:
         return faults.NOT_AVAILABLE
-    return faults.UNMONITORED if well is None and not look.fault else None
+    return faults.UNMONITORED if available is None and not reading.fault else None
 
 
-def _die(look: MetaxReading, die: int | None) -> Fault | None:
+def _die(reading: MetaxReading, die: int | None) -> Fault | None:
     try:
-        return faults.unavailable(look.mxsml.unavailable(look.index, die), die)
+        return faults.unavailable(reading.mxsml.unavailable(reading.index, die), die)
     except MxsmlError as error:
-        look.blame(error)
+        reading.keep(error)
         return None
 
 
-def counters(look: MetaxReading) -> dict[str, int]:
-    """The errors since the driver was loaded that a card does not survive; what is not counted is absent."""
-    mxsml, found = look.mxsml, {}
-    errors = look.each(mxsml.ecc)
-    if len(errors) == len(list(look.parts())):
+def counters(reading: MetaxReading) -> dict[str, int]:
+    """Counters, since the driver was loaded, of the errors that make a card unhealthy.
+
+    A counter that is not readable is absent.
+    """
+    mxsml, found = reading.mxsml, {}
+    errors = reading.each(mxsml.ecc)
+    if len(errors) == len(list(reading.parts())):
         found["dram-ue"] = sum(it.dram_uncorrected for it in errors)
         found["sram-ue"] = sum(it.sram_uncorrected for it in errors)
     for name, kind in (("dbe", PciEventType.DBE), ("aer-ue", PciEventType.AER_UE)):
-        events = look.get(mxsml.pci_events, kind, default=None)
+        events = reading.get(mxsml.pci_events, kind, default=None)
         if events is not None:
             found[name] = sum(max(0, it.count) for it in events)
     return found
 
 
-def completed(look: MetaxCard, before: MetaxCard) -> MetaxCard:
-    """Fill what a card does not tell now from what the card told before: of a sick card everything."""
-    if look.device.fault is None:
-        return replace(look, mmio=before.mmio if look.mmio is None else look.mmio)
-    device = device_fields.completed(look.device, before.device)
-    return replace(look, device=device, dies=max(look.dies, before.dies), mmio=before.mmio)
+def completed(reading: MetaxCard, before: MetaxCard) -> MetaxCard:
+    """Fill the gaps of a card from the same card of the survey before: all gaps if the card has a fault."""
+    if reading.device.fault is None:
+        return replace(reading, mmio=before.mmio if reading.mmio is None else reading.mmio)
+    device = device_fields.completed(reading.device, before.device)
+    return replace(reading, device=device, dies=max(reading.dies, before.dies), mmio=before.mmio)
 
 
 def usage(mxsml: Mxsml, card: MetaxCard) -> Usage | None:
-    """What runs on a card; None where that cannot be read."""
-    look = MetaxReading(mxsml, card.index, card.dies)
-    memory = look.each(mxsml.memory)
+    """Memory and compute in use on a card; None if the memory is not readable."""
+    reading = MetaxReading(mxsml, card.index, card.dies)
+    memory = reading.each(mxsml.memory)
     if not memory:
         return None
-    percent = look.get(mxsml.utilization, default=None)
+    percent = reading.get(mxsml.utilization, default=None)
     used = min(
         sum(it.used for it in memory) * KIB, card.device.memory or sum(it.total for it in memory) * KIB
     )

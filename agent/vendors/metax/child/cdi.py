@@ -1,4 +1,7 @@
-"""The CDI spec of the slices: one name for each container, whatever nodes its slices have after a reboot."""
+"""The CDI spec of the slices, with one CDI device for each allocation.
+
+The name of an allocation stays the same, while the device nodes of its slices can change at a reboot.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ FILE = f"{constants.CDI_VENDOR}-{constants.CDI_CLASS}.json"
 
 
 def spec(slices: Sequence[tuple[str, str, Sequence[str]]], variable: str = "") -> Mapping[str, str]:
-    """The file of these slices, given as allocation, uuid and paths of nodes; empty text is no file.
+    """The CDI file of these slices by its name. An empty text means that there is no file.
 
-    `variable` names what tells a container the uuids of its slices; none where it is empty.
+    `slices` are tuples of allocation, uuid and paths of device nodes. `variable` is the environment variable
+    that gives a container the uuids of its slices; empty: none.
     """
     nodes: defaultdict[str, list[str]] = defaultdict(list)
     uuids: defaultdict[str, list[str]] = defaultdict(list)

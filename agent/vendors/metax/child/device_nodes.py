@@ -9,15 +9,15 @@ from typing import Any
 from agent.vendors.common import host
 from agent.vendors.metax import sysfs
 
-#: What every program opens, whatever card it has.
+#: The node that every program opens.
 CONTROL = ("/dev/mxcd",)
-#: MetaX has not published which nodes are a slice's; this is what its number says.
+#: Assumption: a slice has the render node of its minor number. MetaX has not published its nodes.
 SLICE = ("/dev/dri/renderD{minor}",)
 
 
 @dataclass(frozen=True, slots=True)
 class SliceNumbers:
-    """What the patterns of a slice's nodes may name. `card` and `render` are None where sysfs has none."""
+    """The numbers for patterns of a slice's nodes. `card` and `render` are None if sysfs has none."""
 
     minor: int
     sgpu: int
@@ -26,7 +26,7 @@ class SliceNumbers:
 
 
 def control(settings: Mapping[str, Any]) -> list[str]:
-    """The driver's own nodes that are here."""
+    """The driver's control nodes that exist, out of the setting `controlNodes` or CONTROL."""
     wanted = settings.get("controlNodes")
     return [path for path in (CONTROL if wanted is None else wanted) if exists(settings, path)]
 
@@ -37,7 +37,7 @@ def of_card(settings: Mapping[str, Any], pci: str) -> tuple[str, ...]:
 
 
 def of_slice(settings: Mapping[str, Any], numbers: SliceNumbers) -> list[str]:
-    """What the setting sliceNodes makes of these numbers; one of a number that nobody knows is left out."""
+    """The paths by the setting sliceNodes and these numbers. A pattern with an unknown number gives none."""
     known = {name: value for name in numbers.__slots__ if (value := getattr(numbers, name)) is not None}
     return [path for pattern in _patterns(settings) if (path := _filled(pattern, known))]
 
@@ -48,14 +48,14 @@ def _patterns(settings: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _filled(pattern: str, known: Mapping[str, int]) -> str:
-    """Not str.format, which lets a pattern reach into what it is given."""
+    """The path for a pattern, or empty with an unknown number. str.format would give access to attributes."""
     for name, value in known.items():
         pattern = pattern.replace(f"{{{name}}}", str(value))
     return "" if "{" in pattern else pattern
 
 
 def lacking(settings: Mapping[str, Any], slice_name: str, numbers: SliceNumbers) -> str:
-    """Why a container cannot be given this slice: the slice, the path and the setting; empty if it can."""
+    """Why a container cannot get this slice: with slice, path and setting. Empty if all nodes exist."""
     paths = of_slice(settings, numbers)
     where = f"slice {slice_name}, number {numbers.minor}"
     if path := next((path for path in paths if not exists(settings, path)), None):
@@ -66,5 +66,5 @@ def lacking(settings: Mapping[str, Any], slice_name: str, numbers: SliceNumbers)
 
 
 def exists(settings: Mapping[str, Any], path: str) -> bool:
-    """Whether it is a device node, below where the host's /dev is for us."""
+    """Whether the host has a device node at this path."""
     return host.is_node(host.driver_root(settings), path)

@@ -1,8 +1,8 @@
-"""Waits for what the driver tells of the cards, and hands on what reading them found.
+"""Waits for events of the driver, and turns them into health events.
 
-MXSML's wait has no timeout and cannot be called off, so each card has a thread that waits for ever, as in
-the vendor's own example. A thread outlives `close`: it waits on when the library is opened again, and there
-is never more than one for a card.
+MXSML's wait has no timeout and cannot be cancelled. So each card has a thread that waits for ever, as in the
+vendor's own example. A thread outlives `close` and goes on when the library is opened again. A card never has
+more than one thread.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from agent.vendor_api.backend import HealthEvent
 from . import faults
 from .library import Mxsml, MxsmlError
 
-#: What a build of the library has that can wait for events.
+#: The functions that a build of the library needs for events.
 NEEDED = ("EventSetCreate", "DeviceRegisterEvents", "EventSetWait", "EventSetFree")
-#: Seconds until a wait that was refused is tried again ...
+#: Seconds from the start of a wait that failed until the next try.
 PAUSE = 1.0
-#: ... and after which one that was not has begun: what is refused is refused at once.
+#: Seconds after which a wait is known to work. The library refuses a wait at once.
 SURE = 0.2
 
 Look = Callable[[int], Sequence[HealthEvent]]
 
 
 class CardEventWait(threading.Thread):
-    """The wait for the events of one card, until it fails. It goes on once what it told was heard."""
+    """A thread that waits for the events of one card, until the wait fails.
+
+    After each event the thread stops until `handled` is set.
+    """
 
     def __init__(self, watch: MxsmlEventWatch, mxsml: Mxsml, index: int) -> None:
         super().__init__(name=f"metax-events-{index}", daemon=True)
@@ -37,21 +40,22 @@ class CardEventWait(threading.Thread):
         self._mxsml = mxsml
         self._index = index
         self._session = watch.session
-        self.heard = threading.Event()
+        self.handled = threading.Event()
         self._began = time.monotonic()
 
     @property
     def is_old(self) -> bool:
-        """Whether the library looked for its cards anew since it began, which may end it."""
+        """Whether the library has enumerated anew since this wait began, which may end the wait."""
         return self._session != self._watch.session
 
     @property
-    def stands(self) -> bool:
+    def works(self) -> bool:
+        """Whether the wait works."""
         return self.is_alive() and time.monotonic() - self._began > SURE
 
     @property
     def is_due(self) -> bool:
-        """Whether it ended, of old age or long enough ago."""
+        """Whether the wait has ended and a new one may start now."""
         return not self.is_alive() and (self.is_old or time.monotonic() - self._began > PAUSE)
 
     def run(self) -> None:
@@ -60,74 +64,80 @@ class CardEventWait(threading.Thread):
             with self._watch.calls:
                 events = self._mxsml.create_event_set()
                 self._mxsml.register_events(self._index, events)
-            self._watch.hear(self, self._index)  # what came before is in no event
+            self._watch.wake(self, self._index)  # a fault of before the registration makes no event
             while True:
-                told = self._mxsml.wait_for_event(events)
-                self.heard.clear()
-                self._watch.hear(self, told.card)
-                self.heard.wait()
+                event = self._mxsml.wait_for_event(events)
+                self.handled.clear()
+                self._watch.wake(self, event.card)
+                self.handled.wait()
         except MxsmlError as error:
             with self._watch.calls:
-                # What looking anew ended, the library may have freed itself.
+                # The library may have freed the set itself when it enumerated anew.
                 if events and not self.is_old:
-                    with suppress(MxsmlError):  # it may be broken, that is why it goes
+                    with suppress(MxsmlError):  # the set may be broken, which ended the wait
                         self._mxsml.free_event_set(events)
-            self._watch.hear(self, self._index, error)
+            self._watch.wake(self, self._index, error)
 
 
 class MxsmlEventWatch:
-    """The cards under watch. `put` and `tell` come from the thread that discovers, `news` from the other."""
+    """Watches cards for health events.
+
+    The thread of `discover` calls `watch_cards`, `renew` and `add_events`, the thread of `health_events`
+    calls `next_events`, and the waiting threads call `wake`.
+    """
 
     def __init__(self, mxsml: Mxsml, look: Look, calls: AbstractContextManager[Any]) -> None:
-        """`look` reads the health of the card of this number now, and returns what is new of it.
+        """`look` reads the health of the card with this index now, and returns its health events.
 
-        `calls` is held by whoever calls the library, but for the wait itself, which has no end.
+        `calls` is the lock for calls of the library. Only the wait for an event runs without the lock.
         """
         self.calls = calls
         self._mxsml = mxsml
         self._look = look
         self._can_wait = all(map(mxsml.has, NEEDED))
         self._cards: Mapping[int, str] = {}
-        #: Counts how often the library looked for its cards, and was closed.
+        #: Counts how often the library has enumerated its cards anew, or was closed.
         self.session = 0
         self._waits: dict[int, CardEventWait] = {}
+        #: Cards with a failed wait, for which a fault was reported.
         self._blind: set[str] = set()
-        #: Cards that have no events: polling is what there is.
+        #: Indices of cards that have no events. Only polls of `discover` watch them.
         self._mute: set[int] = set()
         self._changed = threading.Condition()
-        self._told: dict[int, MxsmlError | None] = {}
-        self._found: list[HealthEvent] = []
+        #: Indices of cards with an event, or with the error that ended the wait.
+        self._woken: dict[int, MxsmlError | None] = {}
+        self._added: list[HealthEvent] = []
         self._aged = False
 
-    def put(self, cards: Mapping[int, str]) -> None:
-        """Watch these cards, given as number to uuid, from now on."""
+    def watch_cards(self, cards: Mapping[int, str]) -> None:
+        """Watch these cards from now on: index to uuid."""
         self._cards = dict(cards)
 
     def renew(self) -> None:
-        """The library looks for its cards anew; the waits of before may end with it."""
+        """Note that the library enumerates its cards anew, which may end the waits."""
         self.session += 1
 
-    def tell(self, events: Sequence[HealthEvent]) -> None:
-        """Hand on what reading the cards found."""
+    def add_events(self, events: Sequence[HealthEvent]) -> None:
+        """Let `next_events` return these events, which `discover` found."""
         with self._changed:
-            self._found += events
+            self._added += events
             self._changed.notify_all()
 
-    def news(self, timeout: float) -> list[HealthEvent]:
-        """Wait for news of the cards."""
+    def next_events(self, timeout: float) -> list[HealthEvent]:
+        """Wait for health events, for at most `timeout` seconds."""
         cards = self._cards
         if self._can_wait:
             self._wait_for(cards)
         with self._changed:
-            self._changed.wait_for(lambda: self._told or self._found or self._aged, timeout)
+            self._changed.wait_for(lambda: self._woken or self._added or self._aged, timeout)
             self._aged = False
-            told, self._told = self._told, {}
-            found, self._found = self._found, []
+            woken, self._woken = self._woken, {}
+            events, self._added = self._added, []
         for wait in self._waits.values():
-            wait.heard.set()
-        for index, error in told.items():
-            found += self._meaning(cards, index, error)
-        return [*found, *self._seen_again(cards)]
+            wait.handled.set()
+        for index, error in woken.items():
+            events += self._health_events(cards, index, error)
+        return [*events, *self._recovered(cards)]
 
     def _wait_for(self, cards: Mapping[int, str]) -> None:
         for index in cards.keys() - self._mute:
@@ -135,21 +145,24 @@ class MxsmlEventWatch:
                 self._waits[index] = CardEventWait(self, self._mxsml, index)
                 self._waits[index].start()
 
-    def hear(self, wait: CardEventWait, index: int, error: MxsmlError | None = None) -> None:
-        """The driver told of a card, or the wait for it failed."""
+    def wake(self, wait: CardEventWait, index: int, error: MxsmlError | None = None) -> None:
+        """End the wait of `next_events`: a card has an event, or its thread has failed."""
         with self._changed:
             if error is None or not wait.is_old:
-                self._told[index] = error
+                self._woken[index] = error
             else:
                 self._aged = True
             self._changed.notify_all()
 
-    def _meaning(
+    def _health_events(
         self, cards: Mapping[int, str], index: int, error: MxsmlError | None
     ) -> Sequence[HealthEvent]:
-        """What an event says; MetaX has not published its numbers, so the card itself is asked."""
+        """The health events of a card with a driver event or a failed wait.
+
+        MetaX has not published the numbers of events, so the card itself is read.
+        """
         uuid = cards.get(index)
-        if error is not None and error.code in faults.UNASKED:
+        if error is not None and error.code in faults.UNSUPPORTED:
             self._mute.add(index)
             return ()
         if uuid is None or (error and uuid in self._blind):
@@ -159,11 +172,11 @@ class MxsmlEventWatch:
         self._blind.add(uuid)
         return (HealthEvent(uuid, faults.unwatched(error)),)
 
-    def _seen_again(self, cards: Mapping[int, str]) -> list[HealthEvent]:
-        """Good news of the cards whose watch was broken and stands now."""
-        back = [uuid for index, uuid in cards.items() if uuid in self._blind and self._stands(index)]
+    def _recovered(self, cards: Mapping[int, str]) -> list[HealthEvent]:
+        """Events without a fault, for cards with a wait that failed and works again."""
+        back = [uuid for index, uuid in cards.items() if uuid in self._blind and self._is_watched(index)]
         self._blind -= set(back)
         return [HealthEvent(uuid, None) for uuid in back]
 
-    def _stands(self, index: int) -> bool:
-        return index in self._mute or self._waits[index].stands
+    def _is_watched(self, index: int) -> bool:
+        return index in self._mute or self._waits[index].works

@@ -1,4 +1,4 @@
-"""What the driver says of itself, for all cards."""
+"""Versions of the driver, as attributes of all cards."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .library import Mxsml, MxsmlError
 
 
 def attributes(mxsml: Mxsml, root: Path) -> dict[str, str]:
-    """The versions of the driver and of MACA; one that is not told is absent."""
+    """The versions of the driver and of MACA. A version that is not readable is absent."""
     found = {constants.DRIVER_VERSION: sysfs.driver_version(root) or _of_first_card(mxsml)}
-    with suppress(MxsmlError):  # it says nothing of the cards
+    with suppress(MxsmlError):  # no version is no fault of a card
         found[constants.MACA_VERSION] = mxsml.maca_version()
     return {name: text for name, text in found.items() if text}
 

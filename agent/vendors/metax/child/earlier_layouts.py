@@ -1,4 +1,4 @@
-"""What lay on each card when it was last read: a card that cannot be read now has that still."""
+"""The slices that each card had when it was last read, for cards that cannot be read now."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ Slices = tuple[SgpuSlice, ...]
 
 
 class EarlierLayouts:
-    """Kept in a file where there is a directory: the next process may find a card that it cannot read.
+    """The slices of each card at the last reading, until the machine restarts, as slices do.
 
-    Slices do not outlive the machine, nor does what is kept here.
+    With a directory they are kept in a file: the next process may find a card that it cannot read.
     """
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / FILE if directory else None
-        #: None of a card that was changed and not read since.
-        self._known: dict[str, Slices | None] = _read(self._path) if self._path else {}
-        self._here: set[str] = set()
+        #: Slices by uuid of the card. None: the card was changed and not read since.
+        self._known: dict[str, Slices | None] = _load(self._path) if self._path else {}
+        self._read_cards: set[str] = set()
 
     def is_read(self, card: str) -> bool:
-        """Whether this process has read the card since it was changed last."""
-        return card in self._here
+        """Whether this process has read the card since the last change of its slices."""
+        return card in self._read_cards
 
     def of(self, card: str) -> Slices | None:
-        """What it had; None where that is not known."""
+        """The slices at the last reading; None if the card was never read, or changed since."""
         return self._known.get(card)
 
     def is_changed(self, card: str) -> bool:
-        """Whether it was changed, and not read since."""
+        """Whether the slices were changed, and not read since."""
         return self._known.get(card, ()) is None
 
     def may_have(self, card: str, allocation: str) -> bool:
-        """Whether a slice of the allocation may lie there; none does on a card that nobody of us changed."""
-        found = self._known.get(card, ())
-        return found is None or any(it.allocation == allocation for it in found)
+        """Whether the card may have a slice of the allocation. A card that was never changed has none."""
+        slices = self._known.get(card, ())
+        return slices is None or any(it.allocation == allocation for it in slices)
 
-    def read(self, card: str, found: Slices) -> None:
-        """It was read, and has these."""
-        self._here.add(card)
-        self._put(card, found)
+    def read(self, card: str, slices: Slices) -> None:
+        """Keep the slices that were just read."""
+        self._read_cards.add(card)
+        self._put(card, slices)
 
     def changed(self, card: str) -> None:
-        """It is about to have others."""
-        self._here.discard(card)
+        """Note that the slices of the card are about to change, until the next `read`."""
+        self._read_cards.discard(card)
         self._put(card, None)
 
-    def _put(self, card: str, found: Slices | None) -> None:
-        if card in self._known and self._known[card] == found:
+    def _put(self, card: str, slices: Slices | None) -> None:
+        if card in self._known and self._known[card] == slices:
             return
-        self._known[card] = found
+        self._known[card] = slices
         if self._path is not None:
-            cards = {
-                uuid: None if its is None else [_said(it) for it in its] for uuid, its in self._known.items()
-            }
-            with suppress(OSError):  # then it holds for as long as this process lives
+            known = self._known.items()
+            cards = {uuid: None if slices is None else list(map(_json, slices)) for uuid, slices in known}
+            with suppress(OSError):  # then the slices are known for as long as this process lives
                 own_files.write_since_boot(self._path, {"cards": cards}, durable=False)
 
 
-def _said(it: SgpuSlice) -> list[Any]:
-    its = it.sgpu
-    return [its.card, its.id, its.uuid, its.minor, its.vram, its.compute, it.allocation]
+def _json(part: SgpuSlice) -> list[Any]:
+    """A slice as JSON list: the parameters of `_slice` after `card`, in their order."""
+    sgpu = part.sgpu
+    return [sgpu.card, sgpu.id, sgpu.uuid, sgpu.minor, sgpu.vram, sgpu.compute, part.allocation]
 
 
-def _read(path: Path) -> dict[str, Slices | None]:
+def _load(path: Path) -> dict[str, Slices | None]:
     cards = own_files.read_since_boot(path).get("cards")
     try:
         return _cards(cards) if isinstance(cards, dict) else {}
@@ -81,15 +81,15 @@ def _read(path: Path) -> dict[str, Slices | None]:
         return {}
 
 
-def _cards(said: Mapping[str, Sequence[Any] | None]) -> dict[str, Slices | None]:
+def _cards(raw: Mapping[str, Sequence[Any] | None]) -> dict[str, Slices | None]:
     return {
-        card: None if its is None else tuple(_found(card, *it) for it in its) for card, its in said.items()
+        card: None if slices is None else tuple(_slice(card, *it) for it in slices)
+        for card, slices in raw.items()
     }
 
 
-def _found(
+def _slice(
     card: str, index: int, number: int, uuid: str, minor: int, vram: int, compute: int, allocation: str | None
 ) -> SgpuSlice:
-    numbers = (int(it) for it in (minor, vram, compute))
-    its = Sgpu(int(index), int(number), str(uuid), *numbers)
-    return SgpuSlice(card, its, None if allocation is None else str(allocation))
+    sgpu = Sgpu(int(index), int(number), str(uuid), int(minor), int(vram), int(compute))
+    return SgpuSlice(card, sgpu, None if allocation is None else str(allocation))

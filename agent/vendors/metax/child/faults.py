@@ -1,4 +1,4 @@
-"""What MXSML's answers about a card mean."""
+"""The faults of MetaX's cards, from the answers of MXSML."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LIMITED = Fault("limited", "the driver lets the card be used in part only")
 UNMONITORED = Fault("unmonitored", "the driver does not say whether the card is well", state=State.UNKNOWN)
 NO_LIBRARY = card_faults.no_library("libmxsml.so")
 
-#: Codes that say nothing of the card: the question was too early, or is none for this card.
+#: Codes that tell nothing about the card's health: the call came too early, or the card does not support it.
 SILENT = (Code.SYSFS_ERROR, Code.OPERATION_NOT_SUPPORT, Code.BUSY_DEVICE, Code.FLR_NOT_READY)
-#: Codes of a question that this card, or this library, has no answer to, ever.
-UNASKED = (Code.OPERATION_NOT_SUPPORT, Code.FUNCTION_NOT_FOUND)
+#: Codes of a call that this card, or this build of the library, never supports.
+UNSUPPORTED = (Code.OPERATION_NOT_SUPPORT, Code.FUNCTION_NOT_FOUND)
 
-#: Counters to what they count.
+#: The names of the error counters, and the errors that each one counts.
 COUNTED = {
     "dram-ue": "uncorrected ECC errors of the DRAM",
     "sram-ue": "uncorrected ECC errors of the SRAM",
@@ -31,7 +31,7 @@ COUNTED = {
 
 
 def reading(error: MxsmlError) -> Fault:
-    """The fault of a card that could not be read."""
+    """Fault of a card for which a call of MXSML failed with this error."""
     if error.gone:
         return GONE
     state = State.UNKNOWN if error.code in SILENT else State.UNHEALTHY
@@ -39,16 +39,16 @@ def reading(error: MxsmlError) -> Fault:
 
 
 def unavailable(found: Unavailable, die: int | None) -> Fault | None:
-    """What the driver says of a card or a die that cannot be used; None of one that can."""
+    """Fault of a card or a die that cannot be used, as the driver says; None if it can be used."""
     if not found.code:
         return None
     what = "the card" if die is None else f"die {die}"
-    said = found.reason.strip() or "without a reason"
-    return Fault("unavailable", f"the driver says that {what} is not available: {said} (code {found.code})")
+    why = found.reason.strip() or "without a reason"
+    return Fault("unavailable", f"the driver says that {what} is not available: {why} (code {found.code})")
 
 
 def grown(name: str, before: int, now: int) -> Fault:
-    """An error counter that is higher than before."""
+    """Fault of a card with an error counter that grew."""
     reason = "pcie" if name == "aer-ue" else "ecc"
     return card_faults.grown(reason, COUNTED[name], before, now)
 
@@ -58,18 +58,18 @@ def unwatched(error: MxsmlError) -> Fault:
 
 
 def sliced(mode: str, slices: int) -> Fault:
-    """Slices on a card that is given out whole."""
+    """Fault of a card with slices, while the mode gives out whole cards."""
     text = f"{slices} sGPU lie on the card, which mode {mode} gives out whole: remove them, or use mode sgpu"
     return Fault("sliced", text)
 
 
 def split(mode: str, functions: int) -> Fault:
-    """Virtual functions of a card that is given out whole."""
+    """Fault of a card with virtual functions, while the mode gives out whole cards."""
     text = f"the card is split into {functions} virtual functions: disable them, or use mode vgpu, not {mode}"
     return Fault("sliced", text)
 
 
 def unsummed(total: int, sliced: int, free: int) -> Fault:
-    """Slices and what is free are not the card; MiB."""
+    """Fault of a card with other memory than its slices and its free memory together. All in MiB."""
     text = f"its slices have {sliced} MiB and {free} MiB are free, which is not the card's {total} MiB"
     return Fault("slices-do-not-sum", text)

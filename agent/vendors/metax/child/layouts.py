@@ -1,4 +1,4 @@
-"""What lies on a card: its slices, ours and foreign, their policy, and what is left."""
+"""The layout of a card: its slices, own and foreign, their policy, and the free quota."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .cards import MetaxCard
 from .library import Mxsml, MxsmlError
 from .values import Sgpu, SgpuQuota
 
-#: An alias of ours: an allocation's id follows, and nothing else.
+#: The alias of an own slice: the mark, then the id of the allocation.
 MARKED = re.compile(rf"{constants.MARK}([0-9a-f]{{16}})")
 
 
 @dataclass(frozen=True, slots=True)
 class SgpuSlice:
-    """A slice that lies on a card; `allocation` None is foreign."""
+    """A slice on a card; `card` is the card's uuid. A foreign slice has no `allocation`."""
 
     card: str
     sgpu: Sgpu
@@ -35,88 +35,89 @@ class SgpuSlice:
         return Partition(self.id, self.card, self.allocation)
 
     def fits(self, wanted: Slice) -> bool:
-        """Whether it is what was wanted, its policy aside."""
+        """Whether card, memory and compute are as wanted. The policy is not compared."""
         same = (self.card, self.sgpu.vram, self.sgpu.compute)
         return same == (wanted.card, wanted.memory, wanted.compute)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What lies on a card that can have slices, and what is left; no `quota` while they are switched off."""
+    """The slices of a card that supports slices. `quota` is None while slices are switched off."""
 
-    found: tuple[SgpuSlice, ...] = ()
+    slices: tuple[SgpuSlice, ...] = ()
     quota: SgpuQuota | None = None
     policy: qos_policy.Qos | None = None
 
     @property
     def own(self) -> tuple[SgpuSlice, ...]:
-        return tuple(it for it in self.found if it.allocation is not None)
+        return tuple(it for it in self.slices if it.allocation is not None)
 
     @property
     def foreign(self) -> tuple[SgpuSlice, ...]:
-        return tuple(it for it in self.found if it.allocation is None)
+        return tuple(it for it in self.slices if it.allocation is None)
 
     def room(self, card: MetaxCard) -> int:
-        """Bytes that slices of the card may take."""
+        """Bytes that the slices of the card may have together."""
         if self.quota is None:
             return card.device.memory
         return min(self.quota.total_vram * MIB, card.device.memory or sys.maxsize)
 
 
-def look(mxsml: Mxsml, card: MetaxCard) -> Layout | None:
-    """What lies on a card; None where it can have no slices.
+def read(mxsml: Mxsml, card: MetaxCard) -> Layout | None:
+    """Read the layout of a card; None if the card does not support slices.
 
     Raises:
-        MxsmlError: It cannot be read.
+        MxsmlError: The layout cannot be read.
     """
     try:
         enabled = mxsml.sgpu_enabled(card.index)
     except MxsmlError as error:
-        if error.code in faults.UNASKED:
+        if error.code in faults.UNSUPPORTED:
             return None
         raise
     if not enabled:
         return Layout()
     quota = mxsml.sgpu_quota(card.index)
-    found = tuple(_found(mxsml, card, it) for it in mxsml.sgpus(card.index))
-    return Layout(found, quota, _policy(mxsml, card) if found else None)
+    slices = tuple(_slice(mxsml, card, it) for it in mxsml.sgpus(card.index))
+    return Layout(slices, quota, _policy(mxsml, card) if slices else None)
 
 
-def _found(mxsml: Mxsml, card: MetaxCard, it: Sgpu) -> SgpuSlice:
-    mark = MARKED.fullmatch(mxsml.sgpu_alias(card.index, it.id))
-    return SgpuSlice(card.uuid, it, mark[1] if mark else None)
+def _slice(mxsml: Mxsml, card: MetaxCard, sgpu: Sgpu) -> SgpuSlice:
+    mark = MARKED.fullmatch(mxsml.sgpu_alias(card.index, sgpu.id))
+    return SgpuSlice(card.uuid, sgpu, mark[1] if mark else None)
 
 
 def _policy(mxsml: Mxsml, card: MetaxCard) -> qos_policy.Qos | None:
     number = mxsml.sched_class(card.index)
-    return next((policy for policy, its in qos_policy.SCHED_CLASSES.items() if its == number), None)
+    policies = {sched_class: policy for policy, sched_class in qos_policy.SCHED_CLASSES.items()}
+    return policies.get(number)
 
 
 def unsummed(layout: Layout | None) -> Fault | None:
-    """Whether the memory of the slices and what is free are the card's."""
+    """The fault of a card with other memory than its slices and its free memory together; None without it."""
     if layout is None or layout.quota is None:
         return None
     total, free = layout.quota.total_vram, layout.quota.free_vram
-    sliced = sum(it.sgpu.vram for it in layout.found)
+    sliced = sum(it.sgpu.vram for it in layout.slices)
     return faults.unsummed(total, sliced, free) if sliced + free != total else None
 
 
 def attributes(layout: Layout | None) -> dict[str, str]:
-    """What lies on a card, as the agent's half reads it."""
+    """The layout as attributes of the device, for the agent half."""
     if layout is None:
         return {constants.SGPU_CAPABLE: constants.NO}
-    said = {
+    attributes = {
         constants.SGPU_CAPABLE: constants.YES,
         constants.SGPU_ON: constants.YES if layout.quota else constants.NO,
     }
     if layout.quota:
-        said[constants.SLICE_MEMORY] = str(layout.quota.total_vram)
-    if layout.found:
-        said[constants.SLICES] = str(len(layout.found))
-        said |= {constants.QOS: str(layout.policy)} if layout.policy else {}
+        attributes[constants.SLICE_MEMORY] = str(layout.quota.total_vram)
+    if layout.slices:
+        attributes[constants.SLICES] = str(len(layout.slices))
+        attributes |= {constants.QOS: str(layout.policy)} if layout.policy else {}
     if foreign := layout.foreign:
-        said[constants.FOREIGN_SLICES] = str(len(foreign))
-        said[constants.FOREIGN_COMPUTE] = str(sum(it.sgpu.compute for it in foreign))
-        said[constants.FOREIGN_MEMORY] = str(sum(it.sgpu.vram for it in foreign))
-    its = (f"{it.allocation}:{it.sgpu.compute}:{it.sgpu.vram}" for it in layout.own)
-    return said | dict(zip(constants.OWN_SLICES, its, strict=False))
+        attributes[constants.FOREIGN_SLICES] = str(len(foreign))
+        attributes[constants.FOREIGN_COMPUTE] = str(sum(it.sgpu.compute for it in foreign))
+        attributes[constants.FOREIGN_MEMORY] = str(sum(it.sgpu.vram for it in foreign))
+    own = (f"{it.allocation}:{it.sgpu.compute}:{it.sgpu.vram}" for it in layout.own)
+    return attributes | dict(zip(constants.OWN_SLICES, own, strict=False))

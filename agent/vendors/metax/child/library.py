@@ -1,4 +1,4 @@
-"""Finds and starts MXSML, words what keeps it from starting, and calls it."""
+"""Finds and starts MXSML, says why it does not start, and calls its functions."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ from .values import (
 )
 
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
-#: Codes of Init where there is no driver, or none that MXSML can find.
+#: Codes of Init if MXSML finds no driver.
 NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)
-#: More than any call needs; a library that asks for more text is not believed.
+#: Limit of bytes for a text, and of elements for an array, that the library may ask for.
 MAX_TEXT = 65536
 
 
 class MxsmlError(Exception):
-    """Raised when a call of MXSML fails. `code` is abi.Code's, or one that we do not know.
+    """Raised when a call of MXSML fails. `code` is an abi.Code or an unknown number.
 
-    `errno` is the system's number where sysfs was the cause (SYSFS_ERROR, SYSFS_WRITE_ERROR), else 0.
-    `numbers` are those that the call was made with: card, slice, quotas.
+    `errno` is the system's error number if sysfs was the cause (SYSFS_ERROR, SYSFS_WRITE_ERROR), else 0.
+    `numbers` are the integer arguments of the call: card, slice, quotas.
     """
 
     def __init__(
         self, call: str, code: int, text: str = "", number: int = 0, numbers: Sequence[int] = ()
     ) -> None:
         cause = f": {os.strerror(number)}" if number else ""
-        asked = ", ".join(map(str, numbers))
-        super().__init__(f"{call}({asked}) answers {code}, {text or 'no text'}{cause}")
+        arguments = ", ".join(map(str, numbers))
+        super().__init__(f"{call}({arguments}) answers {code}, {text or 'no text'}{cause}")
         self.call, self.code, self.text, self.errno = call, code, text, number
 
     @property
     def gone(self) -> bool:
-        """Whether it says that the card is not there."""
+        """Whether the code says that the card is gone."""
         return self.code in (Code.INVALID_DEVICE_ID, Code.NO_DEVICE)
 
     @property
     def read_only(self) -> bool:
-        """Whether sysfs cannot be written here, which needs a container that may."""
+        """Whether sysfs is mounted read-only in this container."""
         return self.code == Code.SYSFS_WRITE_ERROR and self.errno == errno.EROFS
 
 
 def start(settings: Mapping[str, Any]) -> Mxsml:
-    """Load MXSML from where the settings say, or from the usual places, and let it look for the cards.
+    """Load MXSML from the setting `library` or from the usual places, and let it enumerate the cards.
 
     Raises:
-        BackendUnavailable: There is no library, or it refuses; says where it was looked for.
+        BackendUnavailable: There is no library, or it does not start; the message names the places searched.
     """
     mxsml = Mxsml(load(settings))
     try:
@@ -76,7 +76,7 @@ def start(settings: Mapping[str, Any]) -> Mxsml:
 
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
-    """Load the library itself: what `library` names alone, else the first that the usual places have."""
+    """Load the library file that the setting `library` names, or else the first one in the usual places."""
     try:
         return shared_library.load(library_places.searched(settings), _opened)
     except NotLoaded as error:
@@ -89,9 +89,10 @@ def _opened(name: str) -> ctypes.CDLL:
 
 
 def unavailable(error: MxsmlError, *, driver_loaded: bool) -> BackendUnavailable:
-    """Why MXSML as a whole does not answer. `driver_loaded` is the kernel's word for it.
+    """The error for the agent when MXSML does not start. `driver_loaded`: the kernel has the driver loaded.
 
-    MXSML says the same where only its own files are away, and a driver that stays has forgotten nothing.
+    MXSML has the same code for a missing driver and for missing files of its own. The reason
+    DRIVER_NOT_LOADED would prove that faults ended with the driver, so the kernel decides.
     """
     if error.code in NO_DRIVER and not driver_loaded:
         return BackendUnavailable(DRIVER_NOT_LOADED, "MXSML is there, the kernel driver is not: load it")
@@ -103,11 +104,11 @@ def unavailable(error: MxsmlError, *, driver_loaded: bool) -> BackendUnavailable
 
 
 class Mxsml:
-    """The functions of one loaded library. `card` is the library's index, which is no identity.
+    """Calls the functions of one loaded library. `card` is the library's index, which can change.
 
-    Every method raises MxsmlError: with FUNCTION_NOT_FOUND where this build lacks the function, and with
-    INVALID_DEVICE_ID or NO_DEVICE where the card is gone. What a card cannot do is OPERATION_NOT_SUPPORT,
-    and so is a slice that is not there.
+    Every method raises MxsmlError, with these codes: FUNCTION_NOT_FOUND if this build does not export the
+    function; INVALID_DEVICE_ID or NO_DEVICE if the card is gone; OPERATION_NOT_SUPPORT if the card does not
+    support the call, or if the slice does not exist.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -117,18 +118,18 @@ class Mxsml:
     # The library
 
     def has(self, name: str) -> bool:
-        """Whether this build exports a function, named without its prefix: "EventSetWait"."""
+        """Whether this build exports a function, by its name without the prefix, such as "EventSetWait"."""
         return self._find(name) is not None
 
     def init(self) -> None:
-        """Look for the cards, also where that was done before: lists are fixed until the next time."""
+        """Enumerate the cards, for the first time or anew. The library keeps its list until the next init."""
         if self.has("InitWithFlags"):
             self._call("InitWithFlags", abi.REINIT)
         else:
             self._call("Init")
 
     def error_text(self, code: int) -> str:
-        """The library's words for a code, or ours where it has none."""
+        """The library's text for a code, or else the one in abi.TEXTS."""
         function = self._find("GetErrorString")
         words = function(code) if function and code != Code.FUNCTION_NOT_FOUND else None
         return words.decode(errors="replace") if words else abi.TEXTS.get(code, "")
@@ -139,15 +140,15 @@ class Mxsml:
     # Cards
 
     def device_count(self) -> int:
-        """How many cards and virtual functions there are, indices from 0; 0 also where init failed."""
+        """The number of cards and virtual functions, with indices from 0. Also 0 after a failed init."""
         return int(self._function("GetDeviceCount")())
 
     def pf_device_count(self) -> int:
-        """How many physical functions a virtualised host has, indices from abi.FIRST_PF."""
+        """The number of physical functions of a virtualised host, with indices from abi.FIRST_PF."""
         return int(self._function("GetPfDeviceCount")()) if self.has("GetPfDeviceCount") else 0
 
     def devices(self) -> tuple[int, ...]:
-        """All indices: of cards and virtual functions, then of physical functions."""
+        """All indices: cards and virtual functions first, then physical functions."""
         pfs = range(abi.FIRST_PF, abi.FIRST_PF + self.pf_device_count())
         return (*range(self.device_count()), *pfs)
 
@@ -155,28 +156,28 @@ class Mxsml:
         return _identity(card, self._struct("GetDeviceInfo", abi.DeviceInfo, card))
 
     def virtual_devices(self, card: int) -> tuple[int, ...]:
-        """The indices of the virtual functions of a physical one."""
+        """The indices of the virtual functions of a physical function."""
         return _ids(self._struct("GetVirtualDevicesByPhysicalId", abi.DeviceIds, card))
 
     def limited_devices(self) -> tuple[int, ...]:
-        """The indices of cards that work in part only."""
+        """The indices of cards that can be used in part only."""
         return _ids(self._struct("GetAllLimitedDevices", abi.DeviceIds))
 
     def limited_identity(self, card: int) -> MxsmlIdentity:
         return _identity(card, self._struct("GetLimitedDeviceInfo", abi.DeviceInfo, card))
 
     def die_count(self, card: int) -> int:
-        """1 where the library knows no dies."""
+        """The number of dies; 1 for a library without dies."""
         return self._number("GetDeviceDieCount", card) if self.has("GetDeviceDieCount") else 1
 
     def version(self, card: int, unit: int = abi.VersionUnit.DRIVER) -> str:
         return self._text("GetDeviceVersion", card, unit)
 
     def memory(self, card: int, die: int | None = None) -> MxsmlMemory:
-        """KiB; of one die where it is named."""
+        """The memory of the card, or of one die, in KiB."""
         name, *where = _of("MemoryInfo", card, die)
-        it = self._struct(f"Get{name}", abi.MemoryInfo, *where)
-        return MxsmlMemory(it.vramTotal, it.vramUse)
+        memory = self._struct(f"Get{name}", abi.MemoryInfo, *where)
+        return MxsmlMemory(memory.vramTotal, memory.vramUse)
 
     def utilization(self, card: int) -> int:
         """Percent of the compute engine."""
@@ -189,43 +190,44 @@ class Mxsml:
         return self._number("GetDeviceState", card, kind=ctypes.c_int) == 1
 
     def unavailable(self, card: int, die: int | None = None) -> Unavailable:
-        """Why a card, or a die, cannot be used; code 0 where it can."""
+        """Why a card, or a die, cannot be used. Code 0: it can be used."""
         call = "GetDeviceUnavailableReason" if die is None else "GetDieUnavailableReason"
         where = (card,) if die is None else (card, die)
-        it = self._struct(call, abi.UnavailableReasonInfo, *where)
-        return Unavailable(it.unavailableCode, _string(it.unavailableReason))
+        reason = self._struct(call, abi.UnavailableReasonInfo, *where)
+        return Unavailable(reason.unavailableCode, _string(reason.unavailableReason))
 
     def ecc(self, card: int, die: int | None = None) -> EccErrors:
         name, *where = _of("TotalEccErrors", card, die)
-        it = self._struct(f"Get{name}", abi.EccErrorCount, *where)
-        return EccErrors(it.sramCE, it.sramUE, it.dramCE, it.dramUE, it.retiredPage)
+        ecc = self._struct(f"Get{name}", abi.EccErrorCount, *where)
+        return EccErrors(ecc.sramCE, ecc.sramUE, ecc.dramCE, ecc.dramUE, ecc.retiredPage)
 
     def pci_events(self, card: int, kind: int) -> tuple[PciEvent, ...]:
-        """The errors of one abi.PciEventType that the card ever had."""
+        """The errors of one abi.PciEventType since the driver was loaded."""
         count = ctypes.c_uint(abi.MAX_PCI_EVENTS)
         found = self._array("GetPciEventInfo", abi.PciEventInfo, count, lambda it: (card, kind, it, count))
         return tuple(
-            PciEvent(it.bitNumber, it.count, _string(it.firstTime), _string(it.name)) for it in found
+            PciEvent(event.bitNumber, event.count, _string(event.firstTime), _string(event.name))
+            for event in found
         )
 
     def mmio_state(self, card: int) -> int:
-        """Whether the card's registers answer. MetaX has not published the numbers; 1 is taken for yes."""
+        """The state of the card's registers, a number that MetaX has not published. Assumption: 1 is good."""
         return self._number("GetPciMmioState", card)
 
     # Topology
 
     def topology(self, card: int, other: int) -> int:
-        """The path between two cards, as abi.TopologyLevel."""
+        """The path between two cards, an abi.TopologyLevel."""
         return self._number("GetDeviceTopology", card, other)
 
     def metaxlink_remote(self, card: int, link: int, die: int | None = None) -> LinkEnd | None:
-        """Who is at the other end of a MetaXLink (0 to abi.METAX_LINKS - 1); None where nobody is."""
+        """The other end of a MetaXLink (0 to abi.METAX_LINKS - 1); None if the link is not connected."""
         try:
             if die is None:
-                it = self._struct("GetMetaXLinkRemoteInfo", abi.MetaXLinkRemoteInfo, card, link)
-                return LinkEnd(it.deviceId, _string(it.bdfId))
-            it = self._struct("GetDieMetaXLinkRemoteInfo", abi.DieMetaXLinkRemoteInfo, card, die, link)
-            return LinkEnd(it.deviceId, _string(it.bdfId), it.dieId)
+                remote = self._struct("GetMetaXLinkRemoteInfo", abi.MetaXLinkRemoteInfo, card, link)
+                return LinkEnd(remote.deviceId, _string(remote.bdfId))
+            remote = self._struct("GetDieMetaXLinkRemoteInfo", abi.DieMetaXLinkRemoteInfo, card, die, link)
+            return LinkEnd(remote.deviceId, _string(remote.bdfId), remote.dieId)
         except MxsmlError as error:
             if error.code == Code.NO_DEVICE:
                 return None
@@ -240,31 +242,35 @@ class Mxsml:
         self._call("SetSgpuToggle", card, int(enabled))
 
     def create_sgpu(self, card: int, vram: int, compute: int) -> int:
-        """Make a slice of so many MiB (a multiple of abi.VRAM_STEP) and percent; returns its number."""
+        """Make a slice of `vram` MiB (a multiple of abi.VRAM_STEP), `compute` percent; return its number."""
         return self._number("CreateSgpu", card, vram, compute)
 
     def remove_sgpu(self, card: int, sgpu: int) -> None:
-        """Raises MxsmlError BUSY_DEVICE while something uses the slice."""
+        """Remove a slice. Raises MxsmlError with BUSY_DEVICE while the slice is in use."""
         self._call("RemoveSgpu", card, sgpu)
 
     def sgpu_count(self, card: int) -> int:
-        """How many slices lie on the card; 0 also where it cannot tell, which another call has to say."""
+        """The number of slices on the card. Also 0 after an error, which another call has to show."""
         return int(self._function("GetSgpuCount")(card))
 
     def sgpu(self, card: int, sgpu: int) -> Sgpu:
-        it = self._struct("GetSgpuInfo", abi.SgpuInfo, card, sgpu)
-        return Sgpu(it.parentDeviceId, it.sgpuId, _string(it.uuid), it.minor, it.vramQuota, it.computeQuota)
+        info = self._struct("GetSgpuInfo", abi.SgpuInfo, card, sgpu)
+        uuid = _string(info.uuid)
+        return Sgpu(info.parentDeviceId, info.sgpuId, uuid, info.minor, info.vramQuota, info.computeQuota)
 
     def sgpus(self, card: int) -> tuple[Sgpu, ...]:
-        """All slices of a card, which are as many as the library counts.
+        """All slices of a card, as many as the library counts.
 
-        Numbers have gaps, and what a number without a slice answers differs; so each one is asked for.
-        Raises MxsmlError also when fewer answer than are counted.
+        The numbers of slices have gaps, and libraries answer differently for a number without a slice. So
+        this asks for every number.
+
+        Raises:
+            MxsmlError: A call fails, or fewer slices answer than the library counts.
         """
         found: list[Sgpu] = []
         count, missing = self.sgpu_count(card), None
         if not count:
-            self.sgpu_enabled(card)  # which tells an error from none
+            self.sgpu_enabled(card)  # raises if the count is 0 because of an error
         for number in range(abi.MAX_SLICES + 1):
             if len(found) == count:
                 return tuple(found)
@@ -275,11 +281,11 @@ class Mxsml:
         raise missing or self._error("GetSgpuCount", Code.FAILURE, numbers=[card])
 
     def sgpu_quota(self, card: int) -> SgpuQuota:
-        it = self._struct("GetSgpuAvailableQuota", abi.SgpuAvailableQuota, card)
-        return SgpuQuota(it.totalVramQuota, it.vramQuota, it.computeQuota)
+        quota = self._struct("GetSgpuAvailableQuota", abi.SgpuAvailableQuota, card)
+        return SgpuQuota(quota.totalVramQuota, quota.vramQuota, quota.computeQuota)
 
     def sched_class(self, card: int) -> int:
-        """How the card's slices share its compute, as abi.SchedClass."""
+        """How the card's slices share its compute, an abi.SchedClass."""
         return self._number("GetDeviceSchedClass", card)
 
     def set_sched_class(self, card: int, sched_class: int) -> None:
@@ -289,30 +295,33 @@ class Mxsml:
         return self._text("GetSgpuAlias", card, sgpu)
 
     def set_sgpu_alias(self, card: int, sgpu: int, alias: str) -> None:
-        """At most abi.ALIAS_SIZE - 1 bytes."""
+        """Set the alias, at most abi.ALIAS_SIZE - 1 bytes."""
         self._call("SetSgpuAlias", card, sgpu, alias.encode())
 
     def sgpu_annotations_id(self, card: int, sgpu: int) -> str:
-        """What MetaX's own plugin wrote there; empty where nobody did, and nothing public writes it."""
+        """The text that MetaX's own plugin wrote on the slice, or empty. No published function writes it."""
         return self._text("GetSgpuAnnotationsId", card, sgpu)
 
     # Events
 
     def create_event_set(self) -> int:
-        """An empty set, named by its handle."""
+        """Make an empty event set, and return its handle."""
         handle = abi.EventSet()
         self._call("EventSetCreate", ctypes.byref(handle))
         return handle.value or 0
 
     def register_events(self, card: int, events: int, types: int = abi.EVENT_EID) -> None:
-        """A set takes one card: a second one is INVALID_INPUT."""
+        """Register a card at a set. A set takes one card: for a second one the code is INVALID_INPUT."""
         self._call("DeviceRegisterEvents", card, types, events)
 
     def wait_for_event(self, events: int) -> MxsmlEvent:
-        """Wait for ever, without the interpreter's lock: in a thread that may be left behind."""
-        it = abi.Event()
-        self._call("EventSetWait", events, ctypes.byref(it))
-        return MxsmlEvent(it.deviceId, it.type, _string(it.eventData))
+        """Wait for an event without a timeout, and without the interpreter's lock.
+
+        The calling thread can be left behind.
+        """
+        event = abi.Event()
+        self._call("EventSetWait", events, ctypes.byref(event))
+        return MxsmlEvent(event.deviceId, event.type, _string(event.eventData))
 
     def free_event_set(self, events: int) -> None:
         self._call("EventSetFree", events)
@@ -343,7 +352,8 @@ class Mxsml:
         code = function(*arguments)
         if code != Code.SUCCESS:
             number = ctypes.get_errno() if code in (Code.SYSFS_ERROR, Code.SYSFS_WRITE_ERROR) else 0
-            raise self._error(name, code, number, [int(it) for it in arguments if isinstance(it, int)])
+            numbers = [int(value) for value in arguments if isinstance(value, int)]
+            raise self._error(name, code, number, numbers)
 
     def _number(self, name: str, *arguments: Any, kind: type[Any] = ctypes.c_uint) -> int:
         number = kind()
@@ -351,9 +361,9 @@ class Mxsml:
         return int(number.value)
 
     def _struct(self, name: str, kind: type[ctypes.Structure], *arguments: Any) -> Any:
-        it = kind()
-        self._call(name, *arguments, ctypes.byref(it))
-        return it
+        struct = kind()
+        self._call(name, *arguments, ctypes.byref(struct))
+        return struct
 
     def _text(self, name: str, *arguments: Any) -> str:
         size = ctypes.c_uint(abi.UUID_SIZE)
@@ -375,20 +385,24 @@ class Mxsml:
         count: ctypes.c_uint,
         arguments: Callable[[Any], Sequence[Any]],
     ) -> list[Any]:
-        """Fill an array of `count` items; once more with as many as the library asks for."""
+        """Let the function fill an array of `count` structures, or a larger one if the library asks for it.
+
+        `arguments` makes the arguments of the call for an array.
+        """
         while True:
             room = count.value
-            items = (kind * room)()
+            array = (kind * room)()
             try:
-                self._call(name, *arguments(items))
+                self._call(name, *arguments(array))
             except MxsmlError as error:
                 if error.code != Code.INSUFFICIENT_SIZE or not room < count.value <= MAX_TEXT:
                     raise
             else:
-                return list(items[: min(count.value, room)])
+                return list(array[: min(count.value, room)])
 
 
 def _of(name: str, card: int, die: int | None) -> tuple[Any, ...]:
+    """Name of the function, without "Get", and its first arguments, for a card or for one of its dies."""
     return (name, card) if die is None else (f"Die{name}", card, die)
 
 
@@ -396,10 +410,10 @@ def _string(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
-def _ids(it: Any) -> tuple[int, ...]:
-    return tuple(it.deviceId[: max(0, min(it.number, abi.VIRTUAL_DEVICES))])
+def _ids(ids: Any) -> tuple[int, ...]:
+    return tuple(ids.deviceId[: max(0, min(ids.number, abi.VIRTUAL_DEVICES))])
 
 
-def _identity(card: int, it: Any) -> MxsmlIdentity:
-    name = _string(it.deviceName)
-    return MxsmlIdentity(card, _string(it.bdfId), _string(it.uuid), name, it.brand, it.mode, it.nodeId)
+def _identity(card: int, info: Any) -> MxsmlIdentity:
+    name, bdf, uuid = _string(info.deviceName), _string(info.bdfId), _string(info.uuid)
+    return MxsmlIdentity(card, bdf, uuid, name, info.brand, info.mode, info.nodeId)

@@ -1,4 +1,4 @@
-"""How cards reach each other: MetaXLink lanes, the groups that they make, and the PCIe path."""
+"""Links between cards: MetaXLink lanes, the groups of cards that they join, and the PCIe path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.vendors.metax import sysfs
 
 from .abi import METAX_LINKS, TopologyLevel
 from .cards import MetaxCard
-from .faults import UNASKED
+from .faults import UNSUPPORTED
 from .library import Mxsml, MxsmlError
 
 LEVELS: Mapping[int, Distance] = {
@@ -23,7 +23,7 @@ LEVELS: Mapping[int, Distance] = {
 
 
 def links(mxsml: Mxsml, card: MetaxCard, cards: Sequence[MetaxCard]) -> list[Link]:
-    """The way from a card to each of the others. What cannot be read counts as far."""
+    """The links from a card to each other card. A path that cannot be read counts as the longest."""
     counted = lanes(mxsml, card)
     return [_link(mxsml, card, peer, counted) for peer in cards if peer.uuid != card.uuid]
 
@@ -34,7 +34,7 @@ def _link(mxsml: Mxsml, card: MetaxCard, peer: MetaxCard, counted: Mapping[str, 
     except MxsmlError:
         level = TopologyLevel.UNDEFINED
     count = counted.get(peer.device.pci or "", 0)
-    if level == TopologyLevel.METAX_LINK:  # it hides the PCIe path, which is no nearer than the NUMA node
+    if level == TopologyLevel.METAX_LINK:  # the level hides the PCIe path, so the NUMA node decides
         numa = card.device.numa
         near = numa is not None and numa == peer.device.numa
         return Link(peer.uuid, max(1, count), Distance.NUMA_NODE if near else Distance.SYSTEM)
@@ -42,15 +42,15 @@ def _link(mxsml: Mxsml, card: MetaxCard, peer: MetaxCard, counted: Mapping[str, 
 
 
 def lanes(mxsml: Mxsml, card: MetaxCard) -> Counter[str]:
-    """MetaXLinks by the PCI address at the other end, those of all dies."""
+    """Number of MetaXLinks of all dies, by the PCI address of the card at the other end."""
     found: Counter[str] = Counter()
     for die in range(card.dies) if card.dies > 1 else (None,):
         for number in range(METAX_LINKS):
             try:
                 remote = mxsml.metaxlink_remote(card.index, number, die)
             except MxsmlError as error:
-                if error.code in UNASKED:
-                    break  # no MetaXLink at all
+                if error.code in UNSUPPORTED:
+                    break  # the card, or the library, has no MetaXLink
                 continue
             if remote is not None and (pci := sysfs.bdf(remote.bdf)):
                 found[pci] += 1
@@ -58,7 +58,7 @@ def lanes(mxsml: Mxsml, card: MetaxCard) -> Counter[str]:
 
 
 def zones(mxsml: Mxsml, cards: Sequence[MetaxCard]) -> dict[str, int]:
-    """The number, from 1, of the group in which a card reaches others over MetaXLink; none of a lone card."""
+    """The groups of cards that MetaXLink joins: uuid to number of the group, from 1. Lone cards have none."""
     peers = {card.device.pci: lanes(mxsml, card).keys() for card in cards if card.device.pci}
     found: dict[str, int] = {}
     for pci in sorted(peers):
@@ -68,9 +68,10 @@ def zones(mxsml: Mxsml, cards: Sequence[MetaxCard]) -> dict[str, int]:
 
 
 def _reached(start: str, peers: Mapping[str, Collection[str]]) -> set[str]:
-    found, ahead = {start}, [start]
-    while ahead:
-        there = set(peers[ahead.pop()]) & peers.keys() - found
-        found |= there
-        ahead += there
+    """All addresses that are connected with `start`, directly or by other cards."""
+    found, open_ends = {start}, [start]
+    while open_ends:
+        new = set(peers[open_ends.pop()]) & peers.keys() - found
+        found |= new
+        open_ends += new
     return found

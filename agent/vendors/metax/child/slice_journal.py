@@ -1,4 +1,4 @@
-"""What is about to be made on a card, written down before: a slice bears no mark while it is made."""
+"""The journal of slices that are about to be made. A new slice has no mark until its alias is set."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PREFIX = "create-"
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A slice that may be there now: its card, MiB, percent, and whose it is.
+    """A slice that was about to be made and may exist now. `memory` in MiB, `compute` in percent.
 
-    `before` are the slices that were there, by number and uuid.
+    `before` are number and uuid of each slice that the card had at that time.
     """
 
     card: str
@@ -28,52 +28,52 @@ class JournalEntry:
 
 
 class SgpuJournal:
-    """One entry for each card at most. Without a directory nothing is written down."""
+    """Has at most one entry for each card. Without a directory nothing is kept."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
 
     def write(self, entry: JournalEntry) -> None:
-        """Raises OSError: it cannot be written, and nothing is to be made."""
+        """Write an entry. Raises OSError: it is not written, so no slice may be made."""
         if self._directory is not None:
-            own_files.write_since_boot(own_files.of_card(self._directory, PREFIX, entry.card), _said(entry))
+            own_files.write_since_boot(own_files.of_card(self._directory, PREFIX, entry.card), _json(entry))
 
     def remove(self, card: str) -> None:
-        """Cross it out. An entry that cannot be removed is only ended once more by whoever finds it."""
+        """Remove the entry of a card. A file that cannot be removed does no harm: its end is made twice."""
         if self._directory is not None:
-            _removed(own_files.of_card(self._directory, PREFIX, card))
+            _remove(own_files.of_card(self._directory, PREFIX, card))
 
     def entries(self) -> Iterator[JournalEntry]:
-        """What was about to be made. One of another start of the machine, or that makes no sense, goes."""
+        """The valid entries. Entries of another boot of the machine, and invalid files, are removed."""
         if self._directory is None:
             return
         for path in own_files.of_cards(self._directory, PREFIX):
             entry = _entry(own_files.read_since_boot(path))
             if entry is None or own_files.of_card(self._directory, PREFIX, entry.card) != path:
-                _removed(path)
+                _remove(path)
             else:
                 yield entry
 
 
-def _removed(path: Path) -> None:
+def _remove(path: Path) -> None:
     with suppress(OSError):
         own_files.remove(path)
 
 
-def _said(entry: JournalEntry) -> dict[str, Any]:
+def _json(entry: JournalEntry) -> dict[str, Any]:
     return {
         "card": entry.card,
         "allocation": entry.allocation,
         "memory": entry.memory,
         "compute": entry.compute,
-        "before": [list(it) for it in entry.before],
+        "before": [list(number_and_uuid) for number_and_uuid in entry.before],
     }
 
 
-def _entry(said: dict[str, Any]) -> JournalEntry | None:
+def _entry(raw: dict[str, Any]) -> JournalEntry | None:
     try:
-        before = tuple((int(number), str(uuid)) for number, uuid in said["before"])
-        numbers = int(said["memory"]), int(said["compute"])
-        return JournalEntry(str(said["card"]), str(said["allocation"]), *numbers, before)
+        before = tuple((int(number), str(uuid)) for number, uuid in raw["before"])
+        numbers = int(raw["memory"]), int(raw["compute"])
+        return JournalEntry(str(raw["card"]), str(raw["allocation"]), *numbers, before)
     except (KeyError, TypeError, ValueError):
         return None

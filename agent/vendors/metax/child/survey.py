@@ -1,4 +1,4 @@
-"""All cards of a node, as one look at each of them shows them."""
+"""Reads all cards of a node once, with their virtual functions and slices."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ Known = Mapping[str, MetaxCard]
 
 
 def survey(mxsml: Mxsml, settings: Settings, known: Known) -> list[MetaxCard]:
-    """Every card, and in mode vgpu its virtual functions, each under the uuid that it has or had.
+    """Read every card, and in mode vgpu its virtual functions.
+
+    A device that tells no uuid now keeps the one that it has in `known`.
 
     Raises:
-        MxsmlError: The library does not say how many there are.
+        MxsmlError: The library does not tell the number of devices.
     """
-    at = {card.index: card for card in known.values()}
+    before = {card.index: card for card in known.values()}
     limited = _limited(mxsml, settings)
-    looks = [
-        cards.read(mxsml, settings, index, at.get(index)) for index in mxsml.devices() if index not in limited
-    ]
-    looks += limited.values()
-    named = library_cards.named(looks, known, cards.completed, "metax")
+    indices = [index for index in mxsml.devices() if index not in limited]
+    read = [cards.read(mxsml, settings, index, before.get(index)) for index in indices]
+    read += limited.values()
+    named = library_cards.named(read, known, cards.completed, "metax")
     return _parted(mxsml, settings, named, known)
 
 
 def _limited(mxsml: Mxsml, settings: Settings) -> dict[int, MetaxCard]:
-    """Cards that the driver lets be used in part only, by their numbers; nobody is given one."""
+    """The cards that the driver allows to use in part only, by index. Pods never get them."""
     if not mxsml.has("GetAllLimitedDevices"):
         return {}
     try:
-        its = [mxsml.limited_identity(index) for index in mxsml.limited_devices()]
+        identities = [mxsml.limited_identity(index) for index in mxsml.limited_devices()]
     except MxsmlError:
-        return {}  # says nothing of the others
-    placed = [cards.placed(settings, it) for it in its]
+        return {}  # the other cards are read all the same
+    placed = [cards.placed(settings, identity) for identity in identities]
     return {it.index: MetaxCard(it.index, replace(it, fault=faults.LIMITED)) for it in placed}
 
 
-# What cards are split into
+# Virtual functions and slices
 
 
 def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[MetaxCard], known: Known) -> list[MetaxCard]:
-    """The cards with what lies on them; of virtual functions only in mode vgpu those whose card is here."""
+    """The cards with their layouts, and in mode vgpu the virtual functions of present cards."""
     mode = settings.get("mode") or constants.NATIVE
     parents = _parents(mxsml, found)
     split = {parent.uuid: 0 for parent, _ in parents.values()}
@@ -66,7 +67,7 @@ def _parted(mxsml: Mxsml, settings: Settings, found: Sequence[MetaxCard], known:
 
 
 def _parents(mxsml: Mxsml, found: Sequence[MetaxCard]) -> dict[int, tuple[MetaxCard, int]]:
-    """The card of each virtual function, and its number there, by the library's number of the function."""
+    """The card of each virtual function, and the function's number on that card, by the function's index."""
     parents: dict[int, tuple[MetaxCard, int]] = {}
     for card in found:
         if card.device.attributes.get(constants.VIRTUALISATION) != constants.PF or not card.reachable:
@@ -74,54 +75,58 @@ def _parents(mxsml: Mxsml, found: Sequence[MetaxCard]) -> dict[int, tuple[MetaxC
         try:
             functions = mxsml.virtual_devices(card.index)
         except MxsmlError:
-            continue  # they then count as cards of their own, as they do in a guest
+            continue  # then virtual functions count as cards, as in a virtual machine
         parents.update({index: (card, number) for number, index in enumerate(sorted(functions))})
     return parents
 
 
 def _function(card: MetaxCard, parent: MetaxCard, number: int) -> MetaxCard:
-    own, its = card.device, parent.device
+    """A virtual function as a slice of its card, with the card's place on the node."""
+    own, whole = card.device, parent.device
     attributes = {**own.attributes, constants.VIRTUALISATION: constants.VF, constants.VF_PCI: own.pci or ""}
     device = replace(
         own,
-        index=its.index,
+        index=whole.index,
         minor=None,
-        pci=its.pci,
-        numa=its.numa,
+        pci=whole.pci,
+        numa=whole.numa,
         attributes=attributes,
-        parent=its.uuid,
+        parent=whole.uuid,
         slice=number,
-        counters={},  # the card's, which is told of itself
+        counters={},  # they are the card's, and stand at the card
     )
     return replace(card, device=device)
 
 
 def _whole(mxsml: Mxsml, mode: str, card: MetaxCard, known: MetaxCard | None, functions: int) -> MetaxCard:
-    """A card with what lies on it, or what last did; in modes that give it out whole that is a fault."""
+    """A card with its layout, or with the last one if it cannot be read now.
+
+    In modes that give out whole cards, slices and virtual functions are a fault.
+    """
     if not card.sliceable:
         return card
     layout, fault = _layout(mxsml, card)
-    told = layouts.attributes(layout) if fault is None or layout else _lay(known)
+    of_layout = layouts.attributes(layout) if fault is None or layout else _last_layout(known)
     own = {name: text for name, text in card.device.attributes.items() if name not in constants.LAYOUT}
-    said = {**own, **told, **_functions(functions)}
+    attributes = {**own, **of_layout, **_functions(functions)}
     if mode != constants.VGPU and functions:
         fault = fault or faults.split(mode, functions)
-    if mode in (constants.NATIVE, constants.SHARED) and layout and layout.found:
-        fault = fault or faults.sliced(mode, len(layout.found))
-    device = replace(card.device, attributes=said, fault=card.device.fault or fault)
+    if mode in (constants.NATIVE, constants.SHARED) and layout and layout.slices:
+        fault = fault or faults.sliced(mode, len(layout.slices))
+    device = replace(card.device, attributes=attributes, fault=card.device.fault or fault)
     return replace(card, device=device)
 
 
 def _layout(mxsml: Mxsml, card: MetaxCard) -> tuple[layouts.Layout | None, Fault | None]:
     try:
-        layout = layouts.look(mxsml, card)
+        layout = layouts.read(mxsml, card)
     except MxsmlError as error:
         return None, faults.reading(error)
     return layout, layouts.unsummed(layout)
 
 
-def _lay(known: MetaxCard | None) -> dict[str, str]:
-    """What last lay on a card, as far as it is known."""
+def _last_layout(known: MetaxCard | None) -> dict[str, str]:
+    """The attributes of the card's last known layout."""
     attributes = known.device.attributes if known else {}
     return {name: text for name, text in attributes.items() if name in constants.LAYOUT}
 

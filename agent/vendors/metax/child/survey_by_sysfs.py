@@ -1,4 +1,4 @@
-"""The cards as sysfs alone shows them, where the driver is loaded and libmxsml.so is missing."""
+"""Reads the cards from sysfs alone, for a node with a loaded driver and without libmxsml.so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import device_nodes, faults
 
 
 def devices(settings: Mapping[str, Any]) -> list[Device]:
-    """What is known of them; a card without its library has no uuid, and its address stands for it."""
+    """The cards with all that sysfs tells. sysfs has no uuid, so it is made of the PCI address."""
     root = host.sysfs(settings)
     return [_device(settings, root, index, pci) for index, pci in enumerate(sysfs.cards(root))]
 

@@ -1,4 +1,4 @@
-"""What libmxsml.so tells, as plain values; memory in the units of the call that told it."""
+"""The answers of libmxsml.so as plain values. The unit of memory differs between calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MxsmlIdentity:
-    """A card or a virtual function. `bdf` and `uuid` as the library writes them; `mode` is VirtMode's."""
+    """A card or a virtual function. `bdf` and `uuid` are the library's texts; `mode` is an abi.VirtMode."""
 
     index: int
     bdf: str
@@ -15,7 +15,7 @@ class MxsmlIdentity:
     name: str
     brand: int
     mode: int
-    #: GPUStack takes it for the socket or the OAM slot; not the NUMA node.
+    #: The socket or the OAM slot, as GPUStack reads it. Not the NUMA node.
     node: int
 
 
@@ -29,7 +29,7 @@ class MxsmlMemory:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Code 0 is normal; MetaX has not published what the others mean."""
+    """Why a card cannot be used. Code 0 is normal; MetaX has not published the other codes."""
 
     code: int
     reason: str
@@ -37,7 +37,7 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class EccErrors:
-    """Counts since the driver was loaded: corrected and uncorrected, of SRAM and of DRAM."""
+    """Counts of ECC errors since the driver was loaded."""
 
     sram_corrected: int
     sram_uncorrected: int
@@ -48,7 +48,7 @@ class EccErrors:
 
 @dataclass(frozen=True, slots=True)
 class PciEvent:
-    """A kind of PCI error: its bit, how often it came since the driver was loaded, and when first."""
+    """A kind of PCI error: its bit, the count since the driver was loaded, and the time of the first one."""
 
     bit: int
     count: int
@@ -58,7 +58,7 @@ class PciEvent:
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """The far end of a MetaXLink; `die` is known of dies alone."""
+    """The card at the other end of a MetaXLink. `die` is None for a link that belongs to no single die."""
 
     index: int
     bdf: str
@@ -67,7 +67,10 @@ class LinkEnd:
 
 @dataclass(frozen=True, slots=True)
 class Sgpu:
-    """A slice: `vram` in MiB, `compute` in percent. The number `id` is free again once it is removed."""
+    """A slice (sGPU): `vram` in MiB, `compute` in percent.
+
+    Another slice can get the number `id` after this one is removed. `card` is the library's index.
+    """
 
     card: int
     id: int
@@ -79,7 +82,7 @@ class Sgpu:
 
 @dataclass(frozen=True, slots=True)
 class SgpuQuota:
-    """What slices of a card may have, and what is left of it: MiB, MiB, percent."""
+    """Memory for slices of a card in MiB, and what is free: memory in MiB, compute in percent."""
 
     total_vram: int
     free_vram: int
@@ -88,7 +91,7 @@ class SgpuQuota:
 
 @dataclass(frozen=True, slots=True)
 class MxsmlEvent:
-    """`data` is the driver's text: MetaX has not published its form."""
+    """An event of the driver. MetaX has not published the form of the text `data`."""
 
     card: int
     type: int

@@ -1,4 +1,4 @@
-"""NVIDIA's half in the child process: cards, their MIG devices, links and health, all through NVML."""
+"""NVIDIA's backend: cards, MIG devices, links and health, all through NVML."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .cards import NvidiaCard, driver_attributes, read
 from .driver_events import NvmlEventWatch
 from .mig import MigReader
 
-#: Products that drive a display and compute nothing.
+#: Models that only drive a display and cannot compute.
 SKIPPED = frozenset({"DGX Display", "NVIDIA DGX Display"})
 
-CLOSE_PATIENCE = 0.2  # seconds to let a wait for events end
+CLOSE_PATIENCE = 0.2  # seconds that `close` gives to a wait for events
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlSession:
-    """What lives between open and close."""
+    """The parts that exist between `open` and `close`. `nvml` is the module pynvml."""
 
     nvml: Any
-    layouts: MigReader
+    mig: MigReader
     watch: NvmlEventWatch
-    #: What the driver says of itself, for all cards.
+    #: Attributes that are the same for all cards: versions of driver and CUDA.
     driver: Mapping[str, str]
 
 
 class NvmlBackend(Backend):
-    """One NVML session for life: starting one costs up to seconds per card."""
+    """Keeps one NVML session from `open` to `close`: to start a session takes up to seconds for each card."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
@@ -46,7 +46,7 @@ class NvmlBackend(Backend):
         self._counts_slices = (settings.get("migStrategy") or "none") != "none"
         self._session: NvmlSession | None = None
         self._cards: dict[str, NvidiaCard] = {}
-        #: Cards that have not told their UUID yet, by index.
+        #: Cards without a known UUID, by index.
         self._nameless: dict[int, Device] = {}
         self._watching = threading.Lock()
 
@@ -59,9 +59,9 @@ class NvmlBackend(Backend):
         if self._session is None:
             return
         session, self._session = self._session, None
-        # The cards stay known, so that one that the next session finds lost still has its name.
+        # The cards stay known, so that a card that is lost in the next session still has its UUID.
         self._cards = {uuid: replace(card, handle=None) for uuid, card in self._cards.items()}
-        # Under a wait for events NVML cannot be shut down; then the session ends with the process.
+        # NVML cannot be shut down during a wait for events. Then the session ends with the process.
         if self._watching.acquire(timeout=CLOSE_PATIENCE):
             session.watch.close()
             session.nvml.nvmlShutdown()
@@ -70,21 +70,21 @@ class NvmlBackend(Backend):
     def discover(self) -> Sequence[Device]:
         session = self._opened()
         node = {**session.driver, **device_nodes.attributes(self.settings), **cdi.attributes(self.settings)}
-        looks = [self._look(session.nvml, node, index) for index in range(self._count(session.nvml))]
-        looks = [look for look in looks if look.device.model not in SKIPPED]
-        found = {look.uuid: self._completed(look) for look in looks if look.uuid}
-        returned = [uuid for uuid, card in found.items() if card.device.index in self._nameless]
+        read = [self._read(session.nvml, node, index) for index in range(self._count(session.nvml))]
+        read = [card for card in read if card.device.model not in SKIPPED]
+        cards = {card.uuid: self._completed(card) for card in read if card.uuid}
+        returned = [uuid for uuid, card in cards.items() if card.device.index in self._nameless]
         nameless: dict[int, Device] = {}
-        for look in looks:
-            named = None if look.uuid else self._named(look, found)
+        for card in read:
+            named = None if card.uuid else self._named(card, cards)
             if named is not None:
-                found[named.uuid] = named
-            elif not look.uuid:
-                index = look.device.index
-                nameless[index] = replace(look.device, uuid=f"nvidia-nameless-{index}", nameless=True)
-        found = {uuid: replace(card, slices=session.layouts.slices(card)) for uuid, card in found.items()}
-        self._cards, self._nameless = found, nameless
-        session.watch.put(found, returned)
+                cards[named.uuid] = named
+            elif not card.uuid:
+                index = card.device.index
+                nameless[index] = replace(card.device, uuid=f"nvidia-nameless-{index}", nameless=True)
+        cards = {uuid: replace(card, slices=session.mig.slices(card)) for uuid, card in cards.items()}
+        self._cards, self._nameless = cards, nameless
+        session.watch.watch_cards(cards, returned)
         return sorted([*self._devices(), *nameless.values()], key=lambda device: device.index)
 
     def links(self, uuid: str) -> Sequence[Link]:
@@ -93,7 +93,7 @@ class NvmlBackend(Backend):
 
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
         with self._watching:
-            return self._opened().watch.news(timeout)
+            return self._opened().watch.next_events(timeout)
 
     def cdi(self) -> Mapping[str, str]:
         return cdi.specs(self.settings, self._devices())
@@ -117,7 +117,7 @@ class NvmlBackend(Backend):
             raise BackendUnavailable("no-devices", f"NVML counts no cards, there were {len(self._cards)}")
         return count
 
-    def _look(self, nvml: Any, node: Mapping[str, str], index: int) -> NvidiaCard:
+    def _read(self, nvml: Any, node: Mapping[str, str], index: int) -> NvidiaCard:
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
@@ -127,23 +127,25 @@ class NvmlBackend(Backend):
         advice = self._checks.everything
         return NvidiaCard(read(nvml, handle, index, self._sysfs, node, advice=advice), handle)
 
-    def _completed(self, look: NvidiaCard) -> NvidiaCard:
-        """Fill what a sick card no longer tells from what it told before."""
-        known = self._cards.get(look.uuid)
+    def _completed(self, card: NvidiaCard) -> NvidiaCard:
+        """Add the known slices to a card, and fill its gaps from the last discovery if it has a fault."""
+        known = self._cards.get(card.uuid)
         if known is None:
-            return look
-        device = completed(look.device, known.device) if look.device.fault else look.device
-        return NvidiaCard(device, look.handle, known.slices)
+            return card
+        device = completed(card.device, known.device) if card.device.fault else card.device
+        return NvidiaCard(device, card.handle, known.slices)
 
-    def _named(self, look: NvidiaCard, found: Mapping[str, NvidiaCard]) -> NvidiaCard | None:
-        """Name a card that no longer tells its UUID, by its PCI address or its index; None if none fits.
+    def _named(self, card: NvidiaCard, named: Mapping[str, NvidiaCard]) -> NvidiaCard | None:
+        """Complete a card without a readable UUID from the last discovery; None if no known card fits.
 
-        One that never told it to this process may be known to the agent, from another or from its checkpoint.
+        The cards are the same if they have the same PCI address, or the same index if the address is not
+        readable. `named` are the cards of this discovery by UUID. A card without a known UUID in this process
+        may still be known to the agent, from an earlier process or from the checkpoint.
         """
-        index, pci = look.device.index, look.device.pci
+        index, pci = card.device.index, card.device.pci
         for known in self._cards.values():
             same = known.device.pci == pci if pci else known.device.index == index
-            if same and known.uuid not in found:
-                device = completed(look.device, known.device)
-                return NvidiaCard(device, look.handle or known.handle, known.slices)
+            if same and known.uuid not in named:
+                device = completed(card.device, known.device)
+                return NvidiaCard(device, card.handle or known.handle, known.slices)
         return None

@@ -1,4 +1,4 @@
-"""Reads one card through NVML."""
+"""Reads one card through NVML and sysfs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUS_ID = re.compile(r"(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[0-9a-f]{2}
 
 @dataclass(frozen=True, slots=True)
 class NvidiaCard:
-    """A device and the handle that NVML knows it by."""
+    """A device, and NVML's handle of it."""
 
     device: Device
     handle: Any
@@ -36,12 +36,12 @@ class NvidiaCard:
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """Its own, and those of its MIG devices."""
+        """The UUIDs of the card and of its MIG devices."""
         return (self.uuid, *(device.uuid for device in self.slices))
 
     @property
     def address(self) -> int | None:
-        """What NVML's events carry; equal for equal cards within one session."""
+        """The address in NVML's handle, which events have, too. It stays the same within one session."""
         return address(self.handle)
 
 
@@ -51,49 +51,48 @@ def address(handle: Any) -> int | None:
 
 @dataclass(slots=True)
 class NvidiaReading:
-    """One look at a card. The first error that means something is kept; the rest is read all the same."""
+    """One reading of a card by several calls. The first real error becomes the fault; the calls go on."""
 
     nvml: Any
     handle: Any
     fault: Fault | None = None
-    _says_nothing: frozenset[int] = field(init=False)
+    _unsupported: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         nvml = self.nvml
-        self._says_nothing = frozenset(
+        self._unsupported = frozenset(
             {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_NO_PERMISSION}
         )
 
     def get(self, name: str, default: T) -> Any | T:
-        """Call one of NVML's getters; `default` where it has no answer."""
+        """The result of one of NVML's getters, or `default` if the call fails."""
         return self.attempt(lambda: getattr(self.nvml, name)(self.handle), default)
 
     def attempt(self, call: Callable[[], Any], default: T) -> Any | T:
         try:
             return call()
         except self.nvml.NVMLError as error:
-            if error.value not in self._says_nothing:
+            if error.value not in self._unsupported:
                 self.fault = self.fault or faults.reading(self.nvml, error)
-        except UnicodeDecodeError as error:  # what a broken card calls itself need not be text
+        except UnicodeDecodeError as error:  # a broken card may have bytes that are no text
             self.fault = self.fault or faults.unreadable(error)
         return default
 
 
 def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str], *, advice: bool) -> Device:
-    """Read a card. Without a readable UUID the device's `uuid` is empty.
+    """Read a card. If the UUID is not readable, the device has an empty `uuid`.
 
-    `node` are attributes that all cards have. With `advice` a recovery action that the driver asks for is a
-    fault.
+    `node` are attributes of all cards. With `advice` a recovery action of the driver is a fault.
     """
-    look = NvidiaReading(nvml, handle)
-    uuid: str = look.get("nvmlDeviceGetUUID", "")
-    info = look.get("nvmlDeviceGetPciInfo", None)
+    reading = NvidiaReading(nvml, handle)
+    uuid: str = reading.get("nvmlDeviceGetUUID", "")
+    info = reading.get("nvmlDeviceGetPciInfo", None)
     address = bdf(info) if info else None
-    minor: int | None = look.get("nvmlDeviceGetMinorNumber", None)
-    memory = look.get("nvmlDeviceGetMemoryInfo", None)
-    own = _capability(look)
-    action = look.attempt(lambda: faults.recovery_action(nvml, handle), None)
-    own |= _bus(info, address, sysfs) | _mig(look) | _fabric(nvml, handle)
+    minor: int | None = reading.get("nvmlDeviceGetMinorNumber", None)
+    memory = reading.get("nvmlDeviceGetMemoryInfo", None)
+    own = _capability(reading)
+    action = reading.attempt(lambda: faults.recovery_action(nvml, handle), None)
+    own |= _bus(info, address, sysfs) | _mig(reading) | _fabric(nvml, handle)
     return Device(
         uuid=uuid,
         index=index,
@@ -101,38 +100,38 @@ def read(nvml: Any, handle: Any, index: int, sysfs: Path, node: Mapping[str, str
         pci=address,
         numa=pci.numa_node(sysfs, address) if address else None,
         memory=int(memory.total) if memory else 0,
-        model=look.get("nvmlDeviceGetName", ""),
+        model=reading.get("nvmlDeviceGetName", ""),
         paths=() if minor is None else (f"/dev/nvidia{minor}",),
         attributes={**node, **own},
-        counters=_counters(look),
-        recovery_due=faults.recovery_due(look.fault, action),
-        fault=look.fault or (faults.recovery(action) if action and advice else None),
+        counters=_counters(reading),
+        recovery_due=faults.recovery_due(reading.fault, action),
+        fault=reading.fault or (faults.recovery(action) if action and advice else None),
     )
 
 
-def _counters(look: NvidiaReading) -> dict[str, int]:
-    """The energy since the driver was loaded, in mJ (nvml.h; cards since Volta)."""
-    energy = look.get("nvmlDeviceGetTotalEnergyConsumption", None)
+def _counters(reading: NvidiaReading) -> dict[str, int]:
+    """The energy in mJ since the driver was loaded (nvml.h; cards since Volta)."""
+    energy = reading.get("nvmlDeviceGetTotalEnergyConsumption", None)
     return {} if energy is None else {"energy-mj": int(energy)}
 
 
-def _capability(look: NvidiaReading) -> dict[str, str]:
-    version = look.get("nvmlDeviceGetCudaComputeCapability", None)
+def _capability(reading: NvidiaReading) -> dict[str, str]:
+    version = reading.get("nvmlDeviceGetCudaComputeCapability", None)
     return {constants.COMPUTE_CAPABILITY: "{}.{}".format(*version)} if version else {}
 
 
 def _bus(info: Any, address: str | None, sysfs: Path) -> dict[str, str]:
-    """What the card is on the PCI bus: what NVML says of it, and what sysfs has at its address."""
+    """Attributes of the PCI device: its id from NVML, and the others from sysfs."""
     found = {constants.PCI_DEVICE_ID: f"0x{info.pciDeviceId:08x}"} if info else {}
     return (found | pci.attributes(sysfs, address)) if address else found
 
 
-def _mig(look: NvidiaReading) -> dict[str, str]:
-    """Whether the card can be in MIG mode, and is; nothing where it cannot be read."""
-    mode = look.get("nvmlDeviceGetMigMode", None)
+def _mig(reading: NvidiaReading) -> dict[str, str]:
+    """Whether the card supports MIG, and has MIG mode on. Empty if the card cannot be read."""
+    mode = reading.get("nvmlDeviceGetMigMode", None)
     if mode is None:
-        return {} if look.fault else {constants.MIG_CAPABLE: constants.NO}
-    enabled = mode[0] == look.nvml.NVML_DEVICE_MIG_ENABLE
+        return {} if reading.fault else {constants.MIG_CAPABLE: constants.NO}
+    enabled = mode[0] == reading.nvml.NVML_DEVICE_MIG_ENABLE
     return {
         constants.MIG_CAPABLE: constants.YES,
         constants.MIG_MODE: constants.MIG_ON if enabled else constants.MIG_OFF,
@@ -140,7 +139,7 @@ def _mig(look: NvidiaReading) -> dict[str, str]:
 
 
 def _fabric(nvml: Any, handle: Any) -> dict[str, str]:
-    """The GPU fabric that the card is attached to; that nothing tells of one is no fault."""
+    """The GPU fabric of the card, as cluster UUID and clique. Empty without a fabric, which is no fault."""
     try:
         info = _fabric_info(nvml, handle)
     except nvml.NVMLError:
@@ -153,7 +152,7 @@ def _fabric(nvml: Any, handle: Any) -> dict[str, str]:
 
 
 def _fabric_info(nvml: Any, handle: Any) -> Any:
-    """Ask as drivers before R550 are asked only where the other way is missing."""
+    """Call the versioned function, or the older one for drivers before R550."""
     try:
         info = nvml.c_nvmlGpuFabricInfoV_t()
         nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
@@ -164,9 +163,9 @@ def _fabric_info(nvml: Any, handle: Any) -> Any:
 
 
 def driver_attributes(nvml: Any) -> dict[str, str]:
-    """What is the same for all cards of the session."""
+    """Attributes that are the same for all cards: versions of driver and CUDA."""
     found = {}
-    with suppress(nvml.NVMLError):  # says nothing of the cards
+    with suppress(nvml.NVMLError):  # no version is no fault of a card
         found[constants.DRIVER_VERSION] = nvml.nvmlSystemGetDriverVersion()
     with suppress(nvml.NVMLError):
         cuda = _cuda_version(nvml)
@@ -175,9 +174,10 @@ def driver_attributes(nvml: Any) -> dict[str, str]:
 
 
 def _cuda_version(nvml: Any) -> int:
-    """Of the driver's libcuda, where the loader finds it; else what NVML's own driver serves.
+    """The CUDA version of libcuda if NVML can load that, or else the one that NVML itself knows.
 
-    In a container that has the driver's root mounted, and nothing of it where loaders look, it finds none.
+    NVML cannot load libcuda in a container that has the driver's root mounted, but no driver files in the
+    loader's folders.
     """
     try:
         return int(nvml.nvmlSystemGetCudaDriverVersion_v2())
@@ -186,12 +186,12 @@ def _cuda_version(nvml: Any) -> int:
 
 
 def bdf(info: Any) -> str | None:
-    """The kernel's spelling of NVML's bus id: 00000000:3B:00.0 is 0000:3b:00.0.
+    """NVML's bus id as the kernel writes it: 0000:3b:00.0 for 00000000:3B:00.0. None if it is not valid.
 
-    None where it is none: it becomes part of a path, and one card's nonsense must not hide the others.
+    The address becomes a part of paths. A card with an invalid one must not hide the other cards.
     """
     try:
         found = BUS_ID.fullmatch(info.busId.lower())
-    except UnicodeDecodeError:  # of pynvml, which decodes with each access
+    except UnicodeDecodeError:  # pynvml decodes at each access
         return None
     return f"{int(found['domain'], 16):04x}:{found['rest']}" if found else None

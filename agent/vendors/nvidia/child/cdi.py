@@ -1,16 +1,17 @@
-"""The CDI specs that a container runtime needs to give NVIDIA's devices to a container.
+"""The CDI specs that let a container runtime give NVIDIA's devices to a container.
 
 Kinds, names and content are those of NVIDIA's device plugin v0.20 (internal/cdi), which makes its specs with
-nvidia-container-toolkit v1.20 (pkg/nvcdi). Ours name more: every device that is advertised, a card in MIG
-mode too, and in each class a device `all`.
+nvidia-container-toolkit v1.20 (pkg/nvcdi). These specs name more devices: every advertised device, cards in
+MIG mode as well, and in each class a device `all`.
 
-A driver's library is opened by its SONAME, libcuda.so.1, and by its plain name; the file is called
-libcuda.so.<version>. Links cannot be mounted, so NVIDIA has a hook make them in the container. Where no hook
-binary is configured, or `create-symlinks` is disabled, the file is mounted at each of these names as well.
-Nor does a container's loader know the host's folders: those of Debian's kind search no /usr/lib64, others no
-/usr/lib/x86_64-linux-gnu, and none an own folder of the driver's. NVIDIA has a hook write the loader's cache.
-Without that one the libraries are mounted in the folders that loaders search as well: then containers work
-without any program on the host.
+Programs open a library of the driver by its SONAME, libcuda.so.1, or by its plain name. The file has the name
+libcuda.so.<version>. Links cannot be mounted, so NVIDIA has a hook that makes them in the container. Without
+a hook binary, or with `create-symlinks` disabled, the file is mounted at each of these names as well.
+
+The loader in a container does not know the host's folders: Debian's loader does not search /usr/lib64, other
+loaders do not search /usr/lib/x86_64-linux-gnu, and no loader searches a folder of the driver's own. NVIDIA
+has a hook that writes the loader's cache. Without that hook the libraries are also mounted in the folders
+that loaders search. So containers work without any program on the host.
 """
 
 from __future__ import annotations
@@ -33,28 +34,30 @@ from . import cdi_hooks, driver_files
 from .device_nodes import dev_root
 from .driver_files import DriverFiles
 
-#: The lowest version that has a node's hostPath, and device names that begin with a digit.
+#: The lowest CDI version with `hostPath` of device nodes, and with device names that begin with a digit.
 VERSION = "0.5.0"
-#: Of a device (container-device-interface, pkg/parser, ValidateDeviceName). One wrong name spoils the spec.
+#: A valid device name (container-device-interface, pkg/parser, ValidateDeviceName). Runtimes refuse the whole
+#: spec for one invalid name.
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-#: How the kernel names a card's nodes below /dev/dri.
+#: The kernel's names of a card's nodes below /dev/dri.
 DRM = re.compile(r"(card|renderD)[0-9]{1,4}")
 
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
-#: Where the loaders of distributions look, by the kernel's name of the processor.
+#: The folders that loaders of distributions search, by the kernel's name of the processor.
 SEARCHED = {
     "x86_64": ("/usr/lib64", "/usr/lib/x86_64-linux-gnu"),
     "aarch64": ("/usr/lib64", "/usr/lib/aarch64-linux-gnu"),
 }
-#: Keeps the legacy hook of NVIDIA's runtime from adding devices of its own.
+#: Keeps the legacy hook of NVIDIA's runtime from adding more devices.
 VOID = "NVIDIA_VISIBLE_DEVICES=void"
 
-#: Of the setting cdiFeatureFlags. NVIDIA's others are about what we never do: its nvsandboxutils library,
-#: annotations on devices, Tegra's lists, and group IDs: a runtime gives nodes to the container's own user.
+#: Supported values of the setting cdiFeatureFlags. NVIDIA's other flags turn off what these specs never have:
+#: its nvsandboxutils library, annotations on devices, Tegra's lists, and group IDs (a runtime gives the nodes
+#: to the container's own user).
 WITHOUT_SOCKETS, WITH_EXPLICIT = "disable-ipc-discoverer", "enable-explicit-driver-libraries"
 
-#: The device nodes that make up an extra.
+#: The device nodes of each extra.
 EXTRA_NODES = {
     constants.GDRCOPY: ("/dev/gdrdrv",),
     constants.GDS: ("/dev/nvidia-fs*",),
@@ -69,7 +72,7 @@ def specs(settings: Settings, devices: Sequence[Device]) -> dict[str, str]:
     """The CDI spec files: name (`k8s.device-plugin.nvidia.com-gpu.json`) to JSON text.
 
     Empty unless the setting deviceListStrategy names cdi-annotations or cdi-cri. A class without devices has
-    no file. Never raises for what the host lacks: no files of the driver, no mounts.
+    no file. Missing files of the driver are no error; then the spec has no mounts for them.
     """
     if not _wanted(settings):
         return {}
@@ -83,9 +86,9 @@ def specs(settings: Settings, devices: Sequence[Device]) -> dict[str, str]:
 
 
 def attributes(settings: Settings) -> dict[str, str]:
-    """Which extras have a spec now; nothing where none is wanted.
+    """The attribute with the extras that have a spec now. Empty if the settings want no extras.
 
-    The agent looks here, since a name without a spec keeps a container from starting.
+    A container with a CDI name that no spec has does not start, so the agent half uses these names only.
     """
     wanted = _wanted(settings) and any(map(settings.get, constants.EXTRAS.values()))
     return {constants.CDI_EXTRAS: ",".join(_extras(settings))} if wanted else {}
@@ -103,7 +106,7 @@ def _gpu(settings: Settings, devices: Sequence[Device]) -> Edits:
     dev = dev_root(settings)
     named = _named(settings, devices)
     nodes = {name: (*device.paths, *_graphics(settings, dev, device)) for name, device in named.items()}
-    # The node of a lost card may be gone, and a container that asks for it does not start.
+    # The node of a lost card may be gone, and a container with a missing node does not start.
     sick = {device.uuid for device in devices if device.fault}
     sound = (nodes[name] for name, device in named.items() if not sick & {device.uuid, device.parent})
     return _spec(
@@ -115,10 +118,10 @@ def _gpu(settings: Settings, devices: Sequence[Device]) -> Edits:
 
 
 def _named(settings: Settings, devices: Sequence[Device]) -> dict[str, Device]:
-    """The devices that a container can ask for, by the name that the kubelet hands on for them."""
+    """The devices that a container can ask for, by their CDI name: UUID or index."""
     by_index = settings.get("deviceIDStrategy") == "index"
     named: dict[str, Device] = {}
-    for device in sorted(devices, key=lambda each: (each.index, -1 if each.slice is None else each.slice)):
+    for device in sorted(devices, key=lambda it: (it.index, -1 if it.slice is None else it.slice)):
         name = constants.index_of(device) if by_index else device.uuid
         if device.paths and NAME.fullmatch(name) and name != constants.CDI_ALL:
             named.setdefault(name, device)
@@ -126,7 +129,7 @@ def _named(settings: Settings, devices: Sequence[Device]) -> dict[str, Device]:
 
 
 def _graphics(settings: Settings, dev: Root, device: Device) -> list[str]:
-    """The card's nodes for OpenGL, Vulkan and video; a slice has them where its profile says gfx."""
+    """The card's nodes for OpenGL, Vulkan and video. A slice has them only with a gfx profile."""
     if not device.pci or (device.parent and "gfx" not in device.attributes.get(constants.MIG_PROFILE, "")):
         return []
     drm = Path(settings.get("sysfs") or "/sys", "bus/pci/devices", device.pci, "drm")
@@ -159,7 +162,7 @@ def _extra_nodes(settings: Settings, name: str) -> list[str]:
 
 
 def _gds_mounts(settings: Settings) -> list[Edits]:
-    """What cuFile reads to find the disks: udev's database, and its own configuration."""
+    """The mounts that cuFile needs to find disks: udev's database, and cuFile's configuration."""
     for root in _driver_roots(settings):
         found = {"/etc/cufile.json": root.file("/etc/cufile.json"), "/run/udev": root.folder("/run/udev")}
         mounts = [_mount(root, path, real, READ_ONLY) for path, real in found.items() if real]
@@ -169,13 +172,15 @@ def _gds_mounts(settings: Settings) -> list[Edits]:
 
 
 def _spec(kind: str, dev: Root, devices: Mapping[str, Iterable[str]], common: Edits | None = None) -> Edits:
-    """A spec of devices given as name to paths of nodes; the library refuses one without nodes."""
-    nodes = {name: [_node(dev, path) for path in dict.fromkeys(paths)] for name, paths in devices.items()}
+    """A spec of devices: name to paths of nodes. CDI allows no device without nodes, so such are left out."""
+    by_name = {name: [_node(dev, path) for path in dict.fromkeys(paths)] for name, paths in devices.items()}
     return {
         "cdiVersion": VERSION,
         "kind": f"{constants.CDI_VENDOR}/{kind}",
         "devices": [
-            {"name": name, "containerEdits": {"deviceNodes": each}} for name, each in nodes.items() if each
+            {"name": name, "containerEdits": {"deviceNodes": nodes}}
+            for name, nodes in by_name.items()
+            if nodes
         ],
         "containerEdits": {"env": [VOID]} | {key: value for key, value in (common or {}).items() if value},
     }
@@ -191,7 +196,7 @@ def _mount(root: Root, path: str, real: str, options: Sequence[str]) -> Edits:
 
 
 def _common(settings: Settings, dev: Root, devices: Sequence[Device]) -> Edits:
-    """What every container with one of the cards gets."""
+    """The edits of every container with one of the devices: driver files, control nodes and hooks."""
     version = constants.of_node(devices, constants.DRIVER_VERSION)
     root, files = _driver(settings, version)
     disabled = _texts(settings.get("cdiDisableHooks"))
@@ -209,7 +214,11 @@ def _common(settings: Settings, dev: Root, devices: Sequence[Device]) -> Edits:
 
 
 def _mounts(root: Root, files: DriverFiles, *, links: bool, cache: bool) -> list[Edits]:
-    """With `links` the libraries have their other names too; without `cache` loaders are to find them."""
+    """The mounts of the driver's files.
+
+    `links`: the libraries are also mounted at their other names. Without `cache` they are also mounted where
+    loaders search, because no hook writes the loader's cache.
+    """
     ends = {link: files.libraries.get(end) or files.others[end] for link, end in files.links.items()}
     read = {**files.libraries, **files.others, **(ends if links else {})}
     if not cache:
@@ -220,7 +229,10 @@ def _mounts(root: Root, files: DriverFiles, *, links: bool, cache: bool) -> list
 
 
 def _searched(files: DriverFiles, libraries: Mapping[str, str]) -> dict[str, str]:
-    """Where loaders and shells look: the libraries, but for those of a folder below, and programs."""
+    """Libraries and programs at the places that loaders and shells search: container path to real path.
+
+    Libraries in the folder `vdpau` are left out, because loaders do not search there.
+    """
     folders = {posixpath.dirname(path) for path in files.libraries}
     here = {path: real for path, real in libraries.items() if posixpath.dirname(path) in folders}
     plain = [path for path in here if posixpath.basename(posixpath.dirname(path)) != driver_files.VDPAU]
@@ -236,13 +248,13 @@ def _searched(files: DriverFiles, libraries: Mapping[str, str]) -> dict[str, str
 
 
 def _library_folder(files: DriverFiles, version: str) -> list[str]:
-    """Tells programs in the container where libcuda.so lies, as the toolkit does since v1.19."""
+    """The variable with the folder of libcuda.so, as the toolkit sets it since v1.19."""
     folders = {posixpath.dirname(path) for path in files.libraries if path.endswith(f"/libcuda.so.{version}")}
     return [f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(sorted(folders))}"] if folders else []
 
 
 def _driver(settings: Settings, version: str) -> tuple[Root, DriverFiles]:
-    """The first root that holds the driver, and what it holds."""
+    """The first root with the driver's libraries, and its files."""
     explicit = WITH_EXPLICIT in _texts(settings.get("cdiFeatureFlags"))
     roots = _driver_roots(settings)
     found = ((root, driver_files.find(root, version, explicit)) for root in roots)
@@ -250,11 +262,11 @@ def _driver(settings: Settings, version: str) -> tuple[Root, DriverFiles]:
 
 
 def _driver_roots(settings: Settings) -> list[Root]:
-    """Where the driver may lie: mounted for us, or, without a container around us, at the host's own path."""
+    """The roots that may have the driver: mounted in this container, or the host's own path without one."""
     host = settings.get("driverRoot") or "/"
     return [Root(seen, host) for seen in (settings.get("containerDriverRoot") or constants.DRIVER_ROOT, host)]
 
 
 def _texts(value: Any) -> list[str]:
-    """A setting that is a list of text, or one text."""
+    """The texts of a setting that is one text or a list of texts."""
     return [value] if isinstance(value, str) else list(value or ())

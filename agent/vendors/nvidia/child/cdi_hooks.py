@@ -1,4 +1,4 @@
-"""What NVIDIA's hook binary does in a container before it starts, as CDI specs say it."""
+"""The hooks of CDI specs: what NVIDIA's hook binary does in a container before the container starts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from .driver_files import DriverFiles
 
 SYMLINKS, CACHE = "create-symlinks", "update-ldcache"
-#: Disables every hook.
+#: The name that disables every hook.
 ALL = "all"
 ENV = ["NVIDIA_CTK_DEBUG=false"]
 
 
 def hooks(binary: str, disabled: Collection[str], files: DriverFiles, version: str) -> dict[str, Any]:
-    """The hook's name to the hook: none without a binary, or without the driver's files."""
+    """The hooks by their names. None without a binary, or without the driver's libraries."""
     if not binary or not files.libraries or ALL in disabled:
         return {}
     return {
@@ -26,7 +26,7 @@ def hooks(binary: str, disabled: Collection[str], files: DriverFiles, version: s
 
 
 def _hook(binary: str, name: str, arguments: list[str]) -> dict[str, Any]:
-    # nvidia-ctk has the hooks below a command of its own, nvidia-cdi-hook is made of nothing else.
+    # nvidia-ctk has the hooks below its command `hook`, nvidia-cdi-hook has them at the top.
     program = posixpath.basename(binary)
     command = [program, "hook"] if program == "nvidia-ctk" else [program]
     return {
@@ -57,7 +57,7 @@ def _nothing(files: DriverFiles, version: str) -> list[str]:
     return []
 
 
-#: By the hooks that nvidia-container-toolkit v1.20 puts into specs (pkg/nvcdi), in its order.
+#: The hooks of nvidia-container-toolkit v1.20 (pkg/nvcdi) with their arguments, in the toolkit's order.
 _ARGUMENTS: Mapping[str, Callable[[DriverFiles, str], list[str]]] = {
     SYMLINKS: _links,
     "enable-cuda-compat": _version,

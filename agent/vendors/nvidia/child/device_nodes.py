@@ -1,4 +1,4 @@
-"""Device nodes of the driver that belong to no single card: its control nodes and the IMEX channels."""
+"""The driver's device nodes that belong to no single card: control nodes and IMEX channels."""
 
 from __future__ import annotations
 
@@ -12,40 +12,42 @@ from agent.vendors.nvidia.driver_root import Root
 
 Settings = Mapping[str, Any]
 
-#: In the order in which NVIDIA's plugin lists them.
+#: The control nodes, in the order of NVIDIA's plugin.
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-#: Any node of the driver.
+#: Every node of the driver.
 NODES = "/dev/nvidia*"
-#: Below what the agent has its own /dev.
+#: The directory with this process's own /dev.
 OURS = "/"
 
 
 def attributes(settings: Settings) -> dict[str, str]:
-    """Which control nodes and IMEX channels exist now, and where /dev lies if not where the settings say."""
+    """Attributes of all cards: existing control nodes and IMEX channels, and the root of /dev.
+
+    The root is present if it is another one than in the settings.
+    """
     root = dev_root(settings)
-    there = set(root.nodes(NODES))
-    found = {
-        constants.CONTROL_NODES: [path for path in CONTROL if path in there],
-        constants.IMEX_CHANNELS: [
-            str(it) for it in settings.get("imexChannelIDs") or () if _is_channel(root, it)
-        ],
+    existing = set(root.nodes(NODES))
+    channels = settings.get("imexChannelIDs") or ()
+    lists = {
+        constants.CONTROL_NODES: [path for path in CONTROL if path in existing],
+        constants.IMEX_CHANNELS: [str(channel) for channel in channels if _is_channel(root, channel)],
+        constants.DEV_ROOT: [root.host] if root.host != _configured_root(settings) else [],
     }
-    found[constants.DEV_ROOT] = [root.host] if root.host != _said(settings) else []
-    return {name: ",".join(each) for name, each in found.items() if each}
+    return {name: ",".join(values) for name, values in lists.items() if values}
 
 
 def dev_root(settings: Settings) -> Root:
-    """Below what /dev lies, as this process sees it.
+    """The root of the /dev that has the driver's nodes, as this process sees it.
 
-    In a container that is where the driver's root is mounted, if it has a /dev (k8s-device-plugin v0.20,
-    cmd/nvidia-device-plugin/root.go); without a container around us it is the host's own path; and else our
-    own /dev, into which a container runtime may have put the nodes. NVIDIA's plugin looks for control nodes
-    in its own /dev alone, and so hands out none where they lie in the driver's root.
+    In a container this is the mounted root of the driver, if that has a /dev (k8s-device-plugin v0.20,
+    cmd/nvidia-device-plugin/root.go). Outside of a container it is the host's own path. Otherwise it is this
+    process's own /dev, where a container runtime may have put the nodes. NVIDIA's plugin looks for control
+    nodes in its own /dev alone, and so gives none to containers if the nodes are in the driver's root.
 
-    A driver that was only unpacked into its root has an empty /dev there, or none: the kernel's nodes are in
-    the host's own. NVIDIA's plugin names nodes below the root all the same, and no container starts.
+    A driver that was only unpacked into its root has no nodes there: they are in the host's /dev. NVIDIA's
+    plugin nevertheless names nodes below that root, and then no container starts.
     """
-    host = _said(settings)
+    host = _configured_root(settings)
     candidates = (settings.get("containerDriverRoot") or constants.DRIVER_ROOT, host)
     seen = next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), OURS)
     root, ours = Root(seen, host), Root(OURS, "/")
@@ -53,13 +55,13 @@ def dev_root(settings: Settings) -> Root:
     return ours if is_elsewhere else root
 
 
-def _said(settings: Settings) -> str:
-    """What the settings say: below which directory of the host its /dev lies."""
+def _configured_root(settings: Settings) -> str:
+    """The host's directory with /dev, by the settings."""
     return settings.get("devRoot") or settings.get("driverRoot") or "/"
 
 
 def _is_channel(root: Root, number: int) -> bool:
-    """Whether the channel is there: in the dev root, or put into our own /dev (internal/imex/imex.go)."""
+    """Whether the channel's node exists in the root or in the process's own /dev (internal/imex/imex.go)."""
     node = constants.channel_node(str(number)).lstrip("/")
     return any(_is_character_device(os.path.join(place, node)) for place in (root.seen, OURS))
 

@@ -17,13 +17,14 @@ from .cards import NvidiaCard, address
 
 
 class WatchFailed(Exception):
-    """NVML refuses to wait for events. The next wait starts with a new event set."""
+    """Raised when NVML refuses to wait for events. The next wait starts with a new event set."""
 
 
 class NvmlEventWatch:
-    """The cards under watch. `cards` comes from the thread that discovers; all else belongs to the other.
+    """Watches cards for health events.
 
-    `counts_slices` says whether the kubelet counts MIG devices, or cards that have some as whole ones.
+    The thread of `discover` calls `watch_cards`. All other methods belong to the thread of `health_events`.
+    `counts_slices`: MIG devices are devices of their own. Otherwise a card with MIG devices is one device.
     """
 
     def __init__(self, nvml: Any, checks: Checks, counts_slices: bool) -> None:
@@ -43,26 +44,27 @@ class NvmlEventWatch:
         self._set: Any = None
         self._registered: dict[str, int | None] = {}
         self._refused: dict[str, Fault] = {}
-        # Cards whose driver reports no errors, and devices of which it was said that nothing watches them.
+        # Cards with a driver that reports no errors, and devices that were reported as unwatched.
         self._unmonitored: set[str] = set()
         self._unwatched: set[str] = set()
+        # Cards with a fault since the last recovery.
         self._troubled: set[str] = set()
-        # Cards of which the driver said that they need something, and what was last said of it. Only from
-        # here leads a way to the proof of a reset: a card that looks well after an XID proves nothing.
+        # Cards that need a recovery action, and the fault that was last reported for it. Only these cards can
+        # prove a reset: a card without an action after an XID proves nothing.
         self._due: dict[str, Fault | None] = {}
-        # Faults in a GPU and compute instance of a card that no MIG device was in, and the list of that time.
+        # Faults of a GPU and compute instance without a known MIG device, and the cards of that time.
         self._unplaced: dict[tuple[str, int, int, Fault], Mapping[str, NvidiaCard]] = {}
         self._known: Mapping[str, NvidiaCard] = {}
 
-    def put(self, cards: Mapping[str, NvidiaCard], returned: Iterable[str] = ()) -> None:
-        """Watch these cards from now on. Those that returned may bring the proof that a fault is over."""
+    def watch_cards(self, cards: Mapping[str, NvidiaCard], returned: Iterable[str] = ()) -> None:
+        """Watch these cards from now on. The ones that `returned` may prove that a fault is over."""
         with self._changed:
             self._cards = cards
             self._returned |= frozenset(returned)
             self._changed.notify_all()
 
-    def news(self, timeout: float) -> list[HealthEvent]:
-        """Wait for news of the cards.
+    def next_events(self, timeout: float) -> list[HealthEvent]:
+        """Wait for health events, for at most `timeout` seconds.
 
         Raises:
             WatchFailed: NVML refuses to wait.
@@ -71,14 +73,14 @@ class NvmlEventWatch:
         if not cards:
             return []
         if self._checks.nothing:
-            return [*self._say_unwatched(cards), *self._suspects(cards)] or self._idle(cards, timeout)
+            return [*self._unwatched_changes(cards), *self._suspects(cards)] or self._idle(cards, timeout)
         if self._set is not None and self._is_outdated(cards):
             return self._drain(cards)
         refused = self._refused
-        events = [*self._place(cards), *self._register(cards), *self._say_unwatched(cards)]
+        events = [*self._place_faults(cards), *self._register(cards), *self._unwatched_changes(cards)]
         if not events and self._refused == refused:
             events = self._wait_on(cards, timeout)
-        # A card that cannot be watched is said to be so again and again, or clean polls would acquit it.
+        # A card that cannot be watched is reported each time, or clean polls would end its fault.
         return [*events, *(HealthEvent(uuid, fault) for uuid, fault in self._refused.items())]
 
     def close(self) -> None:
@@ -102,8 +104,8 @@ class NvmlEventWatch:
             self._changed.wait_for(lambda: self._cards is not cards, timeout)
         return []
 
-    def _say_unwatched(self, cards: Mapping[str, NvidiaCard]) -> Iterator[HealthEvent]:
-        """Say which devices nothing watches, and which of them something watches now; each once."""
+    def _unwatched_changes(self, cards: Mapping[str, NvidiaCard]) -> Iterator[HealthEvent]:
+        """An event for each device that is no longer watched, and for each that is watched again."""
         of_cards = cards if self._checks.nothing else self._unmonitored & cards.keys()
         unwatched = {uuid for card in of_cards for uuid in cards[card].uuids}
         before, self._unwatched = self._unwatched, unwatched
@@ -116,21 +118,22 @@ class NvmlEventWatch:
     # Registration
 
     def _is_outdated(self, cards: Mapping[str, NvidiaCard]) -> bool:
-        """Whether a card of the set is gone or has another handle: NVML takes nothing out of a set."""
+        """Whether a card of the event set is gone or has a new handle. NVML removes no card from a set."""
         return any(
             uuid not in cards or cards[uuid].address != known for uuid, known in self._registered.items()
         )
 
     def _drain(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
+        """Take the last events of the set, and free the set."""
         events = []
         with contextlib.suppress(WatchFailed):
             while (data := self._take(0)) is not None:
-                events += self._meaning(cards, data)
+                events += self._health_events(cards, data)
         self.close()
         return events
 
     def _drop(self) -> None:
-        with contextlib.suppress(self._nvml.NVMLError):  # it may be broken, that is why it goes
+        with contextlib.suppress(self._nvml.NVMLError):  # the set may be broken
             self._nvml.nvmlEventSetFree(self._set)
         self._set = None
         self._registered = {}
@@ -150,7 +153,7 @@ class NvmlEventWatch:
             watched = self._subscribe(card)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
-                return self._say(card.uuid, faults.LOST)
+                return self._due_fault(card.uuid, faults.LOST)
             self._refused[card.uuid] = Fault("event-registration", f"nvmlDeviceRegisterEvents: {error}")
             return []
         self._registered[card.uuid] = card.address
@@ -158,10 +161,10 @@ class NvmlEventWatch:
             self._unmonitored.discard(card.uuid)
         else:
             self._unmonitored.add(card.uuid)
-        return self._look(card)
+        return self._read_action(card)
 
     def _subscribe(self, card: NvidiaCard) -> bool:
-        """Ask for the card's events; False where its driver has none."""
+        """Register the card's events at the set; False if its driver has no events."""
         nvml = self._nvml
         try:
             types = nvml.nvmlDeviceGetSupportedEventTypes(card.handle) & self._wanted
@@ -180,21 +183,21 @@ class NvmlEventWatch:
         try:
             return self._wait(cards, timeout)
         except WatchFailed:
-            # One lost card fails the wait for all. Where it can be named, the others are watched without it.
-            events = [*self._register(cards), *self._say_unwatched(cards)]
+            # One lost card fails the wait for all cards. If it is found, the others are watched without it.
+            events = [*self._register(cards), *self._unwatched_changes(cards)]
             if not events:
                 raise
             return events
 
     def _wait(self, cards: Mapping[str, NvidiaCard], timeout: float) -> list[HealthEvent]:
         data = self._take(timeout)
-        events = [] if data is None else self._meaning(cards, data)
+        events = [] if data is None else self._health_events(cards, data)
         return events + self._suspects(cards)
 
     def _suspects(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
-        """What the driver says now of the cards that had something."""
+        """Read the recovery action of all cards with a fault or with an action."""
         suspects = sorted((self._troubled | self._due.keys()) & cards.keys())
-        return [event for uuid in suspects for event in self._look(cards[uuid])]
+        return [event for uuid in suspects for event in self._read_action(cards[uuid])]
 
     def _take(self, timeout: float) -> Any:
         try:
@@ -205,23 +208,23 @@ class NvmlEventWatch:
             self._drop()
             raise WatchFailed(f"nvmlEventSetWait: {error}") from error
 
-    def _meaning(self, cards: Mapping[str, NvidiaCard], data: Any) -> list[HealthEvent]:
+    def _health_events(self, cards: Mapping[str, NvidiaCard], data: Any) -> list[HealthEvent]:
         card = self._card(cards, data.device)
         if card is None:
             return []
         nvml = self._nvml
         if data.eventType & nvml.nvmlEventTypeXidCriticalError:
-            return self._xid(cards, card, data)
+            return self._xid_events(cards, card, data)
         if data.eventType & nvml.nvmlEventTypeGpuRecoveryAction:
-            return self._look(card, changed=True)
+            return self._read_action(card, changed=True)
         if data.eventType & nvml.nvmlEventTypeGpuUnavailableError:
             return self._trouble(card, (card.uuid,), faults.UNAVAILABLE)
         if data.eventType & nvml.nvmlEventTypeDoubleBitEccError:
-            return self._blame(cards, card, data, faults.DOUBLE_BIT_ECC)
+            return self._fault_events(cards, card, data, faults.DOUBLE_BIT_ECC)
         return []
 
     def _card(self, cards: Mapping[str, NvidiaCard], handle: Any) -> NvidiaCard | None:
-        """The card of an event. By handle first: a card that fell off the bus no longer tells its UUID."""
+        """The card of an event, first by its handle: a card that fell off the bus has no readable UUID."""
         where = address(handle)
         for card in cards.values():
             if card.address == where:
@@ -231,74 +234,77 @@ class NvmlEventWatch:
         except self._nvml.NVMLError:
             return None
 
-    def _xid(self, cards: Mapping[str, NvidiaCard], card: NvidiaCard, data: Any) -> list[HealthEvent]:
+    def _xid_events(self, cards: Mapping[str, NvidiaCard], card: NvidiaCard, data: Any) -> list[HealthEvent]:
         code = int(data.eventData)
         if self._checks.ignores(code):
             return []
         if code != xid.RECOVERY_ACTION_CHANGED:
-            return self._blame(cards, card, data, xid.fault(code))
+            return self._fault_events(cards, card, data, xid.fault(code))
         try:
-            says = faults.recovery_action(self._nvml, card.handle) is not None
+            has_action = faults.recovery_action(self._nvml, card.handle) is not None
         except self._nvml.NVMLError:
-            says = True
-        return self._look(card, changed=True) if says else self._trouble(card, (card.uuid,), xid.fault(code))
+            has_action = True
+        if has_action:
+            return self._read_action(card, changed=True)
+        return self._trouble(card, (card.uuid,), xid.fault(code))
 
-    def _blame(
+    def _fault_events(
         self, cards: Mapping[str, NvidiaCard], card: NvidiaCard, data: Any, fault: Fault
     ) -> list[HealthEvent]:
-        """Whose fault it is: that of the MIG devices in the event's place, where they are counted.
+        """The events for a fault: of the MIG devices that the driver's event names, or of the whole card.
 
-        A whole card is one device to the kubelet, whatever was made of it (k8s-device-plugin v0.20,
-        internal/rm/health.go, looks at the place for MIG devices alone).
+        Without MIG devices as devices of their own, the fault is the card's (k8s-device-plugin v0.20,
+        internal/rm/health.go, uses the instance IDs for MIG devices alone).
         """
         gi, ci = data.gpuInstanceId, data.computeInstanceId
         if not self._counts_slices or gi == mig.NOWHERE:
             return self._trouble(card, (card.uuid,), fault)
-        meant = mig.hit(card.slices, gi, ci)
-        if not meant:
-            # It may have been made since the last list. The next one shows it within seconds; to name the
-            # card now would take all its MIG devices for good, though the error is that of one.
+        affected = mig.at_instance(card.slices, gi, ci)
+        if not affected:
+            # The MIG device may be newer than the last discovery. The next one finds it within seconds. A
+            # fault of the card now would make all its MIG devices unhealthy for the error of one.
             self._unplaced[card.uuid, gi, ci, fault] = cards
-        return self._trouble(card, meant, fault) if meant else []
+        return self._trouble(card, affected, fault) if affected else []
 
-    def _place(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
-        """The faults that a newer list can place; the card's where no MIG device is there still."""
+    def _place_faults(self, cards: Mapping[str, NvidiaCard]) -> list[HealthEvent]:
+        """The events for unplaced faults after a newer discovery: of the MIG device, or else of the card."""
         placed = [it for it, before in self._unplaced.items() if before is not cards and it[0] in cards]
         events = []
-        for it in placed:
-            del self._unplaced[it]
-            uuid, gi, ci, fault = it
-            events += self._trouble(cards[uuid], mig.hit(cards[uuid].slices, gi, ci) or (uuid,), fault)
+        for place in placed:
+            del self._unplaced[place]
+            uuid, gi, ci, fault = place
+            affected = mig.at_instance(cards[uuid].slices, gi, ci) or (uuid,)
+            events += self._trouble(cards[uuid], affected, fault)
         return events
 
-    def _trouble(self, card: NvidiaCard, meant: Sequence[str], fault: Fault) -> list[HealthEvent]:
+    def _trouble(self, card: NvidiaCard, affected: Sequence[str], fault: Fault) -> list[HealthEvent]:
         self._troubled.add(card.uuid)
-        return [HealthEvent(uuid, fault) for uuid in meant]
+        return [HealthEvent(uuid, fault) for uuid in affected]
 
-    # What the driver asks for
+    # Recovery actions
 
-    def _look(self, card: NvidiaCard, *, changed: bool = False) -> list[HealthEvent]:
-        """Ask which recovery action is due; `changed` when the driver just said that it is another one."""
+    def _read_action(self, card: NvidiaCard, *, changed: bool = False) -> list[HealthEvent]:
+        """Read the card's recovery action. `changed`: the driver just reported another action."""
         if not self._checks.everything and card.uuid not in self._troubled | self._due.keys():
             return []
         try:
             action = faults.recovery_action(self._nvml, card.handle)
         except self._nvml.NVMLError:
-            return self._say(card.uuid, faults.LOST)
+            return self._due_fault(card.uuid, faults.LOST)
         if action is None:
             return []
         if action:
-            return self._say(card.uuid, faults.recovery(action))
+            return self._due_fault(card.uuid, faults.recovery(action))
         if card.uuid in self._due or (changed and card.uuid in self._troubled):
             self._due.pop(card.uuid, None)
             self._troubled.discard(card.uuid)
             return [HealthEvent(card.uuid, None, Proof.RESET)]
         return []
 
-    def _say(self, uuid: str, fault: Fault) -> list[HealthEvent]:
-        """Tell of a fault that the driver will tell the end of; once."""
+    def _due_fault(self, uuid: str, fault: Fault) -> list[HealthEvent]:
+        """Report a fault that the driver ends by its recovery action, if it was not reported before."""
         if fault is faults.LOST:
-            self._registered.pop(uuid, None)  # what comes back is registered anew
+            self._registered.pop(uuid, None)  # a card that comes back is registered anew
         if self._due.get(uuid) == fault:
             return []
         self._due[uuid] = fault

@@ -1,6 +1,6 @@
-"""The files of NVIDIA's driver that a container needs, found by name below the driver's root.
+"""Finds the files of NVIDIA's driver that a container needs, by their names below the driver's root.
 
-What belongs to it is what nvidia-container-toolkit v1.20 injects (pkg/nvcdi/driver-nvml.go,
+These are the files that nvidia-container-toolkit v1.20 injects (pkg/nvcdi/driver-nvml.go,
 internal/discover/{graphics,ipc,symlinks}.go, internal/lookup/root, pkg/lookup/library.go).
 """
 
@@ -17,8 +17,8 @@ from agent.vendors.nvidia.driver_root import Root
 
 MAX_LIBRARIES = 512
 
-#: The first of these that holds the driver, and then what the loader's cache says; /usr/lib is for 32 bits
-#: where the others exist.
+#: Groups of library folders. The first group that has the driver is used; after them the loader's cache is
+#: searched. /usr/lib has 32-bit libraries on hosts with the other folders, so it is a group of its own.
 LIBRARY_FOLDERS = (
     (
         "/usr/lib64",
@@ -34,9 +34,9 @@ LIBRARY_FOLDERS = (
     ),
     ("/usr/lib", "/lib"),
 )
-#: In each of them.
+#: A folder in each of these with more libraries.
 VDPAU = "vdpau"
-#: Libraries of the driver that carry a version of their own.
+#: Libraries of the driver with version numbers of their own.
 OTHER_LIBRARIES = (
     "libnvidia-nvvm70.so.*",
     "libnvidia-egl-gbm.so.*.*",
@@ -45,7 +45,7 @@ OTHER_LIBRARIES = (
     "libnvidia-egl-xcb.so.*.*",
     "libnvidia-egl-xlib.so.*.*",
 )
-#: Of the feature flag enable-explicit-driver-libraries: what is the driver's and could be the container's.
+#: Libraries for the feature flag enable-explicit-driver-libraries: images can also bring them.
 EXPLICIT_LIBRARIES = (
     "libEGL.so*",
     "libGL.so*",
@@ -57,7 +57,7 @@ EXPLICIT_LIBRARIES = (
     "libOpenGL.so*",
     "libnvidia-api.so*",
 )
-#: Names that programs use even where the host lacks them: the name, and what ends it, less the version.
+#: Links that programs need even if the host lacks them: the link to its target, which ends with the version.
 WANTED_LINKS = {
     "libcuda.so.1": "libcuda.so",
     "libcuda.so": "libcuda.so",
@@ -79,7 +79,7 @@ PROGRAMS = (
     "nvidia-xconfig",
 )
 
-#: Where the host's X.Org has its modules, beside the driver's own folders.
+#: Folders of the host's X.Org with modules, in addition to the driver's own folders.
 XORG_ROOTS = ("/usr/lib", "/usr/lib64")
 XORG_FOLDERS = (
     "nvidia/xorg",
@@ -93,7 +93,7 @@ XORG_MODULE, XORG_SERVER = "nvidia_drv.so", "libglxserver_nvidia.so"
 FIRMWARE_FOLDER, FIRMWARE = "/lib/firmware/nvidia", "gsp*.bin"
 
 CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")
-#: Where loaders in the container look, wherever the host has them.
+#: Files that containers get below /usr/share, from the first folder of the host that has them.
 SHARED_CONFIGS = (
     "glvnd/egl_vendor.d/10_nvidia.json",
     "egl/egl_external_platform.d/15_nvidia_gbm.json",
@@ -120,20 +120,20 @@ SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
 
 @dataclass(frozen=True, slots=True)
 class DriverFiles:
-    """Path in the container to path below the driver's root, the latter without links."""
+    """Files of the driver: path in the container to path below the driver's root, with all links resolved."""
 
     #: Both paths are the same.
     libraries: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
-    #: Further names of the above, such as libcuda.so.1: both are paths in the container.
+    #: More names of these files, such as libcuda.so.1: link to target, both as paths in the container.
     links: Mapping[str, str] = field(default_factory=dict)
     sockets: Mapping[str, str] = field(default_factory=dict)
 
 
 def find(root: Root, version: str, explicit: bool = False) -> DriverFiles:
-    """What the root holds of this version of the driver; nothing where its libraries are not there.
+    """The driver's files of this version below the root. Empty if the driver's libraries are not there.
 
-    `explicit` adds what the feature flag enable-explicit-driver-libraries adds.
+    `explicit` adds the libraries of the feature flag enable-explicit-driver-libraries.
     """
     patterns = (*OTHER_LIBRARIES, *(EXPLICIT_LIBRARIES if explicit else ()))
     for choice in _choices(root) if version else ():
@@ -148,7 +148,7 @@ Listed = Mapping[str, Sequence[str]]
 
 
 def _choices(root: Root) -> Iterator[Sequence[str]]:
-    """Where the libraries may lie: the loader's cache is asked where none of the usual folders has them."""
+    """The groups of folders that may have the libraries: the usual ones, then those of the loader's cache."""
     yield from LIBRARY_FOLDERS
     yield ldcache.folders(root)
 
@@ -156,7 +156,7 @@ def _choices(root: Root) -> Iterator[Sequence[str]]:
 def _complete(root: Root, version: str, folders: Listed, libraries: Mapping[str, str]) -> DriverFiles:
     modules, servers = _xorg(root, folders, version)
     others = {
-        **_first(root.program, (*_beside(folders), *PROGRAM_FOLDERS), PROGRAMS),
+        **_first(root.program, (*_program_folders(folders), *PROGRAM_FOLDERS), PROGRAMS),
         **_firmware(root, version),
         **_first(root.file, CONFIG_FOLDERS, SHARED_CONFIGS, to="/usr/share"),
         **_first(root.file, (*CONFIG_FOLDERS, "/"), ETC_CONFIGS, to="/etc"),
@@ -170,16 +170,16 @@ def _complete(root: Root, version: str, folders: Listed, libraries: Mapping[str,
     )
 
 
-def _beside(folders: Iterable[str]) -> list[str]:
-    """Where a driver in folders of its own has its programs: /usr/local/nvidia/bin beside .../lib64.
+def _program_folders(folders: Iterable[str]) -> list[str]:
+    """The program folders of a driver with folders of its own: /usr/local/nvidia/bin beside .../lib64.
 
-    They go first: what is called nvidia-smi elsewhere then may be a script that calls it.
+    They are searched first: on such hosts nvidia-smi in another folder may be a script that calls this one.
     """
     return [posixpath.join(posixpath.dirname(folder), "bin") for folder in folders]
 
 
 def _listed(root: Root, folders: Iterable[str]) -> Listed:
-    """The folders that are there, each once, with what lies in them."""
+    """The existing folders, each once, with the names in them."""
     both = (path for folder in folders for path in (folder, f"{folder}/{VDPAU}"))
     found = dict.fromkeys(real for real in map(root.folder, both) if real)
     return {folder: root.names(folder) for folder in found}
@@ -197,7 +197,7 @@ def _libraries(root: Root, folders: Listed, ending: str, patterns: Sequence[str]
 
 
 def _links(root: Root, folders: Listed, libraries: Mapping[str, str]) -> dict[str, str]:
-    """The links beside the libraries that lead to one of them."""
+    """The links in the libraries' folders that lead to one of the libraries."""
     stems = set(map(_stem, libraries))
     named = (
         f"{folder}/{name}" for folder, names in folders.items() for name in names if _stem(name) in stems
@@ -207,7 +207,7 @@ def _links(root: Root, folders: Listed, libraries: Mapping[str, str]) -> dict[st
 
 
 def _stem(path: str) -> str:
-    """libcuda of /usr/lib64/libcuda.so.1"""
+    """The name of a library without its ending: libcuda for /usr/lib64/libcuda.so.1."""
     return posixpath.basename(path).partition(".so")[0]
 
 
@@ -220,7 +220,10 @@ def _wanted(libraries: Mapping[str, str], version: str) -> dict[str, str]:
 def _first(
     find: Callable[[str], str | None], folders: Sequence[str], names: Iterable[str], to: str = ""
 ) -> dict[str, str]:
-    """Each name in the first folder that has it; `to` is where the container has it instead."""
+    """Container path to real path of each name, in the first folder that has it.
+
+    The container has the file in the folder `to`, or at the host's path if `to` is empty.
+    """
     found = {}
     for name in names:
         for folder in folders:
@@ -239,7 +242,10 @@ def _firmware(root: Root, version: str) -> dict[str, str]:
 
 
 def _xorg(root: Root, folders: Listed, version: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The X.Org modules at the host's paths, where its configuration names them; and the server's link."""
+    """The X.Org modules, and the links to the server's module.
+
+    X.Org's configuration names the modules, so containers have them at the host's paths.
+    """
     places = [f"{folder}/{place}" for folder in (*folders, *XORG_ROOTS) for place in XORG_FOLDERS]
     modules = _first(root.file, places, (XORG_MODULE, f"{XORG_SERVER}.{version}"))
     servers = [path for path in modules if path.endswith(f"{XORG_SERVER}.{version}")]

@@ -1,4 +1,4 @@
-"""What NVML's answers about a card mean: errors, and the recovery action that the driver asks for."""
+"""The faults of NVIDIA's cards, from errors of NVML and from the recovery action that the driver asks for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKS_DISABLED = Fault(
     state=State.UNKNOWN,
 )
 
-#: Field 230 (nvmlDeviceGpuRecoveryAction_t): name and what it asks for.
+#: Values of field 230 (nvmlDeviceGpuRecoveryAction_t): name, and the action in words.
 RECOVERY_ACTIONS: Mapping[int, tuple[str, str]] = {
     1: ("reset", "reset the card"),
     2: ("reboot", "reboot the node"),
@@ -32,20 +32,20 @@ RECOVERY_ACTIONS: Mapping[int, tuple[str, str]] = {
 
 
 def recovery(action: int) -> Fault:
-    """The fault of a card for which the driver asks for an action."""
+    """Fault of a card for which the driver asks for a recovery action."""
     name, wanted = RECOVERY_ACTIONS.get(action, (str(action), f"recovery action {action}"))
     return Fault(f"recovery-action-{name}", f"the driver asks: {wanted}", cleared_by=FRESH_START)
 
 
 def recovery_due(fault: Fault | None, action: int | None) -> bool | None:
-    """Whether the card waits for a reset or more: by what reading it said, or by the action of the driver."""
+    """Whether the card needs a recovery, by its fault or by the driver's recovery action; None: unknown."""
     if fault in (LOST, RESET_REQUIRED):
         return True
     return None if action is None else bool(action)
 
 
 def reading(nvml: Any, error: Any) -> Fault:
-    """The fault of a card that could not be read."""
+    """Fault of a card for which a call of NVML failed with this error."""
     known = {nvml.NVML_ERROR_GPU_IS_LOST: LOST, nvml.NVML_ERROR_RESET_REQUIRED: RESET_REQUIRED}
     return known.get(error.value) or unreadable(error)
 
@@ -55,7 +55,7 @@ def unreadable(error: Exception) -> Fault:
 
 
 def recovery_action(nvml: Any, handle: Any) -> int | None:
-    """What the driver asks for now, 0 for nothing; None where this driver does not say.
+    """The recovery action that the driver asks for now, 0 for none; None if the driver does not support it.
 
     Raises:
         NVMLError: The card is lost.

@@ -1,4 +1,4 @@
-"""Finds and starts NVML, and words what keeps it from starting."""
+"""Finds and starts NVML, and says why it does not start."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from agent.vendor_api.backend import (
 from agent.vendors.nvidia import library_places
 
 REMEDY = "install the NVIDIA driver, or let 'library' name the file or the driver's root directory"
-#: How glibc says so, in English: a process that sets no locale is told nothing else.
+#: glibc's English text: a process that sets no locale gets no other language.
 _MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 
 
 def start(settings: Mapping[str, Any]) -> Any:
-    """Load NVML from where the settings say, or from the usual places, and open a session.
+    """Load NVML from the setting `library` or from the usual places, and open a session.
 
     Raises:
-        BackendUnavailable: There is no library, or it refuses; says where it was looked for.
+        BackendUnavailable: There is no library, or it does not start; the message names the places searched.
     """
     nvml: Any = importlib.import_module("pynvml")
-    # pynvml has no path option. It never unloads either, so a library that is there was ours.
+    # pynvml has no option for a path. It never unloads a library, so a loaded one comes from here.
     if nvml.nvmlLib is None:
         nvml.nvmlLib = load(settings)
     try:
@@ -40,7 +40,7 @@ def start(settings: Mapping[str, Any]) -> Any:
 
 
 def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
-    """Load the library itself: from `library` alone, else from a driver root, or as the loader finds it."""
+    """Load the library file of the setting `library`, or else of a driver root or of the loader's folders."""
     reason = LIBRARY_NOT_FOUND
     refused, empty = [], []
     for place in library_places.of(settings):
@@ -60,14 +60,20 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
 
 
 def _is_missing(name: str, error: OSError) -> bool:
-    """Whether the loader refused a name because nothing is there; of a bare one it alone knows."""
+    """Whether the loader refused a name because there is no file.
+
+    For a name without a slash the loader's text is the only source.
+    """
     if "/" in name:
         return not os.path.exists(name)
     return str(error) == f"{name}: {_MISSING}"
 
 
 def unavailable(nvml: Any, error: Any, otherwise: str = "nvml-init") -> BackendUnavailable:
-    """Why NVML as a whole does not answer; `otherwise` is the reason of an error without a name."""
+    """The error for the agent when NVML does not start or count cards.
+
+    `otherwise` is the reason for an error code that has no reason of its own.
+    """
     if error.value == nvml.NVML_ERROR_DRIVER_NOT_LOADED:
         return BackendUnavailable(DRIVER_NOT_LOADED, "NVML is there, the kernel driver is not: load it")
     if error.value == nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:

@@ -1,4 +1,4 @@
-"""How cards reach each other: NVLink lanes and the PCIe path."""
+"""Links between cards: NVLink lanes and the PCIe path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS: Mapping[int, Distance] = {
 
 
 def links(nvml: Any, card: NvidiaCard, cards: Mapping[str, NvidiaCard]) -> list[Link]:
-    """The way from a card to each of the others. What cannot be read counts as far."""
+    """The links from a card to each other card. A path that cannot be read counts as the longest."""
     lanes = _lanes(nvml, card.handle)
     return [
         Link(peer.uuid, lanes[peer.device.pci or ""], _distance(nvml, card.handle, peer.handle))
@@ -32,7 +32,7 @@ def links(nvml: Any, card: NvidiaCard, cards: Mapping[str, NvidiaCard]) -> list[
 
 
 def _lanes(nvml: Any, handle: Any) -> Counter[str]:
-    """Active NVLinks by the PCI address at the other end; an NVSwitch is no card and matches none."""
+    """Number of active NVLinks by the PCI address at the other end, which can also be an NVSwitch."""
     lanes: Counter[str] = Counter()
     for number in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
@@ -42,7 +42,7 @@ def _lanes(nvml: Any, handle: Any) -> Counter[str]:
                     lanes[peer] += 1
         except nvml.NVMLError as error:
             if number == 0 and error.value != nvml.NVML_ERROR_INVALID_ARGUMENT:
-                break  # no NVLink at all, or a card that does not answer
+                break  # the card has no NVLink, or does not answer
     return lanes
 
 

@@ -1,4 +1,4 @@
-"""Reads the MIG devices of a card: what the hardware made of it, and how a container reaches each."""
+"""Reads the MIG devices of a card, with their profiles and device nodes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from agent.vendors.nvidia import constants
 from . import faults
 from .cards import NvidiaCard, NvidiaReading
 
-#: More than any card has; the library is asked for each.
+#: Limit of MIG devices on a card, more than any card has.
 LIMIT = 64
-#: The place of an event that is no GPU instance's, or of a GPU instance's that is no compute instance's.
+#: Instance ID of an event that belongs to no GPU instance, or to no compute instance.
 NOWHERE = 0xFFFFFFFF
 
-#: Attributes of a MIG device that are the card's and the node's.
+#: Attributes of a MIG device that are the same as those of its card.
 SHARED = (
     constants.DRIVER_VERSION,
     constants.CUDA_VERSION,
@@ -31,7 +31,7 @@ SHARED = (
     constants.IMEX_CHANNELS,
     constants.CDI_EXTRAS,
 )
-#: Its own, by the fields of nvmlDeviceAttributes_t.
+#: Attributes of a MIG device, and the fields of nvmlDeviceAttributes_t that have their values.
 COUNTS: Mapping[str, str] = {
     constants.MULTIPROCESSORS: "multiprocessorCount",
     constants.SLICES_GI: "gpuInstanceSliceCount",
@@ -42,8 +42,8 @@ COUNTS: Mapping[str, str] = {
     constants.ENGINES_JPEG: "sharedJpegCount",
     constants.ENGINES_OFA: "sharedOfaCount",
 }
-#: How the name of a profile ends, by NVML's number of the GPU instance profile (NVML_GPU_INSTANCE_PROFILE_*).
-#: NVIDIA's go-nvlib 0.12 does not know the last and fails on a card that offers it.
+#: The ending of a profile's name, by NVML's number of the GPU instance profile (NVML_GPU_INSTANCE_PROFILE_*).
+#: NVIDIA's go-nvlib 0.12 does not know the last number, and fails on a card that offers it.
 SUFFIXES: Mapping[int, str] = {
     **dict.fromkeys((0x07, 0x08), "+me"),
     **dict.fromkeys((0x0D, 0x0E), "-me"),
@@ -53,7 +53,8 @@ SUFFIXES: Mapping[int, str] = {
 #: The name of a MIG device ends with its profile: "NVIDIA A100-SXM4-40GB MIG 1g.5gb+me".
 NAMED = re.compile(r" MIG (?:\d+c\.)?\d+g\.\d+gb(?P<suffix>[+-][a-z.]+)?$", re.ASCII)
 
-#: Below procfs: the minor number of each capability's device node (NVIDIA MIG user guide, "Device Nodes").
+#: File below procfs with the minor number of each capability's device node (NVIDIA MIG user guide, "Device
+#: Nodes"), and the bytes of it that are read.
 MINORS, MINORS_SIZE = "driver/nvidia-caps/mig-minors", 4 << 20
 ACCESS = re.compile(rb"^gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)$", re.MULTILINE)
 
@@ -63,82 +64,90 @@ Place = tuple[int, int, int | None]
 class MigReader:
     """Reads MIG devices within one NVML session.
 
-    A sound one is read once: it is what it is while it has its UUID. Handles are asked for each time: NVML
-    may give them to another (nvml.h, nvmlDeviceGetMigDeviceHandleByIndex).
+    A MIG device without a fault is read once: its fields stay the same as long as its UUID does. Handles are
+    read each time, because NVML can use a handle for another device (nvml.h,
+    nvmlDeviceGetMigDeviceHandleByIndex).
     """
 
     def __init__(self, nvml: Any, procfs: Path) -> None:
         self._nvml = nvml
         self._file = procfs / MINORS
         self._minors: Mapping[Place, int] = {}
+        #: Ending of the profile's name by the card's UUID and the profile's ID.
         self._suffixes: dict[tuple[str, int], str] = {}
+        #: Places of MIG devices without a UUID that were logged.
         self._left_out: set[str] = set()
 
     def slices(self, card: NvidiaCard) -> tuple[Device, ...]:
-        """The card's MIG devices in the order of their numbers; `card.slices` are those of before.
+        """Read the card's MIG devices, in the order of their numbers. `card.slices` are those read before.
 
-        They stay as they are while the card does not tell; without MIG mode there are none.
+        If the card cannot be read, it keeps those. A card without MIG mode has none.
         """
         if not constants.in_mig_mode(card.device):
             return ()
-        looks = self._looks(card)
-        if looks is None:
+        devices = self._read_all(card)
+        if devices is None:
             return card.slices
-        found = {look.uuid: look for look in looks if look.uuid}
-        for look in looks:
-            named = None if look.uuid else self._named(card, look, found)
+        found = {device.uuid: device for device in devices if device.uuid}
+        for device in devices:
+            named = None if device.uuid else self._named(card, device, found)
             if named is not None:
                 found[named.uuid] = named
         return tuple(sorted(found.values(), key=lambda device: device.slice or 0))
 
-    def _looks(self, card: NvidiaCard) -> list[Device] | None:
-        """What each number of the card has, without a UUID where it tells none; None if the card is lost."""
+    def _read_all(self, card: NvidiaCard) -> list[Device] | None:
+        """The MIG devices by the card's numbers, some perhaps without a UUID; None if the card is lost."""
         try:
             count = 0 if card.handle is None else self._nvml.nvmlDeviceGetMaxMigDeviceCount(card.handle)
         except self._nvml.NVMLError:
             count = 0
-        if not count:  # of a card in MIG mode
+        if not count:  # wrong for a card in MIG mode
             return None
-        looks = [look for number in range(min(count, LIMIT)) if (look := self._look(card, number))]
-        return None if any(look.fault is faults.LOST for look in looks) else looks
+        numbers = range(min(count, LIMIT))
+        devices = [device for number in numbers if (device := self._read_number(card, number))]
+        return None if any(device.fault is faults.LOST for device in devices) else devices
 
-    def _look(self, card: NvidiaCard, number: int) -> Device | None:
+    def _read_number(self, card: NvidiaCard, number: int) -> Device | None:
+        """The MIG device with this number on the card; None if there is none."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, number)
         except nvml.NVMLError as error:
             if error.value in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INVALID_ARGUMENT):
-                return None  # there is nothing
+                return None
             return _placed(card, number, Device("", 0, fault=faults.reading(nvml, error)))
-        look = NvidiaReading(nvml, handle)
-        uuid: str = look.get("nvmlDeviceGetUUID", "")
+        reading = NvidiaReading(nvml, handle)
+        uuid: str = reading.get("nvmlDeviceGetUUID", "")
         before = next((device for device in card.slices if device.uuid == uuid), None)
         if before and before.fault is None and before.paths[:1] == card.device.paths:
             return _placed(card, number, before)
-        device = _placed(card, number, self._read(card, uuid, look))
+        device = _placed(card, number, self._read(card, uuid, reading))
         return completed(device, before) if before and device.fault else device
 
-    def _named(self, card: NvidiaCard, look: Device, found: Mapping[str, Device]) -> Device | None:
-        """Name a MIG device that does not tell its UUID, by its number; None if none fits."""
+    def _named(self, card: NvidiaCard, device: Device, found: Mapping[str, Device]) -> Device | None:
+        """Complete a MIG device without a readable UUID from the one that had its number before.
+
+        None, with a log line, if there was none.
+        """
         for before in card.slices:
-            if before.slice == look.slice and before.uuid not in found:
-                return completed(look, before)
-        place = f"{card.uuid}:{look.slice}"
+            if before.slice == device.slice and before.uuid not in found:
+                return completed(device, before)
+        place = f"{card.uuid}:{device.slice}"
         if place not in self._left_out:
             self._left_out.add(place)
-            why = look.fault.message if look.fault else "it has none"
-            text = f"MIG device {look.index}:{look.slice} is left out, its UUID was never read: {why}"
+            why = device.fault.message if device.fault else "it has none"
+            text = f"MIG device {device.index}:{device.slice} is left out, its UUID was never read: {why}"
             sys.stderr.write(f"nvidia: {text}\n")
         return None
 
-    def _read(self, card: NvidiaCard, uuid: str, look: NvidiaReading) -> Device:
-        """What a MIG device tells of itself."""
-        gi: int | None = look.get("nvmlDeviceGetGpuInstanceId", None)
-        ci: int | None = look.get("nvmlDeviceGetComputeInstanceId", None)
-        has = look.get("nvmlDeviceGetAttributes_v2", None)
+    def _read(self, card: NvidiaCard, uuid: str, reading: NvidiaReading) -> Device:
+        """Read all fields of a MIG device that its card does not have."""
+        gi: int | None = reading.get("nvmlDeviceGetGpuInstanceId", None)
+        ci: int | None = reading.get("nvmlDeviceGetComputeInstanceId", None)
+        has = reading.get("nvmlDeviceGetAttributes_v2", None)
         own: dict[str, object] = {constants.GI: gi, constants.CI: ci}
         if has and gi is not None:
-            suffix: str = look.attempt(lambda: self._suffix(card, look.handle, gi), "")
+            suffix: str = reading.attempt(lambda: self._suffix(card, reading.handle, gi), "")
             counts = {name: getattr(has, field) for name, field in COUNTS.items()}
             own |= {constants.MIG_PROFILE: profile(has, card.device.memory, suffix), **counts}
         paths, missing = self._paths(card, gi, ci)
@@ -148,13 +157,14 @@ class MigReader:
             memory=has.memorySizeMB << 20 if has else 0,
             paths=paths,
             attributes={name: str(value) for name, value in own.items() if value is not None},
-            fault=look.fault or missing,
+            fault=reading.fault or missing,
         )
 
     def _suffix(self, card: NvidiaCard, handle: Any, gi: int) -> str:
-        """How the profile's name ends.
+        """The ending of the profile's name.
 
-        NVML tells a GPU instance's profile to the privileged alone; its devices' names tell it to everybody.
+        Only privileged processes can read the profile of a GPU instance. Every process can read the name of
+        the MIG device, which ends with the profile.
         """
         nvml = self._nvml
         try:
@@ -180,7 +190,7 @@ class MigReader:
     def _paths(
         self, card: NvidiaCard, gi: int | None, ci: int | None
     ) -> tuple[tuple[str, ...], Fault | None]:
-        """The device nodes of the card and of both instances; none, and why, where one is missing."""
+        """The device nodes of the card and of both instances; none, and the fault, if one is missing."""
         minor = card.device.minor
         if minor is None or gi is None or ci is None:
             return (), None
@@ -202,7 +212,7 @@ class MigReader:
 
 
 def _minors(file: Path) -> dict[Place, int]:
-    """Minor numbers by the card's minor number, the GPU instance and the compute instance."""
+    """Minor numbers of capabilities by the card's minor number, GPU instance and compute instance."""
     try:
         lines = ACCESS.findall(beginning(file, MINORS_SIZE))
     except OSError:
@@ -211,7 +221,7 @@ def _minors(file: Path) -> dict[Place, int]:
 
 
 def _placed(card: NvidiaCard, number: int, device: Device) -> Device:
-    """The MIG device where the card has it; what is the card's or the node's is as it is now."""
+    """The MIG device with its number on the card, and with the fields that it has from the card now."""
     of_card, own = card.device, {name: it for name, it in device.attributes.items() if name not in SHARED}
     shared = {name: it for name, it in of_card.attributes.items() if name in SHARED}
     return replace(
@@ -229,8 +239,8 @@ def _placed(card: NvidiaCard, number: int, device: Device) -> Device:
 def profile(has: Any, total: int, suffix: str) -> str:
     """The profile as NVIDIA writes it: [<c>c.]<g>g.<gb>gb and the suffix (go-nvlib 0.12, mig_profile.go).
 
-    `has` are the device's attributes as NVML tells them, `total` is the card's memory in bytes: the gigabytes
-    are eighths of it.
+    `has` are NVML's attributes of the MIG device. `total` is the card's memory in bytes. The gigabytes of a
+    profile are eighths of that.
     """
     eighths = -(-(has.memorySizeMB << 20) * 8 // total) if total else 0
     gigabytes = (eighths * -(-total >> 30) + 4) // 8 if total else (has.memorySizeMB + 512) >> 10
@@ -238,7 +248,7 @@ def profile(has: Any, total: int, suffix: str) -> str:
     return f"{g}g.{gigabytes}gb{suffix}" if c == g else f"{c}c.{g}g.{gigabytes}gb{suffix}"
 
 
-def hit(slices: Sequence[Device], gi: int, ci: int) -> tuple[str, ...]:
-    """The MIG devices that an event in this place speaks of; none where none is known."""
+def at_instance(slices: Sequence[Device], gi: int, ci: int) -> tuple[str, ...]:
+    """The UUIDs of the MIG devices that an event with these instance IDs is about."""
     of_gi = [device for device in slices if device.attributes.get(constants.GI) == str(gi)]
     return tuple(it.uuid for it in of_gi if ci == NOWHERE or it.attributes.get(constants.CI) == str(ci))

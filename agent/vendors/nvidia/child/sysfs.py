@@ -1,4 +1,4 @@
-"""What sysfs tells of a card: its NUMA node, its PCI class, and the host of a vGPU."""
+"""Facts of a card in sysfs: its NUMA node, its PCI class, and the driver of a vGPU's host."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pathlib import Path
 from agent.vendors.common.host import beginning
 from agent.vendors.nvidia import constants
 
-#: Of the path that a card's link leads to: devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
+#: The root complex in the target of a card's link, devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
 ROOT = re.compile(r"(?<=/)pci[0-9a-f]{4,}:[0-9a-f]{2}(?=/)", re.ASCII)
 
-#: Of the configuration space (PCI Local Bus 3.0, 6.1 and 6.7); only root may read more than 64 bytes of it.
+#: Places and values in the configuration space (PCI Local Bus 3.0, 6.1 and 6.7). Only root can read more than
+#: its first 64 bytes.
 CONFIG_SIZE = 256
 STATUS, HAS_CAPABILITIES, FIRST_CAPABILITY = 0x06, 0x10, 0x34
 VENDOR_SPECIFIC, BROKEN = 0x09, 0xFF
-#: In NVIDIA's own capability (k8s-device-plugin v0.20, internal/vgpu): the mark of a vGPU, its first record,
-#: and of the record 0 two bytes of header, the version and the branch of the host's driver.
+#: Places in NVIDIA's own capability (k8s-device-plugin v0.20, internal/vgpu): the mark of a vGPU, the first
+#: record, and in record 0 the ends of version and branch of the host's driver, after two bytes of header.
 MARK, FIRST_RECORD, VERSION_END, BRANCH_END = slice(3, 5), 5, 12, 22
 
 
 def numa_node(sysfs: Path, pci: str) -> int | None:
-    """The card's NUMA node; the kernel says -1 where it knows none."""
+    """The card's NUMA node; None where the kernel knows none, for which sysfs has -1."""
     try:
         node = int(_read(sysfs, pci, "numa_node", 16))
     except ValueError:
@@ -31,7 +32,7 @@ def numa_node(sysfs: Path, pci: str) -> int | None:
 
 
 def attributes(sysfs: Path, pci: str) -> dict[str, str]:
-    """The PCI class, the root complex, and of a vGPU the version and the branch of its host's driver."""
+    """PCI class, root complex, and for a vGPU version and branch of the host's driver."""
     found = {}
     if root := ROOT.search(os.path.realpath(sysfs / "bus/pci/devices" / pci)):
         found[constants.PCIE_ROOT] = root[0]
@@ -43,14 +44,14 @@ def attributes(sysfs: Path, pci: str) -> dict[str, str]:
 
 
 def vgpu_host(config: bytes) -> tuple[str, str] | None:
-    """Version and branch of the driver on the host of a vGPU; None where the card tells of none."""
+    """Version and branch of the host's driver for a vGPU; None for any other card."""
     records = _vendor_capability(config)
     if records[MARK] != b"VF":
         return None
     at = FIRST_RECORD
     while at + 1 < len(records) and records[at] != 0:
         length = records[at + 1]
-        if not length:  # here NVIDIA's own search never ends
+        if not length:  # NVIDIA's own search never ends at such a record
             return None
         at += length
     record = records[at : at + BRANCH_END]
@@ -60,7 +61,10 @@ def vgpu_host(config: bytes) -> tuple[str, str] | None:
 
 
 def _vendor_capability(config: bytes) -> bytes:
-    """The vendor's own capability, empty without one. The list may lead in circles, and out of the space."""
+    """The vendor's own capability, or empty.
+
+    The list of capabilities of a broken card can have circles, and can lead out of the configuration space.
+    """
     if len(config) < CONFIG_SIZE or not config[STATUS] & HAS_CAPABILITIES:
         return b""
     at, seen = config[FIRST_CAPABILITY], set[int]()
@@ -80,7 +84,7 @@ def _text(raw: bytes) -> str:
 
 
 def _read(sysfs: Path, pci: str, name: str, limit: int) -> bytes:
-    """The beginning of a file of the card, empty where there is none."""
+    """The first `limit` bytes of a file of the card. Empty if the file cannot be read."""
     try:
         return beginning(sysfs / "bus/pci/devices" / pci / name, limit)
     except OSError:
