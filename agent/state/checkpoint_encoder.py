@@ -1,4 +1,4 @@
-"""The checkpoint's content as JSON, of which most is as it was the last time."""
+"""Encodes the checkpoint's content as JSON, and reuses what has not changed since the last time."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    """Remembers how each allocation is written: of a node's hundred an Allocate changes one."""
+    """Caches the JSON of each allocation: an Allocate changes one of a hundred."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Allocation, msgspec.Raw]] = {}
 
     def content(self, state: SavedState) -> object:
-        """What msgspec encodes to the same bytes as the state.
+        """A value that msgspec encodes to the same bytes as the state.
 
         Raises:
-            ValueError: A text in it is no UTF-8.
+            ValueError: A text of the state is no UTF-8.
         """
         encoded = [self._encoded(it) for it in state.allocations]
         self._known = {one[0].id: one for one in encoded}
         raw: Any = tuple(text for _, text in encoded)
         return replace(state, allocations=raw)
 
-    def _encoded(self, it: Allocation) -> tuple[Allocation, msgspec.Raw]:
-        known = self._known.get(it.id)
-        if known is not None and known[0] is it:
+    def _encoded(self, allocation: Allocation) -> tuple[Allocation, msgspec.Raw]:
+        known = self._known.get(allocation.id)
+        if known is not None and known[0] is allocation:
             return known
-        return it, msgspec.Raw(msgspec.json.encode(it))
+        return allocation, msgspec.Raw(msgspec.json.encode(allocation))
