@@ -1,4 +1,4 @@
-"""The part of a file that holds for some nodes only: `nodes[].match` and what it sets."""
+"""The key `nodes` of a file: what each entry sets for the nodes that it matches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AWAITED = "is not known of this Node yet: the API server has not told its label
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The file without `nodes`, and the keys of all labels that it asks about."""
+    """The file without `nodes`, with the matching entries laid over it, and all label keys in matches."""
 
     tree: YamlNode
     asks: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One of `nodes`. Empty `names`: of whatever name."""
+    """One entry of `nodes`; empty `names` match any name."""
 
     names: tuple[str, ...]
     labels: Labels
@@ -41,22 +41,22 @@ class _Entry:
     path: Path
 
     def fits(self, node_name: str, labels: NodeLabels) -> bool:
-        """Whether it may match, as far as it is known."""
+        """Whether the entry matches, as far as the labels are known."""
         if self.names and node_name not in self.names:
             return False
         return all(labels.get(key) == value for key, value in self.labels.items() if labels.knows(key))
 
     def missing(self, labels: NodeLabels) -> str | None:
-        """A key that would decide, and is not known."""
+        """A label key that decides the match, and is not known."""
         return next((key for key in self.labels if not labels.knows(key)), None)
 
 
 def applied(root: YamlNode, source: str, node_name: str, labels: NodeLabels) -> Applied:
-    """Lay what matches this node over the rest, in order.
+    """Lay the entries that match this node over the rest, in order.
 
     Raises:
-        ConfigError: An entry is wrong, whether it matches or not.
-        LabelsUnknown: None is wrong, and whether one matches is not known yet.
+        ConfigError: An entry is invalid, whether it matches or not.
+        LabelsUnknown: No entry is invalid, but whether one matches is not known yet.
     """
     top = dict(mapping(root, source, ()))
     nodes = top.pop("nodes", None)
@@ -79,7 +79,7 @@ def applied(root: YamlNode, source: str, node_name: str, labels: NodeLabels) -> 
 def _unknown(entry: _Entry, key: str, source: str, labels: NodeLabels) -> ConfigError:
     path = (*entry.path, "match", "labels")
     line = entry.match.line_of(("labels", key))
-    if not labels.told:
+    if not labels.obtainable:
         return refused(source, line, path, _NOWHERE)
     return LabelsUnknown(str(refused(source, line, path, f"the label '{shorten(key)}' {_AWAITED}")))
 
@@ -125,7 +125,7 @@ def _labels(match: YamlNode, source: str, path: Path) -> Labels:
 
 
 def _check(sets: YamlNode, source: str, path: Path) -> None:
-    """Keys and types, also of entries for other nodes; what they mean together is seen on the node."""
+    """Check keys and types, also of entries for other nodes; values are checked on the matching node."""
     given = mapping(sets, source, path)
     known(Config, given, dict.fromkeys(_SETS, ""), source, path)
     for key, shape in (("agent", AgentSettings), ("report", ReportSettings)):

@@ -1,4 +1,4 @@
-"""Follows the configuration: a change is taken in, a bad one keeps the last good one, also over a restart."""
+"""Watches the configuration: takes in changes, and keeps the last good one, also over a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent.core.endless_tasks import for_ever
 from agent.core.errors import ConfigError
 
 _NOTHING = RememberedConfig()
-#: What was in force before the start, as long as nobody looked: something.
+#: Stands for the unknown last configuration before it is read: not empty.
 _NOT_ASKED = LastConfig("", "unknown", datetime.min)
 _STAYS = "the configuration of before the restart stays in force"
 _WAITS = "nothing is served until there is a good one"
@@ -28,16 +28,15 @@ _WAITS_FOR_LABELS = "nothing is served until it is"
 
 
 class ConfigWatch:
-    """Polls what the source has: it changes by atomic rename, by a swapped symlink above it, or in place.
+    """Polls the source, which changes by atomic rename, by a swapped symlink above it, or in place.
 
-    `check` may refuse what only others can judge, with a ConfigError, or warn of it. `labels`: those of the
-    Node; None in the cell while nobody told them, no cell where nobody will. `recall`: what the agent with
-    this state directory knew when it last ran; asked only if it is needed.
+    `check` may refuse a configuration with a ConfigError, or add warnings. `labels` are the Node's; the cell
+    has None until they are known, and there is no cell without an API server. `recall` reads what an agent
+    with the same state directory kept, and is called only if needed.
 
     Raises:
-        ConfigError: The source cannot be used at the start, and none was in force before. Of a directory a
-            good one is awaited instead: whoever chooses there is not the one who starts the agent, and a
-            start that fails for ever helps neither.
+        ConfigError: The source cannot be used at the start, and no configuration was in force before. A
+            directory of configurations does not raise: an operator chooses there later, so the agent waits.
     """
 
     def __init__(
@@ -60,22 +59,22 @@ class ConfigWatch:
         self._labels = labels
         self._known = NOWHERE if labels is None else remembered_labels({})
         self._recall = recall
-        #: What was known before the start; it counts until something is in force.
+        #: What was kept before the start; used until a configuration is in force.
         self._before = _NOTHING
         self._asked = asyncio.Event()
-        #: Held from a look until what it found is published.
+        #: Held from a look at the source until its result is published.
         self._turn = asyncio.Lock()
         self._taken = self._look()
         self.cell: Cell[ConfigState] = Cell(self._first())
-        #: The state directory of the start: a later one is that of the next start.
+        #: The state directory of this start; a changed setting takes effect at the next start.
         self._kept_in = self.cell.value.config.agent.state_dir
 
     def reload(self) -> None:
-        """Look now, as SIGHUP asks."""
+        """Look at the source now, as for SIGHUP."""
         self._asked.set()
 
     async def run(self) -> None:
-        """Follow the source, and the Node's labels, for ever."""
+        """Follow the source and the Node's labels, for ever."""
         async with asyncio.TaskGroup() as group:
             if self._labels is not None:
                 group.create_task(for_ever(self._hear, self._labels))
@@ -84,7 +83,7 @@ class ConfigWatch:
                 await self.once()
 
     async def recall(self) -> None:
-        """Go on from what the agent knew that served the node until now, while this one stood by."""
+        """Read what the agent that served the node until now has kept, after a standby."""
         async with self._turn:
             before = await asyncio.to_thread(self._recall, self._kept_in)
             self._before = before
@@ -95,14 +94,14 @@ class ConfigWatch:
                 self.cell.set(await asyncio.to_thread(self._next, self._taken, before))
 
     async def once(self) -> None:
-        """Look at the source; publish what changed."""
+        """Look at the source, and publish what changed."""
         async with self._turn:
             await self._look_again(self._before if self.cell.value.waiting else _NOTHING)
 
     async def _look_again(self, before: RememberedConfig) -> None:
         found = await asyncio.to_thread(self._look)
         while found != self._taken:
-            # A file edited in place is seen half-written; half a file may be a valid one.
+            # A file edited in place may be read half-written, and half a file may be valid.
             await asyncio.sleep(self._settle)
             again = await asyncio.to_thread(self._look)
             if again == found:
@@ -148,7 +147,7 @@ class ConfigWatch:
             raise ConfigError(_joined(error, why)) from None
 
     def _begun(self, last: LastConfig | None) -> ConfigState:
-        """What was found at the start, which is refused where nothing stands and something was in force."""
+        """The configuration at the start; an empty file is refused if another was in force before."""
         if _is_blank(self._taken.seen) and last is not None and last.text.strip():
             raise _emptied(self._taken.seen)
         return self._reading.good(self._taken)
@@ -157,9 +156,9 @@ class ConfigWatch:
         return self._reading.waiting(self._taken.seen, error, _waits(error, why))
 
     def _as_before(self, before: RememberedConfig, error: ConfigError) -> tuple[ConfigState | None, str]:
-        """What held when the agent last ran: a restart is no reason to lose it. Or why that does not."""
+        """The configuration that was in force before the restart, or None with a reason."""
         why = before.trouble
-        if isinstance(error, LabelsUnknown):  # nothing is wrong with what is there now
+        if isinstance(error, LabelsUnknown):  # the current content is not wrong
             why = ""
         elif before.last is not None:
             try:
@@ -174,7 +173,7 @@ class ConfigWatch:
         return None, why
 
     def _next(self, found: ConfigInput, before: RememberedConfig) -> ConfigState:
-        """What holds now. `before`: what the agent before this one knew."""
+        """The next state; `before` is what the agent kept before this start."""
         look = found.seen
         try:
             if self._is_emptied(look):
@@ -188,10 +187,10 @@ class ConfigWatch:
             return replace(now, error=_waits(error, why) if now.waiting else _joined(error, _stays(now)))
 
     def _is_emptied(self, look: SourceContent) -> bool:
-        """Whether nothing stands there now, which is not what is in force.
+        """Whether the source became empty while another configuration is in force.
 
-        At the first start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
-        and to take it in would take every resource away.
+        At the first start an empty file means all defaults, as in NVIDIA's programs. Later it is a write in
+        progress or a mistake, and following it would remove every resource.
         """
         if not _is_blank(look):
             return False
@@ -199,7 +198,7 @@ class ConfigWatch:
 
 
 def _is_blank(look: SourceContent) -> bool:
-    """Whether there is a file, and nothing stands in it."""
+    """Whether there is a file without content."""
     return not (look.source == DEFAULTS or look.error or look.content.strip())
 
 
