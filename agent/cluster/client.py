@@ -193,9 +193,9 @@ class Client:
                     finally:
                         _hang_up(response)
 
-    async def _answer(self, pool: ClientPool, *asked: Any) -> Any:
+    async def _answer(self, pool: ClientPool, *request: Any) -> Any:
         """Send a request and return the response once its headers have arrived."""
-        response = await _send(pool.client, *asked)
+        response = await _send(pool.client, *request)
         self._restart.answered()
         encoding = response.headers.get("Content-Encoding", PLAIN)
         if encoding != PLAIN:

@@ -40,8 +40,8 @@ def _with(settings: AgentSettings, key: str, child: YamlNode, source: str) -> Ag
 
     with suppress(ConfigError):
         alone = build(AgentSettings, YamlNode({key: child}, child.line), source, ("agent",))
-        said = {name: getattr(alone, name) for name in AgentSettings.__slots__ if camel(name) == key}
-        more: AgentSettings = replace(settings, **said)
+        values = {name: getattr(alone, name) for name in AgentSettings.__slots__ if camel(name) == key}
+        more: AgentSettings = replace(settings, **values)
         validation.check(Config(agent=more))
         return more
     return settings

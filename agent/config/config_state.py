@@ -97,13 +97,13 @@ class ConfigReader:
     def waiting(self, seen: SourceContent, error: ConfigError, words: str) -> ConfigState:
         """The state while nothing is served; the `agent` settings are used as far as possible."""
         awaited = isinstance(error, LabelsUnknown)
-        config = self._said(seen)
+        config = self._agent_settings(seen)
         if awaited:
             with suppress(ConfigError):
                 config = taken(seen, self.node_name, flags=self.flags, labels=seen_labels({}))
         return ConfigState(config, seen.source, words, waiting=True, labels_awaited=awaited)
 
-    def _said(self, seen: SourceContent) -> Config:
+    def _agent_settings(self, seen: SourceContent) -> Config:
         """The settings of flags, and of the usable parts of `agent` in an unusable file.
 
         Without the file's settings, a waiting agent would take its lock in another state directory.

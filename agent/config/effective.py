@@ -14,8 +14,8 @@ from agent.vendor_api.text import printable
 
 def effective(config: Config) -> dict[str, Any]:
     """Every key with its value, as plain JSON values."""
-    said = {"agent": config.agent, "vendors": config.vendors, "report": config.report}
-    return {"version": "v1", **_plain(said)}
+    parts = {"agent": config.agent, "vendors": config.vendors, "report": config.report}
+    return {"version": "v1", **_plain(parts)}
 
 
 def elsewhere(config: Config, source: str) -> Iterator[str]:

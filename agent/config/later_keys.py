@@ -41,8 +41,8 @@ def served(shape: type, name: str, choices: tuple[str, ...]) -> str:
     return "it serves " + " or ".join(f"'{choice}'" for choice in left)
 
 
-def value(shape: type, name: str, given: object) -> str | None:
+def value(shape: type, name: str, found: object) -> str | None:
     """Why the value is not served; None for other values."""
-    if given not in VALUES.get((shape, name), ()):
+    if found not in VALUES.get((shape, name), ()):
         return None
-    return f"'{given}' is not served by this release"
+    return f"'{found}' is not served by this release"

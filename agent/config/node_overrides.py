@@ -85,9 +85,9 @@ def _unknown(entry: _Entry, key: str, source: str, labels: NodeLabels) -> Config
 
 
 def _entry(node: YamlNode, source: str, path: Path) -> _Entry:
-    given = mapping(node, source, path)
-    known(Config, given, {"match": "", "set": ""}, source, path)
-    match, sets = given.get("match"), given.get("set")
+    children = mapping(node, source, path)
+    known(Config, children, {"match": "", "set": ""}, source, path)
+    match, sets = children.get("match"), children.get("set")
     if match is None or sets is None:
         raise refused(source, node.line, path, "needs both 'match' and 'set'")
     _check(sets, source, (*path, "set"))
@@ -101,9 +101,9 @@ def _entry(node: YamlNode, source: str, path: Path) -> _Entry:
 
 
 def _names(match: YamlNode, source: str, path: Path) -> tuple[str, ...]:
-    given = mapping(match, source, path)
-    known(Config, given, {"names": "", "labels": ""}, source, path)
-    node = given.get("names")
+    children = mapping(match, source, path)
+    known(Config, children, {"names": "", "labels": ""}, source, path)
+    node = children.get("names")
     if node is None or node.value is None:
         return ()
     names: tuple[str, ...] = convert(tuple[str, ...], node, source, (*path, "names"))
@@ -115,9 +115,9 @@ def _names(match: YamlNode, source: str, path: Path) -> tuple[str, ...]:
 def _labels(match: YamlNode, source: str, path: Path) -> Labels:
     node = mapping(match, source, path).get("labels")
     at = (*path, "labels")
-    given = mapping(node, source, at) if node is not None else {}
+    children = mapping(node, source, at) if node is not None else {}
     labels: dict[str, str] = {}
-    for key, child in given.items():
+    for key, child in children.items():
         labels[key] = convert(str, child, source, (*at, key))
         if why := wrong_label(key, labels[key]):
             raise refused(source, child.line, at, why)
@@ -126,10 +126,10 @@ def _labels(match: YamlNode, source: str, path: Path) -> Labels:
 
 def _check(sets: YamlNode, source: str, path: Path) -> None:
     """Check keys and types, also of entries for other nodes; values are checked on the matching node."""
-    given = mapping(sets, source, path)
-    known(Config, given, dict.fromkeys(_SETS, ""), source, path)
+    children = mapping(sets, source, path)
+    known(Config, children, dict.fromkeys(_SETS, ""), source, path)
     for key, shape in (("agent", AgentSettings), ("report", ReportSettings)):
-        if key in given:
-            build(shape, given[key], source, (*path, key))
-    if "vendors" in given:
-        vendor_settings(given["vendors"], source, VendorSettings, (*path, "vendors"))
+        if key in children:
+            build(shape, children[key], source, (*path, key))
+    if "vendors" in children:
+        vendor_settings(children["vendors"], source, VendorSettings, (*path, "vendors"))

@@ -36,13 +36,13 @@ def build(shape: type[T], node: YamlNode, source: str, path: Path = ()) -> T:
     Raises:
         ConfigError: There is an unknown key, a key of a later release, or a value of the wrong type.
     """
-    given = mapping(node, source, path)
+    children = mapping(node, source, path)
     hints = get_type_hints(shape)
     names = {camel(field.name): field.name for field in fields(shape)}  # type: ignore[arg-type]
-    known(shape, given, names, source, path)
+    known(shape, children, names, source, path)
     values = {
         names[key]: _field(shape, names[key], hints[names[key]], child, source, (*path, key))
-        for key, child in given.items()
+        for key, child in children.items()
         if child.value is not None
     }
     for field in fields(shape):  # type: ignore[arg-type]
@@ -53,15 +53,15 @@ def build(shape: type[T], node: YamlNode, source: str, path: Path = ()) -> T:
 
 def vendors(node: YamlNode, source: str, shape: type[T], path: Path = ("vendors",)) -> Mapping[str, T]:
     """The value of the key `vendors`: one `shape` for each vendor's name."""
-    given = mapping(node, source, path)
-    return {name: build(shape, child, source, (*path, name)) for name, child in given.items()}
+    children = mapping(node, source, path)
+    return {name: build(shape, child, source, (*path, name)) for name, child in children.items()}
 
 
 def known(
-    shape: type, given: Mapping[str, YamlNode], names: Mapping[str, str], source: str, path: Path
+    shape: type, children: Mapping[str, YamlNode], names: Mapping[str, str], source: str, path: Path
 ) -> None:
     """Refuse keys that are unknown, or not served yet."""
-    for key, child in given.items():
+    for key, child in children.items():
         if key in names:
             continue
         why = later_keys.key(shape, key)

@@ -15,7 +15,7 @@ from agent.vendor_api.agent import Modes, ResourceRule
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
-ToldAs = Literal["node", "nodeFeature", "file"]
+PublishedAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
 
 #: Where a koordlet looks for files of cards by default.
@@ -111,7 +111,7 @@ class ReportSettings:
     device_infos_dir: str = DEVICE_INFOS_DIR
 
     @property
-    def told_as(self) -> ToldAs | None:
+    def published_as(self) -> PublishedAs | None:
         """How the labels are published; None if they are off."""
         if not self.labels:
             return None

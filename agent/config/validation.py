@@ -243,8 +243,8 @@ def _libraries(name: str, vendor: VendorSettings) -> Iterator[Problem]:
             f"says '{setting}', and vendors.{shorten(name)}.library says '{shorten(vendor.library)}'; "
             "both are one setting: remove one"
         )
-        ours: Path = ("vendors", name, "library")
-        yield Problem(("vendors", name, "settings", "library"), why, (ours,))
+        own_key: Path = ("vendors", name, "library")
+        yield Problem(("vendors", name, "settings", "library"), why, (own_key,))
 
 
 def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
@@ -278,7 +278,7 @@ def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
         return
     if not rule.devices:
         yield Problem(path, "names no card; write all, a count, or a list of indices and uuids")
-    seen: set[int | str] = set()
+    named: set[int | str] = set()
     for index, card in enumerate(rule.devices):
         if isinstance(card, int) and card < 0:
             yield Problem((*path, index), f"an index must be 0 or more, found {card}")
@@ -286,9 +286,9 @@ def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
             yield Problem(
                 (*path, index), f"write an index as a plain number, found the text '{shorten(card, 40)}'"
             )
-        if card in seen:
+        if card in named:
             yield Problem((*path, index), f"the card {shorten(str(card))} is named twice")
-        seen.add(card)
+        named.add(card)
 
 
 def overlaps(rules: Sequence[ResourceRule], path: Path, *, dynamic: bool) -> Iterator[Problem]:
@@ -323,7 +323,7 @@ def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:
     for vendor, settings in vendors.items():
         for index, rule in enumerate(settings.resources):
             if rule.name in first:
-                before = f"vendors.{shorten(first[rule.name])}"
-                message = f"the resource '{shorten(rule.name)}' is named twice; the first is under {before}"
+                place = f"vendors.{shorten(first[rule.name])}"
+                message = f"the resource '{shorten(rule.name)}' is named twice; the first is under {place}"
                 yield Problem(("vendors", vendor, "resources", index, "name"), message)
             first.setdefault(rule.name, vendor)

@@ -140,7 +140,7 @@ def value(text: str, source: str) -> YamlNode:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
-        raise refused(source, line, (), _told(error)) from None
+        raise refused(source, line, (), _problem(error)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise refused(source, None, (), f"not YAML: {shorten(str(error), 200)}") from None
     return YamlNode(None, 1) if root is None else _node(root, _line(root), source, ())
@@ -158,7 +158,7 @@ def _spaced(text: str) -> str:
     return text.replace("\t", " ")
 
 
-def _told(error: yaml.MarkedYAMLError) -> str:
+def _problem(error: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (error.context, error.problem) if part]
     hint = (
         "; a text with { } or [ ] in it stands in quotes here" if _BRACKET.search(error.problem or "") else ""

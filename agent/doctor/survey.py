@@ -262,7 +262,7 @@ async def _cluster(question: DoctorArguments, door: _Door, configuration: Config
     rights = required_rights.required(
         question.node,
         namespace,
-        report.told_as,
+        report.published_as,
         events=report.events,
         pods=config.agent.watch_pods,
         device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),

@@ -105,7 +105,7 @@ class FeaturesFile:
             return str(exc)
         return ""
 
-    def _leave(self, path: Path | None, heard: VendorLabels) -> None:
+    def _leave(self, path: Path | None, labels: VendorLabels) -> None:
         """Remove files that the labels were in before, of this agent and of earlier ones.
 
         A file without its directory stays recorded: it may be on the host, not mounted here. A file that is
@@ -115,7 +115,7 @@ class FeaturesFile:
         for file in sorted(others):
             if path is not None and _is_same(file, path):
                 self._forget(file)
-            elif file.parent.is_dir() and not _awaited(file, heard):
+            elif file.parent.is_dir() and not _awaited(file, labels):
                 file.unlink(missing_ok=True)
                 self._forget(file)
 
@@ -153,9 +153,9 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _awaited(path: Path, heard: VendorLabels) -> bool:
+def _awaited(path: Path, labels: VendorLabels) -> bool:
     """Whether the file has labels of a vendor that has not reported yet, which would be lost."""
-    return any(domain(key) in heard.awaited for key in from_lines(_content(path)))
+    return any(domain(key) in labels.awaited for key in from_lines(_content(path)))
 
 
 def _content(path: Path) -> str:

@@ -58,11 +58,11 @@ class EventQueue:
 
     def take(self, devices: int) -> tuple[HealthEvent, ...]:
         """Take the oldest events, as many as one delivery may have; `devices`: how many the vendor has."""
-        taken: list[HealthEvent] = []
+        events: list[HealthEvent] = []
         left = AT_ONCE
-        while self._waiting and (not taken or weight(self._waiting[0], devices) <= left):
-            taken.append(self._waiting.popleft())
-            left -= weight(taken[-1], devices)
+        while self._waiting and (not events or weight(self._waiting[0], devices) <= left):
+            events.append(self._waiting.popleft())
+            left -= weight(events[-1], devices)
         if not self._waiting:
             self._last.clear()
-        return tuple(taken)
+        return tuple(events)

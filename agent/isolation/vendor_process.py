@@ -32,7 +32,7 @@ from agent.vendor_api.text import shorten
 log = structlog.get_logger()
 
 LINE_LIMIT = 16 << 20  # bytes of one message
-AHEAD = 256 << 10  # bytes that asyncio buffers before they are read; twice as many at most
+READ_AHEAD = 256 << 10  # bytes that asyncio buffers before they are read; twice as many at most
 EXIT_PATIENCE = 1.0  # seconds from the end of the connection to the end of the process
 ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TZ", "TMPDIR"})
 ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "XPU_", "EFML_")
@@ -264,9 +264,11 @@ class RunningVendor:
         """`directory` is for files of the backend that outlive the process."""
         self.limit = limit or MemoryLimit()
         self._vendor = vendor.name
-        self._sock, theirs = socket.socketpair()
+        self._sock, child_end = socket.socketpair()
         try:
-            self.body: Runner = ThreadRunner(theirs) if in_process else ProcessRunner(theirs, self.limit)
+            self.body: Runner = (
+                ThreadRunner(child_end) if in_process else ProcessRunner(child_end, self.limit)
+            )
         except OSError:
             self._sock.close()
             raise
@@ -296,7 +298,7 @@ class RunningVendor:
             self._output.follow()
         self._sock.setblocking(False)
         self._reply = asyncio.get_running_loop().create_future()
-        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=AHEAD)
+        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=READ_AHEAD)
         self._transport = self._writer.transport
 
     async def opened(self, seconds: float) -> bytes:

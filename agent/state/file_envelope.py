@@ -63,7 +63,7 @@ def opened(text: bytes, shape: type[T], formats: Formats = CHECKPOINT) -> T:
             raise Unusable("newer", f"format {version}, this agent reads up to {formats.newest}")
         envelope = msgspec.json.decode(text, type=_Envelope)
     except _UNDECODABLE as exc:
-        raise _not_ours(text, exc, formats) from exc
+        raise _unusable(text, exc, formats) from exc
     data = bytes(envelope.data)
     if envelope.checksum != _checksum(version, data, formats):
         raise Unusable("corrupt", "its checksum does not match, it is torn or was edited")
@@ -80,7 +80,7 @@ def _typed(data: bytes, version: int, shape: type[T], formats: Formats) -> T:
         raise Unusable("corrupt", f"its content is not what format {version} says ({exc!r})") from exc
 
 
-def _not_ours(text: bytes, exc: Exception, formats: Formats) -> Unusable:
+def _unusable(text: bytes, exc: Exception, formats: Formats) -> Unusable:
     if text.startswith(_BEGINNING) or _BEGINNING.startswith(text):
         return Unusable("corrupt", f"it is torn or was edited ({exc})")
     return Unusable("foreign", f"not {formats.what} of ours ({exc})")
