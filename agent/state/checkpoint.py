@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import structlog
 
 from agent.core.devices.health_rules import HealthRecord
 from agent.core.errors import StateError
 from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon, FirstList
 from agent.state import damaged_files, private_files, state_directory
-from agent.state.checkpoint_encoder import Encoder
 from agent.state.damaged_files import SetAside
 from agent.state.file_envelope import Unusable, sealed
 from agent.state.sealed_file import read
@@ -47,6 +48,30 @@ class SavedState:
     config: str = ""
     #: The kubelet's pods at its start, for agents that start later in the same life of the kubelet.
     first: FirstList | None = None
+
+
+class Encoder:
+    """Caches the JSON of each allocation: an Allocate changes one of a hundred."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Allocation, msgspec.Raw]] = {}
+
+    def content(self, state: SavedState) -> object:
+        """A value that msgspec encodes to the same bytes as the state.
+
+        Raises:
+            ValueError: A text of the state is no UTF-8.
+        """
+        encoded = [self._encoded(it) for it in state.allocations]
+        self._known = {one[0].id: one for one in encoded}
+        raw: Any = tuple(text for _, text in encoded)
+        return replace(state, allocations=raw)
+
+    def _encoded(self, allocation: Allocation) -> tuple[Allocation, msgspec.Raw]:
+        known = self._known.get(allocation.id)
+        if known is not None and known[0] is allocation:
+            return known
+        return allocation, msgspec.Raw(msgspec.json.encode(allocation))
 
 
 class CheckpointFile:
