@@ -14,8 +14,7 @@ import msgspec
 
 from agent.cluster import kubernetes_library
 from agent.cluster.api import Object, Patch, WatchMessage
-from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, TooLong
-from agent.cluster.api_statuses import refusal
+from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, TooLong, refusal
 from agent.cluster.credentials import ApiAccess, of_kubeconfig
 from agent.cluster.kubernetes_configuration import configured
 from agent.cluster.renewed_certificates import ClientPool, Connections, Marks, marks
@@ -193,9 +192,9 @@ class Client:
                     finally:
                         _hang_up(response)
 
-    async def _answer(self, pool: ClientPool, *asked: Any) -> Any:
+    async def _answer(self, pool: ClientPool, *request: Any) -> Any:
         """Send a request and return the response once its headers have arrived."""
-        response = await _send(pool.client, *asked)
+        response = await _send(pool.client, *request)
         self._restart.answered()
         encoding = response.headers.get("Content-Encoding", PLAIN)
         if encoding != PLAIN:

@@ -75,14 +75,14 @@ def own_node(node: Object) -> OwnNode | None:
     if not name:
         return None
     annotations = dict(texts(metadata, "annotations", MAX_ANNOTATION))
-    ours = recorded(annotations)
+    written = recorded(annotations)
     labels = (it for it in texts(metadata, "labels", MAX_LABEL) if not wrong_label(*it))
     return OwnNode(
         name,
         text(metadata, "uid"),
         text(metadata, "resourceVersion"),
         dict(islice(labels, MAX_LABELS)),
-        {key: it for key, it in annotations.items() if key.startswith(PREFIX) or key in ours},
+        {key: it for key, it in annotations.items() if key.startswith(PREFIX) or key in written},
         frozenset(_nfd(annotations)),
         _counts(part_of(status, "allocatable")),
         _counts(part_of(status, "capacity")),

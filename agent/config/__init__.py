@@ -1,4 +1,4 @@
-"""The configuration: one strict file, its defaults, and the watch over it."""
+"""The configuration: one strict file, its defaults, flags over it, and the watch over changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file says of the agent itself, as far as it can be used, though the rest of it may be wrong."""
+"""The `agent` part of a file that is otherwise unusable, as far as its keys can be used."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from agent.core.errors import ConfigError
 if TYPE_CHECKING:
     from agent.vendor_api.config_inputs import YamlNode
 
-#: The lines of the key at the top of the file, as people indent them.
+#: The lines below the key `agent` at the top level, indented as people do.
 _LINES = re.compile(rb"^agent:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*", re.MULTILINE)
-#: Lines of it that are looked at where the file is no YAML.
+#: How many of these lines are read of a file that is no YAML.
 _MOST = 60
 
 
 def stated(seen: SourceContent, node_name: str) -> AgentSettings:
-    """Each key of `agent` that can be used by itself; the others have their defaults.
+    """Each key of `agent` that is valid by itself; other keys have their defaults.
 
-    Of a file that is no YAML its lines are read, up to the slip where that is among them.
+    In a file that is no YAML, the lines below `agent` are read up to the first error.
     """
     settings = AgentSettings()
     for key, child in _keys(seen, node_name).items():
@@ -40,8 +40,8 @@ def _with(settings: AgentSettings, key: str, child: YamlNode, source: str) -> Ag
 
     with suppress(ConfigError):
         alone = build(AgentSettings, YamlNode({key: child}, child.line), source, ("agent",))
-        said = {name: getattr(alone, name) for name in AgentSettings.__slots__ if camel(name) == key}
-        more: AgentSettings = replace(settings, **said)
+        values = {name: getattr(alone, name) for name in AgentSettings.__slots__ if camel(name) == key}
+        more: AgentSettings = replace(settings, **values)
         validation.check(Config(agent=more))
         return more
     return settings
@@ -56,7 +56,7 @@ def _keys(seen: SourceContent, node_name: str) -> Mapping[str, YamlNode]:
 
 
 def _of_node(root: YamlNode | None, source: str, node_name: str) -> YamlNode | None:
-    """The part with what is said of this node laid over it, as far as no label decides."""
+    """The `agent` part with this node's overrides that do not depend on labels."""
     from agent.config import node_overrides
     from agent.config.known_labels import NOWHERE
 

@@ -1,4 +1,4 @@
-"""What this agent makes of a file: the configuration that holds on this node, by what is known of it."""
+"""The configuration in force on this node, and how it is made from what was read."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from agent.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ConfigState:
-    """The configuration in force, the file that it is from, and why what stands there now is not it."""
+    """The configuration in force, its source, and why newer content of the source is not used."""
 
     config: Config
     source: str
     error: str = ""
-    #: Whether there was no good one yet: nothing is served until there is.
+    #: Whether there has been no usable configuration yet; nothing is served until then.
     waiting: bool = False
-    #: Whether it waits for the Node's labels alone, which is nothing wrong with the config.
+    #: Whether only the Node's labels are missing, which is no error of the configuration.
     labels_awaited: bool = False
-    #: Which of a directory it is; empty for a single file, and for all defaults.
+    #: The name of the configuration in a directory; empty for a single file and for all defaults.
     name: str = ""
-    #: The Node's labels that it was chosen and read by. With the name they are what a restart needs.
+    #: The Node's labels that the configuration was chosen and read by; a restart needs them and the name.
     labels: Answers = field(default_factory=dict)
-    #: What the file held; it makes no configuration another.
+    #: The file's content. Not compared: equal settings from other bytes are equal.
     content: bytes = field(default=b"", compare=False, repr=False)
-    #: What the directories held that the file names.
+    #: The content of directories that the file names.
     beside: tuple[SideFiles, ...] = field(default=(), compare=False, repr=False)
-    #: When it was taken in, where that was before the last start.
+    #: When it came into force, if that was before the last start.
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigInput:
-    """What a look found, and what was known of the Node then."""
+    """What a look at the source found, and the Node's labels known at that time."""
 
     seen: SourceContent
     labels: NodeLabels
@@ -59,7 +59,7 @@ class ConfigInput:
 
 @dataclass(frozen=True, slots=True)
 class ConfigReader:
-    """Reads what was found in the source, always in the same way."""
+    """Makes configurations from the source's content, always with the same flags and checks."""
 
     source: ConfigSource
     node_name: str
@@ -86,7 +86,7 @@ class ConfigReader:
         )
 
     def last(self, last: LastConfig) -> ConfigState:
-        """The last configuration that was in force, as this agent reads it.
+        """The configuration that was last in force, read again.
 
         Raises:
             ConfigError: It cannot be used any more.
@@ -94,9 +94,9 @@ class ConfigReader:
         return replace(self.good(ConfigInput(last.seen, remembered_labels(last.labels))), since=last.since)
 
     def waiting(self, seen: SourceContent, error: ConfigError, words: str) -> ConfigState:
-        """Nothing is served; where the agent keeps and shows what it knows is said all the same."""
+        """The state while nothing is served; the `agent` settings are used as far as possible."""
         awaited = isinstance(error, LabelsUnknown)
-        config = self._said(seen)
+        config = self._agent_settings(seen)
         if awaited:
             with suppress(ConfigError):
                 config = self._taken(seen, seen_labels({}))
@@ -105,10 +105,10 @@ class ConfigReader:
     def _taken(self, seen: SourceContent, labels: NodeLabels) -> Config:
         return taken(seen, self.node_name, flags=self.flags, labels=labels, inputs=self.source.inputs)
 
-    def _said(self, seen: SourceContent) -> Config:
-        """What flags tell of the agent itself, and what a file does that cannot be used as a whole.
+    def _agent_settings(self, seen: SourceContent) -> Config:
+        """The settings of flags, and of the usable parts of `agent` in an unusable file.
 
-        Without the file's word an agent that waits would keep its lock in a directory that nobody named.
+        Without the file's settings, a waiting agent would take its lock in another state directory.
         """
         with suppress(ConfigError):
             return with_flags(Config(agent=stated(seen, self.node_name)), self.flags)

@@ -1,4 +1,4 @@
-"""The effective configuration as a document: what `config check` prints, and what reads back the same."""
+"""The effective configuration as a document, which `config check` prints and the agent can read back."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from agent.vendor_api.text import printable
 
 
 def effective(config: Config) -> dict[str, Any]:
-    """Every key with its value, as JSON would hold it."""
-    said = {"agent": config.agent, "vendors": config.vendors, "report": config.report}
-    return {"version": "v1", **_plain(said)}
+    """Every key with its value, as plain JSON values."""
+    parts = {"agent": config.agent, "vendors": config.vendors, "report": config.report}
+    return {"version": "v1", **_plain(parts)}
 
 
 def elsewhere(config: Config, source: str) -> Iterator[str]:
-    """Each key that another place than `source` says, and that place: a flag, a variable, or another file."""
-    for path, its in config.places.items():
-        if its.source != source:
-            yield f"{dotted(path)}: {printable(its.where)}"
+    """Each key that is not from `source`, with its place: a flag, a variable, or another file."""
+    for path, place in config.places.items():
+        if place.source != source:
+            yield f"{dotted(path)}: {printable(place.where)}"
 
 
 def _plain(value: Any) -> Any:
@@ -38,13 +38,13 @@ def _plain(value: Any) -> Any:
 
 
 def to_yaml(config: Config) -> str:
-    """The effective configuration as YAML that this agent reads back the same."""
+    """The effective configuration as YAML that the agent reads back to the same values."""
     import yaml
 
     from agent.config.yaml_document import SCALARS
 
     class Dumper(yaml.SafeDumper):
-        """Quotes what either YAML 1.1 or 1.2 would read as something else."""
+        """Quotes texts that YAML 1.1 or 1.2 would read as another type."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

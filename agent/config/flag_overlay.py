@@ -1,4 +1,4 @@
-"""Lays flags over a configuration: each sets one key, whoever's file the rest is from."""
+"""Lays flags and variables over a configuration: each sets one key."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DISCOVERY_ELSEWHERE = ("tegra", "vfio")
 
 
 def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
-    """Lay these over the configuration, in rising precedence, and judge what holds then.
+    """Lay the values over the configuration, in rising precedence, and check the result.
 
     Raises:
-        ConfigError: A value cannot be used; the text names where it was given.
+        ConfigError: A value cannot be used; the text names its place.
     """
     last: dict[str, GivenValue] = {}
     for it in given:

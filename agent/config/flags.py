@@ -13,7 +13,7 @@ from agent.vendor_api.text import shorten
 
 PREFIX = "XPU_AGENT_"
 
-#: Ours, and the key that each sets.
+#: The agent's own flags, and the key that each sets.
 FLAGS = {
     "kubelet-dir": "agent.kubeletDir",
     "pod-resources-socket": "agent.podResourcesSocket",
@@ -31,7 +31,7 @@ FLAGS = {
 
 
 def variable(flag: str) -> str:
-    """The environment variable of a flag of ours: XPU_AGENT_STATE_DIR of state-dir."""
+    """The environment variable of a flag of the agent: XPU_AGENT_STATE_DIR for state-dir."""
     return PREFIX + flag.upper().replace("-", "_")
 
 

@@ -1,4 +1,4 @@
-"""What one place says of one flag, before all places are laid over each other."""
+"""The value that one place gives to one flag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Value = str | bool | tuple[str, ...] | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GivenValue:
-    """The value of a flag, and who says it."""
+    """The value of a flag, and the place that gives it."""
 
     flag: str
     value: Value

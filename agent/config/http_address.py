@@ -12,14 +12,14 @@ _REMEDY = 'write ADDR:PORT, such as 127.0.0.1:9808 or [::1]:9808, or "" for none
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """An IP address (or `localhost`) and a port; port 0 takes any that is free."""
+    """An IP address (or `localhost`) and a port; port 0 means any free port."""
 
     host: str
     port: int
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         from ipaddress import ip_address
 
         return self.host == "localhost" or ip_address(self.host).is_loopback
@@ -29,10 +29,10 @@ class HttpAddress:
 
 
 def parse_address(text: str) -> HttpAddress:
-    """Read ADDR:PORT; an IPv6 address stands in brackets.
+    """Read ADDR:PORT; an IPv6 address is in brackets.
 
     Raises:
-        ConfigError: It is no such address; the text says what would work.
+        ConfigError: The text is no such address; the error says what would work.
     """
     host, colon, port = text.rpartition(":")
     if not colon:

@@ -10,53 +10,53 @@ from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
-#: Chooses one of a directory of configurations. Source: NVIDIA/k8s-device-plugin, cmd/config-manager.
+#: The label that chooses one of several configurations. Source: NVIDIA/k8s-device-plugin, cmd/config-manager.
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 
 Labels = Mapping[str, str]
-#: Key to value; None where the Node has no such label.
+#: The label's value by key; None where the Node has no such label.
 Answers = Mapping[str, str | None]
 
 
 class LabelsUnknown(ConfigError):
-    """Raised when a configuration depends on a label of the Node that nobody has told yet."""
+    """Raised when a configuration depends on a label of the Node that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
-    """What is known of them. `rest` says what the keys are that are not among the answers."""
+    """The known labels. `rest` says of all other keys: unset on the Node, awaited, or unobtainable."""
 
     answers: Answers = field(default_factory=dict)
     rest: Literal["unset", "awaited", "nowhere"] = "nowhere"
 
     @property
-    def told(self) -> bool:
-        """Whether anybody tells them, now or later."""
+    def obtainable(self) -> bool:
+        """Whether the labels are, or will be, known."""
         return self.rest != "nowhere"
 
     def knows(self, key: str) -> bool:
         return key in self.answers or self.rest == "unset"
 
     def get(self, key: str) -> str | None:
-        """The value; None where the Node has no such label, or nobody knows."""
+        """The label's value; None where the Node has no such label, or it is not known."""
         return self.answers.get(key)
 
     def of(self, keys: Iterable[str]) -> Answers:
-        """What is known of these keys."""
+        """The known labels among these keys."""
         return {key: self.get(key) for key in sorted(keys) if self.knows(key)}
 
 
-#: Where there is no API server to ask.
+#: Without an API server.
 NOWHERE = NodeLabels()
 
 
 def seen_labels(labels: Labels) -> NodeLabels:
-    """All of the Node's labels."""
+    """The labels of a Node that was seen."""
     return NodeLabels(labels, "unset")
 
 
 def remembered_labels(answers: Answers) -> NodeLabels:
-    """Some of them as they last were; the API server will tell the rest."""
+    """Labels as they last were, until the API server gives all."""
     return NodeLabels(answers, "awaited")
 
 
@@ -64,7 +64,7 @@ def given_labels(texts: Sequence[str]) -> Labels:
     """The labels of a command line, each as KEY=VALUE.
 
     Raises:
-        ConfigError: One is no label, or a key stands twice.
+        ConfigError: A text is no label, or a key is given twice.
     """
     labels: dict[str, str] = {}
     for text in texts:

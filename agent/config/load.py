@@ -1,4 +1,4 @@
-"""Reads a configuration file into the values that hold on this node."""
+"""Reads a configuration file into the values that apply to this node."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def load(
     flags: Sequence[GivenValue] = (),
     labels: NodeLabels = NOWHERE,
 ) -> Config:
-    """Read what the source has now; without one everything has its default. `vendors`: those that exist.
+    """Read the source as it is now; without a source, all values are defaults. `vendors` are the known ones.
 
     Raises:
-        ConfigError: It cannot be used; the text says where and what would work.
+        ConfigError: The configuration cannot be used; the text says where and what would work.
     """
     where = source if isinstance(source, ConfigSource) else ConfigSource(source)
     seen = where.look(labels)
@@ -65,10 +65,10 @@ def taken(
     labels: NodeLabels = NOWHERE,
     inputs: Mapping[str, ConfigInputs] | None = None,
 ) -> Config:
-    """The configuration of what was seen, with the flags laid over.
+    """The configuration from a look's content, with the flags laid over it.
 
     Raises:
-        ConfigError: It cannot be used, or there was nothing to see.
+        ConfigError: The configuration cannot be used, or the look failed.
         LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
     if seen.error:
@@ -92,7 +92,7 @@ def text_of(content: bytes, source: str) -> str:
     """The content as text.
 
     Raises:
-        ConfigError: It is not UTF-8.
+        ConfigError: The content is not UTF-8.
     """
     try:
         return content.decode("utf-8")

@@ -1,4 +1,4 @@
-"""Where in a file something stands, and how an error names it."""
+"""Places of configured values, and how errors name them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from agent.vendor_api.config_inputs import Path, YamlNode, dotted, located
 
 @dataclass(frozen=True, slots=True)
 class KeyLocation:
-    """Who says a key and all below it: a flag, a variable, or a part of a file."""
+    """What sets a key and all below it: a flag, a variable, or a part of a file."""
 
     source: str
-    #: Of a file: what stands there, and its path in it.
+    #: In a file: the node, and its path.
     node: YamlNode | None = None
     path: Path = ()
 
@@ -32,12 +32,12 @@ class KeyLocation:
         return located(self.source, self.node.line_of(()), (), dotted(self.path))
 
 
-#: Paths of the effective configuration to who says them; the longest that leads to a value counts.
+#: Places by path of the effective configuration; the longest path above a value applies to it.
 Places = Mapping[Path, KeyLocation]
 
 
 def told(places: Places, path: Path, message: str) -> str:
-    """The message with the place that says the value at `path`, in the words of that place."""
+    """The message with the place that sets the value at `path`, in the form of that place."""
     for depth in range(len(path), -1, -1):
         place = places.get(path[:depth])
         if place is not None:
@@ -46,10 +46,10 @@ def told(places: Places, path: Path, message: str) -> str:
 
 
 def is_said(places: Places, path: Path) -> bool:
-    """Whether somebody says the value at `path`, or all above it."""
+    """Whether a place sets the value at `path`, or all above it."""
     return any(
-        path[: len(its)] == its and (it.node is None or it.node.has(path[len(its) :]))
-        for its, it in places.items()
+        path[: len(above)] == above and (place.node is None or place.node.has(path[len(above) :]))
+        for above, place in places.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""Which of several named configurations holds on this node: the rules of NVIDIA's config-manager."""
+"""Chooses one of several named configurations, by the rules of NVIDIA's config-manager."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from agent.vendor_api.text import shorten
 Fallback = Literal["named", "single", "empty"]
 
 FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
-#: What NVIDIA's chart asks for.
+#: The default of NVIDIA's chart.
 DEFAULT_FALLBACKS: tuple[Fallback, ...] = ("named", "single")
-#: The name that the fallback `named` looks for.
+#: The name that the fallback `named` chooses.
 _NAMED = "default"
 
 
 def chosen(names: Collection[str], named: str, default: str, fallbacks: Sequence[Fallback]) -> str:
-    """The name of the configuration; an empty one means that everything has its default.
+    """The name of the chosen configuration; empty for all defaults.
 
-    `named` is what this node asks for, `default` what holds where it asks for nothing.
+    `named` is what this node asks for, `default` applies if it asks for nothing.
     Source: cmd/config-manager/main.go of NVIDIA/k8s-device-plugin v0.20, updateConfigName.
 
     Raises:
-        ConfigError: In NVIDIA's words, with the names that there are.
+        ConfigError: No configuration can be chosen; NVIDIA's words, with the existing names.
     """
     if not names:
         raise ConfigError("no configuration files available")

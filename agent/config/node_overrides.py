@@ -1,4 +1,4 @@
-"""The part of a file that holds for some nodes only: `nodes[].match` and what it sets."""
+"""The key `nodes` of a file: what each entry sets for the nodes that it matches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AWAITED = "is not known of this Node yet: the API server has not told its label
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The file without `nodes`, and the keys of all labels that it asks about."""
+    """The file without `nodes`, with the matching entries laid over it, and all label keys in matches."""
 
     tree: YamlNode
     asks: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One of `nodes`. Empty `names`: of whatever name."""
+    """One entry of `nodes`; empty `names` match any name."""
 
     names: tuple[str, ...]
     labels: Labels
@@ -42,22 +42,22 @@ class _Entry:
     path: Path
 
     def fits(self, node_name: str, labels: NodeLabels) -> bool:
-        """Whether it may match, as far as it is known."""
+        """Whether the entry matches, as far as the labels are known."""
         if self.names and node_name not in self.names:
             return False
         return all(labels.get(key) == value for key, value in self.labels.items() if labels.knows(key))
 
     def missing(self, labels: NodeLabels) -> str | None:
-        """A key that would decide, and is not known."""
+        """A label key that decides the match, and is not known."""
         return next((key for key in self.labels if not labels.knows(key)), None)
 
 
 def applied(root: YamlNode, source: str, node_name: str, labels: NodeLabels) -> Applied:
-    """Lay what matches this node over the rest, in order.
+    """Lay the entries that match this node over the rest, in order.
 
     Raises:
-        ConfigError: An entry is wrong, whether it matches or not.
-        LabelsUnknown: None is wrong, and whether one matches is not known yet.
+        ConfigError: An entry is invalid, whether it matches or not.
+        LabelsUnknown: No entry is invalid, but whether one matches is not known yet.
     """
     top = dict(mapping(root, source, ()))
     nodes = top.pop("nodes", None)
@@ -80,15 +80,15 @@ def applied(root: YamlNode, source: str, node_name: str, labels: NodeLabels) -> 
 def _unknown(entry: _Entry, key: str, source: str, labels: NodeLabels) -> ConfigError:
     path = (*entry.path, "match", "labels")
     line = entry.match.line_of(("labels", key))
-    if not labels.told:
+    if not labels.obtainable:
         return refused(source, line, path, _NOWHERE)
     return LabelsUnknown(str(refused(source, line, path, f"the label '{shorten(key)}' {_AWAITED}")))
 
 
 def _entry(node: YamlNode, source: str, path: Path) -> _Entry:
-    given = mapping(node, source, path)
-    known(Config, given, {"match": "", "set": ""}, source, path)
-    match, sets = given.get("match"), given.get("set")
+    children = mapping(node, source, path)
+    known(Config, children, {"match": "", "set": ""}, source, path)
+    match, sets = children.get("match"), children.get("set")
     if match is None or sets is None:
         raise refused(source, node.line, path, "needs both 'match' and 'set'")
     _check(sets, source, (*path, "set"))
@@ -102,9 +102,9 @@ def _entry(node: YamlNode, source: str, path: Path) -> _Entry:
 
 
 def _names(match: YamlNode, source: str, path: Path) -> tuple[str, ...]:
-    given = mapping(match, source, path)
-    known(Config, given, {"names": "", "labels": ""}, source, path)
-    node = given.get("names")
+    children = mapping(match, source, path)
+    known(Config, children, {"names": "", "labels": ""}, source, path)
+    node = children.get("names")
     if node is None or node.value is None:
         return ()
     names: tuple[str, ...] = convert(tuple[str, ...], node, source, (*path, "names"))
@@ -116,9 +116,9 @@ def _names(match: YamlNode, source: str, path: Path) -> tuple[str, ...]:
 def _labels(match: YamlNode, source: str, path: Path) -> Labels:
     node = mapping(match, source, path).get("labels")
     at = (*path, "labels")
-    given = mapping(node, source, at) if node is not None else {}
+    children = mapping(node, source, at) if node is not None else {}
     labels: dict[str, str] = {}
-    for key, child in given.items():
+    for key, child in children.items():
         labels[key] = convert(str, child, source, (*at, key))
         if why := wrong_label(key, labels[key]):
             raise refused(source, child.line, at, why)
@@ -126,11 +126,11 @@ def _labels(match: YamlNode, source: str, path: Path) -> Labels:
 
 
 def _check(sets: YamlNode, source: str, path: Path) -> None:
-    """Keys and types, also of entries for other nodes; what they mean together is seen on the node."""
-    given = mapping(sets, source, path)
-    known(Config, given, dict.fromkeys(_SETS, ""), source, path)
+    """Check keys and types, also of entries for other nodes; values are checked on the matching node."""
+    children = mapping(sets, source, path)
+    known(Config, children, dict.fromkeys(_SETS, ""), source, path)
     for key, shape in (("agent", AgentSettings), ("report", ReportSettings)):
-        if key in given:
-            build(shape, given[key], source, (*path, key))
-    if "vendors" in given:
-        vendor_settings(given["vendors"], source, VendorSettings, (*path, "vendors"))
+        if key in children:
+            build(shape, children[key], source, (*path, key))
+    if "vendors" in children:
+        vendor_settings(children["vendors"], source, VendorSettings, (*path, "vendors"))

@@ -1,4 +1,4 @@
-"""Our own configuration file, read into the values that hold on this node."""
+"""Reads the agent's own configuration file into the values that apply to this node."""
 
 from __future__ import annotations
 

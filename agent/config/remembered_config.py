@@ -1,4 +1,4 @@
-"""What the agent knew when it last ran, for a start that has nothing better."""
+"""What the agent keeps of its configuration for the next start."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from agent.config.source import SourceContent
 
 @dataclass(frozen=True, slots=True)
 class LastConfig:
-    """The last configuration that was in force: all that makes the same settings again, but for flags."""
+    """The configuration that was last in force: all that is needed to read it again, except flags."""
 
-    #: What it was called, and its content; nothing where all had its default.
+    #: Its source and content; no content for all defaults.
     source: str
     text: str
-    #: When it was taken in.
+    #: When it came into force.
     since: datetime
-    #: Which of a directory it was.
+    #: Its name in a directory of configurations.
     name: str = ""
     #: The Node's labels that it was read by.
     labels: Answers = field(default_factory=dict)
-    #: The directories that it named: path to file to content.
+    #: Directories that it named: the content by file name, by path.
     beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def seen(self) -> SourceContent:
-        """It as a look would find it."""
-        beside = (
-            SideFiles(path, tuple((name, text.encode()) for name, text in its.items()))
-            for path, its in self.beside.items()
+        """The configuration in the form of a look at the source."""
+        directories = (
+            SideFiles(path, tuple((name, text.encode()) for name, text in contents.items()))
+            for path, contents in self.beside.items()
         )
-        return SourceContent(self.source, self.text.encode(), name=self.name, beside=tuple(beside))
+        return SourceContent(self.source, self.text.encode(), name=self.name, beside=tuple(directories))
 
 
 @dataclass(frozen=True, slots=True)
 class RememberedConfig:
-    """Of the checkpoint, and of the file beside it."""
+    """What the checkpoint and the file of the last configuration have."""
 
     labels: Answers = field(default_factory=dict)
-    #: The name of the configuration that held, of a directory of them.
+    #: The name of the configuration that was in force, in a directory of them.
     config: str = ""
     last: LastConfig | None = None
-    #: Why there is none, though there is a file.
+    #: Why `last` is missing although its file exists.
     trouble: str = ""
 
     @property
     def known(self) -> Answers:
-        """The Node's labels as they last were. Either file may be lost; the checkpoint is the newer one."""
+        """The Node's labels as they last were; the checkpoint is newer than the last configuration."""
         return {**(self.last.labels if self.last else {}), **self.labels}

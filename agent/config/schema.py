@@ -1,4 +1,4 @@
-"""Turns a document into the frozen values: strict keys, strict types, every error with its place."""
+"""Turns a document into frozen values: strict keys and types, and every error with its place."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _SIZE = re.compile(r"([0-9]{1,15}) ?([A-Za-z]{0,3})")
 
 
 def build(shape: type[T], node: YamlNode, source: str, path: Path = ()) -> T:
-    """Make the value of this shape. A key without a value counts as absent.
+    """Make a value of the class `shape`. A key without a value counts as absent.
 
     Raises:
-        ConfigError: An unknown key, a key of a later release, or a value of the wrong type.
+        ConfigError: There is an unknown key, a key of a later release, or a value of the wrong type.
     """
-    given = mapping(node, source, path)
+    children = mapping(node, source, path)
     hints = get_type_hints(shape)
     names = {camel(field.name): field.name for field in fields(shape)}  # type: ignore[arg-type]
-    known(shape, given, names, source, path)
+    known(shape, children, names, source, path)
     values = {
         names[key]: _field(shape, names[key], hints[names[key]], child, source, (*path, key))
-        for key, child in given.items()
+        for key, child in children.items()
         if child.value is not None
     }
     for field in fields(shape):  # type: ignore[arg-type]
@@ -52,16 +52,16 @@ def build(shape: type[T], node: YamlNode, source: str, path: Path = ()) -> T:
 
 
 def vendors(node: YamlNode, source: str, shape: type[T], path: Path = ("vendors",)) -> Mapping[str, T]:
-    """The value of the key `vendors`: one shape per vendor name."""
-    given = mapping(node, source, path)
-    return {name: build(shape, child, source, (*path, name)) for name, child in given.items()}
+    """The value of the key `vendors`: one `shape` for each vendor's name."""
+    children = mapping(node, source, path)
+    return {name: build(shape, child, source, (*path, name)) for name, child in children.items()}
 
 
 def known(
-    shape: type, given: Mapping[str, YamlNode], names: Mapping[str, str], source: str, path: Path
+    shape: type, children: Mapping[str, YamlNode], names: Mapping[str, str], source: str, path: Path
 ) -> None:
-    """Refuse keys that are unknown, or known and not served yet."""
-    for key, child in given.items():
+    """Refuse keys that are unknown, or not served yet."""
+    for key, child in children.items():
         if key in names:
             continue
         why = later_keys.key(shape, key)
@@ -71,7 +71,7 @@ def known(
 
 
 def mapping(node: YamlNode, source: str, path: Path) -> Mapping[str, YamlNode]:
-    """The node's keys; none where it holds nothing."""
+    """The node's keys; none if the node is empty."""
     if node.value is None:
         return {}
     if not isinstance(node.value, Mapping):
@@ -80,7 +80,7 @@ def mapping(node: YamlNode, source: str, path: Path) -> Mapping[str, YamlNode]:
 
 
 def sequence(node: YamlNode, source: str, path: Path) -> tuple[YamlNode, ...]:
-    """The node's items; none where it holds nothing."""
+    """The node's items; none if the node is empty."""
     if node.value is None:
         return ()
     if not isinstance(node.value, tuple):
@@ -104,7 +104,7 @@ def _field(shape: type, name: str, hint: Any, node: YamlNode, source: str, path:
 
 
 def convert(hint: Any, node: YamlNode, source: str, path: Path, read: Any = None) -> Any:
-    """A value without further keys, of exactly this type."""
+    """A value without keys of its own, of exactly the type `hint`."""
     try:
         value = node.plain()
         return msgspec.convert(read(value) if read else value, hint, dec_hook=_custom)
@@ -135,12 +135,12 @@ def _custom(kind: type, value: Any) -> Any:
 
 
 def size_of(text: str) -> int:
-    """The bytes of 50MB or 16MiB; ValueError of anything else."""
+    """The bytes of a text such as 50MB or 16MiB; ValueError for other texts."""
     return int(_size(text))
 
 
 def _size(value: Any) -> Any:
-    """Bytes from 50MB (millions), 50MiB (binary) or a plain number."""
+    """Bytes from 50MB (decimal), 50MiB (binary) or a plain number."""
     if not isinstance(value, str):
         return value
     match = _SIZE.fullmatch(value)
@@ -151,7 +151,7 @@ def _size(value: Any) -> Any:
 
 
 def _seconds(value: Any) -> Any:
-    """Seconds from 500ms, 10s, 5m or 1h, or a plain number of them."""
+    """Seconds from 500ms, 10s, 5m, 1h or a plain number."""
     if not isinstance(value, str):
         return value
     match = _TIME.fullmatch(value)
@@ -161,16 +161,16 @@ def _seconds(value: Any) -> Any:
 
 
 def _unit(value: Any) -> Any:
-    # 0.1 is a number to YAML, and people write it so.
+    # YAML reads 0.1 as a number.
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def _off(value: Any) -> Any:
-    # YAML 1.1 readers would have made false of it; people write it to mean none.
+    # YAML 1.1 would read it as false; people write it for none.
     return "" if value == "off" else value
 
 
-#: How a field is written where its value alone does not say it.
+#: By (class, field): the function that reads a value with a unit or a special text.
 _READ = {
     (LogSettings, "max_bytes"): _size,
     (VendorSettings, "memory_limit"): _size,
@@ -212,7 +212,7 @@ def wanted(hint: Any) -> str:
 
 
 def _item(hint: Any) -> Any:
-    """The type of a list's items, where the list is one of several choices."""
+    """The type of a list's items; the list may be one of several allowed types."""
     listed = next((part for part in (hint, *get_args(hint)) if get_origin(part) is tuple), hint)
     return get_args(listed)[0]
 
@@ -223,7 +223,7 @@ def _choices(hint: Any) -> tuple[str, ...]:
 
 
 def _one_of(hint: Any) -> str:
-    """The values of a Literal, in the file's words."""
+    """The values of a Literal, as the file writes them."""
     *most, last = (f"'{value}'" for value in _choices(hint))
     return f"{', '.join(most)} or {last}" if most else last
 

@@ -1,4 +1,4 @@
-"""The effective configuration as frozen values with every default."""
+"""The effective configuration as frozen values, with all defaults."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from agent.vendor_api.config_inputs import Path
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
-ToldAs = Literal["node", "nodeFeature", "file"]
+PublishedAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
 
-#: Where a koordlet looks for the files of others unless its flag says otherwise.
+#: Where a koordlet looks for files of cards by default.
 DEVICE_INFOS_DIR = "/var/run/koordlet/xpu-device-infos"
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How the agent logs. With a `dir` it also writes a file there, which turns at `max_bytes`."""
+    """How the agent logs. With a `dir`, also to a file there, which is rotated at `max_bytes`."""
 
     level: LogLevel = "info"
     format: LogFormat = "auto"
     dir: str = ""
     max_bytes: int = 50_000_000
-    #: Turned files kept beside the one being written.
+    #: Rotated files that are kept.
     keep: int = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileSettings:
-    """How often allocations are compared with what kubelet and hardware say, and how patiently; seconds."""
+    """How often, in seconds, allocations are compared with what the kubelet and the hardware say."""
 
     interval: float = 30.0
-    #: What was just answered, or just found to lack an owner, is left alone for so long.
+    #: Seconds for which a new answer, or an allocation just found without an owner, is left alone.
     grace: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Where the agent finds the kubelet, and where it keeps and shows what it knows."""
+    """Where the agent finds the kubelet, keeps its state, and serves its views."""
 
     kubelet_dir: FilePath = FilePath("/var/lib/kubelet/device-plugins")
     pod_resources_socket: FilePath = FilePath("/var/lib/kubelet/pod-resources/kubelet.sock")
@@ -55,30 +55,30 @@ class AgentSettings:
     cdi_dir: FilePath = FilePath("/var/run/cdi")
     #: ADDR:PORT; empty switches it off.
     http: str = "127.0.0.1:9808"
-    #: Whether the API server is asked for this node's pods: who asks for devices, and whom an Event is about.
+    #: Whether this node's pods are read from the API server, for pod attribution and Events.
     watch_pods: bool = True
     log: LogSettings = LogSettings()
-    #: How patient the rules of health are.
+    #: The timing of the health rules.
     health: HealthTiming = field(default_factory=HealthTiming)
     reconcile: ReconcileSettings = ReconcileSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class VendorSettings:
-    """One vendor. `auto` takes it when its hardware is there; `library` empty means search."""
+    """One vendor. `auto` enables it if its hardware is there; an empty `library` means search."""
 
     enabled: Literal["auto"] | bool = "auto"
     library: str = ""
-    #: Bytes of memory that the vendor's process may have of its own; 0 is no limit.
+    #: Bytes of memory that the vendor's process may use; 0 for no limit.
     memory_limit: int = 1 << 30
-    #: Plain JSON values for the vendor's own backend.
+    #: Plain JSON values for the vendor's backend.
     settings: Mapping[str, Any] = field(default_factory=dict)
     resources: tuple[ResourceRule, ...] = ()
-    #: `dynamic`: its resources may name the same cards, each of which is the first's that takes of it. None
-    #: is the vendor's way.
+    #: `dynamic`: resources may share cards, and a card belongs to the first that takes of it. None: the
+    #: vendor's default.
     modes: Modes | None = None
-    #: What is done while another plugin serves its cards, of which nothing is registered then: `refuse`
-    #: keeps the agent from being ready, `yield` leaves the cards to that plugin until it goes.
+    #: While another plugin serves the vendor's cards, nothing is registered. `refuse`: the agent is not ready
+    #: then. `yield`: the agent waits until that plugin is gone.
     foreign: Literal["refuse", "yield"] = "refuse"
     #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
     config_dir: str = ""
@@ -89,31 +89,31 @@ class VendorSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """What is told to the cluster."""
+    """What is published in the cluster."""
 
-    #: How Koordinator hears of the cards: by koordlet's files, by the Device object, as it fits, or not.
+    #: How Koordinator gets the cards: koordlet's files, the Device object, whichever fits, or not at all.
     mode: ReportMode = "auto"
     labels: bool = True
-    #: A file in the features.d directory of node-feature-discovery; empty is none.
+    #: A file in node-feature-discovery's features.d directory; empty for none.
     features_file: str = ""
-    #: Whether the labels say when they were made.
+    #: Whether the labels have the time at which they were made.
     timestamp: bool = True
-    #: Names the model of the machine; empty is none.
+    #: The file with the machine's model; empty for none.
     machine_file: str = "/sys/class/dmi/id/product_name"
-    #: `auto`: `file` where one is named, else `node` where there is an API server.
+    #: `auto` means `file` if one is named, else `node` if there is an API server.
     labels_as: LabelsAs = "auto"
-    #: Where the NodeFeature object is made; empty is where the agent's pod is.
+    #: The namespace of the NodeFeature object; empty for that of the agent's pod.
     namespace: str = ""
-    #: Whether what happens to cards, pods and config becomes Events of the cluster.
+    #: Whether notices about cards, pods and the configuration become Events.
     events: bool = True
-    #: The vendor whose cards Koordinator hears of; empty is the one with most cards.
+    #: The vendor of the cards that Koordinator gets; empty for the vendor with most cards.
     vendor: str = ""
-    #: Where koordlet looks for files of cards.
+    #: The directory in which koordlet reads files of cards.
     device_infos_dir: str = DEVICE_INFOS_DIR
 
     @property
-    def told_as(self) -> ToldAs | None:
-        """How the labels are told; None where nobody wants them."""
+    def published_as(self) -> PublishedAs | None:
+        """How the labels are published; None if they are off."""
         if not self.labels:
             return None
         if self.labels_as == "auto":
@@ -123,16 +123,16 @@ class ReportSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything configured for this node. A vendor that is not named is `auto`."""
+    """Everything configured for this node. A vendor without an entry is `auto`."""
 
     agent: AgentSettings = AgentSettings()
     vendors: Mapping[str, VendorSettings] = field(default_factory=dict)
     report: ReportSettings = ReportSettings()
-    #: What a person should know about the file, each with its place.
+    #: Warnings for people about the file, each with its place.
     warnings: tuple[str, ...] = ()
-    #: Who says what; it makes no configuration another.
+    #: The places of values. Not compared: equal values from other places are equal.
     places: location.Places = field(default_factory=dict, compare=False, repr=False)
-    #: The keys of the Node's labels that decide what else it says.
+    #: Keys of the Node's labels that decide values of this configuration.
     asks: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def vendor(self, name: str) -> VendorSettings:

@@ -1,4 +1,4 @@
-"""Where the configuration is looked for: a file, or a directory of which one file holds on this node."""
+"""The source of the configuration: a file, or a directory from which one file is chosen for this node."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ _VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class SourceContent:
-    """What a look found: the content, and where it stands; or why there is none."""
+    """What a look at the source found: content and its place, or an error."""
 
     source: str
     content: bytes = b""
     error: str = ""
-    #: Of a directory, which of its configurations it is.
+    #: The name of the configuration in a directory.
     name: str = ""
-    #: Whether there is none because a label of the Node that chooses is not known yet.
+    #: Whether the error is a label that chooses the configuration and is not known yet.
     labels_awaited: bool = False
-    #: The directories that the content names, as they were at the same time.
+    #: Directories that the content names, as they were at the same time.
     beside: tuple[SideFiles, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """A file, or a directory of named configurations; None is neither."""
+    """A file, or a directory of named configurations; `path` None for neither."""
 
     path: Path | None = None
-    #: The name of this node's configuration, and a file that holds it; empty or missing is not set.
+    #: The name of this node's configuration, and a file with that name; empty or missing: not set.
     node_config: str = ""
     node_config_file: Path | None = None
     default_config: str = ""
@@ -66,7 +66,7 @@ class ConfigSource:
         return self.path is not None and os.path.isdir(self.path)
 
     def look(self, labels: NodeLabels = NOWHERE) -> SourceContent:
-        """Choose and read, as it is now. Of a directory the Node's label may choose."""
+        """Choose and read the configuration as it is now; in a directory the Node's label may choose."""
         try:
             named = self.node_config or _name_in(self.node_config_file)
             if self.path is not None and self.is_directory:
@@ -81,21 +81,21 @@ class ConfigSource:
             return SourceContent(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
 
     def look_at(self, name: str) -> SourceContent:
-        """Read the one of the directory that is called so."""
+        """Read the configuration of this name in the directory."""
         try:
             return self._read(self._chosen(name))
         except ConfigError as error:
             return SourceContent(str(self.path), error=str(error))
 
     def _asked_for(self, labels: NodeLabels) -> str:
-        """The name that the Node's label asks for; empty where it asks for none, or none can be told."""
-        if labels.told and not labels.knows(CONFIG_LABEL) and not self._has_one():
+        """The name that the Node's label asks for; empty if it asks for none, or is unobtainable."""
+        if labels.obtainable and not labels.knows(CONFIG_LABEL) and not self._has_one():
             why = "chooses here, and is not known of this Node yet: the API server has not told its labels"
             raise LabelsUnknown(f"{self.path}: the label '{CONFIG_LABEL}' {why}")
         return labels.get(CONFIG_LABEL) or ""
 
     def _has_one(self) -> bool:
-        """Whether there is only one to choose, which holds without a label, too."""
+        """Whether one configuration is chosen without a label, as the only one."""
         assert self.path is not None
         names = _names(self.path)
         return len(names) == 1 and self._chosen("") in names
@@ -171,7 +171,7 @@ def _name_in(file: Path | None) -> str:
 
 
 def _names(directory: Path) -> frozenset[str]:
-    """The files of the directory, without what a mounted ConfigMap keeps in `..data` and its like."""
+    """The files of the directory, without a mounted ConfigMap's `..data` and the like."""
     names = set()
     try:
         with os.scandir(directory) as entries:
@@ -186,10 +186,10 @@ def _names(directory: Path) -> frozenset[str]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of the file, never more than a little over what is allowed.
+    """The content of the file, with a bound on its length.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file cannot be read.
     """
     try:
         return files.read(path, MAX_BYTES, devices=True)

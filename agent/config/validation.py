@@ -1,4 +1,4 @@
-"""What a configuration must keep beyond types: names that the kubelet takes, cards with one resource."""
+"""Checks of a configuration beyond types: valid names, one resource a card, limits, combinations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agent.vendor_api.config_inputs import Path
 from agent.vendor_api.text import shorten
 
 MIN_LOG_BYTES = 10_000
-#: A vendor's process that does nothing has 8 MiB; a smaller limit would only keep it from starting.
+#: An idle vendor process uses 8 MiB; a smaller limit would keep it from starting.
 MIN_MEMORY, MAX_MEMORY = 64 << 20, 1 << 40
 MAX_POLLS = 1000
 HOUR = 3600
@@ -38,11 +38,11 @@ _VENDOR = re.compile(LABEL)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and the key that says it."""
+    """One error or warning, and the key that it is about."""
 
     path: Path
     message: str
-    #: Other keys that take part; one that a flag or a variable says is named before the first in a file.
+    #: Other keys that take part; one that a flag or variable sets is named instead of a key in a file.
     others: tuple[Path, ...] = ()
 
 
@@ -67,7 +67,7 @@ def refuse(config: Config, found: Iterable[Problem]) -> None:
 
 
 def problems(config: Config) -> Iterator[Problem]:
-    """Everything wrong with the effective configuration, in the order of the file."""
+    """All problems of the effective configuration, in the order of the file."""
     yield from _agent(config.agent)
     yield from _report(config.report)
     for name, vendor in config.vendors.items():
@@ -170,7 +170,7 @@ def _absolute(text: str, path: Path) -> Iterator[Problem]:
 
 
 def not_absolute(text: str) -> str:
-    """Why this is no absolute path; empty where it is one."""
+    """Why the text is no absolute path; empty if it is one."""
     absolute = text.startswith("/") and "\0" not in text
     return "" if absolute else f"must be an absolute path, found '{shorten(text, 60)}'"
 
@@ -210,7 +210,7 @@ def _shares(rule: ResourceRule) -> str:
 
 
 def _unseen(config: Config) -> Iterator[Problem]:
-    """Whom a scheduler promised a card only the pods tell."""
+    """Settings that wait for a scheduler's choice, which only the pods have."""
     if config.agent.watch_pods:
         return
     for vendor, settings in config.vendors.items():
@@ -226,8 +226,8 @@ def _unseen(config: Config) -> Iterator[Problem]:
 
 
 def _device_infos_dir(config: Config) -> Iterator[Problem]:
-    """koordlet reads every file there; whoever tidies up for its sake must not meet another's."""
-    agent, told = config.agent, FilePath(normpath(config.report.device_infos_dir))
+    """A directory that koordlet reads completely, and that the agent cleans, must hold no other files."""
+    agent, wanted = config.agent, FilePath(normpath(config.report.device_infos_dir))
     own = "koordlet takes every file there for a list of cards; name a directory of its own"
     at: Path = ("report", "deviceInfosDir")
     shown = f"the directory '{shorten(config.report.device_infos_dir)}'"
@@ -236,26 +236,26 @@ def _device_infos_dir(config: Config) -> Iterator[Problem]:
         ("stateDir", agent.state_dir),
         ("cdiDir", agent.cdi_dir),
     ):
-        if told.is_relative_to(normpath(path)):
+        if wanted.is_relative_to(normpath(path)):
             why = f"{shown} lies in '{shorten(str(path))}' (agent.{key}), and {own}"
             yield Problem(at, why, (("agent", key),))
     for key, path in (("kubeletDir", agent.kubelet_dir), ("podResourcesSocket", agent.pod_resources_socket)):
-        its = FilePath(normpath(path))
-        if its != told and its.is_relative_to(told):
+        own_path = FilePath(normpath(path))
+        if own_path != wanted and own_path.is_relative_to(wanted):
             why = f"{shown} has the kubelet's '{shorten(str(path))}' (agent.{key}) in it, and {own}"
             yield Problem(at, why, (("agent", key),))
 
 
 def _libraries(name: str, vendor: VendorSettings) -> Iterator[Problem]:
-    """The key of ours becomes a setting of the vendor, which may have been said, too."""
+    """`library` becomes a setting of the vendor, so both must not be set."""
     if vendor.library and vendor.settings.get("library"):
-        its = shorten(str(vendor.settings["library"]))
+        setting = shorten(str(vendor.settings["library"]))
         why = (
-            f"says '{its}', and vendors.{shorten(name)}.library says '{shorten(vendor.library)}'; "
+            f"says '{setting}', and vendors.{shorten(name)}.library says '{shorten(vendor.library)}'; "
             "both are one setting: remove one"
         )
-        ours: Path = ("vendors", name, "library")
-        yield Problem(("vendors", name, "settings", "library"), why, (ours,))
+        own_key: Path = ("vendors", name, "library")
+        yield Problem(("vendors", name, "settings", "library"), why, (own_key,))
 
 
 def _sharing(sharing: Sharing, path: Path) -> Iterator[Problem]:
@@ -289,7 +289,7 @@ def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
         return
     if not rule.devices:
         yield Problem(path, "names no card; write all, a count, or a list of indices and uuids")
-    seen: set[int | str] = set()
+    named: set[int | str] = set()
     for index, card in enumerate(rule.devices):
         if isinstance(card, int) and card < 0:
             yield Problem((*path, index), f"an index must be 0 or more, found {card}")
@@ -297,18 +297,18 @@ def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
             yield Problem(
                 (*path, index), f"write an index as a plain number, found the text '{shorten(card, 40)}'"
             )
-        if card in seen:
+        if card in named:
             yield Problem((*path, index), f"the card {shorten(str(card))} is named twice")
-        seen.add(card)
+        named.add(card)
 
 
 def overlaps(rules: Sequence[ResourceRule], path: Path, *, dynamic: bool) -> Iterator[Problem]:
-    """What is wrong between the resources of a vendor, once it said what its rules leave open."""
+    """Problems between the rules of a vendor, after the vendor has filled in what they leave open."""
     yield from (_twins if dynamic else _claimed_twice)(rules, path)
 
 
 def _claimed_twice(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
-    """A card belongs to one resource; what `all` is, only the vendor knows."""
+    """A card belongs to one resource; only the vendor knows the cards of `all`."""
     owners: dict[int | str, str] = {}
     for index, rule in enumerate(rules):
         if isinstance(rule.devices, tuple):
@@ -334,7 +334,7 @@ def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:
     for vendor, settings in vendors.items():
         for index, rule in enumerate(settings.resources):
             if rule.name in first:
-                before = f"vendors.{shorten(first[rule.name])}"
-                message = f"the resource '{shorten(rule.name)}' is named twice; the first is under {before}"
+                place = f"vendors.{shorten(first[rule.name])}"
+                message = f"the resource '{shorten(rule.name)}' is named twice; the first is under {place}"
                 yield Problem(("vendors", vendor, "resources", index, "name"), message)
             first.setdefault(rule.name, vendor)

@@ -1,4 +1,4 @@
-"""Follows the configuration: a change is taken in, a bad one keeps the last good one, also over a restart."""
+"""Watches the configuration: takes in changes, and keeps the last good one, also over a restart."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from agent.core.endless_tasks import for_ever
 from agent.core.errors import ConfigError
 
 _NOTHING = RememberedConfig()
-#: What was in force before the start, as long as nobody looked: something.
-_NOT_ASKED = LastConfig("", "unknown", datetime.min)
+#: Stands for the unknown last configuration before it is read: not empty.
+_UNKNOWN = LastConfig("", "unknown", datetime.min)
 _STAYS = "the configuration of before the restart stays in force"
 _WAITS = "nothing is served until there is a good one"
 _WAITS_FOR_LABELS = "nothing is served until it is"
 
 
 class ConfigWatch:
-    """Polls what the source has: it changes by atomic rename, by a swapped symlink above it, or in place.
+    """Polls the source, which changes by atomic rename, by a swapped symlink above it, or in place.
 
-    `check` may refuse what only others can judge, with a ConfigError, or warn of it. `labels`: those of the
-    Node; None in the cell while nobody told them, no cell where nobody will. `recall`: what the agent with
-    this state directory knew when it last ran; asked only if it is needed.
+    `check` may refuse a configuration with a ConfigError, or add warnings. `labels` are the Node's; the cell
+    has None until they are known, and there is no cell without an API server. `recall` reads what an agent
+    with the same state directory kept, and is called only if needed.
 
     Raises:
-        ConfigError: The source cannot be used at the start, and none was in force before. Of a directory a
-            good one is awaited instead: whoever chooses there is not the one who starts the agent, and a
-            start that fails for ever helps neither.
+        ConfigError: The source cannot be used at the start, and no configuration was in force before. A
+            directory of configurations does not raise: an operator chooses there later, so the agent waits.
     """
 
     def __init__(
@@ -59,68 +58,68 @@ class ConfigWatch:
         self._labels = labels
         self._known = NOWHERE if labels is None else remembered_labels({})
         self._recall = recall
-        #: What was known before the start; it counts until something is in force.
-        self._before = _NOTHING
-        self._asked = asyncio.Event()
-        #: Held from a look until what it found is published.
+        #: What was kept before the start; used until a configuration is in force.
+        self._recalled = _NOTHING
+        self._look_requested = asyncio.Event()
+        #: Held from a look at the source until its result is published.
         self._turn = asyncio.Lock()
-        self._taken = self._look()
+        self._content = self._look()
         self.cell: Cell[ConfigState] = Cell(self._first())
-        #: The state directory of the start: a later one is that of the next start.
+        #: The state directory of this start; a changed setting takes effect at the next start.
         self._kept_in = self.cell.value.config.agent.state_dir
 
     def reload(self) -> None:
-        """Look now, as SIGHUP asks."""
-        self._asked.set()
+        """Look at the source now, as for SIGHUP."""
+        self._look_requested.set()
 
     async def run(self) -> None:
-        """Follow the source, and the Node's labels, for ever."""
+        """Follow the source and the Node's labels, for ever."""
         async with asyncio.TaskGroup() as group:
             if self._labels is not None:
-                group.create_task(for_ever(self._hear, self._labels))
+                group.create_task(for_ever(self._follow_labels, self._labels))
             while True:
                 await self._pause(self._every)
                 await self.once()
 
     async def recall(self) -> None:
-        """Go on from what the agent knew that served the node until now, while this one stood by."""
+        """Read what the agent that served the node until now has kept, after a standby."""
         async with self._turn:
-            before = await asyncio.to_thread(self._recall, self._kept_in)
-            self._before = before
+            recalled = await asyncio.to_thread(self._recall, self._kept_in)
+            self._recalled = recalled
             if self._known.rest == "awaited":
-                self._known = remembered_labels(before.known)
-            await self._look_again(before)
+                self._known = remembered_labels(recalled.known)
+            await self._look_again(recalled)
             if self.cell.value.error:
-                self.cell.set(await asyncio.to_thread(self._next, self._taken, before))
+                self.cell.set(await asyncio.to_thread(self._next, self._content, recalled))
 
     async def once(self) -> None:
-        """Look at the source; publish what changed."""
+        """Look at the source, and publish what changed."""
         async with self._turn:
-            await self._look_again(self._before if self.cell.value.waiting else _NOTHING)
+            await self._look_again(self._recalled if self.cell.value.waiting else _NOTHING)
 
-    async def _look_again(self, before: RememberedConfig) -> None:
+    async def _look_again(self, recalled: RememberedConfig) -> None:
         found = await asyncio.to_thread(self._look)
-        while found != self._taken:
-            # A file edited in place is seen half-written; half a file may be a valid one.
+        while found != self._content:
+            # A file edited in place may be read half-written, and half a file may be valid.
             await asyncio.sleep(self._settle)
             again = await asyncio.to_thread(self._look)
             if again == found:
-                state = await asyncio.to_thread(self._next, found, before)
-                self._taken = found
+                state = await asyncio.to_thread(self._next, found, recalled)
+                self._content = found
                 self.cell.set(state)
             found = again
 
-    async def _hear(self, labels: Cell[Labels | None]) -> None:
+    async def _follow_labels(self, labels: Cell[Labels | None]) -> None:
         async for _ in labels.watch():
-            self._asked.set()
+            self._look_requested.set()
 
     async def _pause(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._asked.wait()
+                await self._look_requested.wait()
         except TimeoutError:
             pass
-        self._asked.clear()
+        self._look_requested.clear()
 
     def _look(self) -> ConfigInput:
         if self._labels is not None and self._labels.value is not None:
@@ -129,17 +128,17 @@ class ConfigWatch:
 
     def _first(self) -> ConfigState:
         try:
-            return self._begun(_NOT_ASKED)
+            return self._begun(_UNKNOWN)
         except ConfigError as error:
             waiting = self._waiting(error)
-        self._before = before = self._recall(waiting.config.agent.state_dir)
+        self._recalled = recalled = self._recall(waiting.config.agent.state_dir)
         if self._known.rest == "awaited":
-            self._known = remembered_labels(before.known)
-            self._taken = self._look()
+            self._known = remembered_labels(recalled.known)
+            self._content = self._look()
         try:
-            return self._begun(before.last)
+            return self._begun(recalled.last)
         except ConfigError as error:
-            kept, why = self._as_before(before, error)
+            kept, why = self._restored(recalled, error)
             if kept is not None:
                 return kept
             if self._source.is_directory or isinstance(error, LabelsUnknown):
@@ -147,58 +146,60 @@ class ConfigWatch:
             raise ConfigError(_joined(error, why)) from None
 
     def _begun(self, last: LastConfig | None) -> ConfigState:
-        """What was found at the start, which is refused where nothing stands and something was in force."""
-        if _is_blank(self._taken.seen) and last is not None and last.text.strip():
-            raise _emptied(self._taken.seen)
-        return self._reading.good(self._taken)
+        """The configuration at the start; an empty file is refused if another was in force before."""
+        if _is_blank(self._content.seen) and last is not None and last.text.strip():
+            raise _emptied(self._content.seen)
+        return self._reading.good(self._content)
 
     def _waiting(self, error: ConfigError, why: str = "") -> ConfigState:
-        return self._reading.waiting(self._taken.seen, error, _waits(error, why))
+        return self._reading.waiting(self._content.seen, error, _waiting_text(error, why))
 
-    def _as_before(self, before: RememberedConfig, error: ConfigError) -> tuple[ConfigState | None, str]:
-        """What held when the agent last ran: a restart is no reason to lose it. Or why that does not."""
-        why = before.trouble
-        if isinstance(error, LabelsUnknown):  # nothing is wrong with what is there now
+    def _restored(self, recalled: RememberedConfig, error: ConfigError) -> tuple[ConfigState | None, str]:
+        """The configuration that was in force before the restart, or None with a reason."""
+        why = recalled.trouble
+        if isinstance(error, LabelsUnknown):  # the current content is not wrong
             why = ""
-        elif before.last is not None:
+        elif recalled.last is not None:
             try:
-                kept = self._reading.last(before.last)
-                return replace(kept, error=_joined(error, _stays(kept))), ""
+                kept = self._reading.last(recalled.last)
+                return replace(kept, error=_joined(error, _kept_text(kept))), ""
             except ConfigError as refusal:
-                why = f"the last good one, of {_time(before.last.since)}, is refused, too: {refusal}"
-        if before.config and self._source.is_directory:
+                why = f"the last good one, of {_time(recalled.last.since)}, is refused, too: {refusal}"
+        if recalled.config and self._source.is_directory:
             with suppress(ConfigError):
-                good = self._reading.good(ConfigInput(self._source.look_at(before.config), self._known))
+                good = self._reading.good(ConfigInput(self._source.look_at(recalled.config), self._known))
                 return replace(good, error=_joined(error, _STAYS)), ""
         return None, why
 
-    def _next(self, found: ConfigInput, before: RememberedConfig) -> ConfigState:
-        """What holds now. `before`: what the agent before this one knew."""
+    def _next(self, found: ConfigInput, recalled: RememberedConfig) -> ConfigState:
+        """The next state; `recalled` is what the agent kept before this start."""
         look = found.seen
         try:
             if self._is_emptied(look):
                 raise _emptied(look)
             return self._reading.good(found)
         except ConfigError as error:
-            kept, why = self._as_before(before, error)
+            kept, why = self._restored(recalled, error)
             if kept is not None:
                 return kept
             now = self.cell.value
-            return replace(now, error=_waits(error, why) if now.waiting else _joined(error, _stays(now)))
+            return replace(
+                now, error=_waiting_text(error, why) if now.waiting else _joined(error, _kept_text(now))
+            )
 
     def _is_emptied(self, look: SourceContent) -> bool:
-        """Whether nothing stands there now, which is not what is in force.
+        """Whether the source became empty while another configuration is in force.
 
-        At the first start it means all defaults, as in NVIDIA's programs. Later it is half a write or a slip,
-        and to take it in would take every resource away.
+        At the first start an empty file means all defaults, as in NVIDIA's programs. Later it is a write in
+        progress or a mistake, and following it would remove every resource.
         """
         if not _is_blank(look):
             return False
-        return bool(self.cell.value.error) or look != self._taken.seen
+        return bool(self.cell.value.error) or look != self._content.seen
 
 
 def _is_blank(look: SourceContent) -> bool:
-    """Whether there is a file, and nothing stands in it."""
+    """Whether there is a file without content."""
     return not (look.source == DEFAULTS or look.error or look.content.strip())
 
 
@@ -206,11 +207,11 @@ def _emptied(look: SourceContent) -> ConfigError:
     return ConfigError(f"{look.source}: is empty now; write `version: v1` to mean all defaults")
 
 
-def _waits(error: ConfigError, why: str = "") -> str:
+def _waiting_text(error: ConfigError, why: str = "") -> str:
     return _joined(error, why, _WAITS_FOR_LABELS if isinstance(error, LabelsUnknown) else _WAITS)
 
 
-def _stays(state: ConfigState) -> str:
+def _kept_text(state: ConfigState) -> str:
     of = f", of {_time(state.since)}," if state.since else ""
     return f"the last good configuration{of} stays in force"
 

@@ -1,4 +1,4 @@
-"""Reads YAML 1.2, and so JSON, into values that remember their line."""
+"""Reads YAML 1.2, and so JSON, into nodes that know their lines."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from agent.vendor_api.text import shorten
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
-#: A megabyte of `[a,a,a` would keep the reader busy for ten seconds.
+#: A megabyte of `[a,a,a` would take ten seconds to read.
 MAX_VALUES = 50_000
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
 _BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
-# YAML 1.2 reads 010 as ten, 1.1 as eight; whoever wrote it meant neither for sure, so it stays a text.
+# YAML 1.2 reads 010 as ten, 1.1 as eight; it is ambiguous, and so stays a text.
 _INT = re.compile(r"(?:[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
 _FLOAT = re.compile(
     r"(?:[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
 )
-#: What the parser says where a bracket ends a text that stands in brackets itself: [/dev/x{minor}].
+#: The parser's error where a bracket follows text in a flow value: [/dev/x{minor}].
 _BRACKET = re.compile(r"got '[{\[]'\Z")
-#: Plain scalars of the YAML 1.2 core schema, first match wins: (tag, pattern, first characters).
+#: Plain scalars of the YAML 1.2 core schema; the first match applies: (tag, pattern, first characters).
 SCALARS = (
     (f"{_TAG}null", _NULL, ["~", "n", "N", ""]),
     (f"{_TAG}bool", _BOOL, list("tTfF")),
@@ -39,7 +39,7 @@ SCALARS = (
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes by the 1.2 core schema; refuses aliases and deep nesting before they cost anything."""
+    """Composes nodes by the YAML 1.2 core schema; refuses aliases and deep nesting early."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
     depth = 0
@@ -71,10 +71,10 @@ for _tag, _pattern, _first in SCALARS:
 
 
 def read(text: str, source: str) -> YamlNode:
-    """Read one document; an empty one is an empty mapping.
+    """Read one document that is a mapping; an empty document is an empty mapping.
 
     Raises:
-        ConfigError: It is too large, not well-formed, or not a mapping.
+        ConfigError: The document is too large, not well-formed, or no mapping.
     """
     root = value(text, source)
     if root.value is None:
@@ -85,10 +85,10 @@ def read(text: str, source: str) -> YamlNode:
 
 
 def value(text: str, source: str) -> YamlNode:
-    """Read one document of any kind; an empty one holds nothing.
+    """Read one document of any kind; an empty document has the value None.
 
     Raises:
-        ConfigError: It is too large, or not well-formed.
+        ConfigError: The document is too large, or not well-formed.
     """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
@@ -99,14 +99,14 @@ def value(text: str, source: str) -> YamlNode:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
-        raise refused(source, line, (), _told(error)) from None
+        raise refused(source, line, (), _problem(error)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise refused(source, None, (), f"not YAML: {shorten(str(error), 200)}") from None
     return YamlNode(None, 1) if root is None else _node(root, _line(root), source, ())
 
 
 def _spaced(text: str) -> str:
-    """JSON may be indented by tabs, which YAML forbids; within its strings there are none."""
+    """JSON may be indented by tabs, which YAML forbids; JSON strings cannot contain raw tabs."""
     text = text.removeprefix("\ufeff")
     if "\t" not in text or not text.lstrip().startswith("{"):
         return text
@@ -117,7 +117,7 @@ def _spaced(text: str) -> str:
     return text.replace("\t", " ")
 
 
-def _told(error: yaml.MarkedYAMLError) -> str:
+def _problem(error: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (error.context, error.problem) if part]
     hint = (
         "; a text with { } or [ ] in it stands in quotes here" if _BRACKET.search(error.problem or "") else ""
@@ -172,7 +172,7 @@ def _scalar(tag: str, text: str) -> bool | int | float | str | None:
     """The value of a scalar; an explicit tag must fit its text.
 
     Raises:
-        ValueError: It does not.
+        ValueError: The tag does not fit.
     """
     match tag.removeprefix(_TAG):
         case "str":
@@ -189,7 +189,7 @@ def _scalar(tag: str, text: str) -> bool | int | float | str | None:
 
 
 def _text(text: str) -> str:
-    # JSON writes a character beyond the first plane as two escapes.
+    # JSON writes a character above U+FFFF as two escapes.
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:

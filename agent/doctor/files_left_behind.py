@@ -43,7 +43,7 @@ def remains(around: Surroundings) -> Iterator[Finding]:
 def _is_kept(around: Surroundings, path: Path) -> bool:
     """A spec of a vendor that is off is kept, too: containers of it may start again."""
     report = around.config.report
-    labels = report.features_file if report.told_as == "file" else ""
+    labels = report.features_file if report.published_as == "file" else ""
     cards = Path(report.device_infos_dir, report_directory.NAME) if report.mode in ("auto", "feed") else None
     return path.parent == around.config.agent.cdi_dir or str(path) == labels or path == cards
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.config.settings import ToldAs
+from agent.config.settings import PublishedAs
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RequiredRight:
 def required(
     node: str,
     namespace: str,
-    told_as: ToldAs | None,
+    told_as: PublishedAs | None,
     *,
     events: bool = True,
     pods: bool = True,

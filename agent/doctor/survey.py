@@ -167,7 +167,7 @@ async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configurati
     rights = required_rights.required(
         arguments.node,
         namespace,
-        report.told_as,
+        report.published_as,
         events=report.events,
         pods=config.agent.watch_pods,
         device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),

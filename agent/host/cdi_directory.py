@@ -1,4 +1,4 @@
-"""CDI specs on disk: how a container runtime finds what a qualified device name stands for."""
+"""CDI specs on disk, which tell a container runtime what a qualified device name means."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from agent.host import files
 
 log = structlog.get_logger()
 
-#: Vendor to file name to content; empty is a file that shall not be there.
+#: By vendor: the content of each file by name; empty content means that no such file is wanted.
 Specs = Mapping[str, Mapping[str, str]]
-#: Hears of a file that is ours, and what text was written into it.
+#: Called with each file that is ours, and the text that was written into it.
 Note = Callable[[Path, str], object]
 MAX_BYTES = 8 << 20
-#: Seconds that a disk gets to take the specs that a container waits for.
+#: Seconds that the disk gets for specs that a container waits for.
 PATIENCE = 8.0
 
 
 class CdiDirectory:
-    """Keeps the specs that the vendors want in the directory that container runtimes read."""
+    """Keeps the vendors' specs in the directory that container runtimes read."""
 
     def __init__(
         self,
@@ -33,48 +33,48 @@ class CdiDirectory:
         every: float = 60.0,
         note: Note = lambda path, text: None,
     ) -> None:
-        """`specs`: vendor to file name to content. One that somebody removes comes back after `every` s.
+        """A file that somebody removes is written again within `every` seconds.
 
-        `note` is told of each file that is ours now, and of its text.
+        `note` is called with each file that is ours, and its text.
         """
         self._path = path
         self._specs = specs
         self._every = every
         self._note = note
-        #: How many looks at the disk were asked for, and up to which of them it was looked at.
-        self._asked = 0
-        self._looked = Cell(0)
-        #: Vendor to why its containers may not find their devices; none while all is as it should be.
+        #: How many passes over the files were requested, and up to which of these one was completed.
+        self._requested = 0
+        self._completed = Cell(0)
+        #: By vendor: why its containers may not find their devices; no entry where all specs are written.
         self.errors: Cell[Mapping[str, str]] = Cell({})
 
     async def run(self) -> None:
-        """Follow the specs for ever. They stay when the agent ends: containers restart while we are away.
+        """Follow the specs, for ever. They stay when the agent ends, because containers can restart then.
 
-        Nobody else writes them: of two at once a late one would put old specs over new ones.
+        Only this task writes them: a second one could write old specs over new ones.
         """
         while True:
-            specs, asked = self._specs.value, self._asked
+            specs, requested = self._specs.value, self._requested
             await self._write(specs)
-            self._looked.set(asked)
+            self._completed.set(requested)
             with anyio.move_on_after(self._every):
-                if (self._specs.value, self._asked) == (specs, asked):
+                if (self._specs.value, self._requested) == (specs, requested):
                     await self._specs.changed()
 
     async def settle(self, vendor: str, within: float = PATIENCE) -> None:
-        """Wait until the specs that this vendor wants now are on disk, at which `run` looks anew.
+        """Have `run` write the vendor's current specs, and wait until they are on disk.
 
         Raises:
-            VendorError: They are not, after so many seconds.
+            VendorError: They are not on disk after `within` seconds.
         """
         if not self._specs.value.get(vendor):
             return
-        self._asked += 1
-        asked = self._asked
+        self._requested += 1
+        requested = self._requested
         self._specs.touch()
         try:
             with anyio.fail_after(within):
-                while self._looked.value < asked:
-                    await self._looked.changed()
+                while self._completed.value < requested:
+                    await self._completed.changed()
         except TimeoutError:
             raise VendorError(
                 f"{vendor}: its CDI specs are not in {self._path} after {within:g} s; is the disk well?"
@@ -83,7 +83,7 @@ class CdiDirectory:
             raise VendorError(f"{vendor}: its CDI specs cannot be written: {error}")
 
     async def _write(self, specs: Specs) -> None:
-        # A disk that hangs must not hold up the end of the agent.
+        # Abandoned on cancel, because a disk that hangs must not delay the agent's end.
         errors = await anyio.to_thread.run_sync(keep, self._path, specs, self._note, abandon_on_cancel=True)
         for vendor, error in errors.items():
             if error != self.errors.value.get(vendor):
@@ -92,26 +92,26 @@ class CdiDirectory:
 
 
 def keep(directory: Path, specs: Specs, note: Note = lambda path, text: None) -> dict[str, str]:
-    """Have the specs on disk as they should be; vendor to what is wrong with some of its."""
+    """Write the specs that differ; returns by vendor why some of its specs are not written."""
     wrong: dict[str, str] = {}
     writers: dict[str, str] = {}
-    for vendor, its in sorted(specs.items()):
-        taken = [name for name in its if writers.setdefault(name, vendor) != vendor]
+    for vendor, wanted in sorted(specs.items()):
+        taken = [name for name in wanted if writers.setdefault(name, vendor) != vendor]
         reasons = [f"{name} is {writers[name]}'s already" for name in taken]
-        for name in its:
+        for name in wanted:
             if name in taken:
                 continue
-            if why := _written(directory / name, its[name]):
+            if why := _written(directory / name, wanted[name]):
                 reasons.append(why)
-            elif its[name]:
-                note(directory / name, its[name])
+            elif wanted[name]:
+                note(directory / name, wanted[name])
         if reasons:
             wrong[vendor] = "; ".join(reasons)
     return wrong
 
 
 def _written(path: Path, text: str) -> str:
-    """What keeps the file from being as it should be."""
+    """Write or remove the file; returns why that failed, or ""."""
     try:
         if not text:
             path.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def _written(path: Path, text: str) -> str:
 
 
 def _content(path: Path) -> str | None:
-    """What is there, if it is a file at all."""
+    """The file's text; None where there is no readable file."""
     try:
         return files.read(path, MAX_BYTES).decode(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Who holds a file's lock, as the kernel lists it: to try the lock would take it from who waits for it."""
+"""Which processes hold a lock on a file, from the kernel's list: to try the lock would disturb others."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 from agent.host import files
 
-#: Bytes; a node of ten thousand locks has half a megabyte.
+#: Bytes of the list; a node with ten thousand locks has half a megabyte.
 _MOST = 8 << 20
 LOCKS = Path("/proc/locks")
 _LONGEST_NAME = 64
 
 
 def holders(path: Path, locks: Path = LOCKS) -> tuple[int, ...]:
-    """The pids that hold the file with flock(2); 0 for one of another pid namespace.
+    """The pids that hold the file with flock(2); 0 for a process of another pid namespace.
 
-    A line is `1: FLOCK ADVISORY WRITE 4711 fe:00:9988530 0 EOF`: pid, device and inode; one that only waits
-    has an arrow after its number (proc_locks(5)).
+    A line is `1: FLOCK ADVISORY WRITE 4711 fe:00:9988530 0 EOF`: pid, device and inode. A line for a process
+    that waits has an arrow after its number (proc_locks(5)).
 
     Raises:
         OSError: The file or the list cannot be read.
@@ -30,14 +30,14 @@ def holders(path: Path, locks: Path = LOCKS) -> tuple[int, ...]:
         if len(words) < 6 or words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(found.st_ino):
             continue
         pid = int(words[4])
-        # Of a file system that shows another device to stat than the kernel locks, the open files tell.
+        # On file systems whose stat shows another device than the lock list, open files decide.
         if words[5] == f"{device}:{found.st_ino}" or _has_open(pid, found):
             pids.append(max(pid, 0))
     return tuple(dict.fromkeys(pids))
 
 
 def program(pid: int) -> str:
-    """The name of a process, as the kernel keeps it."""
+    """The kernel's name for a process."""
     try:
         name = files.read(Path(f"/proc/{pid}/comm"), _LONGEST_NAME).decode(errors="replace").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Files that others meddle with: read without waiting and not without end, replaced in one step."""
+"""Files that other programs use too: bounded reads that never wait, and replacement in one step."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _KINDS = {
 
 
 def read(path: Path, limit: int, *, devices: bool = False, links: bool = True) -> bytes:
-    """The content, and where there is more than the limit one byte more than it.
+    """The content; one byte more than `limit` if the file is longer.
 
-    `devices` count as files; symbolic `links` are followed.
+    With `devices`, character devices are read too; with `links`, symbolic links are followed.
 
     Raises:
-        OSError: It cannot be read, or is no file; `strerror` says what it is.
+        OSError: The path cannot be read, or is no file; `strerror` says what it is.
     """
     allowed = (stat.S_IFREG, stat.S_IFCHR) if devices else (stat.S_IFREG,)
 
     def opener(name: str, flags: int) -> int:
         if not links and os.path.islink(name):
             raise OSError(errno.EINVAL, "is not a file but a symbolic link", name)
-        # Opening a pipe would wait for its writer.
+        # O_NONBLOCK, because opening a pipe would wait for its writer.
         follow = 0 if links else os.O_NOFOLLOW
         descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY | follow)
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
@@ -48,19 +48,19 @@ def read(path: Path, limit: int, *, devices: bool = False, links: bool = True) -
 
 
 def replace(path: Path, text: str, *, sync: bool = False) -> None:
-    """Write a file that all may read in one step: whoever reads it sees the old one or the new one.
+    """Write a file, readable by all, in one step: readers see either the old content or the new.
 
-    `sync`: also after a crash of the machine.
+    With `sync`, the file also survives a crash of the machine.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
-    # Hidden, and without its suffix: those who read every file of the directory leave it alone.
+    # Hidden and without the suffix, so that programs that read every file of the directory skip it.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)  # of a process that was killed
+    unfinished.unlink(missing_ok=True)  # left by a process that was killed
     try:
         with open(unfinished, "x", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)  # whatever the umask says
+            os.fchmod(file.fileno(), 0o644)  # independent of the umask
             file.write(text)
             if sync:
                 file.flush()
@@ -73,16 +73,16 @@ def replace(path: Path, text: str, *, sync: bool = False) -> None:
 
 
 def in_the_way(directory: Path) -> Path | None:
-    """What is there and no directory, but should be it or one above it; also a link that leads nowhere."""
+    """The directory or the one above it that is no directory, such as a file or a broken link; or None."""
     above = (directory, *directory.parents)
     return next((it for it in above if os.path.lexists(it) and not it.is_dir()), None)
 
 
 def sync_directory(directory: Path) -> None:
-    """Have what was made, moved and removed in it survive a crash of the machine.
+    """Make earlier changes of the directory's entries survive a crash of the machine.
 
     Raises:
-        OSError: It cannot be synced.
+        OSError: The directory cannot be synced.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""The node's labels in a file: `key=value` lines that node-feature-discovery finds in its features.d."""
+"""The node's labels as `key=value` lines in a file of node-feature-discovery's features.d directory."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-#: Of a file of labels; node-feature-discovery reads no larger one (source/local, MaxFeatureFileSize).
+#: Bytes of the file; node-feature-discovery reads no larger one (source/local, MaxFeatureFileSize).
 MAX_BYTES = 64 << 10
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file in one step: whoever reads it sees the old one or the new one.
+    """Replace the file in one step: readers see either the old content or the new.
 
     Raises:
-        ConfigError: It cannot be written.
+        ConfigError: The file cannot be written.
     """
     if not path.parent.is_dir():
         raise ConfigError(
@@ -46,10 +46,10 @@ def write(path: Path, text: str) -> None:
 
 
 class FeaturesFile:
-    """Keeps the file that the labels are wanted in, from the agent's start until after its end.
+    """Keeps the file of labels as it is wanted, and leaves it there when the agent ends.
 
-    Of a vendor that has not spoken yet what the file says stays: neither a restart of the agent nor one of
-    the driver takes labels away, which would end the pods that select them.
+    Labels of a vendor that has not reported yet stay in the file. So neither a restart of the agent nor one
+    of the driver removes labels, which would end pods that select them.
     """
 
     def __init__(
@@ -60,40 +60,40 @@ class FeaturesFile:
         noted: Callable[[], Iterable[Path]] = tuple,
         forget: Callable[[Path], object] = lambda path: None,
     ) -> None:
-        """`every`: seconds until a file that somebody removed is written again.
+        """`every`: seconds until a file that was removed is written again.
 
-        `note` is told of the file that is ours now, `noted` tells those of all agents that were here, and
-        `forget` is told which of them is removed.
+        `note` is called with the file in use; `noted` gives the files of all agents of this node; `forget` is
+        called with each file that was removed.
         """
         self._wanted = wanted
         self._every = every
         self._note = note
         self._noted = noted
         self._forget = forget
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._path: Path | None = None
-        #: Why the file is not as it should be; empty while it is, or nobody wants one.
+        #: Why the file is not as wanted; empty while it is, or none is wanted.
         self.error = ""
 
     async def run(self) -> None:
-        """Follow what is wanted for ever. The file stays when the agent ends, for pods depend on it."""
+        """Follow the wanted labels, for ever. The file stays when the agent ends, because pods need it."""
         async with anyio.create_task_group() as group:
-            group.start_soon(for_ever, self._hear)
+            group.start_soon(for_ever, self._follow)
             while True:
-                self._news.clear()
-                self._tell(await self._kept())
+                self._changed.clear()
+                self._report(await self._kept())
                 with anyio.move_on_after(self._every):
-                    await self._news.wait()
+                    await self._changed.wait()
 
-    async def _hear(self) -> None:
+    async def _follow(self) -> None:
         async for _ in self._wanted.watch():
-            self._news.set()
+            self._changed.set()
 
     async def _kept(self) -> str:
-        """Bring the file up to date, and return what is wrong."""
+        """Bring the file up to date; returns what is wrong, or ""."""
         wanted = self._wanted.value
         if wanted is None:
-            return ""  # nobody knows yet which labels are wanted
+            return ""  # the wanted labels are not known yet
         path = Path(wanted.file) if wanted.file else None
         try:
             if path is not None:
@@ -105,21 +105,21 @@ class FeaturesFile:
             return str(exc)
         return ""
 
-    def _leave(self, path: Path | None, heard: VendorLabels) -> None:
-        """Remove the files that labels went to before, of this agent and of those before it.
+    def _leave(self, path: Path | None, labels: VendorLabels) -> None:
+        """Remove files that the labels were in before, of this agent and of earlier ones.
 
-        One whose directory is not here may be on a host that is not seen: it stays written down. Today's file
-        under another name is struck out and stays.
+        A file without its directory stays recorded: it may be on the host, not mounted here. A file that is
+        the current one under another path loses its record only.
         """
-        former = {*self._noted(), *([self._path] if self._path else [])} - {path}
-        for it in sorted(former):
-            if path is not None and _is_same(it, path):
-                self._forget(it)
-            elif it.parent.is_dir() and not _awaited(it, heard):
-                it.unlink(missing_ok=True)
-                self._forget(it)
+        others = {*self._noted(), *([self._path] if self._path else [])} - {path}
+        for file in sorted(others):
+            if path is not None and _is_same(file, path):
+                self._forget(file)
+            elif file.parent.is_dir() and not _awaited(file, labels):
+                file.unlink(missing_ok=True)
+                self._forget(file)
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         if error and error != self.error:
             log.error("labels not written", error=error)
         if self.error and not error:
@@ -128,34 +128,34 @@ class FeaturesFile:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    # A disk that hangs must not hold up the end of the agent.
+    # Abandoned on cancel, because a disk that hangs must not delay the agent's end.
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 def keep(path: Path, known: VendorLabels) -> None:
-    """Write the file where it is not as it should be. None is made while there is nothing to say.
+    """Write the file if it differs. An empty file is not made.
 
     Raises:
-        ConfigError: It cannot be written.
-        OSError: It cannot be read.
+        ConfigError: The file cannot be written.
+        OSError: The file cannot be read.
     """
-    there = _content(path)
-    wanted = as_lines(known.over(from_lines(there)))
-    if wanted != there:
+    current = _content(path)
+    wanted = as_lines(known.over(from_lines(current)))
+    if wanted != current:
         write(path, wanted)
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether a link on the way, as /var/run is one to /run, leads both to one file."""
+    """Whether both paths name one file, for instance because /var/run is a link to /run."""
     try:
         return os.path.samefile(one, other)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-def _awaited(path: Path, heard: VendorLabels) -> bool:
-    """Whether there are labels of a vendor that has not spoken yet: nobody else tells them now."""
-    return any(domain(key) in heard.awaited for key in from_lines(_content(path)))
+def _awaited(path: Path, labels: VendorLabels) -> bool:
+    """Whether the file has labels of a vendor that has not reported yet, which would be lost."""
+    return any(domain(key) in labels.awaited for key in from_lines(_content(path)))
 
 
 def _content(path: Path) -> str:

@@ -10,7 +10,7 @@ _UCRED = struct.Struct("=iII")
 
 
 class Credentials(NamedTuple):
-    """Of a process as it connected, or began to listen. `pid` is 0 for one of another pid namespace."""
+    """The process at the time it connected or began to listen; `pid` is 0 for another pid namespace."""
 
     pid: int
     uid: int
@@ -18,11 +18,11 @@ class Credentials(NamedTuple):
 
 
 class Connected(Protocol):
-    """A socket, or what asyncio shows of one."""
+    """A socket, or asyncio's wrapper of one."""
 
     def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
 
 
 def credentials(connected: Connected) -> Credentials:
-    its = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    return Credentials(*_UCRED.unpack(its))
+    found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return Credentials(*_UCRED.unpack(found))

@@ -1,4 +1,4 @@
-"""Prints for people: in colors on a terminal, plain elsewhere."""
+"""Prints for people: with colors on a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-#: Wide enough that a pipe gets one line per row.
+#: Columns of output to a pipe: enough for one line for each row.
 PIPE_WIDTH = 1000
 _STYLES = {
     **dict.fromkeys(("healthy", "open", "registered", "done", "yes"), "green"),
@@ -24,7 +24,7 @@ _STYLES = {
 
 
 def show(parts: Sequence[RenderableType], stream: TextIO | None = None, width: int = PIPE_WIDTH) -> None:
-    """Print them one below the other; `width` is that of a stream that is no terminal."""
+    """Print the parts below each other; `width` is used for a stream that is no terminal."""
     from rich.console import Console
 
     stream = stream or sys.stdout
@@ -38,7 +38,7 @@ def show(parts: Sequence[RenderableType], stream: TextIO | None = None, width: i
 
 
 def plain(parts: Sequence[RenderableType], width: int = PIPE_WIDTH) -> str:
-    """The same as text, without a space at the end of a line."""
+    """The parts as plain text, without spaces at the ends of lines."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -49,7 +49,7 @@ def plain(parts: Sequence[RenderableType], width: int = PIPE_WIDTH) -> str:
 
 
 def show_table(title: str, rows: Sequence[Mapping[str, Any]], stream: TextIO | None = None) -> None:
-    """Print rows, each key a column."""
+    """Print rows as a table with a column for each key."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     show([table(title, keys, [[row.get(key) for key in keys] for row in rows])], stream)
 
@@ -77,7 +77,7 @@ def _cell(value: object) -> Text:
 
 
 def styled(text: str, style: str = "") -> Text:
-    """Words of strangers: Text reads no markup, and no control character is left in it."""
+    """A Text, safe for words of other programs: no markup is read, control characters are replaced."""
     from rich.text import Text
 
     return Text(printable(text), style=style)

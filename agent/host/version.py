@@ -1,4 +1,4 @@
-"""The version of the installed distribution, read once and only when asked for."""
+"""The version of the installed distribution, read once and only when needed."""
 
 from __future__ import annotations
 

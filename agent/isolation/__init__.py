@@ -1,1 +1,1 @@
-"""A vendor's process: `child` is its loop, `supervisor` the agent's side. Empty, for the child imports it."""
+"""A vendor's process: `child` runs in it, `supervisor` in the agent. Empty, because the child imports it."""

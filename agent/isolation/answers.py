@@ -1,4 +1,4 @@
-"""What a vendor's process may answer: strict types, and names that the rest of the agent can rely on."""
+"""Checks what a vendor's process answers: strict types, and texts that the agent can use safely."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from agent.vendor_api.text import printable, shorten
 T = TypeVar("T")
 
 UUID_LIMIT = 128  # characters; it becomes part of every device ID
-#: What no node has more of; a list that has is a mistake, and would hold up the agent.
+#: More than any node has; a longer list is a mistake, and would hold up the agent.
 DEVICES, LINKS, EVENTS, SLICES = 1024, 256, 1024, 8192
-#: Of the events, those that speak for all devices: each is an event for each of them.
+#: Events for all devices in one message; each counts as an event of every device.
 BROADCASTS = 16
-#: Characters of text that goes on to logs, metrics, the checkpoint and the kubelet; a longer one is cut ...
+#: Characters of texts for logs, metrics, the checkpoint and the kubelet; longer ones are cut.
 REASON_LIMIT, MESSAGE_LIMIT, MODEL_LIMIT = 64, 512, 128
-#: ... and of what is refused when it is longer, since half of it is wrong.
+#: Characters or entries above which an answer is refused, because a part of such a value would be wrong.
 NAME_LIMIT, PATHS, ATTRIBUTES = 256, 64, 64
-#: Counters of a device; they are written with its fault.
+#: Counters of a device, and the characters of a counter's name; they are logged with a fault.
 COUNTERS, COUNTER_LIMIT = 16, 64
-#: CDI specs of one vendor: how many, how they are called, and their characters together.
+#: CDI specs of one vendor: their number, the form of their names, and their characters in all.
 SPECS, SPEC_NAME, SPEC_SIZE = 16, re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json"), 4 << 20
 
 
 class WrongAnswer(ValueError):
-    """Raised when an answer has the wrong shape, or a value that nothing can work with."""
+    """Raised when an answer has the wrong type, or a value that cannot be used."""
 
 
 def decode(method: str, raw: bytes) -> Any:
-    """The answer to a call as the contract's own values."""
+    """Decode the answer to a call into values of the contract (`vendor_api.backend`)."""
     return _DECODERS[method](raw)
 
 
@@ -64,20 +64,21 @@ def links(raw: bytes) -> tuple[Link, ...]:
 
 def usage(raw: bytes) -> tuple[Usage, ...]:
     found = _several(raw, Usage, DEVICES, "usages")
-    for one in found:
-        _check_uuid("usage", one.uuid)
-        where = f"usage of {shorten(one.uuid)}"
-        _check_counts(where, {"memory_used": one.memory_used})
-        if one.utilization is not None and not 0 <= one.utilization <= 1:
-            raise WrongAnswer(f"{where}: utilization: {one.utilization:g} is not between 0 and 1")
+    for reading in found:
+        _check_uuid("usage", reading.uuid)
+        where = f"usage of {shorten(reading.uuid)}"
+        _check_counts(where, {"memory_used": reading.memory_used})
+        if reading.utilization is not None and not 0 <= reading.utilization <= 1:
+            raise WrongAnswer(f"{where}: utilization: {reading.utilization:g} is not between 0 and 1")
     return found
 
 
 def partitions(raw: bytes) -> tuple[Partition, ...]:
     found = _several(raw, Partition, SLICES, "partitions")
-    for one in found:
-        where = f"partition {shorten(one.id)}"
-        for name, text in (("id", one.id), ("uuid", one.uuid), ("allocation", one.allocation or "")):
+    for partition in found:
+        where = f"partition {shorten(partition.id)}"
+        texts = {"id": partition.id, "uuid": partition.uuid, "allocation": partition.allocation or ""}
+        for name, text in texts.items():
             _check_length(f"{where}: {name}", text)
     return found
 
@@ -104,7 +105,7 @@ def _nothing(raw: bytes) -> None:
 
 
 def clean(text: str, limit: int) -> str:
-    """Free text of a library, fit to go on: printable, and cut where it is too long."""
+    """Free text of a library: printable, and at most `limit` characters."""
     shown = printable(text[:limit])
     return shown if len(shown) <= limit and len(text) <= limit else f"{shown[: limit - 1]}…"
 
@@ -121,7 +122,7 @@ def _bounded(fault: Fault | None) -> Fault | None:
 
 
 def uuid_trouble(uuid: str) -> str:
-    """Why this cannot be the uuid of a device; empty when it can."""
+    """Why the text cannot be the UUID of a device; empty if it can."""
     if not uuid:
         return "is empty"
     if len(uuid) > UUID_LIMIT:
@@ -200,7 +201,7 @@ def _check_distinct(found: Sequence[Device]) -> None:
 
 
 def _several(raw: bytes, kind: type[T], limit: int, what: str) -> tuple[T, ...]:
-    """A list of bounded length; it is counted before each entry costs something."""
+    """Decode a list of bounded length; the entries are counted before any of them is decoded."""
     count = len(_typed(raw, list[msgspec.Raw]))
     if count > limit:
         raise WrongAnswer(f"there are {count} {what}, at most {limit} work")

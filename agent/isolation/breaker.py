@@ -1,4 +1,4 @@
-"""When a process that is lost again and again is left at rest."""
+"""Decides when a process that fails again and again is restarted more slowly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ LOSSES, WINDOW = 5, 60.0
 class Breaker:
     """Opens after so many losses within a window of seconds; `good` seconds of service close it.
 
-    Open, the next try comes after the longest pause; half open is that try until it has proved itself.
+    While open, the next start comes after the longest pause. The breaker is half open from that start until
+    the process has served long enough.
     """
 
     def __init__(self, good: float, losses: int = LOSSES, window: float = WINDOW) -> None:
@@ -26,7 +27,7 @@ class Breaker:
         return self._tripped
 
     def lost(self, now: float, served: float) -> None:
-        """Count a loss by the process's own fault, after so many seconds of service."""
+        """Count a loss by the process's own fault, after `served` seconds of service."""
         if served >= self.good:
             self.close()
         self._lost.append(now)
@@ -34,18 +35,18 @@ class Breaker:
         self._tripped = self._tripped or (full and now - self._lost[0] <= self.window)
 
     def close(self) -> None:
-        """Forget the losses: the library answers as it should, if only that its driver is away."""
+        """Forget the losses: the library answers properly, even if only that the driver is away."""
         self._lost.clear()
         self._tripped = False
 
     def state(self, served: float | None) -> BreakerState:
-        """How it stands with a process that serves for so many seconds; None without one."""
+        """The state with a process that has served for so many seconds; None without a process."""
         if not self._tripped or (served is not None and served >= self.good):
             return "closed"
         return "open" if served is None else "half-open"
 
-    def told(self, last: str, longest: float) -> str:
-        """The reason to give; the same for each loss of a kind, so that it is told once."""
+    def reason(self, last: str, longest: float) -> str:
+        """The reason to report; equal for equal kinds of losses, so that it is logged once."""
         return (
             f"failed {self._lost.maxlen} times within {self.window:g} s (last: {last}); "
             f"tried again after up to {longest:g} s"

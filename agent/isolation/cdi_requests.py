@@ -1,4 +1,4 @@
-"""For which devices a vendor was asked for CDI specs."""
+"""Remembers for which devices a vendor was asked for CDI specs, and when to ask again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agent.core.backoff import Pauses
 from agent.vendor_api.agent import Device, Fault
 
 _SICK = Fault("sick")
-#: Seconds, the first and the longest: what cost a process is not asked of the next one until then.
+#: Shortest and longest pause, in seconds, after a request that cost the process.
 PAUSES = (4.0, 600.0)
 
 
 class CdiRequests:
-    """Holds over the processes of one vendor: what cost one is asked of a later one, more and more seldom.
+    """Outlives the processes of one vendor. A request that cost a process is repeated more and more seldom.
 
-    A library may hang each time, and a node may be slow for a moment only.
+    A library may hang each time, or the node may have been slow once.
     """
 
     def __init__(
@@ -27,30 +27,30 @@ class CdiRequests:
         self._devices: tuple[Device, ...] = ()
         self._pauses = Pauses(*pauses)
         self._clock = clock
-        #: When it is asked again whatever the devices are.
+        #: From this time on, ask again even for the same devices.
         self._again = math.inf
 
-    def about(self, devices: Sequence[Device]) -> bool:
-        """Whether specs for these devices were asked for, and are not to be asked for again."""
+    def covers(self, devices: Sequence[Device]) -> bool:
+        """Whether specs for these devices were requested, and need no new request yet."""
         return _shape(devices) == self._devices and self._clock() < self._again
 
     def put(self, devices: Sequence[Device]) -> None:
         self._devices = _shape(devices)
 
     def forget(self) -> None:
-        """Ask again soon: there was no answer, for a reason that may go away."""
+        """Ask again at the next list: the request failed for a reason that may pass."""
         self._devices = ()
 
     def cost(self) -> None:
-        """The process is lost over it."""
+        """Note that the request cost the process."""
         self._again = self._clock() + self._pauses.next()
 
     def answered(self) -> None:
-        """There are specs."""
+        """Note that the vendor answered with specs."""
         self._again = math.inf
         self._pauses.reset()
 
 
 def _shape(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """What specs may follow from: all but links, and of a fault only that there is one."""
+    """The devices with what specs may depend on: without links, and without the details of a fault."""
     return tuple(replace(it, fault=_SICK if it.fault else None, links=()) for it in devices)

@@ -1,7 +1,7 @@
-"""What runs in a vendor's own process: its Backend, answering the agent over a socket in lines of JSON.
+"""Runs in a vendor's own process: serves a Backend to the agent over a socket, in lines of JSON.
 
-Standard library only, so that the process is small and starts fast. The main thread makes every call; where
-the backend watches health, one more thread waits for events.
+Imports the standard library only, so that the process is small and starts fast. The main thread makes all
+calls. If the backend watches health, a second thread waits for events.
 """
 
 from __future__ import annotations
@@ -51,32 +51,33 @@ CALLS = frozenset(
 )
 OPTIONAL = ("links", "health_events", "prepare", "release", "partitions", "usage", "cdi")
 
-TEXT_LIMIT = 2000  # characters of a vendor's error that are passed on
+TEXT_LIMIT = 2000  # characters of a vendor's error that are sent
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for events
-QUICK = 0.01  # a wait that returns sooner did not wait
-FREE_QUICK_WAITS = 32  # a burst of events is fine, a busy loop is not
+QUICK = 0.01  # a shorter wait for events counts as no wait
+FREE_QUICK_WAITS = 32  # so many short waits in a row are allowed, as in a burst; more are slowed down
 QUICK_PAUSE = 0.05
-FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # as many at once, and then as fast; `EventWatch` counts them
+FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # at once, and after that; `EventWatch` counts them
 
-F_SETSIG = 10  # linux/fcntl.h; the module fcntl has no name for it
-#: RLIMIT_LOCKS, for which the module resource has no name: since 2.4.25 no kernel heeds it (getrlimit(2)).
+F_SETSIG = 10  # linux/fcntl.h; the module fcntl lacks the name
+#: RLIMIT_LOCKS, which the module resource lacks. Kernels since 2.4.25 ignore this limit (getrlimit(2)).
 LOCKS = 10
 MARK = 0x787075 << 32
 
 
 def main() -> None:
-    """Serve the socket whose number is the first argument, until the agent closes it.
+    """Serve the socket that the first argument names, by its descriptor, until the agent closes it.
 
-    The third is the number of the pipe that ends with the agent, the fourth how many bytes of memory to take.
+    The third argument is the descriptor of a pipe that ends with the agent; the fourth is the memory limit in
+    bytes.
     """
     die_with_the_agent(int(sys.argv[3]))
     mark_descent()
     limit_memory(int(sys.argv[4]))
     faulthandler.enable()
-    os.dup2(2, 1)  # a library that prints must not be heard by anyone who reads stdout
+    os.dup2(2, 1)  # a library's prints must not reach readers of stdout
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
-    os._exit(_status_of(sock))  # a library's threads and exit functions do not get to hang the end
+    os._exit(_status_of(sock))  # threads and exit functions of a library cannot delay this end
 
 
 def _status_of(sock: socket.socket) -> int:
@@ -91,41 +92,41 @@ def _status_of(sock: socket.socket) -> int:
 
 
 def die_with_the_agent(pipe: int) -> None:
-    """Have the kernel kill this process, and all that it forks, with the agent, even in a hung library call.
+    """Have the kernel kill this process and all that it forks when the agent ends, even in a hung call.
 
-    Only the agent has the other end, and it never writes: the pipe becomes ready when the agent is gone, and
-    fcntl(2) sends the chosen signal then, here to the whole group. PR_SET_PDEATHSIG of prctl(2) would spare
-    what is forked, and kill when the agent's thread ends that started this process.
+    Only the agent has the other end of the pipe, and never writes. When the agent ends, the pipe becomes
+    ready, and fcntl(2) sends SIGKILL to the whole process group. PR_SET_PDEATHSIG of prctl(2) would not reach
+    forked processes, and would also kill when the agent's thread that started this process ends.
     """
     os.set_inheritable(pipe, False)
     fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(pipe, F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([pipe], [], [], 0)[0]:
-        os._exit(0)  # it was gone before the kernel knew
+        os._exit(0)  # the agent ended before the signal was set up
 
 
 def mark_descent() -> None:
-    """Mark this process, and so all that will descend of it, that the agent finds what it leaves behind.
+    """Mark this process and all its future descendants, so that the agent can find what it leaves behind.
 
-    A limit goes with fork and exec, whatever session, parent, environment or files a descendant has then.
+    The mark is a resource limit: fork and exec keep it, whatever session, parent or files a descendant has.
     """
     mark = MARK | os.getpid()
-    with suppress(OSError, ValueError):  # the hard limit is already lower
+    with suppress(OSError, ValueError):  # the hard limit is lower already
         resource.setrlimit(LOCKS, (mark, mark))
 
 
 def limit_memory(size: int) -> None:
-    """Have the kernel refuse more memory than that at once; 0 is no limit.
+    """Have the kernel refuse memory above `size` bytes; 0 sets no limit.
 
-    Not RLIMIT_AS: libraries of accelerators reserve far more addresses than they ever use.
+    RLIMIT_AS would not do: libraries of accelerators reserve far more addresses than they use.
     """
     if size:
         resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
 def serve(sock: socket.socket) -> None:
-    """Answer calls until the other end closes; the first line says which backend."""
+    """Answer calls until the other end closes; the first line names the backend."""
     with sock:
         line = AgentSocket(sock)
         lines = iter(line)
@@ -142,7 +143,7 @@ def serve(sock: socket.socket) -> None:
 
 
 class AgentSocket:
-    """The socket to the agent: messages in, and out from two threads."""
+    """The socket to the agent: reads messages, and sends from two threads."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -153,7 +154,7 @@ class AgentSocket:
             try:
                 for line in file:
                     yield json.loads(line)
-            except OSError:  # reset is an end too
+            except OSError:  # a reset ends the messages too
                 return
 
     def send(self, message: bytes) -> None:
@@ -161,11 +162,11 @@ class AgentSocket:
             with self._sending:
                 self._sock.sendall(message)
         except OSError:
-            pass  # the agent is gone; reading says so next
+            pass  # the agent is gone; the next read ends the loop
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """One line of JSON; raises TypeError or ValueError for what JSON does not have (bytes, NaN)."""
+    """A message as one line of JSON; TypeError or ValueError for values that JSON lacks (bytes, NaN)."""
     return json.dumps(message, default=_plain, allow_nan=False).encode() + b"\n"
 
 
@@ -180,7 +181,7 @@ def _plain(value: object) -> Any:
 
 
 def error(exc: Exception) -> dict[str, str]:
-    """An exception as the agent reads it."""
+    """An exception in the form that the agent reads."""
     if isinstance(exc, BackendUnavailable):
         kind, reason, message = "unavailable", str(exc.reason), str(exc.message)
     elif isinstance(exc, NoRoom):
@@ -193,9 +194,10 @@ def error(exc: Exception) -> dict[str, str]:
 
 
 class CallDesk:
-    """The backend and what it is asked.
+    """Makes the agent's calls of the backend.
 
-    `watch`: seconds of one wait for events, None for no watch; `directory`: the backend's own, if it has one.
+    `watch` is the timeout in seconds of one wait for events, None for no watch. `directory` is for the
+    backend's own files, if it has one.
     """
 
     def __init__(
@@ -218,7 +220,7 @@ class CallDesk:
         sys.path.extend(entry for entry in path if entry not in sys.path)
 
     def answer(self, number: int, call: str, args: list[Any]) -> bytes:
-        """Make the call; what it returns or raises becomes the answer."""
+        """Make a call; the answer has its result or its exception."""
         try:
             return encode({"id": number, "answer": self._make(call, args)})
         except Exception as exc:
@@ -247,7 +249,7 @@ class CallDesk:
         return self._backend
 
     def watch_after(self, call: str) -> None:
-        """Begin to wait for events once the first list is out: an event means nothing before it."""
+        """Start to wait for events after the first list of devices, which gives events their meaning."""
         backend, wait = self._backend, self._wait
         if call != "discover" or wait is None or backend is None:
             return
@@ -278,9 +280,9 @@ def _request(raw: Mapping[str, Any]) -> Request:
 
 
 class EventWatch:
-    """Waits for events and sends them; the one who waits too little or fails is made to pause.
+    """Waits for events and sends them; pauses if waits fail, or return too soon.
 
-    `devices`: how many there are; an event that concerns several counts once for each.
+    `devices` gives the number of devices; an event about several devices counts once for each.
     """
 
     def __init__(
@@ -304,14 +306,14 @@ class EventWatch:
             pass
 
     def once(self) -> float:
-        """Wait for news once; return how many seconds to pause."""
+        """Wait for events once; returns a pause in seconds."""
         began = time.monotonic()
         try:
             events = tuple(self._wait(self._timeout))
             message = encode({"events": events})
         except Exception as exc:
             return self._failed(exc)
-        if events or self._failures:  # an empty list after a failure says that it works again
+        if events or self._failures:  # an empty list after a failure reports that the wait works again
             self._send(message)
         self._failures = 0
         now = time.monotonic()
@@ -328,9 +330,9 @@ class EventWatch:
         return QUICK_PAUSE if self._quick > FREE_QUICK_WAITS else 0.0
 
     def _count(self, events: Sequence[HealthEvent]) -> int:
-        """As how many events they count, as the agent counts them (`news`)."""
-        wide = sum(getattr(it, "uuid", "") is None or bool(getattr(it, "proof", None)) for it in events)
-        return len(events) - wide + wide * self._devices()
+        """The events as the agent counts them (`event_turns.weight`)."""
+        broadcasts = sum(getattr(it, "uuid", "") is None or bool(getattr(it, "proof", None)) for it in events)
+        return len(events) - broadcasts + broadcasts * self._devices()
 
     def _pause_for(self, count: int, now: float) -> float:
         self._free = min(self._free + (now - self._at) * EVENTS_PER_SECOND, float(FREE_EVENTS)) - count

@@ -1,7 +1,7 @@
-"""What descends of vendors' processes: found by the mark that it has of them, and ended when they have ended.
+"""Finds descendants of vendors' processes by their mark, and kills them once the processes have ended.
 
-What a library forks may take a session, a parent and an environment of its own, as daemons do. The mark is a
-limit that only a privileged process can put off.
+What a library forks may have its own session, parent and environment, as daemons do. The mark is a resource
+limit that only a privileged process can remove.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ from pathlib import Path
 
 from agent.isolation.child import LOCKS, MARK
 
-ROUNDS = 100  # looks for what was forked while its parent was being killed
+ROUNDS = 100  # passes, for processes that were forked while their parent was being killed
 
 
 def end_of(origin: int) -> list[int]:
-    """Kill what descends of a vendor's process that has ended; what of it was in another group.
+    """Kill the descendants of a vendor's process that has ended; returns those outside its process group.
 
-    The number of the process must still be its own: it is not collected yet.
+    Call before the process is collected, so that its pid is not used again.
     """
-    return [it for it in _kill(lambda pid, its: its == origin != pid) if not _is_in_group(it, origin)]
+    return [it for it in _kill(lambda pid, mark: mark == origin != pid) if not _is_in_group(it, origin)]
 
 
 def end_of_the_dead(origins: Container[int] | None = None) -> list[int]:
-    """Kill what descends of vendors' processes that are no more: of these, or of all, of whatever agent."""
-    return _kill(
-        lambda pid, its: (origins is None or its in origins) and pid != its and not _lives(its),
-    )
+    """Kill descendants of vendors' processes that no longer exist: of `origins`, or of any agent's."""
+
+    def is_meant(pid: int, origin: int) -> bool:
+        return (origins is None or origin in origins) and pid != origin and not _lives(origin)
+
+    return _kill(is_meant)
 
 
 def _kill(is_meant: Callable[[int, int], bool]) -> list[int]:
     """Repeat until no new process is found; a killed process cannot fork."""
     killed: dict[int, None] = {}
     for _ in range(ROUNDS):
-        new = [pid for pid, its in _marked() if pid not in killed and is_meant(pid, its) and _is_running(pid)]
+        found = [pid for pid, origin in _marked() if pid not in killed and is_meant(pid, origin)]
+        new = [pid for pid in found if _is_running(pid)]
         if not new:
             break
         for pid in new:
@@ -48,7 +51,7 @@ def _kill(is_meant: Callable[[int, int], bool]) -> list[int]:
 
 
 def _marked() -> Iterator[tuple[int, int]]:
-    """Processes with a mark, and of which vendor's process it is."""
+    """Marked processes, each with the pid of the vendor's process that it descends from."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             mark = _mark(int(name))
@@ -59,17 +62,17 @@ def _marked() -> Iterator[tuple[int, int]]:
 def _mark(pid: int) -> int:
     try:
         return resource.prlimit(pid, LOCKS)[1]
-    except OSError:  # it is gone, or another user's
+    except OSError:  # the process is gone, or another user's
         return 0
 
 
 def _lives(origin: int) -> bool:
-    """Whether this is still the vendor's process; its number may be another's by now."""
+    """Whether the vendor's process still runs; the pid may belong to another process by now."""
     return _mark(origin) == MARK | origin and _is_running(origin)
 
 
 def _is_running(pid: int) -> bool:
-    """Whether it has not ended, and its number and those in marks are ours: a container has its own."""
+    """Whether the process runs, in our pid namespace: pids in marks mean nothing in another one."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state not in "ZX" and os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")

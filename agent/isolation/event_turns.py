@@ -1,4 +1,4 @@
-"""Events of a vendor's process on their way: told in order, some times a second, and never without end."""
+"""Queues the events of a vendor's process: delivered in order, some times a second, and bounded in number."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Iterable, Sequence
 from agent.core.token_bucket import TokenBucket
 from agent.vendor_api.agent import HealthEvent
 
-TURN = 0.05  # seconds from one time to the next: each has all follow that follows from health
-#: Events that are handed on before others get their turn. A wide one counts as many, one for each device.
+TURN = 0.05  # seconds between two deliveries, because each makes the agent compute everything after health
+#: Events in one delivery. A wide event counts once for each device.
 AT_ONCE = 1024
-#: Events at once, and a second after them, twice what a process that keeps to `child` sends; counted alike.
+#: Events at once, and a second after that: twice what `child` sends, and counted alike.
 BURST, RATE = 16384, 2000.0
 
 
 def is_wide(event: HealthEvent) -> bool:
-    """Whether the event concerns several devices: all of them, or a card and its slices by a proof."""
+    """Whether the event concerns several devices: all of them, or by a proof a card and its slices."""
     return event.uuid is None or event.proof is not None
 
 
 def weight(event: HealthEvent, devices: int) -> int:
-    """As how many events it counts for a vendor with so many devices: taking it in costs as much."""
+    """How many events it counts as for a vendor with so many devices; the cost of processing is the same."""
     return max(devices, 1) if is_wide(event) else 1
 
 
 class EventQueue:
-    """Events that wait for their turn. An event equal to the device's last queued event is dropped."""
+    """Events that wait for delivery. An event equal to its device's last queued event is dropped."""
 
     def __init__(self) -> None:
         self._waiting: deque[HealthEvent] = deque()
-        #: The last queued event of each device since the last wide one; None: that one, if it came last.
+        #: Each device's last queued event since the last wide one; key None: the wide one, if it was last.
         self._last: dict[str | None, HealthEvent] = {}
         self._bucket = TokenBucket(RATE, BURST)
 
@@ -38,7 +38,7 @@ class EventQueue:
         return len(self._waiting)
 
     def admit(self, events: Sequence[HealthEvent], devices: int, now: float) -> bool:
-        """Count a message with these events; False where there were more than may be."""
+        """Count a message with these events; False if the process sends more than it may."""
         count = max(sum(weight(event, devices) for event in events), 1)
         return self._bucket.take(count, now) >= 0
 
@@ -57,12 +57,12 @@ class EventQueue:
             self._waiting.append(event)
 
     def take(self, devices: int) -> tuple[HealthEvent, ...]:
-        """The oldest ones, as many as may be handed on at once; `devices`: how many the vendor has."""
-        taken: list[HealthEvent] = []
+        """Take the oldest events, as many as one delivery may have; `devices`: how many the vendor has."""
+        events: list[HealthEvent] = []
         left = AT_ONCE
-        while self._waiting and (not taken or weight(self._waiting[0], devices) <= left):
-            taken.append(self._waiting.popleft())
-            left -= weight(taken[-1], devices)
+        while self._waiting and (not events or weight(self._waiting[0], devices) <= left):
+            events.append(self._waiting.popleft())
+            left -= weight(events[-1], devices)
         if not self._waiting:
             self._last.clear()
-        return tuple(taken)
+        return tuple(events)

@@ -1,4 +1,4 @@
-"""Where the dynamic loader looks for a library by its bare name, as far as files tell (ld.so(8), glibc)."""
+"""Where the dynamic loader searches a library by its bare name, as far as files show (ld.so(8), glibc)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-#: Its own folders.
+#: The loader's default folders.
 FOLDERS = (
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
@@ -20,39 +20,39 @@ FOLDERS = (
     "/lib",
 )
 CACHE = Path("/etc/ld.so.cache")
-#: What is loaded into every program may have any name.
+#: Libraries named here are loaded into every program, under any name.
 PRELOAD = Path("/etc/ld.so.preload")
-#: Folders below a folder that are for some processors alone; the others are of glibc before 2.37.
+#: Subfolders for some processors only; the second list is for glibc before 2.37.
 BY_PROCESSOR = "glibc-hwcaps"
 BY_OLD_PROCESSOR = ("tls", "haswell", "xeon_phi", "avx512_1", "x86_64", "aarch64", "atomics")
 
 
 def folders() -> list[str]:
-    """Those of LD_LIBRARY_PATH, of which an empty one is the current one, and then its own."""
-    given = os.environ.get("LD_LIBRARY_PATH", "")
-    return [*(it or "." for it in given.replace(";", ":").split(":") if given), *FOLDERS]
+    """The folders of LD_LIBRARY_PATH, in which an empty one means the current, then the default folders."""
+    path = os.environ.get("LD_LIBRARY_PATH", "")
+    return [*(it or "." for it in path.replace(";", ":").split(":") if path), *FOLDERS]
 
 
 def may_find(name: str) -> bool:
-    """Whether it may find the name; where files do not tell, it may."""
+    """Whether the loader may find the name; True where files do not show that."""
     return (
         _is_unforeseeable() or _is_cached(name) or any(_holds(it, name) for it in (*folders(), *_prefixes()))
     )
 
 
 def _is_unforeseeable() -> bool:
-    """Another C library, a library for all programs, or a path with variables of the loader's own."""
+    """Whether files cannot show it: another C library, preloads, or variables in the search path."""
     return not _is_glibc() or PRELOAD.exists() or "$" in os.environ.get("LD_LIBRARY_PATH", "")
 
 
 def _is_glibc() -> bool:
-    with suppress(ValueError, OSError):  # the name is glibc's own
+    with suppress(ValueError, OSError):  # only glibc has this name
         return bool(os.confstr("CS_GNU_LIBC_VERSION"))
     return False
 
 
 def _is_cached(name: str) -> bool:
-    """The cache has the names as they are, each ended by a NUL, in whatever format it is."""
+    """Whether the cache has the name, which any of its formats ends with a NUL."""
     try:
         return name.encode() + b"\0" in CACHE.read_bytes()
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def _is_cached(name: str) -> bool:
 
 
 def _prefixes() -> list[str]:
-    """Where an interpreter that was installed with libraries of its own looks for them (RUNPATH)."""
+    """Folders of libraries that belong to the interpreter's installation (RUNPATH)."""
     prefixes = dict.fromkeys((sys.prefix, sys.base_prefix, sys.base_exec_prefix))
     return [f"{prefix}/{folder}" for prefix in prefixes for folder in ("lib", "lib64")]
 

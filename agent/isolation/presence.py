@@ -1,4 +1,4 @@
-"""Whether anything of a vendor is on this node: looked up in files, with no process and no library."""
+"""Whether a vendor is on this node, from files alone: no process is started and no library loaded."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
 
-LONGEST = 400  # characters of all that was looked for
+LONGEST = 400  # characters of the list of what was searched
 
 
 def absence(vendor: Vendor) -> str:
-    """Why nothing of the vendor is here, in the words of a process that finds no library; empty otherwise.
+    """Why the vendor is not on this node, as its process would word it; empty if it is.
 
-    In doubt it is here: what is started in vain costs a process, what is not started the node its cards.
+    In doubt the vendor is there: a needless start costs a process, a missing one the cards.
     """
     if vendor.host.signs is None:
         return ""
     try:
         return _looked_for(vendor, vendor.host.signs)
-    except Exception as exc:  # the vendor's own code, or a sysfs that cannot be read
+    except Exception as exc:  # of the vendor's code, or an unreadable sysfs
         log.warning("signs of the vendor not seen", vendor=vendor.name, reason=repr(exc))
         return ""
 
@@ -43,7 +43,7 @@ def _looked_for(vendor: Vendor, signs: Signs) -> str:
 
 
 def on_the_bus(signs: Signs) -> bool:
-    """Whether a PCI device of the vendor's is here, with a driver or without."""
+    """Whether a PCI device of the vendor is here, with or without a driver."""
     return not frozenset(signs.pci).isdisjoint(_makers(signs.sysfs))
 
 
@@ -52,10 +52,10 @@ def _may_load(library: str) -> bool:
 
 
 def _makers(sysfs: str) -> Iterator[str]:
-    """Who made what is on the PCI bus: 0x10de."""
+    """The vendor IDs of the devices on the PCI bus, such as 0x10de."""
     bus = Path(sysfs, "bus/pci/devices")
     for name in os.listdir(bus) if bus.exists() else ():
-        with suppress(FileNotFoundError):  # it went meanwhile
+        with suppress(FileNotFoundError):  # the device is gone meanwhile
             yield (bus / name / "vendor").read_text().strip()
 
 

@@ -1,4 +1,4 @@
-"""How much memory a vendor's process may have, and how much it has."""
+"""How much memory a vendor's process may use, and how much it uses."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOK = 1.0  # seconds between two looks
-#: Bytes of addresses beyond the limit: stacks of threads and buffers count before anyone touches them.
+LOOK = 1.0  # seconds between two measurements
+#: Bytes of addresses above the limit: stacks and buffers count as data before they are used.
 ROOM = 2 << 30
-#: What the agent itself may need where its container has a limit; docs/benchmarks.md says what it has.
+#: Bytes for the agent itself in a container with a limit; docs/benchmarks.md has what it uses.
 AGENT = 256 << 20
-#: Of a vendor's part of that, what is kept for a leap between two looks, and for addresses that count though
-#: nobody touched them: one of five.
+#: One part in so many of a vendor's share stays free: for growth between two measurements, and for addresses
+#: that count without being used.
 KEPT = 5
-#: What of a process is its own (proc_pid_status(5)); pages of files are the kernel's to take back.
+#: A process's own memory (proc_pid_status(5)); pages of files can be taken back by the kernel.
 OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """Bytes that a process may have of its own, 0 for any number, and how the configuration calls that.
+    """The memory that a process may use for itself: `size` bytes, 0 for no limit, set by the config's `key`.
 
-    `part`: what the vendor may have of the container's limit, which is `of`; 0 where that has none.
+    `part` is the vendor's share of the container's limit `of`; both are 0 without such a limit.
     """
 
     size: int = 0
@@ -33,23 +33,23 @@ class MemoryLimit:
 
     @property
     def wall(self) -> int:
-        """Bytes at which the kernel refuses more at once (RLIMIT_DATA), for a leap between two looks."""
+        """Bytes at which the kernel refuses more (RLIMIT_DATA), for growth between two measurements."""
         return _lower(self.size + ROOM if self.size else 0, self.part)
 
     @property
     def bound(self) -> int:
-        """The bytes that a look may find."""
+        """Bytes above which a measurement ends the process."""
         return _lower(self.size, self.part - min(self.part // KEPT, ROOM))
 
     def excess(self, used: int) -> str:
-        """What is wrong with having so much; empty where nothing is."""
+        """What is wrong with using so many bytes; empty if nothing is."""
         return f"used {mebibytes(used)} of memory, {self}" if 0 < self.bound < used else ""
 
     def __str__(self) -> str:
         if self.bound == self.size:
             return f"{self.key} is {mebibytes(self.size)}"
-        its = f"its part of the container's limit of {mebibytes(self.of)} is {mebibytes(self.bound)}"
-        return f"{its} ({self.key} is {mebibytes(self.size) if self.size else 'none'})"
+        share = f"its part of the container's limit of {mebibytes(self.of)} is {mebibytes(self.bound)}"
+        return f"{share} ({self.key} is {mebibytes(self.size) if self.size else 'none'})"
 
 
 def _lower(one: int, other: int) -> int:
@@ -60,11 +60,11 @@ def _lower(one: int, other: int) -> int:
 def limits(
     sizes: Mapping[str, int], of: int, kept: Mapping[str, MemoryLimit] | None = None
 ) -> Mapping[str, MemoryLimit]:
-    """What each vendor may have, by its name and what the configuration says.
+    """The limit of each vendor, from the configured `sizes` by name and the container's limit `of`.
 
-    Where all live in a container with a limit, all together and the agent stay below it: who may have little
-    has that, and the others have equal parts of what is left. `kept`: the limits of running processes; each
-    stays while all together fit, and otherwise where it is no higher than the vendor's new one.
+    In a container with a limit, all vendors and the agent together stay below it: small limits are granted,
+    and the other vendors have equal parts of the rest. `kept` are the limits of running processes. Each stays
+    while all fit together, and otherwise only if it is no higher than the vendor's new one.
     """
     new = _anew(sizes, of)
     mixed = {**new, **{name: it for name, it in (kept or {}).items() if name in new}}
@@ -74,7 +74,7 @@ def limits(
 
 
 def _left(of: int) -> int:
-    """What of the container's limit is for vendors."""
+    """The part of the container's limit that is left for vendors."""
     return of - min(AGENT, of // 2)
 
 
@@ -95,7 +95,7 @@ def _key(vendor: str) -> str:
 
 
 def used(pid: int) -> int:
-    """The bytes that a process has of its own; 0 where it is gone."""
+    """Bytes of the process's own memory; 0 if it is gone."""
     total = 0
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

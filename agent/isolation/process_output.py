@@ -1,4 +1,4 @@
-"""What a vendor's process prints: read through a pipe, so that no library writes into the agent's own log."""
+"""Reads what a vendor's process prints through a pipe, so that no library writes into the agent's log."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ log = structlog.get_logger()
 LINE_LIMIT = 400  # characters
 CHUNK = 1 << 16  # bytes; what a pipe holds
 BURST, RATE = 20, 5.0  # lines at once, and lines per second after them
-PAUSE = 0.02  # seconds without reading after a flood; the pipe makes the process wait for as long
-LAST_CHUNKS = 16  # what is read at the end of a process, where a process that it left behind still prints
+PAUSE = 0.02  # seconds without reading after a flood; the full pipe then makes the process wait
+LAST_CHUNKS = 16  # reads at the end of a process; a descendant that still prints could go on for ever
 
-Say = Callable[[str, int], None]
-"""Takes a line, and how many were dropped before it."""
+LineSink = Callable[[str, int], None]
+"""Called with a line, and the number of lines that were dropped before it."""
 
 
-def logged(vendor: str) -> Say:
-    """Say it as events of the log."""
+def logged(vendor: str) -> LineSink:
+    """Write the lines to the agent's log."""
 
-    def say(line: str, dropped: int) -> None:
+    def emit(line: str, dropped: int) -> None:
         missing = {"dropped": dropped} if dropped else {}
         log.info("vendor output", vendor=vendor, line=line, **missing)
 
-    return say
+    return emit
 
 
 class Output:
-    """The reading end of the pipe, which it owns."""
+    """Owns and reads the pipe."""
 
-    def __init__(self, descriptor: int, say: Say) -> None:
+    def __init__(self, descriptor: int, emit: LineSink) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._open = True
-        self._speech = OutputLines(say)
+        self._lines = OutputLines(emit)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def follow(self) -> None:
-        """Read on the running loop from now on."""
+        """Read on the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
         self._listen()
 
@@ -58,7 +58,7 @@ class Output:
         chunk = self._chunk()
         if not chunk:
             self._loop.remove_reader(self._descriptor)
-        elif not self._speech.take(chunk, time.monotonic()):
+        elif not self._lines.take(chunk, time.monotonic()):
             self._loop.remove_reader(self._descriptor)
             self._loop.call_later(PAUSE, self._listen)
 
@@ -69,7 +69,7 @@ class Output:
             return b""
 
     def close(self) -> None:
-        """Read what is left, and let go of the pipe."""
+        """Read what is left, and close the pipe."""
         if not self._open:
             return
         if self._loop is not None:
@@ -78,49 +78,49 @@ class Output:
             chunk = self._chunk()
             if not chunk:
                 break
-            self._speech.take(chunk, time.monotonic())
-        self._speech.end(time.monotonic())
+            self._lines.take(chunk, time.monotonic())
+        self._lines.end(time.monotonic())
         self._open = False
         os.close(self._descriptor)
 
 
 class OutputLines:
-    """Bytes made lines, as many as may be said."""
+    """Splits output into lines, and passes on as many as allowed."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, emit: LineSink) -> None:
+        self._emit = emit
         self._rest = b""
-        #: Whether the line that is being read was said already, for it is longer than what is said of one.
-        self._said = False
+        #: Whether the line in progress was passed on already, cut to its longest.
+        self._is_cut = False
         self._dropped = 0
         self._bucket = TokenBucket(RATE, BURST)
 
     def take(self, chunk: bytes, now: float) -> bool:
-        """Say the lines that this completes, or makes too long; False where something had to be dropped."""
+        """Pass on lines that are complete or too long; False if some were dropped."""
         *lines, rest = (self._rest + chunk).split(b"\n")
-        if self._said and lines:
+        if self._is_cut and lines:
             del lines[0]
-            self._said = False
-        if self._said:
+            self._is_cut = False
+        if self._is_cut:
             rest = b""
         elif len(rest) > 4 * LINE_LIMIT:  # a character has at most four bytes
             lines.append(rest)
-            self._said, rest = True, b""
+            self._is_cut, rest = True, b""
         self._rest = rest
-        return self._tell([line for line in lines if line.strip()], now) and not self._said
+        return self._emit_lines([line for line in lines if line.strip()], now) and not self._is_cut
 
     def end(self, now: float) -> None:
-        """Say what no newline ended, and how much was dropped."""
+        """Pass on a last line without a newline, and the number of dropped lines."""
         self.take(b"\n", now)
         if self._dropped:
-            self._say("", self._dropped)
+            self._emit("", self._dropped)
 
-    def _tell(self, lines: list[bytes], now: float) -> bool:
-        said = lines[: int(self._bucket.left(now))]
-        for line in said:
+    def _emit_lines(self, lines: list[bytes], now: float) -> bool:
+        emitted = lines[: int(self._bucket.left(now))]
+        for line in emitted:
             text = line[: 4 * LINE_LIMIT].decode(errors="backslashreplace").rstrip()
-            self._say(clean(text, LINE_LIMIT), self._dropped)
+            self._emit(clean(text, LINE_LIMIT), self._dropped)
             self._dropped = 0
-        self._bucket.take(len(said), now)
-        self._dropped += len(lines) - len(said)
-        return len(said) == len(lines)
+        self._bucket.take(len(emitted), now)
+        self._dropped += len(lines) - len(emitted)
+        return len(emitted) == len(lines)

@@ -1,4 +1,4 @@
-"""One term of a vendor's process: open, list, answer calls, pass on events, until contact is lost."""
+"""Serves with one vendor process: open, list devices, make calls, deliver events, until contact is lost."""
 
 from __future__ import annotations
 
@@ -24,52 +24,52 @@ from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 log = structlog.get_logger()
 
 EVENTS_LOST = "events-lost"
-#: Readings that decide nothing: a wrong answer costs the answer, not the process.
+#: Calls that only read: a wrong answer costs the answer, not the process.
 TOLERATED = frozenset({"links", "usage", "cdi"})
-#: Calls after which containers may need other CDI specs than before.
+#: Calls after which containers may need other CDI specs.
 MAKING = frozenset({"prepare", "release"})
-#: What each refusal of a request is, by the word of the process for it.
+#: By the process's word for a refusal: the error for it.
 REFUSALS = {"refused": NotServable, "no-room": InsufficientRoom}
 
 
 class ReportSink(Protocol):
-    """Who wants to know. Called on the event loop; must not block."""
+    """Receives the vendor's reports, on the event loop; must not block."""
 
     def discovered(self, vendor: str, devices: Sequence[Device]) -> None: ...
 
     def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None: ...
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
-        """The CDI specs that containers of the vendor need: file name to content, empty for no file."""
+        """The CDI specs that the vendor's containers need: content by file name, empty for no file."""
 
     def unspecified(self, vendor: str, reason: str) -> None:
-        """The vendor could not say which CDI specs its containers need; those of before stay."""
+        """The vendor could not make its CDI specs; earlier specs stay."""
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
-        """Contact is lost: UNAVAILABLE where the backend says so itself, otherwise FAILED."""
+        """Contact is lost: UNAVAILABLE if the backend itself says so, otherwise FAILED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds that the parts of a conversation may take; a call that takes longer costs the process."""
+    """Seconds for each kind of call; a call that takes longer costs the process."""
 
     open: float = 30.0
     discover: float = 10.0
     call: float = 2.0
-    prepare: float = 8.0  # making and removing hardware
-    events: float = 5.0  # one wait for events; none is an answer too
+    prepare: float = 8.0  # for prepare and release, which change hardware
+    events: float = 5.0  # of one wait for events; an empty list is an answer too
     close: float = 0.5
-    kill: float = 5.0  # after this a killed process that still runs is called stuck
+    kill: float = 5.0  # after which a killed process that still runs is reported
 
     def of(self, call: str) -> float:
         if call in MAKING:
             return self.prepare
-        # CDI specs are made from the driver's files, on a disk that may be slow.
+        # CDI specs are made from the driver's files, and the disk may be slow.
         return self.discover if call in ("discover", "cdi") else self.call
 
 
 class LinkCache:
-    """What is known of the paths between devices; holds as long as the devices stay the same."""
+    """Caches the links between devices, as long as the devices stay the same."""
 
     def __init__(self) -> None:
         self._uuids: frozenset[str] = frozenset()
@@ -78,20 +78,20 @@ class LinkCache:
         self._refused: set[str] = set()
 
     def keep_for(self, devices: Sequence[Device]) -> None:
-        # What a broken card says of its links is nothing to keep.
+        # Links that a broken card reports are not kept.
         readable = frozenset(device.uuid for device in devices if device.fault is None)
         uuids = frozenset(device.uuid for device in devices)
         if uuids != self._uuids:
             self._uuids = uuids
             self.forget()
-        elif readable - self._readable:  # a repair may mend the links of its peers, too
+        elif readable - self._readable:  # a repaired card may repair the links of its peers too
             for uuid in self._refused:
                 self._links.pop(uuid, None)
             self._refused.clear()
         self._readable = readable
 
     def forget(self) -> None:
-        """Ask anew: the devices or their driver are others."""
+        """Read all links again: the devices or their driver have changed."""
         self._links = {}
         self._refused.clear()
 
@@ -102,12 +102,12 @@ class LinkCache:
         self._links[uuid] = links
 
     def put_refused(self, uuid: str) -> None:
-        """Keep that they could not be read, until something is repaired."""
+        """Note that the links could not be read; they are read again after a repair."""
         self._links[uuid] = ()
         self._refused.add(uuid)
 
     def give_up(self) -> None:
-        """Ask no more: asking cost the process."""
+        """Read no more links: a call for them cost the process."""
         self._links = {**dict.fromkeys(self._uuids, ()), **self._links}
 
     def merged(self, devices: Sequence[Device]) -> tuple[Device, ...]:
@@ -123,7 +123,7 @@ class _Call:
     def fail(self, exc: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(exc)
-            self.answer.exception()  # its caller may be gone; that is no news
+            self.answer.exception()  # marked as retrieved: the caller may be gone
 
     def succeed(self, value: Any) -> None:
         if not self.answer.done():
@@ -131,7 +131,7 @@ class _Call:
 
 
 class _Costly(Exception):
-    """Raised when a call fails in a way that costs the process."""
+    """Raised for a failed call that costs the process."""
 
     def __init__(self, error: VendorError, lost: ContactLost) -> None:
         super().__init__(str(error))
@@ -140,7 +140,7 @@ class _Costly(Exception):
 
 
 class Service:
-    """What happens with one process between its start and its end."""
+    """Serves with one process from its start to the loss of contact."""
 
     def __init__(
         self,
@@ -162,39 +162,40 @@ class Service:
         self._overrides: frozenset[str] = frozenset()
         self._queue: asyncio.Queue[_Call] = asyncio.Queue()
         self._waiting: set[_Call] = set()
-        self._asking = ""
+        self._current_call = ""
         self._devices: tuple[Device, ...] = ()
         self._opened_at: float | None = None
         self._blind: HealthEvent | None = None
-        #: Events wait for the first list, which says whose they are, and for their turn.
-        self._news = EventQueue()
-        self._heard = anyio.Event()
+        #: Events wait for the first list of devices, and for their delivery.
+        self._event_queue = EventQueue()
+        self._arrived = anyio.Event()
         self._reading_links = False
-        #: Bytes that the process had of its own at the last look.
+        #: The process's own memory in bytes, as last measured.
         self.memory = 0
 
     @property
     def listed(self) -> bool:
-        """Whether the first list of devices is out."""
+        """Whether the first list of devices was delivered."""
         return self._opened_at is not None
 
     @property
     def served(self) -> float:
-        """For how many seconds the process was of use."""
+        """Seconds since the first list of devices; 0 before."""
         return 0.0 if self._opened_at is None else anyio.current_time() - self._opened_at
 
     async def run(self) -> ContactLost:
-        """Serve until contact is lost, and return how that came."""
+        """Serve until contact is lost; returns why it was."""
         try:
             await self._open_and_serve()
         except Exception as exc:
             lost = _lost(exc)
             task = asyncio.current_task()
-            if task is not None and task.cancelling():  # both at once: the end of the agent counts
-                # A scope lets no cancellation end at it but its own, and ends everything beside it instead.
+            if task is not None and task.cancelling():  # the agent's end counts more than the loss
+                # The cancellation of an anyio scope must be raised as that scope's own; a scope would treat
+                # any other one as an error and end all its tasks.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 raise asyncio.CancelledError from exc
-            if self._asking == "links":
+            if self._current_call == "links":
                 self._links.give_up()
             self._fail_calls(lost.reason)
             return lost
@@ -208,7 +209,7 @@ class Service:
             await self._serve()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._tell_events()
+                await self._flush_events()
 
     async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -238,13 +239,13 @@ class Service:
             raise vendor_process.failed(f"open answered wrongly: {exc}") from exc
 
     async def _watch_process(self) -> None:
-        """Leave the process when it has ended, which what it left behind may hide by holding the socket.
+        """End the service when the process has ended, or uses too much memory.
 
-        And when it has more memory than it may: one that leaks must not eat the node.
+        The socket may stay open longer than the process, if a descendant holds it.
         """
         while True:
             if how := self.contact.body.ended():
-                await anyio.sleep(vendor_process.EXIT_PATIENCE)  # what it said last is heard first
+                await anyio.sleep(vendor_process.EXIT_PATIENCE)  # to receive its last messages first
                 raise vendor_process.failed(how)
             self.memory = self.contact.body.memory()
             if excess := self.contact.limit.excess(self.memory):
@@ -252,7 +253,7 @@ class Service:
             await anyio.sleep(min(self._every, LOOK))
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Queue a call and wait for its answer; a caller who goes away before its turn is not served."""
+        """Queue a call and wait for its answer; a call whose caller has gone is not made."""
         call = _Call(method, args)
         self._waiting.add(call)
         self._queue.put_nowait(call)
@@ -266,13 +267,13 @@ class Service:
             call.fail(VendorCrashed(self._vendor, reason))
 
     async def _answer_calls(self) -> None:
-        """Make the queued calls, one after the other: the process has one thread for them."""
+        """Make the queued calls one after another: the process has one thread for them."""
         while True:
             call = await self._queue.get()
             if not call.answer.done():
-                self._asking = call.method
+                self._current_call = call.method
                 await self._make(call)
-                self._asking = ""
+                self._current_call = ""
 
     async def _make(self, call: _Call) -> None:
         try:
@@ -288,13 +289,13 @@ class Service:
             call.succeed(value)
 
     async def _made(self, method: str, args: Sequence[Any], seconds: float) -> Any:
-        """What the process answers.
+        """Make one call and decode its answer.
 
         Raises:
-            VendorError: Nothing that could be used.
-            NotServable: The backend refuses the request as it is.
-            InsufficientRoom: It refuses it while other slices lie on the card.
-            _Costly: The process is of no use any more.
+            VendorError: There was no usable answer.
+            NotServable: The backend refuses the request.
+            InsufficientRoom: The backend refuses it because of other slices on the card.
+            _Costly: The process is lost over the call.
         """
         try:
             return answers.decode(method, await self.contact.ask(method, args, seconds))
@@ -315,9 +316,9 @@ class Service:
             raise _Costly(VendorError(f"{self._vendor}: {wrong}"), vendor_process.failed(wrong)) from exc
 
     async def _specify_again(self, after: str) -> None:
-        """Have the CDI specs follow the hardware that was made or removed, before that is answered.
+        """Fetch new CDI specs after hardware was made or removed, before that call is answered.
 
-        What is removed is removed, whatever the specs say of it.
+        A failure after `release` fails the call only if it costs the process.
         """
         try:
             specs = await self._made("cdi", (), self._deadlines.of("cdi"))
@@ -333,7 +334,7 @@ class Service:
         self._sink.specified(self._vendor, specs)
 
     def _unspecified(self, error: Exception, *, costly: bool) -> None:
-        """There are no specs; `costly`: the process is lost over it."""
+        """Report that there are no new specs; `costly`: the process is lost over the call."""
         if costly:
             self._specs.cost()
         else:
@@ -341,7 +342,7 @@ class Service:
         self._sink.unspecified(self._vendor, str(error))
 
     def _refusal(self, call: str, exc: CallRefused) -> ContactLost:
-        """What an exception of `open` or `discover` means: the vendor is away, or broken."""
+        """What an exception of `open` or `discover` means: the driver is away, or the vendor is broken."""
         if exc.failure.type == "unavailable":
             return ContactLost(VendorState.UNAVAILABLE, str(exc.failure))
         limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.bound
@@ -349,8 +350,8 @@ class Service:
         return vendor_process.failed(f"{call} failed: {exc.failure}{limit}")
 
     async def _specify(self, devices: tuple[Device, ...]) -> None:
-        """Have the CDI specs follow the devices before these are listed: containers need them at once."""
-        if "cdi" not in self._overrides or self._specs.about(devices):
+        """Fetch CDI specs before new devices are listed, because containers need them at once."""
+        if "cdi" not in self._overrides or self._specs.covers(devices):
             return
         self._specs.put(devices)
         try:
@@ -363,7 +364,7 @@ class Service:
     async def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:
             raise vendor_process.failed(f"the library lists no devices, it had {len(self._devices)}")
-        await self._tell_events()
+        await self._flush_events()
         self._devices = devices
         self._links.keep_for(devices)
         first, self._opened_at = self._opened_at is None, self._opened_at or anyio.current_time()
@@ -373,9 +374,9 @@ class Service:
         if first and self._blind is None:
             self._sink.observed(self._vendor, _watched_again(devices))
         if first:
-            await self._tell_events()
+            await self._flush_events()
         if self._blind is not None:
-            # Good polls would clear it, but they say nothing of events: so it is said again after each.
+            # A good poll clears the fault, though it shows nothing of events: report it after each poll.
             self._sink.observed(self._vendor, (self._blind,))
 
     async def _read_links(self) -> None:
@@ -392,7 +393,7 @@ class Service:
             self._links.put_refused(uuid)
 
     def events(self, raw: bytes) -> None:
-        """Hear events."""
+        """Take events from the process."""
         try:
             events = answers.events(raw)
         except answers.WrongAnswer as exc:
@@ -400,49 +401,49 @@ class Service:
         self._admit(events)
         if self._blind is not None:
             self._blind = None
-            events = (HealthEvent(None, None), *events)  # something watches the devices again
-        self._hear(events)
+            events = (HealthEvent(None, None), *events)  # the devices are watched again
+        self._enqueue(events)
 
     def blind(self, failure: BackendFailure) -> None:
-        """Hear that nothing watches the devices now."""
+        """Take the report that the process cannot watch the devices now."""
         self._admit(())
         fault = Fault(EVENTS_LOST, answers.clean(str(failure), answers.MESSAGE_LIMIT), State.UNKNOWN)
         if self._blind is None or self._blind.fault != fault:
             log.warning("events lost", vendor=self._vendor, reason=str(failure))
             self._blind = HealthEvent(None, fault)
             if self.listed:
-                self._hear((self._blind,))
+                self._enqueue((self._blind,))
 
     def _admit(self, events: Sequence[HealthEvent]) -> None:
-        if not self._news.admit(events, len(self._devices), anyio.current_time()):
+        if not self._event_queue.admit(events, len(self._devices), anyio.current_time()):
             raise vendor_process.failed(
                 f"sent more than {BURST} events at once, and {RATE:g} a second after them"
             )
 
-    def _hear(self, events: Sequence[HealthEvent]) -> None:
-        self._news.add(events)
-        self._heard.set()
+    def _enqueue(self, events: Sequence[HealthEvent]) -> None:
+        self._event_queue.add(events)
+        self._arrived.set()
 
     async def _pass_events_on(self) -> None:
-        """Have the next ones wait a little: however many there are, others have their turns."""
+        """Deliver events in turns, so that many events do not keep other tasks from theirs."""
         while True:
-            await self._heard.wait()
-            if self.listed and (events := self._news.take(len(self._devices))):
+            await self._arrived.wait()
+            if self.listed and (events := self._event_queue.take(len(self._devices))):
                 self._sink.observed(self._vendor, events)
-            if not self.listed or not self._news:
-                self._heard = anyio.Event()
+            if not self.listed or not self._event_queue:
+                self._arrived = anyio.Event()
             await anyio.sleep(TURN)
 
-    async def _tell_events(self) -> None:
-        """Pass on all that was heard until now; between two turns others have theirs."""
-        while self.listed and (events := self._news.take(len(self._devices))):
+    async def _flush_events(self) -> None:
+        """Deliver all events that have arrived, with a turn for other tasks between deliveries."""
+        while self.listed and (events := self._event_queue.take(len(self._devices))):
             self._sink.observed(self._vendor, events)
-            if self._news:
+            if self._event_queue:
                 await anyio.lowlevel.checkpoint()
 
 
 def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:
-    """Good news about what the last process left unknown, but not about what the list itself calls so."""
+    """Events that clear the faults left by the last process, except of devices listed as unknown."""
     known = [it.uuid for it in devices if it.fault is None or it.fault.state is not State.UNKNOWN]
     if len(known) == len(devices):
         return (HealthEvent(None, None),)
@@ -450,7 +451,7 @@ def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:
 
 
 def _lost(exc: Exception) -> ContactLost:
-    """The reason in what the tasks raised; anything but lost contact is a bug and travels up."""
+    """The lost contact among the exceptions of tasks; any other exception is a bug, and raised."""
     if isinstance(exc, ContactLost):
         return exc
     if isinstance(exc, ExceptionGroup):
@@ -463,8 +464,7 @@ def _lost(exc: Exception) -> ContactLost:
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    return [
-        leaf
-        for it in group.exceptions
-        for leaf in (_leaves(it) if isinstance(it, BaseExceptionGroup) else [it])
-    ]
+    leaves: list[BaseException] = []
+    for exc in group.exceptions:
+        leaves += _leaves(exc) if isinstance(exc, BaseExceptionGroup) else [exc]
+    return leaves

@@ -1,4 +1,4 @@
-"""Keeps one vendor's process at work: starts it, supervises it, and replaces it when it fails."""
+"""Keeps one vendor's process running: starts it, supervises it, and replaces it when it fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CALLS = ("prepare", "release", "partitions", "usage")
 
 
 class RestartBackoff:
-    """Growing pauses, small again after a time of good service."""
+    """Growing pauses before restarts, short again after long enough service."""
 
     def __init__(self, first: float, longest: float) -> None:
         self.longest = longest
@@ -40,7 +40,7 @@ class RestartBackoff:
         self._rests = Pauses(longest, longest)
 
     def pause(self, served: float, *, rest: bool = False) -> float:
-        """How long to wait after a process that served for so many seconds; `rest` asks for the longest."""
+        """Seconds to wait after a process that served for so long; `rest` asks for the longest pause."""
         if served >= self.longest:
             self._pauses.reset()
         return self._rests.next() if rest else self._pauses.next()
@@ -59,9 +59,9 @@ class ProcessPauses:
 
 
 class VendorProcess:
-    """One vendor, for as long as the agent runs. `run` supervises, `call` asks.
+    """One vendor, for as long as the agent runs: `run` supervises its process, `call` makes a call.
 
-    `directory` is the backend's own; `memory_limit` is called each time before a process is started.
+    `directory` is for the backend's files; `memory_limit` is called before each start of a process.
     """
 
     def __init__(
@@ -96,26 +96,26 @@ class VendorProcess:
         self._was_open = False
         self._required = False
         self._sought = True
-        #: Set where the config says something else of the vendor than before.
-        self._told = anyio.Event()
+        #: Set when the config says something new of the vendor.
+        self._config_changed = anyio.Event()
         self._next_try: float | None = None
-        #: What was killed and does not end, ours or of the process before.
+        #: A killed process that does not end: this one's, or that of an earlier VendorProcess.
         self._stuck: RunningVendor | None = None
         self._over = anyio.Event()
-        #: Whom this one still waits for; who comes after a process that was cancelled meanwhile waits on.
+        #: The earlier VendorProcess of the same vendor, while this one waits for its end.
         self._before: VendorProcess | None = None
-        #: How often the process was lost by its own fault; a missing driver is none.
+        #: How often the process was lost by its own fault; a missing driver does not count.
         self.restarts = 0
 
     @property
     def pid(self) -> int | None:
-        """The process that serves now."""
-        it = self._service.contact if self._service else self._early
-        return it.body.pid if it else None
+        """The pid of the current process."""
+        running = self._service.contact if self._service else self._early
+        return running.body.pid if running else None
 
     @property
     def status(self) -> ProcessStatus:
-        """How it stands with the process now."""
+        """The current state of the process."""
         service = self._service
         return ProcessStatus(
             pid=self.pid,
@@ -128,27 +128,26 @@ class VendorProcess:
         )
 
     def configure(self, *, required: bool, sought: bool) -> None:
-        """Take in what the config says of the vendor; where that is new it is tried at once.
+        """Take what the config says of the vendor; anything new ends the pause before the next start.
 
-        `required`: that one which is not here is an error. `sought`: that the process is started although
-        nothing shows that the vendor is here.
+        `required`: an absent vendor is an error. `sought`: start the process without a sign of the vendor.
         """
         if (required, sought) != (self._required, self._sought):
             self._required, self._sought = required, sought
-            self._told.set()
+            self._config_changed.set()
 
     def start_early(self) -> None:
-        """Start the process now, so that it loads its library while the agent still starts."""
+        """Start the process now, so that it loads its library while the agent is starting."""
         if self._absence():
             return
         try:
             self._early = self._start()
         except OSError as exc:
-            self._trouble = f"cannot start: {exc}"  # `run` tries again, and tells
+            self._trouble = f"cannot start: {exc}"  # `run` tries again, and reports it
 
     @property
     def waits(self) -> bool:
-        """Whether there is no process, and none starts before there is a sign of the vendor."""
+        """Whether there is no process, and none will start without a sign of the vendor."""
         return self.pid is None and self._stuck is None and bool(self._absence())
 
     def _start(self) -> RunningVendor:
@@ -163,13 +162,13 @@ class VendorProcess:
         )
 
     async def run(self, after: VendorProcess | None = None) -> None:
-        """Serve for ever, once nothing is left of those before; when cancelled, end the process."""
+        """Serve for ever, after all earlier processes have ended; cancellation ends the process."""
         self._before = after
         try:
             await self._succeed()
             while True:
                 await self._appear()
-                await anyio.lowlevel.checkpoint_if_cancelled()  # whom others replaced asks for no memory
+                await anyio.lowlevel.checkpoint_if_cancelled()  # a replaced vendor must start no process
                 served = await self._live()
                 rest = self._breaker.tripped or self._is_nothing_here
                 await self._pause(self._backoff.pause(served, rest=rest))
@@ -177,9 +176,9 @@ class VendorProcess:
             self._over.set()
 
     async def _appear(self) -> None:
-        """Wait for a sign of the vendor."""
+        """Wait for a sign of the vendor on this node."""
         while self._early is None and (why := self._absence()):
-            self._tell(ContactLost(VendorState.UNAVAILABLE, why))
+            self._report(ContactLost(VendorState.UNAVAILABLE, why))
             await self._pause(self._every)
 
     def _absence(self) -> str:
@@ -187,20 +186,20 @@ class VendorProcess:
 
     @property
     def _is_nothing_here(self) -> bool:
-        """Whether the vendor's process found no library, never had one, and nobody insists on it."""
+        """Whether no process ever found the library, and the config does not require the vendor."""
         never = not (self._required or self._was_open)
         return never and self._trouble.startswith(LIBRARY_NOT_FOUND)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait until the next try, or until the config says something else of the vendor."""
-        self._told = anyio.Event()
+        """Wait for the next start, or until the config says something new of the vendor."""
+        self._config_changed = anyio.Event()
         self._next_try = time.time() + seconds
         with anyio.move_on_after(seconds):
-            await self._told.wait()
+            await self._config_changed.wait()
         self._next_try = None
 
     async def _succeed(self) -> None:
-        """Two libraries of one vendor at once may harm what both drive."""
+        """Wait for earlier processes: two libraries of one vendor at once could damage their hardware."""
         while (before := self._before) is not None:
             await before._over.wait()
             self._was_open |= before._was_open
@@ -210,10 +209,10 @@ class VendorProcess:
                 await self._await_stuck(before._stuck, lost)
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Make a call: prepare, release, partitions or usage.
+        """Call the backend: prepare, release, partitions or usage.
 
         Raises:
-            VendorTimeout: No answer in time; the process is replaced.
+            VendorTimeout: There was no answer in time; the process is replaced.
             VendorCrashed: The process ended before it answered.
             VendorAbsent: The vendor is not on this node.
             VendorError: The vendor is not open, or its backend refused.
@@ -227,11 +226,11 @@ class VendorProcess:
         return await self._service.ask(method, *args)
 
     async def _live(self) -> float:
-        """Serve with one process until contact is lost; return for how many seconds it served."""
+        """Serve with one process until contact is lost; returns the seconds that it served."""
         try:
             started, self._early = self._early or self._start(), None
         except OSError as exc:
-            self._tell(vendor_process.failed(f"cannot start: {exc}"))
+            self._report(vendor_process.failed(f"cannot start: {exc}"))
             return 0.0
         self._service = service = Service(
             started, self.vendor.name, self._sink, self._deadlines, self._every, self._links, self._specs
@@ -240,7 +239,7 @@ class VendorProcess:
             lost = self._judged(await service.run(), service.served)
             self._was_open |= service.listed
             self._service = None
-            self._tell(lost)
+            self._report(lost)
             await self._bury(started, lost)
         except BaseException:
             self._was_open |= service.listed
@@ -254,7 +253,7 @@ class VendorProcess:
         return service.served
 
     def _judged(self, lost: ContactLost, served: float) -> ContactLost:
-        """Count the loss; what happens again and again is told as that."""
+        """Count the loss; repeated losses give the breaker's reason."""
         if lost.state is VendorState.UNAVAILABLE:
             self._links.forget()
             self._breaker.close()
@@ -263,25 +262,25 @@ class VendorProcess:
         self._breaker.lost(anyio.current_time(), served)
         if not self._breaker.tripped:
             return lost
-        return vendor_process.failed(self._breaker.told(lost.reason, self._backoff.longest))
+        return vendor_process.failed(self._breaker.reason(lost.reason, self._backoff.longest))
 
-    def _tell(self, lost: ContactLost) -> None:
+    def _report(self, lost: ContactLost) -> None:
         if lost.reason != self._trouble:
             self._log(lost)
         self._trouble = lost.reason
         self._sink.lost(self.vendor.name, lost.state, lost.reason)
 
     def _log(self, lost: ContactLost) -> None:
-        """What never was here is not lost, and where nobody asked for it nothing is amiss."""
+        """Log the loss; an absent vendor that was never there is no warning unless it is required."""
         if self._was_open or lost.state is not VendorState.UNAVAILABLE:
             log.warning("vendor lost", vendor=self.vendor.name, state=str(lost.state), reason=lost.reason)
             return
         nothing = lost.reason.startswith(LIBRARY_NOT_FOUND)
-        say = log.error if self._required else log.info if nothing else log.warning
-        say("vendor not found here", vendor=self.vendor.name, reason=lost.reason)
+        write = log.error if self._required else log.info if nothing else log.warning
+        write("vendor not found here", vendor=self.vendor.name, reason=lost.reason)
 
     async def _bury(self, old: RunningVendor, lost: ContactLost) -> None:
-        """Wait for the end of the process: one stuck in the kernel is not joined by a second."""
+        """Wait for the end of the process: a process stuck in the kernel must not be joined by a second."""
         grace = self._deadlines.close if lost.state is VendorState.UNAVAILABLE else 0.0
         with anyio.move_on_after(grace + self._deadlines.kill):
             await old.end(grace)
@@ -290,7 +289,7 @@ class VendorProcess:
 
     async def _await_stuck(self, stuck: RunningVendor, lost: ContactLost) -> None:
         self._stuck = stuck
-        self._tell(
+        self._report(
             ContactLost(lost.state, f"{lost.reason}; process {stuck.body.pid} is killed but does not end")
         )
         await stuck.gone()

@@ -1,4 +1,4 @@
-"""One vendor process from its start to its end: spawn it, ask it, hear its events, bury it."""
+"""One vendor process from start to end: start it, call it, receive its events, end it."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from agent.core.model import VendorState
 from agent.isolation import child, descendants
 from agent.isolation.answers import MESSAGE_LIMIT, REASON_LIMIT, clean
 from agent.isolation.process_memory import MemoryLimit, used
-from agent.isolation.process_output import Output, Say, logged
+from agent.isolation.process_output import LineSink, Output, logged
 from agent.vendor_api.agent import DRIVER_NOT_LOADED, Vendor
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
 
 LINE_LIMIT = 16 << 20  # bytes of one message
-AHEAD = 256 << 10  # bytes that are read before anybody takes them in; twice as many at most
-EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
+READ_AHEAD = 256 << 10  # bytes that asyncio buffers before they are read; twice as many at most
+EXIT_PATIENCE = 1.0  # seconds from the end of the connection to the end of the process
 ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TZ", "TMPDIR"})
 ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "XPU_", "EFML_")
 REASON = re.compile(rf"[a-z0-9-]{{1,{REASON_LIMIT}}}")
-UNAVAILABLE = "unavailable"  # in place of a reason that is no such word
-# The agent's own folder is added so that the process starts from a source tree too; -I leaves it out.
+UNAVAILABLE = "unavailable"  # replaces a reason of another form
+# The agent's folder is added, as -I leaves it out, so that the process starts from a source tree too.
 BOOT = "import sys; sys.path.append(sys.argv[2]); from agent.isolation.child import main; main()"
 
 
 class ContactLost(Exception):
-    """Raised when contact with a vendor's process ended, with what to tell of it."""
+    """Raised when contact with a vendor's process is lost: the vendor's new state, and the reason."""
 
     def __init__(self, state: VendorState, reason: str) -> None:
         super().__init__(reason)
@@ -52,14 +52,14 @@ class ContactLost(Exception):
 
 
 def failed(reason: str) -> ContactLost:
-    # The core reads from how a reason begins that the driver was away; only the backend may say that.
+    # Core takes this beginning to mean that the driver was away, which only the backend may say.
     if reason.startswith(DRIVER_NOT_LOADED):
         reason = f"failed: {reason}"
     return ContactLost(VendorState.FAILED, reason)
 
 
 class BackendFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An exception of the backend, as its process tells it."""
+    """An exception of the backend, as its process sends it."""
 
     type: Literal["unavailable", "refused", "no-room", "failed"]
     reason: str
@@ -69,7 +69,7 @@ class BackendFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.reason}: {self.message}" if self.message else self.reason
 
     def bounded(self) -> BackendFailure:
-        """The same, fit to go on; why a vendor is unavailable begins with one lower-case word."""
+        """The failure with bounded texts; the reason of an unavailable vendor is one lower-case word."""
         reason, message = self.reason, self.message
         if self.type == "unavailable" and not REASON.fullmatch(reason):
             reason, message = UNAVAILABLE, ": ".join(filter(None, (reason[:MESSAGE_LIMIT], message)))
@@ -93,52 +93,53 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProcessListener(Protocol):
-    """Who hears what the process says unasked."""
+    """Receives what the process sends without a call."""
 
     def events(self, raw: bytes) -> None: ...
     def blind(self, failure: BackendFailure) -> None: ...
 
 
 class Runner(Protocol):
-    """What runs the backend."""
+    """Runs the backend: a process, or a thread in tests."""
 
     @property
     def pid(self) -> int: ...
     @property
     def printed(self) -> int | None:
-        """The file from which what it prints is read."""
+        """The descriptor from which the printed output is read."""
 
     def ended(self) -> str | None:
-        """How it ended, None while it runs."""
+        """How the backend's run ended; None while it runs."""
 
     def memory(self) -> int:
-        """The bytes that it has of its own."""
+        """Bytes of the process's own memory."""
 
     def kill(self) -> None:
-        """Kill it and all that it forked, and let go of it."""
+        """Kill the process and all that it forked, and close what ties it to the agent."""
 
     def forget(self) -> None:
-        """Have its end collected though nobody waits for it."""
+        """Have the process collected when it ends, without waiting."""
 
 
 class ProcessRunner:
-    """A process of its own, in a session of its own, which shares one socket with the agent.
+    """A process in its own session that shares one socket with the agent.
 
-    It has one end of a pipe too, whose other the agent holds while it lives, and no other file of the agent.
+    It also has one end of a pipe, the other end of which the agent keeps open as long as it lives. It has no
+    other file of the agent.
     """
 
     def __init__(self, sock: socket.socket, limit: MemoryLimit) -> None:
         self._limit = limit
         self._ended: str | None = None
         root = str(Path(child.__file__).parents[1])
-        self.printed, theirs = os.pipe()
+        self.printed, printing_end = os.pipe()
         end_of_life, self._life = os.pipe()
         try:
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-c", BOOT, *map(str, (sock.fileno(), root, end_of_life, limit.wall))],
                 stdin=subprocess.DEVNULL,
-                stdout=theirs,
-                stderr=theirs,
+                stdout=printing_end,
+                stderr=printing_end,
                 env=environment(),
                 pass_fds=(sock.fileno(), end_of_life),
                 start_new_session=True,
@@ -149,25 +150,25 @@ class ProcessRunner:
             raise
         finally:
             sock.close()
-            os.close(theirs)
+            os.close(printing_end)
             os.close(end_of_life)
         self.pid = self._popen.pid
 
     def ended(self) -> str | None:
         try:
             if self._ended is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                self._kill_descent()  # the number is still its own until it is collected
+                self._kill_descent()  # before the pid is collected, so that it is not used again
                 self._ended = self._collect()
         except ChildProcessError:
             self._ended = "ended and was collected by somebody else"
         return self._ended
 
     def _collect(self) -> str:
-        """Take the dead process in; how it ended, and what it had used where that is more than it may."""
+        """Collect the dead process; returns how it ended, and the memory it used if too much."""
         _, status, usage = os.wait4(self.pid, 0)
         self._popen.returncode = code = os.waitstatus_to_exitcode(status)
         how = f"exited with status {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
-        # A process begins with the peak of the one that started it.
+        # A process inherits the peak of the process that started it.
         known = usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         excess = self._limit.excess(usage.ru_maxrss << 10) if known else ""
         return f"{how}, {excess}" if excess else how
@@ -191,13 +192,13 @@ class ProcessRunner:
         self.ended()
 
     def _let_go(self) -> None:
-        """What is left of the group ends with this."""
+        """Close the agent's end of the pipe, which ends the rest of the process group."""
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
 
     def _kill_descent(self) -> None:
-        """Kill what it forked and left."""
+        """Kill the process's descendants that still run."""
         self._kill_group()
         if left := descendants.end_of(self.pid):
             log.info("processes that a vendor's library left behind are ended", pid=self.pid, ended=left)
@@ -208,7 +209,7 @@ class ProcessRunner:
 
 
 def environment() -> dict[str, str]:
-    """Of the agent's environment, what a library may need; the rest may hold what is none of its business."""
+    """The agent's environment without variables that a vendor's library has no use for, such as secrets."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -217,7 +218,7 @@ def environment() -> dict[str, str]:
 
 
 class ThreadRunner:
-    """The same code in a thread of the agent, for tests and debuggers; a hung one is left behind."""
+    """Runs the same code in a thread of the agent, for tests and debuggers; a hung thread is left behind."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.pid = os.getpid()
@@ -237,17 +238,17 @@ class ThreadRunner:
         return None if self._thread.is_alive() and not self._left_behind else self._how
 
     def memory(self) -> int:
-        return 0  # it is the agent's
+        return 0  # a thread's memory is the agent's
 
     def kill(self) -> None:
         self._left_behind = True
 
     def forget(self) -> None:
-        """It is a thread of the agent, and ends with it."""
+        """Nothing to do: the thread ends with the agent."""
 
 
 class RunningVendor:
-    """A started process and the conversation with it. One call at a time; `open` is asked at the start."""
+    """A started process and the connection to it. One call at a time; `open` is sent at the start."""
 
     def __init__(
         self,
@@ -257,24 +258,26 @@ class RunningVendor:
         in_process: bool = False,
         python_path: Sequence[str] = (),
         limit: MemoryLimit | None = None,
-        say: Say | None = None,
+        emit: LineSink | None = None,
         directory: Path | None = None,
     ) -> None:
-        """`directory`: the backend's own, for files that outlive the process."""
+        """`directory` is for files of the backend that outlive the process."""
         self.limit = limit or MemoryLimit()
         self._vendor = vendor.name
-        self._sock, theirs = socket.socketpair()
+        self._sock, child_end = socket.socketpair()
         try:
-            self.body: Runner = ThreadRunner(theirs) if in_process else ProcessRunner(theirs, self.limit)
+            self.body: Runner = (
+                ThreadRunner(child_end) if in_process else ProcessRunner(child_end, self.limit)
+            )
         except OSError:
             self._sock.close()
             raise
         printed = self.body.printed
-        self._output = None if printed is None else Output(printed, say or logged(vendor.name))
+        self._output = None if printed is None else Output(printed, emit or logged(vendor.name))
         self._number = 1
         self._reply: asyncio.Future[_Message] | None = None
         self._transport: asyncio.WriteTransport | None = None
-        self._say(
+        self._send(
             {
                 "backend": vendor.backend,
                 "settings": vendor.settings.for_backend,
@@ -283,19 +286,19 @@ class RunningVendor:
                 "directory": None if directory is None else str(directory),
             }
         )
-        self._say({"id": self._number, "call": "open", "args": []})
+        self._send({"id": self._number, "call": "open", "args": []})
 
-    def _say(self, message: dict[str, Any]) -> None:
-        with suppress(OSError):  # an early death is told by the reader, with its cause
+    def _send(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):  # if the process died early, the reader reports that with the cause
             self._sock.sendall(msgspec.json.encode(message) + b"\n")
 
     async def connect(self) -> None:
-        """Join the running loop; until then the process works ahead on its own."""
+        """Use the running event loop from now on; the process starts its work before that."""
         if self._output is not None:
             self._output.follow()
         self._sock.setblocking(False)
         self._reply = asyncio.get_running_loop().create_future()
-        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=AHEAD)
+        self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=READ_AHEAD)
         self._transport = self._writer.transport
 
     async def opened(self, seconds: float) -> bytes:
@@ -303,11 +306,11 @@ class RunningVendor:
         return await self._answer("open", seconds)
 
     async def ask(self, call: str, args: Sequence[Any], seconds: float) -> bytes:
-        """Make a call and return the JSON of its answer.
+        """Make a call and return its answer as JSON.
 
         Raises:
-            Refused: The backend raised.
-            TimeoutError: There was no answer in time; the conversation is out of step and must end.
+            CallRefused: The backend raised an exception.
+            TimeoutError: There was no answer in time; the connection cannot be used any more.
         """
         self._number += 1
         self._reply = asyncio.get_running_loop().create_future()
@@ -324,14 +327,14 @@ class RunningVendor:
         return bytes(message.answer)
 
     async def listen(self, listener: ProcessListener) -> None:
-        """Hear the process for ever.
+        """Receive messages, for ever.
 
         Raises:
-            Lost: It ended, or said what is no message.
+            ContactLost: The process ended, or sent something that is no message.
         """
         while True:
             self._take(await self._line(), listener)
-            await asyncio.sleep(0)  # a flood of lines must not starve the loop
+            await asyncio.sleep(0)  # so that a flood of lines does not block the event loop
 
     async def _line(self) -> bytes:
         line = bytearray()
@@ -345,7 +348,7 @@ class RunningVendor:
         return bytes(line)
 
     async def _piece(self) -> bytes:
-        """What there is of a line, up to its end."""
+        """The next part of a line, up to its end."""
         try:
             return await self._reader.readuntil(b"\n")
         except asyncio.LimitOverrunError as exc:
@@ -368,16 +371,16 @@ class RunningVendor:
             self._reply.set_result(message)
 
     async def gone(self) -> None:
-        """Wait until the process is no more."""
+        """Wait until the process has ended."""
         pause = 0.001
         while self.body.ended() is None:
             await anyio.sleep(pause)
             pause = min(2 * pause, 0.1)
 
     async def end(self, grace: float = 0.0) -> None:
-        """Hang up, let the backend close for `grace` seconds, then kill; return when nothing is left."""
+        """Close the connection, give the backend `grace` seconds to close, kill, and wait for the end."""
         self._hang_up()
-        await asyncio.sleep(0)  # lets the transport close its socket
+        await asyncio.sleep(0)  # a turn in which the transport closes its socket
         try:
             with anyio.move_on_after(grace):
                 await self.gone()
@@ -387,7 +390,7 @@ class RunningVendor:
             self._stop_reading()
 
     def drop(self) -> None:
-        """Hang up and kill without waiting."""
+        """Close the connection and kill, without waiting."""
         self._hang_up()
         self.body.kill()
         self.body.forget()

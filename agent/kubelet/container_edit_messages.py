@@ -47,10 +47,10 @@ def edits(data: bytes) -> ContainerEdits:
             parts[number].append(value)
     return ContainerEdits(
         env=_pairs(parts[1]),
-        mounts=tuple(_mount(one) for one in parts[2]),
-        device_nodes=tuple(_node(one) for one in parts[3]),
+        mounts=tuple(_mount(part) for part in parts[2]),
+        device_nodes=tuple(_node(part) for part in parts[3]),
         annotations=_pairs(parts[4]),
-        cdi_devices=tuple(_texts(one).get(1, "") for one in parts[5]),
+        cdi_devices=tuple(_texts(part).get(1, "") for part in parts[5]),
     )
 
 

@@ -176,7 +176,7 @@ class DevicePlugin:
         except asyncio.CancelledError:
             if not feed.superseded:
                 raise
-            raise self._taken() from None
+            raise self._occupied() from None
         finally:
             self._close(feed)
 
@@ -201,12 +201,12 @@ class DevicePlugin:
             )
             feed.contested = True
         if not yields:
-            raise self._taken()
+            raise self._occupied()
         feed.superseded = True
         if feed.task is not None:
             feed.task.cancel()
 
-    def _taken(self) -> GRPCError:
+    def _occupied(self) -> GRPCError:
         return GRPCError(
             Status.ALREADY_EXISTS, f"{self.name}: the kubelet has the list stream; one is served at a time"
         )

@@ -153,7 +153,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 def _ids(value: Any) -> tuple[str, ...]:
     """All IDs, each once; a device on two NUMA nodes is listed under both."""
     lists: Iterable[Any] = value.values() if isinstance(value, dict) else (value,)
-    return tuple(dict.fromkeys(one for ids in lists for one in _strings(ids)))
+    return tuple(dict.fromkeys(device_id for ids in lists for device_id in _strings(ids)))
 
 
 @lru_cache(maxsize=1024)
@@ -204,8 +204,8 @@ def _rendered_entry(entry: Mapping[str, Any], flat: bool) -> str:
     return f"{{{' '.join(texts)} DeviceIDs:{printed} AllocResp:([]uint8){answer}}}"
 
 
-def _listed(values: Iterable[Any] | None, each: Callable[[Any], str]) -> str:
-    return "<nil>" if values is None else f"[{' '.join(map(each, values))}]"
+def _listed(values: Iterable[Any] | None, word: Callable[[Any], str]) -> str:
+    return "<nil>" if values is None else f"[{' '.join(map(word, values))}]"
 
 
 def _mapped(lists: Mapping[str, Any] | None, order: Callable[[str], Any]) -> str:

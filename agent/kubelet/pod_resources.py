@@ -49,7 +49,7 @@ class PodResources:
         Raises:
             KubeletError: The kubelet did not answer, refused, or its answer cannot be decoded.
         """
-        return await decoded("ListPodResourcesResponse", pods_in_use, await self._asked(LIST))
+        return await decoded("ListPodResourcesResponse", pods_in_use, await self._call_in_turn(LIST))
 
     async def allocatable(self, resources: Collection[str]) -> frozenset[str]:
         """Return the given resources that have at least one healthy device at the kubelet, free or not.
@@ -57,10 +57,10 @@ class PodResources:
         Raises:
             KubeletError: The kubelet did not answer, or refused: a kubelet before 1.23 lacks the call.
         """
-        answer = await self._asked(ALLOCATABLE)
+        answer = await self._call_in_turn(ALLOCATABLE)
         return frozenset(it for it in resources if lists_one_of(it, answer))
 
-    async def _asked(self, method: str) -> bytes:
+    async def _call_in_turn(self, method: str) -> bytes:
         async with self._turn:
             await anyio.sleep_until(self._next)
             try:

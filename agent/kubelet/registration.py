@@ -359,7 +359,7 @@ async def differs(cell: Cell[T], from_value: T) -> None:
     await reaches(cell, lambda value: value != from_value)
 
 
-async def first(*waits: Callable[[], Awaitable[None]]) -> int:
+async def first(*awaitables: Callable[[], Awaitable[None]]) -> int:
     """Wait until one of the awaitables returns; return its number, the lowest one if several returned."""
     done: list[int] = []
     async with anyio.create_task_group() as group:
@@ -369,6 +369,6 @@ async def first(*waits: Callable[[], Awaitable[None]]) -> int:
             done.append(number)
             group.cancel_scope.cancel()
 
-        for number, until in enumerate(waits):
+        for number, until in enumerate(awaitables):
             group.start_soon(wait, number, until)
     return min(done)

@@ -214,7 +214,7 @@ class _Protocol(H2Protocol):
         super().connection_made(cast("asyncio.Transport", CorkedTransport(transport)))
         self.transport = transport
         self.processor.processors[UnknownFrameReceived] = lambda event: None
-        self.processor.processors[StreamReset] = self._taken_back
+        self.processor.processors[StreamReset] = self._count_reset
 
     def data_received(self, data: bytes) -> None:
         # In pieces, because one read may hold thousands of calls that are cancelled again.
@@ -234,7 +234,7 @@ class _Protocol(H2Protocol):
         assert self.transport is not None
         return peer_of(self.transport.get_extra_info("socket"))
 
-    def _taken_back(self, event: StreamReset) -> None:
+    def _count_reset(self, event: StreamReset) -> None:
         self.processor.process_stream_reset(event)
         self.resets += 1
         if self.resets > self._bounds.resets:

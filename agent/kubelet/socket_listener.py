@@ -57,7 +57,7 @@ async def accepted(listener: socket.socket, rest: float = REST) -> AsyncIterator
     timers that do the same (3.11, `_accept_connection`). It also leaks clients that connect while it closes.
     """
     loop = asyncio.get_running_loop()
-    said = -_REMIND
+    logged_at = -_REMIND
     while True:
         await anyio.wait_readable(listener)
         try:
@@ -65,9 +65,9 @@ async def accepted(listener: socket.socket, rest: float = REST) -> AsyncIterator
         except (BlockingIOError, ConnectionAbortedError):
             continue  # the client is gone again
         except OSError as exc:
-            if loop.time() - said >= _REMIND:
+            if loop.time() - logged_at >= _REMIND:
                 log.warning("client not accepted, trying again", error=exc.strerror, every_seconds=rest)
-                said = loop.time()
+                logged_at = loop.time()
             await asyncio.sleep(rest)
             continue
         client.setblocking(False)

@@ -1,1 +1,1 @@
-"""What outlives the process: the checkpoint, who may write it, and when it is written."""
+"""What outlives the process: the checkpoint, the last config, their formats, and the directory's lock."""

@@ -1,4 +1,4 @@
-"""One agent per state directory: a lock that the kernel drops when its holder dies."""
+"""One agent for each state directory: a lock that the kernel drops when its holder dies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from agent.core.errors import AgentError
 from agent.host import files
 from agent.state import state_directory
 
-#: Bytes of the file's text.
+#: Bytes of the lock file's text.
 _LONGEST_HOLDER = 80
-#: Neither through a link nor waiting at a pipe.
+#: Never follows a link, and never waits at a pipe.
 _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class NoState(AgentError):
-    """Raised when there is no place to keep the agent's state."""
+    """Raised if the state directory does not exist and cannot be made."""
 
     def __init__(self, path: Path, exc: OSError) -> None:
         why, file = exc.strerror, files.in_the_way(path.parent)
@@ -32,31 +32,31 @@ class NoState(AgentError):
 
 
 class LockLost(AgentError):
-    """Raised when another agent holds what lies at the path of a lock now."""
+    """Raised if another agent has locked what is at the path of a lock now."""
 
     def __init__(self, path: Path, holder: str) -> None:
-        super().__init__(f"{path}: another agent holds what lies there now ({holder}); this one ends")
+        super().__init__(f"{path}: another agent ({holder}) has locked what is there now; this one ends")
 
 
 class AgentLock:
-    """Holds the state directory, and in it `agent.lock`, whose text says who holds it.
+    """Locks the state directory, and in it `agent.lock`, which holds a text about the holder.
 
-    Both are locked as far as they can be opened. Of a directory that is full or read-only there may be
-    nothing else to lock than itself; a file could be unlinked under its holder; and agents of earlier
-    releases know the file alone. Two agents meet at the directory, whatever became of it in between.
+    Both are locked as far as they can be opened. A directory that is full or read-only may have no file to
+    lock. The file could be unlinked while it is locked, and agents of earlier releases lock only the file.
+    With both locked, a second agent is noticed in any of these cases.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: Path to the open file that is locked.
+        #: The locked descriptors, by path.
         self._held: dict[Path, int] = {}
         self._opening: dict[Path, Callable[[], int]] = {path.parent: self._directory, path: self._file}
-        #: A disk that hangs may let `keep` go on when the lock was let go of long ago.
+        #: On a disk that hangs, `keep` may go on after the lock was released.
         self._swapping = threading.Lock()
         self._is_over = False
 
     def take(self) -> str:
-        """Take the lock if it is free: "" on success, else who holds it.
+        """Take the lock if it is free: "" on success, else a description of its holder.
 
         Raises:
             NoState: There is no state directory, and none can be made.
@@ -72,16 +72,15 @@ class AgentLock:
         return ""
 
     def keep(self) -> bool:
-        """Hold what lies at the paths now, also where the directory was removed: it is made anew.
+        """Lock what is at the paths now; a removed directory is made again. For a thread: a disk may hang.
 
-        Returns whether something had to be locked; nothing of what was written may be there then. For a
-        thread: a disk may hang.
+        Returns whether something had to be locked. Then files that were written before may be gone.
 
         Raises:
-            LockLost: Another agent holds it.
+            LockLost: Another agent has one of the locks.
         """
         fresh: dict[Path, int] = {}
-        with suppress(OSError):  # who cannot write there says so
+        with suppress(OSError):  # the next write reports why
             state_directory.make(self.path.parent)
         for path, opened in self._opening.items():
             try:
@@ -98,7 +97,7 @@ class AgentLock:
         return bool(fresh)
 
     def holder(self) -> str:
-        """Who else holds it, without taking it; "" where nobody does."""
+        """A description of the other agent with the lock, without taking it; "" where there is none."""
         for path in self._opening:
             try:
                 os.close(locked(os.open(path, os.O_RDONLY | _SAFELY)))
@@ -118,10 +117,10 @@ class AgentLock:
         _close(old.values())
 
     def _hold(self) -> dict[Path, int]:
-        """Lock the directory, then the file; without the one that cannot be opened or locked.
+        """Lock the directory, then the file, except where one cannot be opened or locked.
 
         Raises:
-            BlockingIOError: Somebody else holds one of them; now none is held.
+            BlockingIOError: Another agent has one of the locks; now none is held.
             OSError: Neither can be locked.
         """
         held: dict[Path, int] = {}
@@ -144,7 +143,7 @@ class AgentLock:
     def _file(self) -> int:
         try:
             return os.open(self.path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o600)
-        except OSError:  # full or read-only: one that is there can be locked all the same
+        except OSError:  # full or read-only: an existing file can be locked nevertheless
             return os.open(self.path, os.O_RDONLY | _SAFELY)
 
     def _holder(self) -> str:
@@ -154,7 +153,7 @@ class AgentLock:
         return "another process"
 
     def _sign(self) -> None:
-        """Say who holds it. Where that cannot be written, the lock holds all the same."""
+        """Write the holder's text. The lock holds without it too."""
         with suppress(OSError):
             descriptor = os.open(self.path, os.O_WRONLY | _SAFELY)
             try:
@@ -176,11 +175,11 @@ class AgentLock:
 
 
 def locked(descriptor: int) -> int:
-    """The descriptor of a file that is locked now.
+    """Lock an open file and return its descriptor.
 
     Raises:
-        BlockingIOError: Somebody else holds it; the descriptor is closed.
-        OSError: It cannot be locked; the descriptor is closed.
+        BlockingIOError: Another process has the lock; the descriptor is closed.
+        OSError: The file cannot be locked; the descriptor is closed.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,7 +190,7 @@ def locked(descriptor: int) -> int:
 
 
 def _is_at(path: Path, descriptor: int | None) -> bool:
-    """Whether the open file is the one that lies at the path."""
+    """Whether the open file is the one at the path."""
     if descriptor is None:
         return False
     try:
@@ -201,5 +200,5 @@ def _is_at(path: Path, descriptor: int | None) -> bool:
 
 
 def _close(descriptors: Iterable[int]) -> None:
-    for it in descriptors:
-        os.close(it)
+    for descriptor in descriptors:
+        os.close(descriptor)

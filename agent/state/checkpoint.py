@@ -1,4 +1,4 @@
-"""The checkpoint: allocations and health on disk, so that a restart continues where it was."""
+"""The checkpoint: allocations and health on disk, so that a restarted agent continues where it stopped."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import structlog
 
 from agent.core.devices.health_rules import HealthRecord
 from agent.core.errors import StateError
 from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon, FirstList
 from agent.state import damaged_files, private_files, state_directory
-from agent.state.checkpoint_encoder import Encoder
 from agent.state.damaged_files import SetAside
 from agent.state.file_envelope import Unusable, sealed
 from agent.state.sealed_file import read
@@ -23,7 +24,7 @@ from agent.vendor_api.agent import Device
 
 log = structlog.get_logger()
 
-#: Its name in the state directory.
+#: The file's name in the state directory.
 CHECKPOINT = "checkpoint.json"
 MAX_BYTES = 64 << 20
 _WITHOUT = "starting without it: owners are read from the kubelet again, faults and cordons are lost"
@@ -32,38 +33,62 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What outlives the process."""
+    """The content of the checkpoint."""
 
     boot_id: str = ""
     allocations: tuple[Allocation, ...] = ()
     health: Mapping[str, HealthRecord] = field(default_factory=dict)
-    #: Vendor to its devices as they last told their names.
+    #: The devices of each vendor, as its process reported them last.
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-    #: Device uuid to the operator's word.
+    #: The operator's cordons by device UUID.
     cordons: Mapping[str, Cordon] = field(default_factory=dict)
-    #: The labels of the Node that decided the configuration, None of one that it did not have; and the name
-    #: of the configuration, of a directory of them. A node starts with these while the API server is away.
+    #: The labels of the Node that chose the configuration (None: the Node had no such label), and the name of
+    #: the chosen one of several. A node starts with these while the API server is away.
     labels: Mapping[str, str | None] = field(default_factory=dict)
     config: str = ""
-    #: Whom the kubelet found as it began, for agents that start later in its life.
+    #: The kubelet's pods at its start, for agents that start later in the same life of the kubelet.
     first: FirstList | None = None
 
 
+class Encoder:
+    """Caches the JSON of each allocation: an Allocate changes one of a hundred."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Allocation, msgspec.Raw]] = {}
+
+    def content(self, state: SavedState) -> object:
+        """A value that msgspec encodes to the same bytes as the state.
+
+        Raises:
+            ValueError: A text of the state is no UTF-8.
+        """
+        encoded = [self._encoded(it) for it in state.allocations]
+        self._known = {one[0].id: one for one in encoded}
+        raw: Any = tuple(text for _, text in encoded)
+        return replace(state, allocations=raw)
+
+    def _encoded(self, allocation: Allocation) -> tuple[Allocation, msgspec.Raw]:
+        known = self._known.get(allocation.id)
+        if known is not None and known[0] is allocation:
+            return known
+        return allocation, msgspec.Raw(msgspec.json.encode(allocation))
+
+
 class CheckpointFile:
-    """One file, 0600, in a directory of ours, 0700. Never in the kubelet's directory, which it empties."""
+    """One file, 0600, in the state directory, 0700; the kubelet's directory would not do: it is cleared."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._encoder = Encoder()
-        #: A file that could not be moved aside: nothing is written in its place before it is.
+        #: Whether an unusable file could not be moved aside; it is not overwritten.
         self._in_the_way = False
 
     def load(self) -> tuple[SavedState, SetAside | None]:
-        """The saved state, or an empty one and why the file was set aside.
+        """Read the saved state; an unusable file is set aside, and gives an empty state.
 
         Raises:
-            StateError: There is a file that may not be read. To start without it would call faulty cards
-                healthy, and what forbids it does not pass by itself.
+            StateError: The file may not be read. An agent without it would call faulty cards healthy, and a
+                missing right stays missing until somebody grants it.
         """
         if complaint := state_directory.close_to_others(self.path.parent):
             log.warning("state directory open to others", error=complaint, remedy="chmod 0700")
@@ -75,18 +100,18 @@ class CheckpointFile:
             return SavedState(), self._set_aside(exc)
 
     def peek(self) -> SavedState:
-        """The saved state, for who may not hold the lock; an empty one where it cannot be read."""
+        """The saved state, read without the lock; an empty one where it cannot be read."""
         try:
             return self._read()
         except (FileNotFoundError, Unusable, StateError):
             return SavedState()
 
     def save(self, state: SavedState, *, durable: bool) -> None:
-        """Replace the file. `durable` also survives a power cut.
+        """Replace the file; with `durable` it also survives a power cut.
 
         Raises:
-            OSError: The directory is full, read-only or gone; the old file is untouched. Where only its
-                directory could not be synced, the new one is in place.
+            OSError: The directory is full, read-only or gone, and the old file is untouched. If only the sync
+                of its directory failed, the new file is in place.
             ValueError: A text of the state is no UTF-8.
         """
         text = sealed(self._encoder.content(state))
@@ -122,21 +147,23 @@ class CheckpointFile:
         return SetAside(self.path, exc.why, f"{self.path}: {exc}; set aside as {name}, {_WITHOUT}", name)
 
     def _make_way(self) -> None:
-        with suppress(FileNotFoundError):  # a person did
+        with suppress(FileNotFoundError):  # an operator moved it
             moved = damaged_files.move(self.path)
             log.info("checkpoint set aside at last", path=str(self.path), aside=moved.name)
         self._in_the_way = False
 
 
 def boot_id(path: Path = BOOT_ID) -> str:
-    """The kernel's id of this boot; empty where there is none."""
+    """The kernel's id of this boot; empty where the kernel gives none."""
     try:
         return path.read_text().strip()
     except OSError:
         return ""
 
 
-def _loaded(it: Allocation) -> Allocation:
-    if it.source is AllocationSource.ANNOTATION and it.state is not AllocationState.RELEASED:
-        return replace(it, reason="")  # who else has its card is found anew, once the pods are known
-    return replace(it, source=AllocationSource.CHECKPOINT) if it.source is AllocationSource.ALLOCATE else it
+def _loaded(allocation: Allocation) -> Allocation:
+    if allocation.source is AllocationSource.ANNOTATION and allocation.state is not AllocationState.RELEASED:
+        return replace(allocation, reason="")  # conflicts on its card are found again once pods are known
+    if allocation.source is AllocationSource.ALLOCATE:
+        return replace(allocation, source=AllocationSource.CHECKPOINT)
+    return allocation

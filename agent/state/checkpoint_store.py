@@ -1,4 +1,4 @@
-"""Keeps the checkpoint file in step with the ledger and the health records."""
+"""Writes the checkpoint file whenever the ledger or the health of devices changed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from agent.core.backoff import Pauses
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
 from agent.state.checkpoint import CheckpointFile, SavedState
-from agent.state.write_thread import Worker
+from agent.state.write_thread import WriteThread
 
 log = structlog.get_logger()
 
-#: A disk that takes longer is said to hang; the kubelet's answer does not wait for it.
+#: Seconds after which a disk counts as hanging; the kubelet's answer does not wait longer for it.
 PATIENCE = 2.0
-#: The first and the longest pause before a write that failed is tried again, seconds.
+#: Shortest and longest pause, in seconds, before a failed write is tried again.
 PAUSES = (0.1, 30.0)
 
 
 class LedgerStore:
-    """Saves off the loop, one write after another. A disk that fails or hangs is said, and fails no pod.
+    """Saves in a thread, one write after another. A disk that fails or hangs is reported, and fails no pod.
 
-    `rest` is what was loaded of that which neither the ledger nor the inventory holds; it is saved again.
+    `base` is the loaded state. Its parts that neither the ledger nor the inventory has are saved again.
     """
 
     def __init__(
@@ -35,89 +35,89 @@ class LedgerStore:
         file: CheckpointFile,
         ledger: Ledger,
         inventory: Inventory,
-        rest: SavedState,
+        base: SavedState,
         patience: float = PATIENCE,
         pauses: tuple[float, float] = PAUSES,
     ) -> None:
         self._file = file
         self._ledger = ledger
         self._inventory = inventory
-        self._rest = rest
+        self._base = base
         self._patience = patience
         self._pauses = Pauses(*pauses)
         self._turn = asyncio.Lock()
         self._writing: asyncio.Future[str] | None = None
-        #: The write that timed out. Later saves return without waiting for it.
+        #: The write that timed out; later saves do not wait for it.
         self._hung: asyncio.Future[str] | None = None
-        self._worker = Worker()
-        #: Whether the disk has not taken the newest yet, and whether that was to survive a power cut.
+        self._worker = WriteThread()
+        #: Set while the disk lacks the newest state; and whether that state must survive a power cut.
         self._owed = asyncio.Event()
         self._owed_durable = False
         self.error = ""
         self.saves = 0
 
     async def save(self, *, durable: bool, last: bool = False) -> None:
-        """Write what is known at the moment the write begins. Returns within the patience, written or not.
+        """Write the state as of the moment the write begins. Returns within the patience, written or not.
 
-        The patience with a write is paid once: until that write ends, who comes later returns at once.
-        `durable` ones do, too, as before hardware is made: no pod is refused for a disk, and a second wait
-        shows no more than the first. Only the `last` one, after which nobody tries again, waits once more.
+        Only the first caller waits for a write that hangs; until it ends, later callers return at once.
+        That includes `durable` calls before hardware is made: no pod is refused because of a disk, and a
+        second wait would tell no more. Only the `last` call, after which no retry follows, waits again.
         """
         try:
             async with asyncio.timeout(self._patience), self._turn:
                 durable = durable or self._owed_durable
-                error = self._silence if self._hangs and not last else await self._written(durable)
+                error = self._no_answer if self._hangs and not last else await self._written(durable)
         except TimeoutError:
-            self._hung, error = self._writing, self._silence
+            self._hung, error = self._writing, self._no_answer
         if error:
             self._owed_durable = self._owed_durable or durable
             self._owed.set()
         else:
             self._owed_durable = False
             self._owed.clear()
-        self._tell(f"{self._file.path}: {error}" if error else "")
+        self._report(f"{self._file.path}: {error}" if error else "")
 
     async def remember(self, labels: Mapping[str, str | None], config: str) -> None:
-        """Save from now on which labels of the Node decided the configuration, and what that is called."""
-        await self._remember(replace(self._rest, labels=labels, config=config))
+        """Save the labels of the Node that chose the configuration, and the name of the chosen one."""
+        await self._remember(replace(self._base, labels=labels, config=config))
 
     async def remember_first(self, first: FirstList | None) -> None:
-        """Save from now on whom the kubelet found as it began."""
-        await self._remember(replace(self._rest, first=first))
+        """Save the kubelet's pods at its start."""
+        await self._remember(replace(self._base, first=first))
 
-    async def _remember(self, rest: SavedState) -> None:
-        if rest != self._rest:
-            self._rest = rest
+    async def _remember(self, base: SavedState) -> None:
+        if base != self._base:
+            self._base = base
             await self.save(durable=False)
 
     async def run(self) -> None:
-        """Write again what the disk did not take, until it does; then wait for the next time."""
+        """Retry failed writes until the disk takes them, for ever."""
         while True:
             await self._owed.wait()
             self._pauses.reset()
             while self._owed.is_set():
-                await self._worth_a_try(self._pauses.next())
+                await self._wait_to_retry(self._pauses.next())
                 if self._owed.is_set():
                     await self.save(durable=False)
 
-    async def _worth_a_try(self, pause: float) -> None:
-        """Wait for a disk that hangs; it may have changed its mind the moment that it answers."""
+    async def _wait_to_retry(self, pause: float) -> None:
+        """Pause before a retry; a write that hangs is awaited, because its end may mean a working disk."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
         elif self._writing is None or self._writing.result():
             await asyncio.sleep(pause)
-        # One that was taken after all, when its writer had just lost patience, is followed at once.
+        # A write that succeeded after its caller's patience is retried at once.
 
     @property
     def _hangs(self) -> bool:
         return self._hung is not None and self._hung is self._writing and not self._hung.done()
 
     @property
-    def _silence(self) -> str:
+    def _no_answer(self) -> str:
         return f"the disk has not answered for {self._patience:g} s"
 
     async def _written(self, durable: bool) -> str:
-        """The error of a write that begins now, after one that somebody stopped waiting for."""
+        """Write after any earlier write has ended; returns the error, or ""."""
         if self._writing is not None:
             await asyncio.shield(self._writing)
         self._writing = self._worker.submit(partial(self._file.save, self._state(), durable=durable))
@@ -125,14 +125,14 @@ class LedgerStore:
 
     def _state(self) -> SavedState:
         return replace(
-            self._rest,
+            self._base,
             allocations=self._ledger.all(),
             health=self._inventory.records(),
             devices=self._inventory.named(),
             cordons=self._inventory.cordons(),
         )
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         if error and error != self.error:
             log.error("checkpoint not written", error=error, remedy="free space, or mend or replace the disk")
         if self.error and not error:

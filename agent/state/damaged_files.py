@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be used: moved aside for a person to look at, a few of them kept."""
+"""Moves unusable checkpoints aside for a person to look at, and keeps a few of them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pathlib import Path
 
 from agent.state.file_envelope import Why
 
-#: Set-aside files that are kept.
+#: How many of these files are kept.
 KEPT = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Why the agent starts without its checkpoint, and where that lies now."""
+    """Why the agent starts without its checkpoint, and where the file is now."""
 
     path: Path
     why: Why
     #: One sentence for people.
     message: str
-    #: The file's name now; empty where it could not be moved and lies where it was.
+    #: The file's new name; empty where it could not be moved.
     aside: str = ""
 
 
 def move(path: Path) -> Path:
-    """Rename the file, whatever it is; of those moved before the newest stay.
+    """Rename a file of any kind, and remove all but the newest of those renamed before.
 
-    They are counted: a clock that was wrong once, as it may be after a boot, says nothing of which is newest.
+    The names are numbered: clocks can be wrong after a boot, so times do not show which file is newest.
 
     Raises:
-        OSError: It cannot be moved, and is where it was.
+        OSError: The file cannot be moved.
     """
     before = sorted(path.parent.glob(f"{path.name}.corrupt-*"), key=lambda it: (_number(it), it.name))
     moved = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -41,12 +41,12 @@ def move(path: Path) -> Path:
     aside = path.with_name(f"{path.name}.corrupt-{number}-{moved}")
     os.rename(path, aside)
     for old in before[: 1 - KEPT]:
-        with suppress(OSError):  # a directory, say; it is not worth the agent
+        with suppress(OSError):  # for instance a directory; then it stays
             old.unlink()
     return aside
 
 
 def _number(aside: Path) -> int:
-    """How many were moved before; 0 where the name does not say."""
+    """The number in the name; 0 where there is none."""
     found = re.search(r"\.corrupt-([0-9]{1,9})-", aside.name)
     return int(found[1]) if found else 0

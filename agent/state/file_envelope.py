@@ -1,4 +1,4 @@
-"""What is around the content of a file of ours: its format and a checksum that shows damage."""
+"""The envelope of the agent's files: format and checksum, which show damage."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 from agent.state.file_formats import CHECKPOINT, Formats, migrated
 
 T = TypeVar("T")
-#: Why a file cannot be used. `foreign`: no agent wrote it. `unreadable`: the disk's fault.
+#: Why a file cannot be used. `foreign`: the agent did not write it. `unreadable`: the disk failed.
 Why = Literal["newer", "corrupt", "foreign", "empty", "unreadable"]
-#: How every file of ours begins, of whichever format.
+#: How every file of the agent begins, in any format.
 _BEGINNING = b'{"version":'
-#: What the decoder raises on bytes that are not ours: wrong shape, not UTF-8, nested without end.
+#: Errors of the decoder for other bytes: wrong type, not UTF-8, nested too deeply.
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Unusable(Exception):
-    """Raised when a file is there and cannot be used; the text says what was found."""
+    """Raised for a file that exists but cannot be used; the text says what was found."""
 
     def __init__(self, why: Why, found: str) -> None:
         super().__init__(found)
@@ -27,7 +27,7 @@ class Unusable(Exception):
 
 
 class _Version(msgspec.Struct):
-    """All that is asked of a file that may be of a release to come."""
+    """The one field that is read of a file that may come from a later release."""
 
     version: int
 
@@ -39,10 +39,10 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def sealed(content: object, formats: Formats = CHECKPOINT) -> bytes:
-    """The content as a file of today's format.
+    """Encode the content in the newest format.
 
     Raises:
-        ValueError: A text in it is no UTF-8.
+        ValueError: A text of the content is no UTF-8.
     """
     data = msgspec.json.encode(content)
     version = formats.newest
@@ -50,20 +50,20 @@ def sealed(content: object, formats: Formats = CHECKPOINT) -> bytes:
 
 
 def opened(text: bytes, shape: type[T], formats: Formats = CHECKPOINT) -> T:
-    """The content of a file of any format up to today's.
+    """Decode a file of any format up to the newest.
 
     Raises:
-        Unusable: It is damaged, newer, or not ours.
+        Unusable: The file is damaged, from a later release, or not the agent's.
     """
     if not text.strip(b"\0"):
-        raise Unusable("empty", "it is empty")  # zeros are what a power cut leaves of a file
+        raise Unusable("empty", "it is empty")  # a power cut can leave a file of zeros
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version > formats.newest:
             raise Unusable("newer", f"format {version}, this agent reads up to {formats.newest}")
         envelope = msgspec.json.decode(text, type=_Envelope)
     except _UNDECODABLE as exc:
-        raise _not_ours(text, exc, formats) from exc
+        raise _unusable(text, exc, formats) from exc
     data = bytes(envelope.data)
     if envelope.checksum != _checksum(version, data, formats):
         raise Unusable("corrupt", "its checksum does not match, it is torn or was edited")
@@ -76,11 +76,11 @@ def _typed(data: bytes, version: int, shape: type[T], formats: Formats) -> T:
             return msgspec.json.decode(data, type=shape)
         return msgspec.convert(migrated(msgspec.json.decode(data), version, formats), shape)
     except Exception as exc:
-        # A document that is whole and nonsense can break a migration in any way.
+        # A valid document with unexpected content can break a migration in any way.
         raise Unusable("corrupt", f"its content is not what format {version} says ({exc!r})") from exc
 
 
-def _not_ours(text: bytes, exc: Exception, formats: Formats) -> Unusable:
+def _unusable(text: bytes, exc: Exception, formats: Formats) -> Unusable:
     if text.startswith(_BEGINNING) or _BEGINNING.startswith(text):
         return Unusable("corrupt", f"it is torn or was edited ({exc})")
     return Unusable("foreign", f"not {formats.what} of ours ({exc})")

@@ -1,4 +1,4 @@
-"""The formats that our files have had, and the way from each into the next."""
+"""The formats of the agent's files, and the migration from each to the next."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: The checkpoint's format that is written.
+#: The checkpoint format that is written.
 FORMAT = 2
 Document = Mapping[str, Any]
 
 
 def _without_sightings(document: Document) -> Document:
-    """Format 1 noted whether a pod had been seen alive. Whether it is gone is proven in another way now."""
+    """Format 1 had `seen_alive`, whether a pod had been seen running; later formats do not need it."""
     allocations = [
-        {key: value for key, value in it.items() if key != "seen_alive"}
-        for it in document.get("allocations", ())
+        {key: value for key, value in allocation.items() if key != "seen_alive"}
+        for allocation in document.get("allocations", ())
     ]
     return {**document, "allocations": allocations}
 
 
-#: Format to what makes a document of the next one.
+#: By format: the function that makes a document of the next format.
 MIGRATIONS: Mapping[int, Callable[[Document], Document]] = {1: _without_sightings}
 
 
@@ -30,13 +30,13 @@ def _version_since_2(version: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """Those of one kind of file."""
+    """The formats of one kind of file."""
 
-    #: What an error calls the file.
+    #: The file's name in error texts.
     what: str
-    #: The one that is written.
+    #: The format that is written.
     newest: int
-    #: From a format to what the checksum covers beside the content: a file must not be taken for another.
+    #: By format: bytes that the checksum covers besides the content, so that kinds of files are told apart.
     mark: Callable[[int], bytes]
     steps: Mapping[int, Callable[[Document], Document]] = field(default_factory=dict)
 
@@ -46,10 +46,10 @@ LAST_CONFIG = Formats("a last configuration", 1, lambda version: b"config %d " %
 
 
 def migrated(document: Document, version: int, formats: Formats = CHECKPOINT) -> Document:
-    """The document in today's format.
+    """The document in the newest format.
 
     Raises:
-        Exception: It is not what its format says; of any kind, as nothing in it was looked at before.
+        Exception: Of any type, because the content was not checked against its format before.
     """
     for step in range(version, formats.newest):
         document = formats.steps[step](document)

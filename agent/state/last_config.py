@@ -1,6 +1,6 @@
-"""Keeps the last configuration that was in force, for a start with one that cannot be used.
+"""Keeps the last configuration that was in force, for a start with an unusable one.
 
-In a file of its own: the checkpoint is written with each Allocate, and a configuration may have 1 MiB.
+It has its own file, because the checkpoint is written at each Allocate and a configuration may have 1 MiB.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from agent.state import file_formats
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile
 from agent.state.file_envelope import Unusable
 from agent.state.sealed_file import SealedFile
-from agent.state.write_thread import Worker
+from agent.state.write_thread import WriteThread
 
 log = structlog.get_logger()
 
-#: In the state directory.
+#: The file's name in the state directory.
 NAME = "agent.last-config.json"
-#: As JSON, and with the labels that it asks for, it has some more.
+#: A configuration of 1 MiB as JSON, with its labels, takes more.
 MAX_BYTES = 8 << 20
-#: The first and the longest pause before a write that failed is tried again, seconds.
+#: Shortest and longest pause, in seconds, before a failed write is tried again.
 PAUSES = (0.1, 30.0)
 
 
@@ -39,7 +39,7 @@ def last_config(state_dir: Path) -> SealedFile[LastConfig]:
 
 
 def remembered_from(state_dir: Path) -> RememberedConfig:
-    """What chose the config when the agent with this state directory last ran, and the last that was good."""
+    """The choice of the config in the last run with this state directory, and the last config that worked."""
     saved = CheckpointFile(state_dir / CHECKPOINT).peek()
     try:
         return RememberedConfig(saved.labels, saved.config, last_config(state_dir).read())
@@ -50,7 +50,7 @@ def remembered_from(state_dir: Path) -> RememberedConfig:
 
 
 class LastConfigKeeper:
-    """Writes what is in force, where it is not what the file holds. A disk that fails or hangs is said."""
+    """Writes the config in force if the file has another; a disk that fails or hangs is reported."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LastConfigKeeper:
         self._config = config
         self._pauses = Pauses(*pauses)
         self._clock = clock
-        self._worker = Worker()
+        self._worker = WriteThread()
         self._kept: LastConfig | None = None
         self._error = ""
 
@@ -75,25 +75,25 @@ class LastConfigKeeper:
                 await self._keep(state)
 
     async def write_again(self) -> None:
-        """Write what the file held, which is gone with its directory."""
-        self._tell(await self._worker.submit(self._restore))
+        """Write the config again after the file was lost with its directory."""
+        self._report(await self._worker.submit(self._restore))
 
     async def _keep(self, state: ConfigState) -> None:
-        """Write it, until the disk takes it or something else is in force."""
+        """Write the state, with retries, until the disk takes it or another config is in force."""
         last = _of(state, self._clock())
         if self._kept is not None and replace(last, since=self._kept.since) == self._kept:
             return
         self._pauses.reset()
         while True:
             error = await self._worker.submit(partial(self._write, last))
-            self._tell(error)
+            self._report(error)
             if not error or self._config.value != state:
                 return
             with anyio.move_on_after(self._pauses.next()):
                 await self._config.changed()
 
     def _write(self, last: LastConfig) -> None:
-        # The worker remembers the value: `_restore` comes after this write, and has to know of this value.
+        # Set in the worker: `_restore` runs after this write, and must see this value.
         self._file.write(last)
         self._kept = last
 
@@ -107,7 +107,7 @@ class LastConfigKeeper:
         except Unusable as exc:
             log.warning("last config ignored", error=str(exc), then="the next one in force replaces it")
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         if error and error != self._error:
             remedy = "free space, or mend or replace the disk"
             log.error("last config not written", error=error, path=str(self._file.path), remedy=remedy)
@@ -117,14 +117,15 @@ class LastConfigKeeper:
 
 
 def _of(state: ConfigState, now: datetime) -> LastConfig:
-    text = state.content.decode()  # it was read as text before it was in force
+    text = state.content.decode()  # cannot fail: the content was read as text before it came into force
     since = state.since or now.replace(microsecond=0)
-    beside = {
-        it.path: {name: content.decode(errors="replace") for name, content in it.files} for it in state.beside
+    side_files = {
+        directory.path: {name: content.decode(errors="replace") for name, content in directory.files}
+        for directory in state.beside
     }
-    return LastConfig(_utf8(state.source), text, since, _utf8(state.name), state.labels, beside)
+    return LastConfig(_utf8(state.source), text, since, _utf8(state.name), state.labels, side_files)
 
 
 def _utf8(name: str) -> str:
-    """The name of a file, which may be any bytes."""
+    """A file name, which may be any bytes, as UTF-8."""
     return name.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""A file of ours alone: 0600, and replaced in one step."""
+"""Writes files that only the agent's user can read: 0600, replaced in one step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from agent.state import state_directory
 
 
 def replace(path: Path, text: bytes, *, durable: bool) -> None:
-    """Put this in the file's place. `durable` also survives a power cut.
+    """Replace the file's content; with `durable` it also survives a power cut.
 
     Raises:
-        OSError: The directory is full, read-only or gone; the old file is untouched. Where only its
-            directory could not be synced, the new one is in place.
+        OSError: The directory is full, read-only or gone, and the old file is untouched. If only the sync of
+            its directory failed, the new file is in place.
     """
     state_directory.make(path.parent)
     fresh = path.with_suffix(".new")
@@ -23,7 +23,7 @@ def replace(path: Path, text: bytes, *, durable: bool) -> None:
         _write(fresh, text, durable=durable)
         os.replace(fresh, path)
     except OSError:
-        with suppress(OSError):  # half a file is of no use, least of all on a full disk
+        with suppress(OSError):  # an incomplete file would only take space on a full disk
             os.unlink(fresh)
         raise
     if durable:
@@ -43,7 +43,7 @@ def _write(path: Path, text: bytes, *, durable: bool) -> None:
 
 
 def _open_new(path: Path) -> int:
-    """A file that was not there: one left behind by a crash lends neither its mode nor where it leads."""
+    """Open a new file. One left by a crash is removed first, with its mode, or its target if it is a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)

@@ -1,4 +1,4 @@
-"""What outlives the process, as it was found at the start: allocations, health, and the file of both."""
+"""The state that the agent finds at its start: allocations and health from its checkpoint."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class RecalledState:
-    """`set_aside` is why the agent began without its checkpoint; None where it did not. `first`: whom the
-    kubelet found as it began, as the agent before saw it.
+    """The recalled state. `set_aside` says why the checkpoint was unusable; None where it was usable.
+
+    `first` are the kubelet's pods at its start, as an earlier agent saw them.
     """
 
     ledger: Ledger
@@ -33,15 +34,15 @@ class RecalledState:
 
 
 def recalled(settings: AgentSettings, timing: HealthTiming, clock: Callable[[], float]) -> RecalledState:
-    """Read the checkpoint, which is ours once the lock is held. Another boot of the node is taken in.
+    """Read the checkpoint; call with the agent's lock held. After a reboot, the state is adjusted.
 
     Raises:
-        StateError: There is a file that may not be read.
+        StateError: The file may not be read.
     """
     file = CheckpointFile(settings.state_dir / CHECKPOINT)
     saved, set_aside = file.load()
     if set_aside:
-        _tell(set_aside)
+        _report(set_aside)
     boot, now = boot_id(), clock()
     ledger = Ledger(saved.allocations, now=now)
     inventory = Inventory(saved.health, timing, now, saved.devices, saved.cordons)
@@ -52,11 +53,11 @@ def recalled(settings: AgentSettings, timing: HealthTiming, clock: Callable[[], 
     return RecalledState(ledger, inventory, store, set_aside, saved.first)
 
 
-def _tell(it: SetAside) -> None:
+def _report(set_aside: SetAside) -> None:
     log.error(
         "checkpoint set aside",
         reason="CheckpointSetAside",
-        message=it.message,
-        path=str(it.path),
-        aside=it.aside,
+        message=set_aside.message,
+        path=str(set_aside.path),
+        aside=set_aside.aside,
     )

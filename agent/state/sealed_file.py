@@ -1,4 +1,4 @@
-"""A file that holds one value, sealed so that damage is not read as it."""
+"""A file with one value and a checksum, so that a damaged file is not taken for the value."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def read(path: Path, shape: type[T], limit: int, formats: Formats = CHECKPOINT) 
     """The value in a file of at most `limit` bytes.
 
     Raises:
-        Unusable: It holds no such value; the text does not name the file.
-        OSError: There is none, or it cannot be read.
+        Unusable: The file holds no such value; the text does not name the file.
+        OSError: There is no file, or it cannot be read.
     """
     text = files.read(path, limit, links=False)
     if len(text) > limit:
@@ -27,20 +27,20 @@ def read(path: Path, shape: type[T], limit: int, formats: Formats = CHECKPOINT) 
 
 
 class SealedFile(Generic[T]):
-    """One file, 0600, in the state directory. What cannot be used is overwritten by the next value."""
+    """One file, 0600, in the state directory. An unusable file is overwritten by the next value."""
 
     def __init__(self, path: Path, shape: type[T], formats: Formats, limit: int) -> None:
-        """`limit`: the bytes that it may have."""
+        """`limit`: the most bytes that the file may have."""
         self.path = path
         self._shape = shape
         self._formats = formats
         self._limit = limit
 
     def read(self) -> T | None:
-        """The value; None where there is no such file.
+        """The value; None where there is no file.
 
         Raises:
-            Unusable: It cannot be read, or holds no such value; the text names the file.
+            Unusable: The file cannot be read, or holds no such value; the text names the file.
         """
         try:
             return read(self.path, self._shape, self._limit, self._formats)
@@ -52,10 +52,10 @@ class SealedFile(Generic[T]):
             raise Unusable("unreadable", f"{self.path}: cannot be read: {exc.strerror}") from exc
 
     def write(self, value: T) -> None:
-        """Replace the file; it survives a power cut then.
+        """Replace the file, durably.
 
         Raises:
             OSError: The disk does not take it.
-            ValueError: A text in it is no UTF-8.
+            ValueError: A text of the value is no UTF-8.
         """
         private_files.replace(self.path, sealed(value, self._formats), durable=True)

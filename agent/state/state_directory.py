@@ -1,4 +1,4 @@
-"""The state directory: there, and nobody else's."""
+"""The state directory: made if it is missing, and closed to other users."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import os
 import stat
 from pathlib import Path
 
-#: How the names of all our files begin but the checkpoint's, and of all.
+#: Prefix of all the agent's files except the checkpoint, and the prefixes of all.
 AGENTS = "agent."
 OURS = ("checkpoint.", AGENTS)
-#: The directory in which each vendor has one of its own.
+#: The directory with one directory for each vendor.
 VENDORS = "vendors"
 
 
 def make(directory: Path) -> None:
-    """Make the directory where there is none.
+    """Make the directory if it does not exist.
 
     Raises:
-        OSError: There is none and it cannot be made, or something else has its name.
+        OSError: The directory cannot be made, or something else has its name.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def close_to_others(directory: Path) -> str:
-    """Take the directory's rights from others, and say it where others can still write there.
+    """Remove other users' rights to the directory; returns a complaint if others can still write there.
 
-    The kubelet makes the directory of a hostPath volume 0755. One that holds files of others is left alone:
-    it may be theirs.
+    The kubelet makes the directory of a hostPath volume with mode 0755. A directory with other programs'
+    files is left alone, because it may belong to them.
     """
     mode = 0
     try:

@@ -1,6 +1,6 @@
-"""Which files the agent leaves on the node when it ends, and which objects of it the API server may have.
+"""Records which files on the node, and which objects at the API server, the agent leaves when it ends.
 
-`uninstall` removes these and no others; what it has not removed stays written down.
+`uninstall` removes what is recorded and nothing else; what it cannot remove stays in the record.
 """
 
 from __future__ import annotations
@@ -18,53 +18,54 @@ from agent.host import files
 from agent.state import private_files
 from agent.vendor_api.label_values import LABEL_LIMIT
 
-#: In the state directory.
+#: The file's name in the state directory.
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
-#: Of a file that is written down; a longer one is none that the agent wrote.
+#: Bytes of a recorded file at most; a longer file was not written by the agent.
 LARGEST = 8 << 20
-#: Before a namespace, a Device, and the file of labels; the path of a CDI spec stands alone.
+#: Prefixes of lines for a namespace, a Device and a file of labels; a CDI spec's path has no prefix.
 _NAMESPACE = "namespace:"
 _DEVICE = "device:"
 _FEATURES = "features:"
-#: Before the SHA-256 of what the agent last wrote into a CDI spec, and its path.
+#: Prefix of the SHA-256 of the text that the agent last wrote into a CDI spec, followed by the spec's path.
 _WRITTEN = "written:"
-#: Of a node, and of characters in it.
+#: A node's name, and its characters at most.
 _NAME, LONGEST = rf"{LABEL}(?:\.{LABEL})*", 253
 
 
 class UninstallRecord:
-    """One entry per line, each once, in the order in which they came. Several threads may note at once.
+    """One entry a line, each once, in order of arrival. Several threads may add entries at once.
 
-    All of a process use the same one, and only who holds the node's lock writes: two would lose entries.
+    All of a process share one record, and only the process with the node's lock writes: two writers would
+    lose entries.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._noted: set[str] = set()
-        #: The list as it was last read or written.
+        #: The lines as they were last read or written.
         self._known: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
     def note(self, path: Path, text: str = "") -> None:
-        """Write down that this file is ours, and what we wrote into it, where that is given.
+        """Record a file of ours, and the text that we wrote into it if given.
 
-        Where the disk does not take it, the next time tries again.
+        If the disk does not take the entry, the next call tries again.
         """
         self._note(str(path))
         if text:
             self._note(f"{_WRITTEN}{_digest(text.encode())}:{path}", durable=False)
 
     def note_features(self, path: Path) -> None:
-        """Write down that this file of labels is ours."""
+        """Record a file of labels."""
         self._note(f"{_FEATURES}{path}")
 
     def note_namespace(self, namespace: str) -> None:
-        """Write down that we make a NodeFeature object there."""
+        """Record a namespace in which we make a NodeFeature object."""
         self._note(f"{_NAMESPACE}{namespace}")
 
     def note_device(self, name: str) -> None:
-        """Write down that cards of ours are in the Device of that name."""
+        """Record a Device object that has cards of ours."""
         self._note(f"{_DEVICE}{name}")
 
     def _note(self, line: str, *, durable: bool = True) -> None:
@@ -80,25 +81,25 @@ class UninstallRecord:
             self._noted = {*_without(line, self._noted), line}
 
     def write_again(self) -> None:
-        """Write the list where it is gone with its directory, as far as it was read or written here."""
-        with self._lock, suppress(OSError):  # what the disk does not take comes with the next entry
+        """Write the record again after it was lost with its directory, as far as it is known."""
+        with self._lock, suppress(OSError):  # a failed write is made up for with the next entry
             self._write(self._lines())
 
     def forget_features(self, path: Path) -> None:
-        """Strike out a file of labels that is removed.
+        """Remove the entry of a file of labels that was removed.
 
         Raises:
-            OSError: The list cannot be written; it stays as it was.
+            OSError: The record cannot be written, and is unchanged.
         """
         self._forget(f"{_FEATURES}{path}")
 
     def forget_namespace(self, namespace: str) -> None:
-        """Strike out one without a NodeFeature object of ours. Where the disk does not take it, it stays."""
+        """Remove the entry of a namespace without our NodeFeature object; a failure leaves the entry."""
         with suppress(OSError):
             self._forget(f"{_NAMESPACE}{namespace}")
 
     def forget_device(self, name: str) -> None:
-        """Strike out a Device that has nothing of ours. Where the disk does not take it, it stays."""
+        """Remove the entry of a Device without our cards; a failure leaves the entry."""
         with suppress(OSError):
             self._forget(f"{_DEVICE}{name}")
 
@@ -110,29 +111,29 @@ class UninstallRecord:
             self._noted.discard(line)
 
     def features(self) -> tuple[Path, ...]:
-        """The files of labels that are written down; those that are not removed yet.
+        """The recorded files of labels.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The record cannot be read.
         """
         named = (it.removeprefix(_FEATURES) for it in self._lines() if it.startswith(_FEATURES))
         return tuple(dict.fromkeys(Path(it) for it in _absolute(named)))
 
     def all(self) -> tuple[Path, ...]:
-        """The files that are written down, of both kinds; none where there is no such list.
+        """The recorded files, both CDI specs and files of labels; none where there is no record.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The record cannot be read.
         """
         return tuple(
             dict.fromkeys(Path(it) for it in _absolute(it.removeprefix(_FEATURES) for it in self._lines()))
         )
 
     def is_anothers(self, path: Path) -> bool:
-        """Whether the file has another content than the agent wrote into it: somebody else keeps it now.
+        """Whether another program has changed the file since the agent wrote it.
 
         Raises:
-            OSError: The list cannot be read.
+            OSError: The record cannot be read.
         """
         written = dict(map(_written, self._lines())).get(str(path))
         try:
@@ -141,19 +142,19 @@ class UninstallRecord:
             return False
 
     def namespaces(self) -> tuple[str, ...]:
-        """Where NodeFeature objects may be; what cannot be the name of a namespace is passed over.
+        """Namespaces that may have a NodeFeature object of ours; impossible names are skipped.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The record cannot be read.
         """
         found = (it.removeprefix(_NAMESPACE) for it in self._lines() if it.startswith(_NAMESPACE))
         return tuple(dict.fromkeys(it for it in found if len(it) <= LABEL_LIMIT and re.fullmatch(LABEL, it)))
 
     def devices(self) -> tuple[str, ...]:
-        """Devices in which cards of ours may be; what can be no node's name is passed over.
+        """Devices that may have cards of ours; impossible names are skipped.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The record cannot be read.
         """
         found = (it.removeprefix(_DEVICE) for it in self._lines() if it.startswith(_DEVICE))
         return tuple(dict.fromkeys(it for it in found if len(it) <= LONGEST and re.fullmatch(_NAME, it)))
@@ -162,27 +163,27 @@ class UninstallRecord:
         try:
             content = files.read(self._path, MAX_BYTES, links=False)
         except FileNotFoundError:
-            return [*self._known]  # somebody removed it: what it names is on the node still
-        if len(content) > MAX_BYTES:  # what is not read would be lost when it is written again
+            return [*self._known]  # the file was removed, but what it names is still on the node
+        if len(content) > MAX_BYTES:  # the rest of the lines would be lost with the next write
             raise OSError(errno.EFBIG, f"larger than {MAX_BYTES} bytes", str(self._path))
         lines = content.decode(errors="replace").splitlines()
         self._known = (*lines,)
         return lines
 
     def _write(self, lines: Iterable[str], *, durable: bool = True) -> None:
-        """In one step and, if `durable`, through a power cut: half an entry would name another file."""
+        """Write in one step, so that no incomplete line names another file; `durable` for a power cut."""
         written = (*lines,)
         private_files.replace(self._path, "".join(f"{it}\n" for it in written).encode(), durable=durable)
         self._known = written
 
 
 def is_out_of_sight(path: Path, environ: Mapping[str, str]) -> bool:
-    """Whether it may be on the node and is not seen from here: a pod has of the host what is mounted."""
+    """Whether the path may exist on the node without being mounted into this pod."""
     return is_pod(environ) and not path.parent.is_dir()
 
 
 def is_pod(environ: Mapping[str, str]) -> bool:
-    """The kubelet gives every container the variable (pkg/kubelet/kubelet_pods.go, getServiceEnvVarMap)."""
+    """Whether this is a pod: the kubelet sets the variable in every container (getServiceEnvVarMap)."""
     return "KUBERNETES_SERVICE_HOST" in environ
 
 
@@ -195,12 +196,12 @@ def _digest(content: bytes) -> str:
 
 
 def _written(line: str) -> tuple[str, str]:
-    """A file's path and the digest of what was written into it; two empty ones where the line tells none."""
+    """The path and the digest in a line about a written file; two empty strings for another line."""
     digest, _, path = line.removeprefix(_WRITTEN).partition(":")
     return (path, digest) if line.startswith(_WRITTEN) else ("", "")
 
 
 def _without(line: str, lines: Iterable[str]) -> list[str]:
-    """The lines, but for the one that told before what was written into the same file."""
+    """The lines without an earlier line about what was written into the same file."""
     path, _ = _written(line)
     return [it for it in lines if not path or _written(it)[0] != path]

@@ -1,4 +1,4 @@
-"""Where a vendor's backend keeps files of its own: a directory each, which nobody else can read or write."""
+"""Directories for the files of vendors' backends: one each, closed to other users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def of(state_dir: Path, vendor: str) -> Path | None:
-    """The vendor's own directory, made where there is none; None where it cannot be had, which is said."""
+    """The vendor's directory, made if missing; None, with a log line, where it cannot be had."""
     path = state_dir / state_directory.VENDORS / vendor
     try:
         if path.name != vendor or vendor in (".", ".."):
@@ -33,10 +33,10 @@ def of(state_dir: Path, vendor: str) -> Path | None:
 
 
 def _own(path: Path) -> None:
-    """Have it there, ours, and closed to others. A link in its place is not followed.
+    """Make the directory if missing, and close it to other users. A link in its place is not followed.
 
     Raises:
-        OSError: Something else is in its place, it is another user's, or it cannot be made.
+        OSError: Something else is in its place, it belongs to another user, or it cannot be made.
     """
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)

@@ -1,4 +1,4 @@
-"""One thread that does jobs in turn, so that writes never meet."""
+"""A thread that runs jobs in turn, so that two writes never overlap."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-class Worker:
-    """A daemon, so that a disk that hangs does not stop the end."""
+class WriteThread:
+    """A daemon thread, so that a disk that hangs does not keep the process from ending."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Callable[[], None]) -> asyncio.Future[str]:
-        """Do the job after those before it; the future is its error, or ""."""
+        """Run the job after earlier jobs. The future's result is the job's error, or ""."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str] = loop.create_future()
 
@@ -26,7 +26,7 @@ class Worker:
             try:
                 job()
             except Exception as exc:
-                # Whatever it is: the thread lives on, and nobody waits for ever.
+                # Any error: the thread must go on, and the caller must get an answer.
                 error = str(exc) or repr(exc)
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(done.set_result, error)

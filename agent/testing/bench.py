@@ -84,7 +84,7 @@ class Bench:
         """A process of the vendor, not yet known to be open."""
         vendor = self.vendor if settings is None else replace(self.vendor, settings=Settings(settings))
         contact = RunningVendor(
-            vendor, watch=watch, python_path=self.python_path, say=_to_stderr, directory=directory
+            vendor, watch=watch, python_path=self.python_path, emit=_to_stderr, directory=directory
         )
         talk = Talk(contact)
         try:

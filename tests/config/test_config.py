@@ -135,7 +135,7 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     ],
 )
 def test_labels_are_told_in_one_way(report: str, told_as: str | None) -> None:
-    assert read(f"report: {report}").report.told_as == told_as
+    assert read(f"report: {report}").report.published_as == told_as
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,7 @@ async def test_while_a_good_config_is_awaited_the_file_stays_as_it_is(
     node.snapshot.set(NodeSnapshot())
     node.config.set(replace(node.config.value, waiting=True))
     looks: list[str] = []
-    monkeypatch.setattr(node.file, "_tell", looks.append)
+    monkeypatch.setattr(node.file, "_report", looks.append)
     async with node.runs():
         await node.labelling.once()
         await eventually(lambda: len(looks) >= 3)

@@ -69,8 +69,8 @@ def test_it_is_half_open_while_a_process_has_not_proved_itself() -> None:
 
 def test_the_reason_is_the_same_for_each_loss_of_a_kind() -> None:
     breaker = lost_at(0, 1, 2, 3, 4)
-    first = breaker.told("killed by SIGSEGV", 30)
+    first = breaker.reason("killed by SIGSEGV", 30)
     breaker.lost(40, served=0)
 
-    assert first == breaker.told("killed by SIGSEGV", 30)
+    assert first == breaker.reason("killed by SIGSEGV", 30)
     assert first == "failed 5 times within 60 s (last: killed by SIGSEGV); tried again after up to 30 s"

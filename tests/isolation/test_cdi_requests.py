@@ -84,7 +84,7 @@ def test_what_costs_each_process_is_asked_more_and_more_seldom_until_it_is_answe
         asked.put(devices)
         asked.cost()
         before = now[0]
-        while asked.about(devices):
+        while asked.covers(devices):
             now[0] += 1
         return now[0] - before
 
@@ -92,7 +92,7 @@ def test_what_costs_each_process_is_asked_more_and_more_seldom_until_it_is_answe
     asked.answered()
 
     assert 2 <= first <= 4 <= second <= 8 <= third <= 16
-    assert asked.about(devices)
+    assert asked.covers(devices)
     assert until_asked() <= 4
 
 

@@ -242,7 +242,7 @@ def test_a_state_directory_that_another_agent_has_by_now_is_not_kept(path: Path,
     other, told = begun(path, agents)
     assert told == ""
 
-    with pytest.raises(LockLost, match=f"another agent holds what lies there now .{ME}."):
+    with pytest.raises(LockLost, match=f"another agent .{ME}. has locked what is there now"):
         lock.keep()
     other.__exit__(None, None, None)
     assert lock.keep()

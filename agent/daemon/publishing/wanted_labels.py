@@ -97,9 +97,9 @@ class WantedLabels(Debounced):
         if config != self._loaded:
             # GPU feature discovery takes the time once for each load of its config, too.
             self._loaded, self._timestamp = config, self._clock()
-        known = await self._heard(config) if report.told_as else VendorLabels({})
-        file = report.features_file if report.told_as == "file" else ""
-        self.wanted.set(WantedFeatures(report.told_as, known, report.namespace, file))
+        known = await self._heard(config) if report.published_as else VendorLabels({})
+        file = report.features_file if report.published_as == "file" else ""
+        self.wanted.set(WantedFeatures(report.published_as, known, report.namespace, file))
         self._tell("; ".join(it for it in (known.trouble, "" if self._api else untold(config)) if it))
 
     async def _heard(self, config: Config) -> VendorLabels:
