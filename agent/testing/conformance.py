@@ -1,6 +1,7 @@
-"""The vendor contract as checks: plain asserts against a vendor's own process, with or without hardware.
+"""The conformance kit: checks of a vendor's own process against the contract, with or without hardware.
 
-Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findings.
+Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findings. The first line of a
+check's docstring is the name of its finding.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ EVENT_PATIENCE = 10.0  # seconds from a fault to its event
 
 
 class Finding(NamedTuple):
-    """What a check found; `ok` None means that it could not be made here."""
+    """The result of a check; `ok` None means that the check could not be made here."""
 
     name: str
     ok: bool | None
@@ -68,7 +69,7 @@ class Finding(NamedTuple):
 async def check_vendor(
     vendor: Vendor, faults: FaultInjector | None = None, python_path: Sequence[str] = ()
 ) -> AsyncIterator[Finding]:
-    """Hold the vendor against each rule of the contract; hardware is changed only with a fault injector."""
+    """Check the vendor against each rule of the contract. Hardware is changed only with a fault injector."""
     bench = Bench(vendor, faults, python_path)
     for check in CHECKS:
         finding = await judged(check, bench)
@@ -78,7 +79,7 @@ async def check_vendor(
 
 
 async def judged(check: Check, bench: Bench) -> Finding:
-    """What a vendor is found to do of one rule."""
+    """Make one check and return its finding."""
     name = (check.__doc__ or check.__name__).strip().rstrip(".")
     try:
         await check(bench)
@@ -351,7 +352,7 @@ async def faults_become_events(bench: Bench) -> None:
 
 
 async def _event_for(talk: Talk, uuid: str) -> None:
-    """Wait for the bad news of this device; good news of others that were cleared is let pass."""
+    """Wait for the event with a fault of this device. Events without a fault are skipped."""
     while True:
         heard = await talk.heard.get()
         assert isinstance(heard, HealthEvent), f"health_events raised {heard}"
@@ -384,7 +385,7 @@ async def _within(heard: Awaitable[T], otherwise: str) -> T:
 
 
 async def _unknown(talk: Talk) -> str | None:
-    """Wait until something is not watched; return what, None for all."""
+    """Wait until a device is not watched; returns its uuid, None for all devices."""
     while True:
         heard = await talk.heard.get()
         if not isinstance(heard, HealthEvent):

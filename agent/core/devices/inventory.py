@@ -432,5 +432,5 @@ def _status_of(before: VendorStatus | None, now: VendorStatus) -> VendorStatus:
 
 
 def left_out(name: str, reason: str) -> VendorStatus:
-    """A vendor whose plugin is broken."""
+    """The status of a vendor with a broken plugin."""
     return VendorStatus(name, VendorState.LEFT_OUT, reason)

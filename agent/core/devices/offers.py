@@ -42,7 +42,7 @@ class VendorRules:
 class OfferedResources:
     """Asks a vendor for its offer when its devices or the config change.
 
-    The last offer of a vendor whose code fails stays.
+    When a vendor's code fails, its last offer stays.
     """
 
     def __init__(self, wishes: Sequence[VendorRules] = (), reserved: Sequence[Reserved] = ()) -> None:

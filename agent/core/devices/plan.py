@@ -52,7 +52,7 @@ def plan(
           answer the devices would seem lost.
         - A card that is in use in another way is offered once it is free. Another way is: by another
           resource, whole and not shared or sliced, or in another memory unit.
-        - A resource whose cards are all in use in another way is planned empty, so that the Node shows it.
+        - A resource is planned empty while all its cards are in use in another way. So the Node shows it.
         - Where several resources may name the same card, a card in use by another resource is listed, but
           new pods do not get it. The same holds for a card with foreign slices, unless the resource makes
           its own hardware.
@@ -91,9 +91,7 @@ def plan(
     healthy = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
     cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & healthy
     external = healthy.intersection(usage.external)
-    sliced = healthy.intersection(
-        it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes
-    )
+    sliced = frozenset(it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes) & healthy
     made = {name for offer in offers for name in offer.made}
 
     def closed_cards(resource: Resource) -> frozenset[str]:
