@@ -78,7 +78,7 @@ class Renewals:
         """Hear, by resource, whether the list that the kubelet has of it is ours, whenever it took one in."""
         for name, it in self._registrations().items():
             if name in ours:
-                self._settle(name, *on_list(self._standing(name, it), ours=ours[name]))
+                self._settle(name, *on_list(self._standing(name, it), own=ours[name]))
 
     async def look(self) -> None:
         """Look once, and again a moment later where a list, or the end of a plugin, may be on its way."""
