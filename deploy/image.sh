@@ -12,7 +12,7 @@ LIMIT_MB=${LIMIT_MB:-120}
 out=${OUT:-build/image}
 began=$SECONDS
 
-engine() {  # who builds here; a client without an engine behind it does not
+engine() {  # the program that builds the image; a client without an engine does not count
   docker info >/dev/null 2>&1 && { echo docker; return; }
   podman info >/dev/null 2>&1 && { echo podman; return; }
   command -v buildah >/dev/null && { echo buildah; return; }

@@ -77,7 +77,7 @@ READ: Sequence[tuple[str, str, str]] = (
     ("hami.io/*-devices-to-allocate", "annotation of the pod", "HAMi's cards for each container"),
     ("hami.io/*-devices-allocated", "annotation of the pod", "the same, once it was bound"),
     *(
-        (it, "annotation of the Node", "whose turn it is; removed when that pod has its cards")
+        (it, "annotation of the Node", "the pod that HAMi places now; removed when that pod has its cards")
         for it in LOCKS
     ),
 )

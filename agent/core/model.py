@@ -209,7 +209,7 @@ class AdvertisedDevice:
         """How many shares the card has, under IDs of this agent or of another plugin."""
         return len(self.ids or ()) + self.displaced
 
-    def knows(self, device_id: str) -> bool:
+    def has_share(self, device_id: str) -> bool:
         """Whether the ID is one of the card's shares in the form of another plugin."""
         written = share(device_id)
         if written is None or written.between == "::" or written.stem not in self.names:
@@ -243,7 +243,7 @@ class Index:
                 self._stems.setdefault(card.ids.stem, card)
             self._kept.update(dict.fromkeys(card.kept, card))
 
-    def named(self, device_id: str) -> AdvertisedDevice | None:
+    def by_stem(self, device_id: str) -> AdvertisedDevice | None:
         """The card that the stem of the ID names, in the form of any plugin and with any number."""
         written = share(device_id)
         known = ((self._stems, self._uuids, self._names), (device_id, written.stem if written else ""))
@@ -292,8 +292,8 @@ class Resource:
         kubelet can still assign the ID for a moment.
         """
         known = self.index.find(device_id)
-        if known is None and (card := self.index.named(device_id)) is not None:
-            return card if card.knows(device_id) else None
+        if known is None and (card := self.index.by_stem(device_id)) is not None:
+            return card if card.has_share(device_id) else None
         return known
 
     def cards_of(self, device_ids: Sequence[str]) -> Sequence[AdvertisedDevice | None]:

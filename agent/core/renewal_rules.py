@@ -100,9 +100,9 @@ def standing_of(
     return RegistrationStanding(registration, others, renewed=known.renewed, pause=known.pause)
 
 
-def on_list(known: RegistrationStanding, *, ours: bool) -> tuple[RegistrationStanding, RenewalReason | None]:
+def on_list(known: RegistrationStanding, *, own: bool) -> tuple[RegistrationStanding, RenewalReason | None]:
     """The new standing once it is known whether the list in force is the agent's, and why to renew."""
-    if not ours:
+    if not own:
         return replace(known, overtaken=True), None
     return replace(known, overtaken=False), RenewalReason.OVERTAKEN if known.overtaken else None
 

@@ -94,7 +94,7 @@ class NodeState:
         """Serve these vendors with these rules from now on."""
         # A vendor that is gone may still have allocations: its edits are needed no more, its name is.
         self.vendors = {**self.vendors, **vendors}
-        self._offers.wish(wishes)
+        self._offers.set_rules(wishes)
         enabled = {it.vendor.name for it in wishes}
         self.specs.set({name: specs for name, specs in self.specs.value.items() if name in enabled})
         self._unspecified = {name: why for name, why in self._unspecified.items() if name in enabled}

@@ -1,4 +1,4 @@
-"""A vendor on the test bench: its own process, asked call by call, and what may be broken about it."""
+"""The test bench of a vendor: calls to the vendor's own process, and injectors of faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 30.0  # seconds for anything that has no tighter rule
 
 
 class FaultInjector(Protocol):
-    """How tests break a vendor's stub library. Without one, checks that need it are not made."""
+    """How tests break a vendor's stub library. Checks that need an injector are skipped without one."""
 
     def inject(self, uuid: str) -> None:
         """Make the library report a fault of this device as an event."""
@@ -26,44 +26,44 @@ class FaultInjector(Protocol):
     def clear(self, uuid: str) -> None: ...
 
     def absent(self) -> Mapping[str, Any] | None:
-        """Settings under which the library is not there; None where there are none."""
+        """Settings that hide the library from the backend; None where there are none."""
 
 
 @runtime_checkable
 class WatchInjector(Protocol):
-    """What an injector has, too, where it can break the watch itself."""
+    """More methods of an injector that can break the watch for events."""
 
     def blind(self) -> None:
-        """Let waiting for events fail, or a device be one that nothing watches."""
+        """Let waiting for events fail, or leave a device without a watch."""
 
     def sees(self) -> None:
-        """Repair it."""
+        """Repair the watch."""
 
 
 @runtime_checkable
 class SliceInjector(Protocol):
-    """What an injector has, too, where it can slice cards as other programs do."""
+    """More methods of an injector that can make foreign slices."""
 
     def plant(self, uuid: str) -> None:
-        """Make a slice of this card that bears no mark of ours."""
+        """Make a slice of this card without the agent's mark."""
 
     def uproot(self) -> None:
-        """Remove it again."""
+        """Remove the slice."""
 
 
 @runtime_checkable
 class CrashInjector(Protocol):
-    """What an injector has, too, where it can end the vendor's process in the middle of a slice."""
+    """More methods of an injector that can end the vendor's process while it makes a slice."""
 
     def steps(self) -> Sequence[str]:
-        """The steps in which `prepare` makes a slice, in its library's words."""
+        """The steps in which `prepare` makes a slice, by the names of the library's calls."""
 
     def crash_at(self, step: str) -> None:
-        """Let the process die at this step, the next time and once."""
+        """Let the process die once, the next time that it reaches this step."""
 
 
 class NotMade(Exception):
-    """Raised when a check cannot be made here, with why."""
+    """Raised when a check cannot be made here; the text says why."""
 
 
 class Bench:
@@ -81,7 +81,7 @@ class Bench:
         watch: float | None = None,
         directory: Path | None = None,
     ) -> AsyncIterator[Talk]:
-        """A process of the vendor, not yet known to be open."""
+        """Start a process of the vendor without waiting until the backend has opened."""
         vendor = self.vendor if settings is None else replace(self.vendor, settings=Settings(settings))
         contact = RunningVendor(
             vendor, watch=watch, python_path=self.python_path, emit=_to_stderr, directory=directory
@@ -101,7 +101,11 @@ class Bench:
             yield talk
 
     async def devices(self) -> tuple[Device, ...]:
-        """What is on this node; without devices there is nothing to check."""
+        """The devices of this node.
+
+        Raises:
+            NotMade: There are none.
+        """
         async with self.opened() as talk:
             devices = await talk.discover()
         if not devices:
@@ -110,7 +114,7 @@ class Bench:
 
     @property
     def making(self) -> str:
-        """A resource whose containers need hardware that is made."""
+        """A resource with made hardware, or the vendor's resource where there is none."""
         slices = self.vendor.makes
         return next(iter(slices.resources if slices else ()), self.vendor.resource)
 
@@ -120,7 +124,11 @@ class Bench:
         return self.faults
 
     def slicing(self) -> FaultInjector:
-        """The injector, of a vendor that slices cards: without one the hardware is left alone."""
+        """The injector of a vendor that makes slices. Without an injector no slice is made on the hardware.
+
+        Raises:
+            NotMade: There is no injector, or the vendor makes no slices.
+        """
         faults = self.injector()
         if not self.vendor.prepares(self.making):
             raise NotMade("the vendor does not prepare")
@@ -132,7 +140,7 @@ def _to_stderr(line: str, dropped: int) -> None:
 
 
 class Talk:
-    """A conversation with one process; its end in the middle of a call is an error of that call."""
+    """Calls to one vendor process. If the process ends during a call, the call fails."""
 
     def __init__(self, contact: RunningVendor) -> None:
         self._contact = contact

@@ -20,7 +20,7 @@ async def settled(listener: socket.socket) -> None:
 
 
 def abandon(listener: socket.socket, path: Path) -> None:
-    """Close and remove the socket of a server whose start was cancelled.
+    """Close and remove the socket of a server after its start was cancelled.
 
     asyncio listens before its last await, so a cancellation there leaves a server that only the loop knows.
     """

@@ -1,6 +1,7 @@
-"""The vendor contract as checks: plain asserts against a vendor's own process, with or without hardware.
+"""The conformance kit: checks of a vendor's own process against the contract, with or without hardware.
 
-Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findings.
+Tests and `xpu-agent conformance` iterate over `check_vendor` and read its findings. The first line of a
+check's docstring is the name of its finding.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ EVENT_PATIENCE = 10.0  # seconds from a fault to its event
 
 
 class Finding(NamedTuple):
-    """What a check found; `ok` None means that it could not be made here."""
+    """The result of a check; `ok` None means that the check could not be made here."""
 
     name: str
     ok: bool | None
@@ -68,7 +69,7 @@ class Finding(NamedTuple):
 async def check_vendor(
     vendor: Vendor, faults: FaultInjector | None = None, python_path: Sequence[str] = ()
 ) -> AsyncIterator[Finding]:
-    """Hold the vendor against each rule of the contract; hardware is changed only with a fault injector."""
+    """Check the vendor against each rule of the contract. Hardware is changed only with a fault injector."""
     bench = Bench(vendor, faults, python_path)
     for check in CHECKS:
         finding = await judged(check, bench)
@@ -78,7 +79,7 @@ async def check_vendor(
 
 
 async def judged(check: Check, bench: Bench) -> Finding:
-    """What a vendor is found to do of one rule."""
+    """Make one check and return its finding."""
     name = (check.__doc__ or check.__name__).strip().rstrip(".")
     try:
         await check(bench)
@@ -206,12 +207,12 @@ async def prepare_ensures(bench: Bench) -> None:
         request = Request(MARK, bench.making, (uuid,))
         made = await talk.ask("prepare", request, (uuid,))
         again = await talk.ask("prepare", request, (uuid,))
-        ours = [it for it in await talk.ask("partitions") if it.allocation == MARK]
+        marked = [it for it in await talk.ask("partitions") if it.allocation == MARK]
         await talk.ask("release", MARK)
         await talk.ask("release", MARK)
         after = await talk.ask("partitions")
     assert made == again, f"first {made}, then {again}"
-    assert {it.id for it in made} == {it.id for it in ours}, f"made {made}, on the hardware are {ours}"
+    assert {it.id for it in made} == {it.id for it in marked}, f"made {made}, on the hardware are {marked}"
     assert set(before) == set(after), f"there were {before}, now there are {after}"
 
 
@@ -225,10 +226,10 @@ async def prepared_outlives_the_process(bench: Bench) -> None:
             made = await talk.ask("prepare", Request(MARK, bench.making, (uuid,)), (uuid,))
         async with bench.opened(directory=Path(directory)) as talk:
             await talk.discover()
-            there = await talk.ask("partitions")
+            found = await talk.ask("partitions")
             await talk.ask("release", MARK)
-    marked = {it.id for it in there if it.allocation == MARK}
-    assert {it.id for it in made} <= marked, f"made {made}, now there are {there}"
+    marked = {it.id for it in found if it.allocation == MARK}
+    assert {it.id for it in made} <= marked, f"made {made}, now there are {found}"
 
 
 async def slices_of_others_stay(bench: Bench) -> None:
@@ -278,12 +279,12 @@ async def _die_at(step: str, bench: Bench, faults: CrashInjector, directory: Pat
         await talk.discover()
         found = await talk.ask("partitions")
         made = await talk.ask("prepare", request, (uuid,))
-        there = await talk.ask("partitions")
+        present = await talk.ask("partitions")
         await talk.ask("release", MARK)
         after = await talk.ask("partitions")
-    strangers = [it for it in set(found) - set(before) if it.allocation != MARK]
-    assert not strangers, f"dead at {step} it left {strangers}"
-    assert set(there) - set(before) == set(made), f"after {step} it made {made}, there are {there}"
+    unmarked = [it for it in set(found) - set(before) if it.allocation != MARK]
+    assert not unmarked, f"dead at {step} it left {unmarked}"
+    assert set(present) - set(before) == set(made), f"after {step} it made {made}, there are {present}"
     assert set(before) == set(after), f"after {step} there were {before}, now there are {after}"
 
 
@@ -299,10 +300,10 @@ async def names_are_specified(bench: Bench) -> None:
             raise NotMade("containers get no CDI names")
         before = _specified(await talk.ask("cdi"))
         await talk.ask("prepare", request, (device.uuid,))
-        there = _specified(await talk.ask("cdi"))
+        present = _specified(await talk.ask("cdi"))
         await talk.ask("release", MARK)
         after = _specified(await talk.ask("cdi"))
-    assert names <= there, f"{sorted(names - there)} stands in no spec; these do: {sorted(there)}"
+    assert names <= present, f"{sorted(names - present)} stands in no spec; these do: {sorted(present)}"
     assert before == after, f"before {sorted(before)} stood there, after {sorted(after)}"
 
 
@@ -351,12 +352,12 @@ async def faults_become_events(bench: Bench) -> None:
 
 
 async def _event_for(talk: Talk, uuid: str) -> None:
-    """Wait for the bad news of this device; good news of others that were cleared is let pass."""
+    """Wait for the event with a fault of this device. Events without a fault are skipped."""
     while True:
-        heard = await talk.heard.get()
-        assert isinstance(heard, HealthEvent), f"health_events raised {heard}"
-        if heard.fault is not None:
-            assert heard.uuid == uuid, f"{uuid} broke, the event is for {heard.uuid}"
+        event = await talk.heard.get()
+        assert isinstance(event, HealthEvent), f"health_events raised {event}"
+        if event.fault is not None:
+            assert event.uuid == uuid, f"{uuid} broke, the event is for {event.uuid}"
             return
 
 
@@ -376,28 +377,28 @@ async def a_repaired_watch_says_so(bench: Bench) -> None:
         await _within(_good_news(talk, bad), "no good news")
 
 
-async def _within(heard: Awaitable[T], otherwise: str) -> T:
+async def _within(call: Awaitable[T], otherwise: str) -> T:
     try:
-        return await asyncio.wait_for(heard, EVENT_PATIENCE)
+        return await asyncio.wait_for(call, EVENT_PATIENCE)
     except TimeoutError:
         raise AssertionError(otherwise) from None
 
 
 async def _unknown(talk: Talk) -> str | None:
-    """Wait until something is not watched; return what, None for all."""
+    """Wait until a device is not watched; returns its uuid, None for all devices."""
     while True:
-        heard = await talk.heard.get()
-        if not isinstance(heard, HealthEvent):
+        event = await talk.heard.get()
+        if not isinstance(event, HealthEvent):
             return None
-        if heard.fault is not None:
-            assert heard.fault.state is State.UNKNOWN, f"the watch broke, the event says {heard.fault}"
-            return heard.uuid
+        if event.fault is not None:
+            assert event.fault.state is State.UNKNOWN, f"the watch broke, the event says {event.fault}"
+            return event.uuid
 
 
 async def _good_news(talk: Talk, uuid: str | None) -> None:
     while True:
-        heard = await talk.heard.get()
-        if isinstance(heard, HealthEvent) and heard.fault is None and heard.uuid in (uuid, None):
+        event = await talk.heard.get()
+        if isinstance(event, HealthEvent) and event.fault is None and event.uuid in (uuid, None):
             return
 
 

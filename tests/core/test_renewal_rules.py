@@ -172,16 +172,16 @@ def test_our_list_after_another_s_makes_a_registration_anew(
 ) -> None:
     known, found = RegistrationStanding(IT), []
     for ours in lists:
-        known, one = on_list(known, ours=ours)
+        known, one = on_list(known, own=ours)
         found.append(one)
 
     assert found == why
 
 
 def test_another_s_list_counts_for_the_registration_that_it_came_upon_alone() -> None:
-    known, _ = on_list(RegistrationStanding(IT), ours=False)
+    known, _ = on_list(RegistrationStanding(IT), own=False)
 
-    assert on_list(standing_of(known, Registration(2)), ours=True)[1] is None
+    assert on_list(standing_of(known, Registration(2)), own=True)[1] is None
 
 
 @pytest.mark.parametrize(("later", "is_open"), [(SURE - 1, True), (SURE, False)])

@@ -248,7 +248,7 @@ NOBODY = {"enabled": True, "writers": dict.fromkeys(("koordinator", "hami", "gcu
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (NOBODY, ("schedulerAnnotations.writers names nobody", "name the accounts of yours")),
+        (NOBODY, ("schedulerAnnotations.writers names no account", "name the accounts of your schedulers")),
         ({"writers": {"x": {}}}, ("/schedulerAnnotations/writers/x",)),
         ({"writers": {"x": {"serviceAccounts": ["koord-scheduler"]}}}, ("/serviceAccounts/0",)),
         ({"writers": {"x": {"users": ['x"] || true || "" in ["']}}}, ("/users/0",)),

@@ -358,4 +358,4 @@ async def test_a_card_that_a_scheduler_gives_away_though_a_swapped_pod_has_it_is
     assert (twice.pod, twice.kind) == (ref(third), "Warning")
     holder = f"default/{('second', 'first')[given]}"
     held = f"{uuids[given]} is held by {holder} as {XPU}, for which others were chosen"
-    assert twice.message.endswith(f"in use by another one, too: delete {holder}: {held}")
+    assert twice.message.endswith(f"uses a card of this pod, too: delete {holder}: {held}")

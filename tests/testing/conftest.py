@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from agent.testing.kubelet import SimKubelet
+from agent.testing.kubelet import KubeletLimits, SimKubelet
 from agent.testing.node_kubelet import Capacity, Container, Pod
 from agent.testing.simapi import SimApiServer
 
@@ -34,8 +35,11 @@ class Lab:
         self._stack = stack
 
     async def kubelet(self, **settings: Any) -> SimKubelet:
-        settings = {"registry_interval": 0.01, **settings}
-        return await self._stack.enter_async_context(SimKubelet(self.directory, **settings))
+        """A kubelet with these arguments of SimKubelet and fields of its KubeletLimits."""
+        names = {it.name for it in fields(KubeletLimits)} & settings.keys()
+        limits = KubeletLimits(**{"registry_interval": 0.01, **{name: settings.pop(name) for name in names}})
+        kubelet = SimKubelet(self.directory, limits=limits, **settings)
+        return await self._stack.enter_async_context(kubelet)
 
     async def plugin(self, kubelet: SimKubelet, **settings: Any) -> ToyPlugin:
         return await self._stack.enter_async_context(ToyPlugin(kubelet.plugin_dir, **settings))

@@ -190,7 +190,7 @@ def _lacking(names: Iterable[str], ties: AnswerTies, plan: Plan) -> Plan:
 def _card(resource: Resource, device_id: str) -> AdvertisedDevice | None:
     """The card of an ID: one that is listed now wins over how another plugin writes those of another card."""
     known = resource.card_of(device_id)
-    return resource.index.named(device_id) if known is None else known
+    return resource.index.by_stem(device_id) if known is None else known
 
 
 def _counted(resource: Resource, cards: Mapping[str, AdvertisedDevice], of: int) -> str:

@@ -73,7 +73,7 @@ class IdsInUse:
             default="",
         )
 
-    def counts_otherwise(self, resource: str, uuid: str, unit: str) -> bool:
+    def has_other_unit(self, resource: str, uuid: str, unit: str) -> bool:
         """Whether IDs of the resource in use on the card have another memory unit than this."""
         return any(it != unit for it in self._usage.units.get(resource, {}).get(uuid, ()))
 
@@ -81,7 +81,7 @@ class IdsInUse:
         """Whether an allocation with IDs of other cards lies on this card."""
         return any(uuid in cards for cards in self._usage.diverged.values())
 
-    def beyond(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
+    def outside_range(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
         """The IDs of the resource in use on the card that are not in the card's range."""
         ids = self._ids.get(resource, {}).get(uuid, [])
         if card is None or card.ids is None or not ids:

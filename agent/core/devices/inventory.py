@@ -112,8 +112,8 @@ class Inventory:
         foreign = {it.uuid: owner for it in devices if (owner := self._owner(it.uuid)) not in (None, vendor)}
         reason = "; ".join(f"{uuid} is listed by {owner} already" for uuid, owner in foreign.items())
         self._vendors[vendor] = VendorStatus(vendor, VendorState.OPEN, reason)
-        ours = [device for device in devices if device.uuid not in foreign]
-        self._prove_slices({device.uuid: self._see(vendor, device, now) for device in ours}, now)
+        own_devices = [device for device in devices if device.uuid not in foreign]
+        self._prove_slices({device.uuid: self._see(vendor, device, now) for device in own_devices}, now)
         self._take(vendor, self._early.pop(vendor, ()), now)
         if devices and vendor in self._driver_gone:
             self._driver_gone.discard(vendor)
@@ -432,5 +432,5 @@ def _status_of(before: VendorStatus | None, now: VendorStatus) -> VendorStatus:
 
 
 def left_out(name: str, reason: str) -> VendorStatus:
-    """A vendor whose plugin is broken."""
+    """The status of a vendor with a broken plugin."""
     return VendorStatus(name, VendorState.LEFT_OUT, reason)

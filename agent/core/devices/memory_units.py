@@ -31,8 +31,8 @@ def coarser(unit: str) -> dict[str, int]:
     Integer division by that number turns a card's count of these units into its exact count of larger ones,
     because nested floors are one floor.
     """
-    mine = THOUSANDTHS[unit]
-    return {it: size // mine for it, size in reversed(THOUSANDTHS.items()) if size > mine}
+    size_of_unit = THOUSANDTHS[unit]
+    return {it: size // size_of_unit for it, size in reversed(THOUSANDTHS.items()) if size > size_of_unit}
 
 
 def counted_in(sharing: Sharing) -> str:

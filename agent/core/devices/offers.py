@@ -42,23 +42,23 @@ class VendorRules:
 class OfferedResources:
     """Asks a vendor for its offer when its devices or the config change.
 
-    The last offer of a vendor whose code fails stays.
+    When a vendor's code fails, its last offer stays.
     """
 
-    def __init__(self, wishes: Sequence[VendorRules] = (), reserved: Sequence[Reserved] = ()) -> None:
+    def __init__(self, vendor_rules: Sequence[VendorRules] = (), reserved: Sequence[Reserved] = ()) -> None:
         """`reserved`: names of resources that belong to schedulers and that no vendor may offer."""
         self._reserved = tuple(reserved)
-        self._wishes: tuple[VendorRules, ...] = ()
+        self._vendor_rules: tuple[VendorRules, ...] = ()
         self._seen: dict[str, tuple[Device, ...]] = {}
         self._made: dict[str, Offering] = {}
         self._taken: dict[str, tuple[str, ...]] = {}
-        self.wish(wishes)
+        self.set_rules(vendor_rules)
 
-    def wish(self, wishes: Sequence[VendorRules]) -> None:
+    def set_rules(self, vendor_rules: Sequence[VendorRules]) -> None:
         """Take in the rules of a new config."""
-        self._wishes = tuple(wishes)
+        self._vendor_rules = tuple(vendor_rules)
         self._seen = {}
-        names = {it.vendor.name for it in wishes}
+        names = {it.vendor.name for it in vendor_rules}
         self._made = {name: made for name, made in self._made.items() if name in names}
 
     def of(self, snapshot: NodeSnapshot) -> tuple[Offer, ...]:
@@ -66,20 +66,20 @@ class OfferedResources:
         offers: list[Offer] = []
         owners: dict[str, str] = {}
         self._taken = {}
-        for wish in self._wishes:
-            name, rules = wish.vendor.name, self._offering(wish, snapshot).rules
+        for wanted in self._vendor_rules:
+            name, rules = wanted.vendor.name, self._offering(wanted, snapshot).rules
             taken = [rule.name for rule in rules if owners.setdefault(rule.name, name) != name]
             if taken:
                 self._taken[name] = tuple(f"{owners[it]} already serves {it}" for it in dict.fromkeys(taken))
             left = tuple(rule for rule in rules if rule.name not in taken)
-            made = frozenset(rule.name for rule in left if wish.vendor.prepares(rule.name))
-            offers.append(Offer(name, left, dynamic=wish.dynamic, made=made))
+            made = frozenset(rule.name for rule in left if wanted.vendor.prepares(rule.name))
+            offers.append(Offer(name, left, dynamic=wanted.dynamic, made=made))
         return tuple(offers)
 
     @property
     def plain(self) -> tuple[Offer, ...]:
         """The offers of vendors without code of their own for resources; made of the config's rules alone."""
-        without_code = (it for it in self._wishes if it.vendor.offers.resources is None)
+        without_code = (it for it in self._vendor_rules if it.vendor.offers.resources is None)
         return tuple(Offer(it.vendor.name, it.rules, dynamic=it.dynamic) for it in without_code)
 
     @property
@@ -98,27 +98,27 @@ class OfferedResources:
         """What a person should mend although the devices are offered; vendor to sentences."""
         return {name: made.doubts for name, made in self._made.items() if made.doubts}
 
-    def _offering(self, wish: VendorRules, snapshot: NodeSnapshot) -> Offering:
-        name = wish.vendor.name
+    def _offering(self, wanted: VendorRules, snapshot: NodeSnapshot) -> Offering:
+        name = wanted.vendor.name
         devices = tuple(it for it in snapshot.present(name) if not it.nameless)
         if name not in self._seen or devices != self._seen[name]:
             self._seen[name] = devices
-            self._made[name] = _asked(wish, devices, self._made.get(name, Offering()), self._reserved)
+            self._made[name] = _asked(wanted, devices, self._made.get(name, Offering()), self._reserved)
         return self._made[name]
 
 
 def _asked(
-    wish: VendorRules, devices: tuple[Device, ...], last: Offering, reserved: Sequence[Reserved]
+    wanted: VendorRules, devices: tuple[Device, ...], last: Offering, reserved: Sequence[Reserved]
 ) -> Offering:
-    if wish.vendor.offers.resources is None:
-        return Offering(wish.rules or (ResourceRule(wish.vendor.resource),))
+    if wanted.vendor.offers.resources is None:
+        return Offering(wanted.rules or (ResourceRule(wanted.vendor.resource),))
     if not devices:
         return Offering()
     try:
-        made = _made(wish.vendor.offers.resources, wish, devices)
+        made = _made(wanted.vendor.offers.resources, wanted, devices)
         wrong = next((trouble for rule in made.rules if (trouble := _trouble(rule, reserved))), "")
-        wrong = wrong or (_twins(made.rules) if wish.dynamic else "")
-        lost = () if wish.dynamic else _lost(made.rules)
+        wrong = wrong or (_twins(made.rules) if wanted.dynamic else "")
+        lost = () if wanted.dynamic else _lost(made.rules)
         complaints, notes, doubts = (
             tuple(shorten(str(it), COMPLAINT_LIMIT) for it in sentences[:COMPLAINTS])
             for sentences in ((*lost, *made.complaints), made.notes, made.doubts)
@@ -131,11 +131,11 @@ def _asked(
     return offering
 
 
-def _made(resources: Resources, wish: VendorRules, devices: tuple[Device, ...]) -> Offering:
+def _made(resources: Resources, wanted: VendorRules, devices: tuple[Device, ...]) -> Offering:
     """The vendor's answer. Of rules that may name the same cards the vendor is asked for one at a time."""
-    if not wish.dynamic or len(wish.rules) < 2:
-        return resources(wish.rules, devices)
-    offerings = [resources((rule,), devices) for rule in wish.rules]
+    if not wanted.dynamic or len(wanted.rules) < 2:
+        return resources(wanted.rules, devices)
+    offerings = [resources((rule,), devices) for rule in wanted.rules]
     return Offering(
         tuple(rule for it in offerings for rule in it.rules),
         tuple(dict.fromkeys(one for it in offerings for one in it.complaints)),

@@ -52,7 +52,7 @@ def plan(
           answer the devices would seem lost.
         - A card that is in use in another way is offered once it is free. Another way is: by another
           resource, whole and not shared or sliced, or in another memory unit.
-        - A resource whose cards are all in use in another way is planned empty, so that the Node shows it.
+        - A resource is planned empty while all its cards are in use in another way. So the Node shows it.
         - Where several resources may name the same card, a card in use by another resource is listed, but
           new pods do not get it. The same holds for a card with foreign slices, unless the resource makes
           its own hardware.
@@ -71,7 +71,7 @@ def plan(
         modes = [uses.mode(rule.name, card, others) for card in offered]
         moded = [_in_mode(rule, *one, uses) for one in zip(offered, modes, strict=True)]
         left = (card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
-        cards = tuple(_making_way(rule, card, uses) for card in left)
+        cards = tuple(_with_shorter_range(rule, card, uses) for card in left)
         served = rule.name in before or (rule.name in held and vendor not in starting)
         known = resources.get(rule.name)
         if known is None and (offered or served):
@@ -87,13 +87,11 @@ def plan(
             resources[name] = Resource(
                 name, resource.vendor, resource.rule, resource.policy, (), retired=True
             )
-    kept = {name: _keeping(it, uses, snapshot) for name, it in resources.items()}
+    kept = {name: _with_kept_ids(it, uses, snapshot) for name, it in resources.items()}
     healthy = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
     cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & healthy
     external = healthy.intersection(usage.external)
-    sliced = healthy.intersection(
-        it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes
-    )
+    sliced = frozenset(it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes) & healthy
     made = {name for offer in offers for name in offer.made}
 
     def closed_cards(resource: Resource) -> frozenset[str]:
@@ -104,10 +102,10 @@ def plan(
     listed = {
         name: _withheld(resource)
         if resource.vendor in withheld or name in withheld
-        else _holding(resource, uses, closed_cards(resource))
+        else _with_closed_cards(resource, uses, closed_cards(resource))
         for name, resource in kept.items()
     }
-    return {name: _hiding(it, usage.forgotten.get(name, ())) for name, it in listed.items()}
+    return {name: _without_forgotten(it, usage.forgotten.get(name, ())) for name, it in listed.items()}
 
 
 def _in_mode(rule: ResourceRule, card: AdvertisedDevice, mode: str, uses: IdsInUse) -> AdvertisedDevice:
@@ -124,7 +122,7 @@ def _withheld(resource: Resource) -> Resource:
     return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
 
 
-def _holding(resource: Resource, uses: IdsInUse, closed: frozenset[str]) -> Resource:
+def _with_closed_cards(resource: Resource, uses: IdsInUse, closed: frozenset[str]) -> Resource:
     """The resource with `closed` cards healthy only for the pods that have them.
 
     After a restart of the kubelet a pod is admitted again only if its IDs are healthy.
@@ -140,18 +138,18 @@ def _holding(resource: Resource, uses: IdsInUse, closed: frozenset[str]) -> Reso
     return replace(resource, cards=tuple(held))
 
 
-def _hiding(resource: Resource, ids: Collection[str]) -> Resource:
+def _without_forgotten(resource: Resource, ids: Collection[str]) -> Resource:
     """The resource with these IDs unhealthy for every pod."""
     cards = {card.uuid for device_id in ids if (card := resource.card_of(device_id)) and card.healthy}
     if not cards:
         return resource
-    hiding = (
+    healthy_rest = (
         replace(card, healthy=False, held=tuple(it for it in card if it not in ids))
         if card.uuid in cards
         else card
         for card in resource.cards
     )
-    return replace(resource, cards=tuple(hiding))
+    return replace(resource, cards=tuple(healthy_rest))
 
 
 def _joined(
@@ -214,15 +212,15 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) 
     """Whether the card is in use in a way that the rule does not make, and must not be given out now."""
     if uses.elsewhere(rule.name, card.uuid):
         return True
-    if uses.counts_otherwise(rule.name, card.uuid, counted_in(rule.sharing)):
+    if uses.has_other_unit(rule.name, card.uuid, counted_in(rule.sharing)):
         return True
-    others = uses.beyond(rule.name, card.uuid, card)
+    others = uses.outside_range(rule.name, card.uuid, card)
     if rule.sharing.kind == "exclusive":
         return bool(others) or uses.has_shares_of_others(card.uuid)
-    return not all("::" in device_id or card.knows(device_id) for device_id in others)
+    return not all("::" in device_id or card.has_share(device_id) for device_id in others)
 
 
-def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> AdvertisedDevice:
+def _with_shorter_range(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> AdvertisedDevice:
     """The card with a range shortened by the shares that pods have under IDs outside of the range.
 
     Such IDs are of another plugin, or of an earlier and longer range. They must stay listed, because the
@@ -231,7 +229,7 @@ def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> A
     """
     if card.ids is None or card.ids.count is None:
         return card
-    others = len(uses.beyond(rule.name, card.uuid, card))
+    others = len(uses.outside_range(rule.name, card.uuid, card))
     if not others:
         return card
     left = card.ids.count - others
@@ -243,15 +241,17 @@ def _making_way(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> A
     return replace(card, ids=replace(card.ids, count=left), displaced=card.ids.count - left)
 
 
-def _keeping(resource: Resource, uses: IdsInUse, snapshot: NodeSnapshot) -> Resource:
+def _with_kept_ids(resource: Resource, uses: IdsInUse, snapshot: NodeSnapshot) -> Resource:
     """The resource with `kept` set to the IDs in use that its rule no longer makes."""
     cards = {card.uuid: card for card in resource.cards}
-    strays = {uuid: _strays(resource, uuid, cards.get(uuid), uses) for uuid in uses.cards(resource.name)}
-    if not any(strays.values()):
+    to_keep = {
+        uuid: _ids_to_keep(resource, uuid, cards.get(uuid), uses) for uuid in uses.cards(resource.name)
+    }
+    if not any(to_keep.values()):
         return resource
     statuses = {status.uuid: status for status in snapshot.devices}
     local = resource.rule.placement == "local"
-    for uuid, ids in strays.items():
+    for uuid, ids in to_keep.items():
         if ids:
             status, old = statuses.get(uuid), cards.get(uuid)
             kept = tuple(sorted(ids))
@@ -267,6 +267,6 @@ def _keeping(resource: Resource, uses: IdsInUse, snapshot: NodeSnapshot) -> Reso
     return replace(resource, cards=tuple(cards.values()))
 
 
-def _strays(resource: Resource, uuid: str, card: AdvertisedDevice | None, uses: IdsInUse) -> list[str]:
+def _ids_to_keep(resource: Resource, uuid: str, card: AdvertisedDevice | None, uses: IdsInUse) -> list[str]:
     """IDs in use on the card that the resource lists nowhere."""
-    return [it for it in uses.beyond(resource.name, uuid, card) if resource.index.find(it) is None]
+    return [it for it in uses.outside_range(resource.name, uuid, card) if resource.index.find(it) is None]

@@ -61,15 +61,15 @@ def plan_units(
 ) -> UnitPlan:
     """Decide the memory unit of each resource. A resource has one unit at a time: IDs do not name their unit.
 
-    A unit that pods hold stays until the last of these pods has ended. A new unit whose list is too long for
-    the kubelet is not used while the last unit still serves. A size that was chosen once for `auto` is kept.
+    A unit that pods hold stays until the last of these pods has ended. A new unit is not used while its list
+    is too long for the kubelet and the last unit still serves. A size once chosen for `auto` is kept.
     """
-    asking = _Asking(snapshot, usage, before, last.chosen, too_long)
-    settled = [replace(it, rules=tuple(asking.settle(it, rule) for rule in it.rules)) for it in offers]
-    return UnitPlan(tuple(settled), tuple(asking.kept), asking.chosen)
+    choice = _UnitChoice(snapshot, usage, before, last.chosen, too_long)
+    settled = [replace(it, rules=tuple(choice.settle(it, rule) for rule in it.rules)) for it in offers]
+    return UnitPlan(tuple(settled), tuple(choice.kept), choice.chosen)
 
 
-class _Asking:
+class _UnitChoice:
     def __init__(
         self,
         snapshot: NodeSnapshot,

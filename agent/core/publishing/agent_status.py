@@ -138,7 +138,7 @@ class AgentStatus:
     refusals: tuple[Refusal, ...] = ()
     swaps: tuple[ClaimSwap, ...] = ()
     starts_refused: tuple[StartRefusal, ...] = ()
-    #: A sentence for each of the last node locks whose pods never requested their devices.
+    #: A sentence for each of the last node locks that expired because no pod requested its devices.
     stale_locks: tuple[str, ...] = ()
     #: None without an API server. No Allocate waits for the API server.
     api_server: ApiServer | None = None
@@ -146,8 +146,8 @@ class AgentStatus:
     complaints: tuple[str, ...] = ()
     #: What a person should mend although the cards are offered.
     doubts: tuple[str, ...] = ()
-    #: Resource to a sentence for each other resource whose pods still hold its cards. Such a wait is correct,
-    #: can last for days and does not keep the agent from being ready: a DaemonSet update would not go on.
+    #: Resource to a sentence for each other resource with pods that still hold its cards. Such a wait is
+    #: correct, can last for days and does not keep the agent from being ready: a DaemonSet update would stop.
     resource_waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Resource to the memory unit that it keeps although the config wants another, with a sentence.
     kept_units: Mapping[str, tuple[KeptUnit, str]] = field(default_factory=dict)

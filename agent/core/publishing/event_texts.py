@@ -319,7 +319,7 @@ def _of_overlaps(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
 
 
 def _of_shares(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
-    """Notices about new allocations whose container got another share than it requested."""
+    """Notices about new allocations with another share than the container requested."""
     known = {it.id: it.claim.remark for it in before.allocations if it.claim is not None}
     for allocation in after.allocations:
         claim = allocation.claim

@@ -40,7 +40,7 @@ def wrong_key(key: str) -> str:
 
 
 def made(
-    vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], given: Sequence[Grant]
+    vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], allocations: Sequence[Grant]
 ) -> dict[str, str | None]:
     """The annotations that a vendor wants: each of its keys, with None for a key that must not be there.
 
@@ -49,7 +49,7 @@ def made(
     """
     facts = vendor.publishes
     try:
-        texts = dict(facts.annotations(rules, devices, given)) if facts.annotations is not None else {}
+        texts = dict(facts.annotations(rules, devices, allocations)) if facts.annotations is not None else {}
         wrong = _wrong(vendor, texts)
     except Exception as exc:  # the vendor's own code: it must not end the agent
         wrong = shorten(f"{type(exc).__name__}: {exc}", 300)

@@ -74,7 +74,7 @@ class Renewals:
         """
         for name, registration in self._sessions.registrations().items():
             if name in is_own:
-                self._settle(name, *on_list(self._standing(name, registration), ours=is_own[name]))
+                self._settle(name, *on_list(self._standing(name, registration), own=is_own[name]))
 
     async def look(self) -> None:
         """Look once, and again a moment later while the kubelet may still take in a list, or a plugin end."""

@@ -1,4 +1,4 @@
-"""What an API server serves: its resources, and the places in its paths."""
+"""The resources of an API server, and the places that its paths name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path names: a collection (`name` empty), an object, or a subresource of it."""
+    """The thing that a path names: a collection (`name` empty), an object, or a subresource of an object."""
 
     resource: Resource
     namespace: str = ""
@@ -110,7 +110,7 @@ WELL_KNOWN = (
 
 
 class Catalog:
-    """The resources that are served; one can be added or taken out, as a CRD is."""
+    """The resources that are served. Resources can be added and removed, as with CRDs."""
 
     def __init__(self, served: Iterable[Resource]) -> None:
         self._served = {(it.root, it.name): it for it in served}
@@ -143,7 +143,7 @@ class Catalog:
         return any(path.startswith(f"{it.root}/") for it in self)
 
     def place(self, path: str) -> Place | None:
-        """What the path names; None where nothing is served."""
+        """The place that the path names; None where nothing is served."""
         words = path.strip("/").split("/")
         depth = 2 if words[0] == "api" else 3
         root, rest = "/" + "/".join(words[:depth]), words[depth:]

@@ -1,4 +1,4 @@
-"""What is said on paths that are no resource's: version, health, and which resources there are."""
+"""The answers on paths without a resource: version, health, and the lists of resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION: Json = {
 
 
 def discovered(resources: Iterable[Resource], path: str) -> Json | None:
-    """The resources of the API version that the path is of; None where there are none."""
+    """The resource list of the API version that the path names; None for any other path."""
     here = [it for it in resources if it.root == path]
     if not here:
         return None

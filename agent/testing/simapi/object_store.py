@@ -163,8 +163,8 @@ def _updated(place: Place, old: Json, new: Json) -> Json:
     elif resource.status:
         new = {**{key: it for key, it in new.items() if key != "status"}, **_part(old, "status")}
     kept = {key: it for key, it in old["metadata"].items() if key in (*SYSTEM, SYSTEM_GRACE)}
-    given = {key: it for key, it in new["metadata"].items() if key not in (*SYSTEM, SYSTEM_GRACE)}
-    metadata: dict[str, Any] = {**given, **kept}
+    changed = {key: it for key, it in new["metadata"].items() if key not in (*SYSTEM, SYSTEM_GRACE)}
+    metadata: dict[str, Any] = {**changed, **kept}
     if resource.custom and _content(old) != _content(new):
         metadata["generation"] = int(metadata.get("generation", 0)) + 1
     return {**new, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}

@@ -1,4 +1,4 @@
-"""What an API server does not take in: rules that a writer of labels, annotations and events can break.
+"""Validation of objects: the rules that a writer of labels, annotations and events can break.
 
 Sources: k8s.io/apimachinery pkg/api/validate/content and pkg/api/validation; for events k8s.io/kubernetes
 pkg/apis/core/validation.
@@ -94,7 +94,7 @@ def _check_key(resource: Resource, name: str, field: str, key: str) -> None:
 
 
 def _check_event(resource: Resource, document: Json) -> None:
-    """Events of cluster-scoped objects lie in the namespace default, all others beside their object."""
+    """An Event is in the namespace of its object, or in `default` for a cluster-scoped object."""
     metadata = document["metadata"]
     about = (document.get("involvedObject") or {}).get("namespace", "")
     if metadata.get("namespace", "") != (about or "default"):

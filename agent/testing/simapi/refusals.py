@@ -1,4 +1,4 @@
-"""How an API server says no: Status objects with the texts of kube-apiserver 1.36.
+"""Refusals of an API server: Status objects with the texts of kube-apiserver 1.36.
 
 Sources: k8s.io/apimachinery pkg/api/errors/errors.go, k8s.io/apiserver pkg/endpoints/handlers,
 pkg/registry/generic/registry/store.go, pkg/storage/cacher/watch_cache.go, pkg/storage/etcd3/errors.go.
@@ -22,7 +22,7 @@ TOO_OLD_TO_CONTINUE = (
 
 
 class Refused(Exception):
-    """Raised for an answer that is a Status; `headers` go with it."""
+    """Raised for an answer that is a Status object, with these headers."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 class RefusedInText(Exception):
-    """Raised for an answer that never came as far as the API: a line of plain text."""
+    """Raised for an answer in plain text, from a layer before the API."""
 
     def __init__(self, code: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -73,7 +73,7 @@ def no_such_method() -> Refused:
 
 
 def busy(retry_after: int) -> RefusedInText:
-    """What priority and fairness answers (pkg/server/filters/priority-and-fairness.go)."""
+    """The answer of priority and fairness (pkg/server/filters/priority-and-fairness.go)."""
     text = "Too many requests, please try again later.\n"
     return RefusedInText(429, text, {"Retry-After": str(retry_after)})
 
@@ -94,7 +94,7 @@ def conflict(resource: Resource, name: str, why: str = MODIFIED) -> Refused:
 
 
 def another_one(resource: Resource, namespace: str, name: str, wanted: str, found: str) -> Refused:
-    """An update means an object of another uid."""
+    """The answer to an update with the uid of another object."""
     kept_as = "minions" if resource.name == "nodes" else resource.name
     key = "/".join(filter(None, ("", "registry", kept_as, namespace, name)))
     why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
@@ -105,7 +105,7 @@ def another_one(resource: Resource, namespace: str, name: str, wanted: str, foun
 
 
 def precondition(resource: Resource, name: str, field: str, wanted: str, found: str) -> Refused:
-    """A delete's precondition does not hold; unlike elsewhere the kind is named, not the resource."""
+    """The answer to a delete with a wrong precondition. Unlike others it names the kind, not the resource."""
     change = "deleted and then recreated" if field == "UID" else "modified"
     why = f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found})"
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
@@ -139,7 +139,7 @@ def version_on_create() -> Refused:
 
 
 def no_number(text: str) -> Refused:
-    """A resourceVersion that is none; the server takes it for a mistake of its own."""
+    """The answer to an invalid resourceVersion: the server reports an internal error (500)."""
     why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
     return Refused(500, "", f'resourceVersion: Invalid value: "{text}": {why}')
 
@@ -149,7 +149,7 @@ def bad_request(message: str) -> Refused:
 
 
 def patch_does_not_apply() -> Refused:
-    """What became of a JSON patch that fails; the server keeps its reason for itself."""
+    """The answer to a JSON patch that fails; the server does not say why."""
     return Refused(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
@@ -196,7 +196,7 @@ def forbidden_path(user: str, verb: str, path: str) -> Refused:
 
 
 def quoted(text: str) -> str:
-    """As Go's %q has it; json's is the same for what names are made of."""
+    """Quote as Go's %q does. For the characters of names JSON quotes the same way."""
     return json.dumps(text, ensure_ascii=False)
 
 

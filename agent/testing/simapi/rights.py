@@ -1,4 +1,4 @@
-"""What the client may not do; everything else it may."""
+"""The rights of the client: everything is allowed except what a test refuses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Rights:
         self._refused.append((verb, place))
 
     def permit(self, verb: str, place: Place) -> None:
-        """Take a refusal back; it must have been said in the same words."""
+        """Remove a refusal; verb and place must be equal to those of `refuse`."""
         self._refused.remove((verb, place))
 
     def refuses(self, verb: str, place: Place) -> bool:
-        return any(said in (verb, "*") and _covers(rule, place) for said, rule in self._refused)
+        return any(rule_verb in (verb, "*") and _covers(rule, place) for rule_verb, rule in self._refused)
 
     def reviewed(self, review: Json, catalog: Catalog) -> Json:
-        """A SelfSubjectAccessReview with its answer, as RBAC gives it: may, or no opinion."""
+        """A SelfSubjectAccessReview with its answer. RBAC answers "allowed" or has no opinion."""
         asked: dict[str, Any] = (review.get("spec") or {}).get("resourceAttributes") or {}
         resource = catalog.named(asked.get("group", ""), asked.get("resource", ""))
         words = (asked.get(key, "") for key in ("namespace", "name", "subresource"))
@@ -33,6 +33,7 @@ class Rights:
 
 
 def _covers(rule: Place, place: Place) -> bool:
-    """A rule on a collection is on its objects too; subresources have rules of their own, as in RBAC."""
+    """Whether the rule covers the place. As in RBAC, a rule on a collection covers its objects, but a
+    subresource needs a rule of its own."""
     same = rule.resource == place.resource and rule.subresource == place.subresource
     return same and rule.namespace in ("", place.namespace) and rule.name in ("", place.name)

@@ -1,4 +1,4 @@
-"""Which objects a list or a watch is about: labelSelector and fieldSelector."""
+"""The objects that a list or a watch shows: labelSelector and fieldSelector."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FieldRule:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What both selectors ask for, and where."""
+    """The conditions of both selectors, for one resource and namespace."""
 
     resource: Resource
     namespace: str
@@ -46,7 +46,7 @@ class Selection:
 
     @property
     def name(self) -> str:
-        """The only name that can match; authorization takes it for the request's."""
+        """The only name that can match, or empty. Authorization regards it as the name of the request."""
         wanted = (it.value for it in self.fields if it.field == "metadata.name" and it.equal)
         return next(wanted, "")
 
@@ -76,8 +76,8 @@ def label_rules(text: str) -> tuple[LabelRule, ...]:
                 f"found '{text[at : at + 1]}', expected: !, identifier, or 'end of string'"
             )
         if text[found.end() : found.end() + 1] not in ("", ","):
-            said = text[found.end() :].split(",")[0].strip()
-            raise refusals.bad_request(f"found '{said}', expected: ',' or 'end of string'")
+            word = text[found.end() :].split(",")[0].strip()
+            raise refusals.bad_request(f"found '{word}', expected: ',' or 'end of string'")
         rules.append(_label_rule(found))
         at = found.end() + 1
     return tuple(rules)

@@ -1,4 +1,4 @@
-"""SimApiServer: what tests and the demo hold in their hands."""
+"""SimApiServer: the simulated API server of tests and the demo."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ USER = "system:serviceaccount:xpu-agent:xpu-agent"
 class SimApiServer:
     """kube-apiserver 1.36 as a client sees it, in memory, over plain HTTP on loopback.
 
-    `resources` are served; `serve` adds others, as a CRD does. `user` is whom the token is of.
-    `bookmark_every`: seconds. Not simulated: TLS, admission, schemas, defaults, server-side
-    apply (415), garbage collection, deleting collections, whether a namespace exists.
+    `resources` are served; `serve` adds others, as a CRD does. `user` is the user of the token.
+    `bookmark_every`: seconds between bookmarks. Not simulated: TLS, admission, schemas, defaults,
+    server-side apply (415), garbage collection, deleting collections, whether a namespace exists.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class SimApiServer:
 
     @property
     def user(self) -> str:
-        """Whom the token is of, as refusals name it."""
+        """The user of the token, as refusals name it."""
         return self._serving.user
 
     @property
     def token(self) -> str:
-        """The one bearer token that is taken."""
+        """The one bearer token that the server accepts."""
         return self._serving.token
 
     def renew_token(self) -> str:
-        """Take another token from now on: the old one has expired (401)."""
+        """Accept only a new token from now on. The old one has expired (401)."""
         self._serving.token = secrets.token_urlsafe(24)
         return self.token
 
@@ -141,7 +141,7 @@ class SimApiServer:
         """Delete the object at once, unless it has finalizers.
 
         Raises:
-            LookupError: There is none.
+            LookupError: The object does not exist.
         """
         place = self._place(kind, name, namespace)
         if place is None:
@@ -153,10 +153,10 @@ class SimApiServer:
         self._serving.catalog.add(resource)
 
     def unserve(self, group: str, name: str) -> None:
-        """Take a resource out with its objects, as with a CRD that is removed; 404 from then on.
+        """Remove a resource with its objects, as with a CRD that is removed; 404 from then on.
 
         Raises:
-            LookupError: It is not served.
+            LookupError: The resource is not served.
         """
         self._serving.catalog.drop(group, name)
         for resource, namespace, one in list(self._serving.store.objects):
@@ -164,7 +164,7 @@ class SimApiServer:
                 self._serving.store.delete(Place(resource, namespace, one), grace=0)
 
     async def wait(self, condition: Callable[[Self], Any]) -> None:
-        """Return once the condition holds; it is looked at again at every request, change and watch."""
+        """Return once the condition holds. It is evaluated at every request, change and watch."""
         while not condition(self):
             await self._serving.next_note()
 

@@ -129,8 +129,8 @@ class Verbs:
             raise refusals.no_such_method()
         document = _document(place, request.body)
         _check_place(place, document)
-        there = (place.resource, place.namespace, place.name) in self._store.objects
-        if not there and place.resource.creates and not place.subresource:
+        exists = (place.resource, place.namespace, place.name) in self._store.objects
+        if not exists and place.resource.creates and not place.subresource:
             object_validation.check(place.resource, document)
             document["metadata"].pop("resourceVersion", None)
             return Answer(201, self._store.create(place.resource, _marked(place, None, document, request)))
@@ -202,8 +202,8 @@ def _document(place: Place, body: Any) -> Json:
         if version != resource.api_version:
             where = f'version "{version}" in scheme "pkg/runtime/scheme.go:111"'
             why = f'no kind "{kind}" is registered for {where}'
-        said = f'{kind} in version "{str(version).rpartition("/")[2]}"'
-        raise refusals.bad_request(f"{said} cannot be handled as a {resource.kind}: {why}")
+        version_text = f'{kind} in version "{str(version).rpartition("/")[2]}"'
+        raise refusals.bad_request(f"{version_text} cannot be handled as a {resource.kind}: {why}")
     metadata = dict(body.get("metadata") or {})
     if resource.namespaced:
         if metadata.setdefault("namespace", place.namespace) != place.namespace:
@@ -240,15 +240,15 @@ def _check_uid(place: Place, old: Json, new: Json) -> None:
 
 
 def _check_version(place: Place, old: Json, new: Json) -> None:
-    resource, said = place.resource, new["metadata"].get("resourceVersion", "")
+    resource, version = place.resource, new["metadata"].get("resourceVersion", "")
     uid = new["metadata"].get("uid")
     if uid and uid != old["metadata"]["uid"]:
         has = old["metadata"]["uid"]
         raise refusals.another_one(resource, place.namespace, place.name, uid, has)
-    if not said:
+    if not version:
         if resource.custom or not resource.unconditional:
             raise refusals.no_version(resource, place.name)
-    elif said != old["metadata"]["resourceVersion"]:
+    elif version != old["metadata"]["resourceVersion"]:
         raise refusals.conflict(resource, place.name)
 
 

@@ -29,33 +29,33 @@ class End:
     error: Refused | None = None
 
 
-Told = Change | Mark | End
+WatchStep = Change | Mark | End
 
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """What it was told since it began, in order; `bookmarks`: whether it asked for them."""
+    """The steps of one watch, in order. `bookmarks`: whether the client asked for bookmarks."""
 
     wanted: Selection
     bookmarks: bool = False
-    _told: asyncio.Queue[Told] = field(default_factory=asyncio.Queue)
+    _steps: asyncio.Queue[WatchStep] = field(default_factory=asyncio.Queue)
 
-    def tell(self, told: Told) -> None:
-        self._told.put_nowait(told)
+    def tell(self, step: WatchStep) -> None:
+        self._steps.put_nowait(step)
 
     async def events(self) -> AsyncIterator[Json]:
-        """What goes over the wire, until the end."""
+        """The documents to send, until the end of the watch."""
         while True:
-            told = await self._told.get()
-            if isinstance(told, Change):
-                if (event := shown(told, self.wanted)) is not None:
+            step = await self._steps.get()
+            if isinstance(step, Change):
+                if (event := shown(step, self.wanted)) is not None:
                     yield event
-            elif isinstance(told, Mark):
+            elif isinstance(step, Mark):
                 if self.bookmarks:
-                    yield bookmark(told, self.wanted)
+                    yield bookmark(step, self.wanted)
             else:
-                if told.error is not None:
-                    yield {"type": "ERROR", "object": told.error.body}
+                if step.error is not None:
+                    yield {"type": "ERROR", "object": step.error.body}
                 return
 
 

@@ -9,7 +9,7 @@ from . import refusals
 from .object_store import Change, Store
 from .refusals import Refused
 from .selection import Selection
-from .watch import End, Mark, Told, Watch
+from .watch import End, Mark, Watch, WatchStep
 
 
 class Watches:
@@ -22,9 +22,9 @@ class Watches:
     def __len__(self) -> int:
         return len(self._running)
 
-    def tell(self, told: Told) -> None:
+    def tell(self, step: WatchStep) -> None:
         for watch in self._running:
-            watch.tell(told)
+            watch.tell(step)
 
     def open(self, wanted: Selection, query: Mapping[str, str]) -> Watch:
         """Start a watch: it gets the past changes that the query asks for, and every change from now on.

@@ -71,12 +71,12 @@ class Clients(ABC):
         self._tasks.start(self._lists(plugin))
 
     def _open(self, resource: str, socket: Path) -> Plugin:
-        self._opened.append(Plugin(resource, socket, self._settings.receive_limit))
+        self._opened.append(Plugin(resource, socket, self._settings.limits.receive_limit))
         return self._opened[-1]
 
     async def _dial(self, plugin: Plugin) -> None:
         try:
-            await plugin.dial(self._settings.dial_timeout)
+            await plugin.dial(self._settings.limits.dial_timeout)
         except DialError as exc:
             raise RegistrationError(str(exc)) from exc
 

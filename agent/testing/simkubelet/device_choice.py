@@ -66,16 +66,16 @@ class Allocator:
             self.reusable, self._reused_by = {}, pod.uid
 
     async def _allocate(self, pod: Pod, container: Container, mask: Mask | None) -> None:
-        news = False
+        assigned = False
         for resource in self.shuffled(container.limits):
             if not self._devices.manages(resource):
                 continue
             self._collect()
             ids = await self._choose(pod.uid, container, resource, mask)
             if ids:
-                news = True
+                assigned = True
                 await self._ask(pod.uid, container, resource, ids)
-        if news:
+        if assigned:
             self._save()
 
     async def _choose(self, uid: str, container: Container, resource: str, mask: Mask | None) -> set[str]:

@@ -125,5 +125,5 @@ class _GoStream(Stream):
     async def send_request(
         self, headers: Headers, end_stream: bool = False, *, _processor: EventsProcessor
     ) -> Callable[[], None]:
-        ours = [(name, USER_AGENT if name == "user-agent" else value) for name, value in headers]
-        return await super().send_request(ours, end_stream, _processor=_processor)
+        own_headers = [(name, USER_AGENT if name == "user-agent" else value) for name, value in headers]
+        return await super().send_request(own_headers, end_stream, _processor=_processor)

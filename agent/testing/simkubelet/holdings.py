@@ -1,4 +1,4 @@
-"""Which container of which pod holds which devices."""
+"""The devices that the containers hold."""
 
 from __future__ import annotations
 

@@ -22,6 +22,29 @@ from .plugin_client import Plugin
 from .release import Release
 from .topology_manager import Demand, Hint, Mask, Policy, TopologyAffinityError, hints, merge
 
+RECEIVE_LIMIT = 4_194_304  # grpc-go default, which the kubelet never raised
+GRACE = 300.0  # endpointStopGracePeriod
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletLimits:
+    """Sizes and times of a simulated kubelet; times are seconds. The defaults are the real kubelet's."""
+
+    #: The longest message from a plugin, bytes.
+    receive_limit: int = RECEIVE_LIMIT
+    #: How long a plugin that registers may take until its socket answers.
+    dial_timeout: float = 10.0
+    pre_start_timeout: float = 30.0
+    #: How long a resource stays known after its plugin has gone.
+    grace: float = GRACE
+    #: How often the plugin watcher looks.
+    registry_interval: float = 1.0
+    #: Whether PodResources leaves out pods that have ended; None: as the release does.
+    active_pods_only: bool | None = None
+
+
+DEFAULT_LIMITS = KubeletLimits()
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -31,17 +54,18 @@ class Settings:
     release: Release
     numa_nodes: int
     policy: Policy
-    grace: float
     clock: Callable[[], float]
-    receive_limit: int
-    active_pods_only: bool
-    dial_timeout: float
-    pre_start_timeout: float
-    registry_interval: float
+    limits: KubeletLimits
 
     @property
     def plugin_dir(self) -> Path:
         return self.directory / "device-plugins"
+
+    @property
+    def active_pods_only(self) -> bool:
+        """Whether PodResources leaves out pods that have ended."""
+        only = self.limits.active_pods_only
+        return self.release.lists_active_pods if only is None else only
 
 
 class Manager:
@@ -63,7 +87,7 @@ class Manager:
             collect=self.collect,
             save=self.save,
         )
-        self._starter = Starter(self.devices, self._allocator, journal, settings.pre_start_timeout)
+        self._starter = Starter(self.devices, self._allocator, journal, settings.limits.pre_start_timeout)
 
     def connected(self, plugin: Plugin, options: DevicePluginOptions) -> None:
         self.devices.endpoints[plugin.resource] = Endpoint(plugin, options)
@@ -87,7 +111,7 @@ class Manager:
 
     def counts(self) -> Mapping[str, Capacity]:
         """The counts of each resource. A resource past its grace period is forgotten here."""
-        if self.devices.expire(lambda since: self._settings.clock() - since > self._settings.grace):
+        if self.devices.expire(lambda since: self._settings.clock() - since > self._settings.limits.grace):
             self.save()
         return self.devices.counts()
 

@@ -53,7 +53,7 @@ class Watcher:
     async def run(self) -> None:
         while True:
             await self.once()
-            await anyio.sleep(self._settings.registry_interval)
+            await anyio.sleep(self._settings.limits.registry_interval)
 
     async def once(self) -> None:
         present = set(sockets(self.directory))
@@ -73,7 +73,7 @@ class Watcher:
         self._backoffs[found] = Backoff(pause, anyio.current_time() + pause)
 
     async def _register(self, found: Found) -> bool:
-        registrar = Registrar(found.path, self._settings.receive_limit)
+        registrar = Registrar(found.path, self._settings.limits.receive_limit)
         try:
             info = await registrar.info()
             error = _objection(info, found.path) or await self._connect(info, found)

@@ -1,4 +1,4 @@
-"""SimKubelet: what tests and the demo hold in their hands."""
+"""SimKubelet: the simulated kubelet of tests and the demo."""
 
 from __future__ import annotations
 
@@ -17,19 +17,16 @@ from agent.testing.node_kubelet import Admission, Arrivals, Capacity, Pod, RunOp
 from .journal import Journal
 from .known_pods import Pods, is_init
 from .life import Life, remove_directory
-from .manager import Settings
+from .manager import DEFAULT_LIMITS, KubeletLimits, Settings
 from .register_call import RegisterFaults
 from .release import Release
 from .topology_manager import MAX_NODES, Policy
-
-RECEIVE_LIMIT = 4_194_304  # grpc-go default, which the kubelet never raised
-GRACE = 300.0  # endpointStopGracePeriod
 
 
 class SimKubelet:
     """A kubelet in memory below `directory`, which stands for /var/lib/kubelet.
 
-    `mode` is a Kubernetes release from 1.20 on; behaviour that changed between releases follows it.
+    `mode` is a Kubernetes release from 1.20 on. Behaviour that changed between releases follows `mode`.
     """
 
     def __init__(
@@ -39,34 +36,23 @@ class SimKubelet:
         mode: str = "1.36",
         numa_nodes: int = 2,
         policy: Policy = "none",
-        grace: float = GRACE,
         clock: Callable[[], float] = time.monotonic,
         seed: int = 0,
-        receive_limit: int = RECEIVE_LIMIT,
-        active_pods_only: bool | None = None,
-        dial_timeout: float = 10.0,
-        pre_start_timeout: float = 30.0,
-        registry_interval: float = 1.0,
+        limits: KubeletLimits = DEFAULT_LIMITS,
     ) -> None:
         if policy != "none" and numa_nodes > MAX_NODES:
             raise ValueError(f"unsupported on machines with more than {MAX_NODES} NUMA Nodes")
-        release = Release.parse(mode)
         self._settings = Settings(
             directory=directory,
-            release=release,
+            release=Release.parse(mode),
             numa_nodes=numa_nodes,
             policy=policy,
-            grace=grace,
             clock=clock,
-            receive_limit=receive_limit,
-            active_pods_only=release.lists_active_pods if active_pods_only is None else active_pods_only,
-            dial_timeout=dial_timeout,
-            pre_start_timeout=pre_start_timeout,
-            registry_interval=registry_interval,
+            limits=limits,
         )
-        #: What happened so far, over all restarts.
+        #: The events so far, over all restarts.
         self.journal = Journal()
-        #: Seconds by which PodResources answers late.
+        #: Seconds that PodResources waits before each answer.
         self.pod_resources_delay = 0.0
         #: Pods that the last restart did not admit again.
         self.refused: Mapping[str, Admission] = {}
@@ -96,7 +82,7 @@ class SimKubelet:
 
     @property
     def registry_dir(self) -> Path:
-        """Where plugins that want to be found put their registration sockets."""
+        """The directory in which the plugin watcher looks for registration sockets."""
         return self._settings.directory / "plugins_registry"
 
     @property
@@ -104,9 +90,9 @@ class SimKubelet:
         return self.plugin_dir / "kubelet_internal_checkpoint"
 
     async def admit(self, pod: Pod) -> Admission:
-        """Admit the pod, one after another: a plugin that hangs holds up every later pod.
+        """Admit the pod. Pods are admitted one after another, so a plugin that hangs delays every later pod.
 
-        A pod that is refused is forgotten; one that is here already is judged anew.
+        A pod that is refused is forgotten. A pod that is known already is admitted again.
         """
         with self._arrivals.of(pod.uid):
             async with self._admission:
@@ -126,19 +112,19 @@ class SimKubelet:
         return verdict
 
     async def delete(self, uid: str) -> None:
-        """Forget the pod, after its admission; its devices count as free once the kubelet looks again."""
+        """Forget the pod after its admission; its devices become free when the kubelet next counts them."""
         await self._arrivals.judged(uid)
         self._pods.remove(uid)
 
     async def finish(self, uid: str) -> None:
-        """Let the pod come to its end; it is inactive but known until it is deleted."""
+        """End the pod's containers; the pod is inactive but known until it is deleted."""
         self._pods.finish(uid)
 
     async def capacity(self) -> Mapping[str, Capacity]:
         return self.counts()
 
     def counts(self) -> Mapping[str, Capacity]:
-        """What each resource offers now; as in a kubelet, asking lets resources expire."""
+        """The counts of each resource. As in a real kubelet, counting lets resources expire."""
         return self._living().manager.counts()
 
     async def devices(self, uid: str) -> Mapping[str, Mapping[str, frozenset[str]]]:
@@ -152,7 +138,7 @@ class SimKubelet:
         """Start (or restart) the container.
 
         Raises:
-            StartError: The plugin did not go along; the kubelet would try again later.
+            StartError: The plugin refused. A kubelet would try again later.
         """
         pod = self._pods.find(uid)
         for one in pod.containers:
@@ -161,7 +147,7 @@ class SimKubelet:
         raise LookupError(f"pod {uid} has no container {container}")
 
     async def health(self, uid: str) -> Mapping[str, str]:
-        """Device ID to health, as the pod's status shows it: init containers are left out."""
+        """Device ID to health, as in the pod's status, which leaves out init containers."""
         devices = self._living().manager.devices
         shown = [one for one in self._pods.find(uid).containers if not is_init(one)]
         return {key: value for one in shown for key, value in devices.health(uid, one.name).items()}
@@ -172,7 +158,7 @@ class SimKubelet:
         return self._life is not None
 
     async def restart(self, *, down: float = 0.0, readmit: bool = False, api_away: bool = False) -> None:
-        """Die, unless it is dead, and after a while start; sockets are in place until then."""
+        """Kill the kubelet if it runs, wait `down` seconds and start it. Its sockets stay until the start."""
         if self._life is not None:
             await self.kill()
         await anyio.sleep(down)
@@ -181,8 +167,8 @@ class SimKubelet:
     async def start(self, *, readmit: bool = False, api_away: bool = False) -> None:
         """Begin a life.
 
-        With `readmit` every pod is judged anew before the sources are ready, as on a node; with
-        `api_away` the kubelet knows its static pods alone, and is ready with no source, until `api_back`.
+        With `readmit` every pod is admitted again before the sources are ready, as on a node. With `api_away`
+        the kubelet knows only its static pods, and its sources are not ready, until `api_back`.
         """
         async with self._admission:
             if self._life is not None:
@@ -196,7 +182,7 @@ class SimKubelet:
         self.journal.note()
 
     async def api_back(self, *, readmit: bool = False) -> None:
-        """Hear of the pods that were not deleted meanwhile, one after another; the sources are ready then."""
+        """Learn the pods that were not deleted meanwhile, one after another. Then the sources are ready."""
         async with self._admission:
             life = self._living()
             back = (pod for pod in self._pods.arriving() if readmit and self._pods.is_active(pod))
@@ -219,7 +205,7 @@ class SimKubelet:
         return self._life
 
     async def stop(self) -> None:
-        """End in order; a kubelet that is down stays down."""
+        """End in order. Does nothing when the kubelet is down."""
         life, self._life = self._life, None
         if life is not None:
             await life.stop()
@@ -233,7 +219,7 @@ class SimKubelet:
 
     @property
     def sources_ready(self) -> bool:
-        """Whether the kubelet knows all its pods; while it does not, nothing is freed."""
+        """Whether the kubelet knows all its pods. Until then it frees no devices."""
         return self._living().manager.sources_ready
 
     @sources_ready.setter
@@ -241,23 +227,23 @@ class SimKubelet:
         self._living().manager.sources_ready = ready
 
     async def wait(self, condition: Callable[[Self], bool]) -> None:
-        """Return once the condition holds; it is looked at again at every change."""
+        """Return once the condition holds. The condition is evaluated at every change."""
         while not condition(self):
             await self.journal.next_note()
 
     def hang_register(self, hang: bool = True) -> None:
-        """Leave Register calls without an answer until told otherwise."""
+        """Leave Register calls without an answer until this is called with False."""
         if hang:
             self._faults.answers.clear()
         else:
             self._faults.answers.set()
 
     def refuse_registration(self, text: str | None) -> None:
-        """Answer every Register with this error; None is well again."""
+        """Answer every Register with this error; None ends the fault."""
         self._faults.refusal = text
 
     def open_second_stream(self, resource: str) -> None:
-        """Call ListAndWatch of the newest plugin once more, beside the stream that runs."""
+        """Open a second ListAndWatch stream to the newest plugin of the resource."""
         clients = self._living().clients
         clients.read_again(clients.newest(resource))
 
@@ -270,7 +256,7 @@ class SimKubelet:
         self._living().clients.newest(resource).cut()
 
     async def recreate_directory(self) -> None:
-        """Restart on a plugin directory made anew; the checkpoint is lost with the old one."""
+        """Restart on a new plugin directory. The checkpoint is lost with the old one."""
         await self.stop()
         remove_directory(self.plugin_dir)
         await self.start()

@@ -154,7 +154,7 @@ def test_a_vendor_that_fails_after_a_change_of_the_config_keeps_its_last_offer_t
     before = offers.of(ONE)
     acme.fails = ZeroDivisionError()
 
-    offers.wish([acme.wish()])
+    offers.set_rules([acme.wish()])
 
     assert offers.of(ONE) == before
     assert offers.complaints
@@ -165,7 +165,7 @@ def test_a_change_of_the_config_asks_again() -> None:
     offers = OfferedResources([acme.wish()])
     offers.of(ONE)
 
-    offers.wish([acme.wish(ResourceRule("acme.com/other"))])
+    offers.set_rules([acme.wish(ResourceRule("acme.com/other"))])
 
     assert offers.of(ONE)[0].rules[0].name == "acme.com/other"
 

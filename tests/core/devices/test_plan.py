@@ -311,7 +311,7 @@ def test_a_card_is_known_by_its_ids_in_every_plugins_writing(device_id: str, is_
     cards = (replace(card, device=replace(card.device, minor=0)),)
     it = planned(ResourceRule(GPU, sharing=replicas(2)), cards=cards)[GPU]
 
-    assert it.index.named(device_id) == it.cards[0]
+    assert it.index.by_stem(device_id) == it.cards[0]
     assert it.card_of(device_id) == (it.cards[0] if is_given_out else None)
 
 
@@ -321,7 +321,7 @@ def test_a_card_is_known_by_its_ids_in_every_plugins_writing(device_id: str, is_
 def test_what_is_no_card_of_ours_in_any_writing_is_none(device_id: str) -> None:
     it = planned(ResourceRule(GPU, sharing=replicas(2)), cards=(status("GPU-a", 0),))[GPU]
 
-    assert it.index.named(device_id) is None
+    assert it.index.by_stem(device_id) is None
 
 
 MEMORY = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")

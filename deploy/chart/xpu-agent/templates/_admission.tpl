@@ -67,10 +67,10 @@ spec:
       expression: 'variables.isStatus ? dyn(oldObject).?status.orValue({}) : {}'
     - name: counts
       expression: '["capacity", "allocatable"]'
-    # Of the vendors, and of whom nodeKeys names: a token that is stolen attracts no pods by any other.
+    # The keys of the vendors and of nodeKeys: a stolen token attracts no pods by any other key.
     - name: ours
       expression: '"^({{ join "|" $domains | replace "." "[.]" }})/"'
-    # Locks of schedulers, which a dead one leaves: they may go, and nobody here may set one.
+    # Locks of schedulers, which a dead scheduler leaves: the agent may remove them and not set them.
     - name: locks
       expression: '{{ toJson $keys.locks }}'
   validations:
@@ -153,7 +153,7 @@ spec:
   policyName: {{ .name }}
   validationActions: [Deny]
 {{- end -}}
-{{/* Who may write schedulers' annotations to pods, as JSON: the names of users and of groups as the API server knows them. */}}
+{{/* The accounts that may write schedulers' annotations to pods, as JSON: users and groups by their names at the API server. */}}
 {{- define "xpu-agent.schedulers" -}}
 {{- $users := list -}}
 {{- $groups := list -}}
@@ -169,7 +169,7 @@ spec:
 {{- toJson (dict "users" (uniq $users | sortAlpha) "groups" (uniq $groups | sortAlpha)) -}}
 {{- end -}}
 
-{{/* CEL: whether the annotation k is one of those whose names have any text in the middle. Takes lists of beginning and end. */}}
+{{/* CEL: whether the annotation k matches a name with any text in its middle. Takes lists of beginning and end. */}}
 {{- define "xpu-agent.isMade" -}}
 {{- $tests := list -}}
 {{- range . -}}

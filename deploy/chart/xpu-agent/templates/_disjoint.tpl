@@ -58,20 +58,20 @@ yes
 {{/* Whether a node without the label has a config, where the chart makes the ConfigMap. */}}
 {{- define "xpu-agent.checkDefaults" -}}
 {{- $names := list "default" -}}
-{{- $whose := "the chart's example" -}}
+{{- $owner := "the chart's example" -}}
 {{- with .Values.config.map -}}
 {{- $names = keys . | sortAlpha -}}
-{{- $whose = "config.map" -}}
+{{- $owner = "config.map" -}}
 {{- end -}}
 {{- $by := .Values.config.fallbackStrategies -}}
 {{- $found := or (has "empty" $by) (and (has "named" $by) (has "default" $names)) (and (has "single" $by) (eq (len $names) 1)) -}}
 {{- range $pool, $its := fromJson (include "xpu-agent.pools" .) -}}
 {{- $default := default $.Values.config.default $its.defaultConfig -}}
 {{- if and $default (not (has $default $names)) -}}
-{{- fail (printf "%s: '%s' is not in %s, which has %s" (ternary (printf "pools.%s.defaultConfig" $pool) "config.default" (not (empty $its.defaultConfig))) $default $whose (join ", " $names)) -}}
+{{- fail (printf "%s: '%s' is not in %s, which has %s" (ternary (printf "pools.%s.defaultConfig" $pool) "config.default" (not (empty $its.defaultConfig))) $default $owner (join ", " $names)) -}}
 {{- end -}}
 {{- if not (or $default $found) -}}
-{{- fail (printf "%s has %s and config.default names none of them, so that a node without the label has no config; name one" $whose (join ", " $names)) -}}
+{{- fail (printf "%s has %s and config.default names none of them, so that a node without the label has no config; name one" $owner (join ", " $names)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -137,7 +137,7 @@ yes
 {{- end -}}
 {{- end -}}
 
-{{/* Whether cards that a scheduler must choose go to pods whose choice is seen. */}}
+{{/* Whether the agent can see the choice of a scheduler where one must choose the cards. */}}
 {{- define "xpu-agent.checkClaims" -}}
 {{- if not (and .Values.api.enabled .Values.pods.enabled) -}}
 {{- range $file, $text := .Values.config.map -}}
@@ -207,7 +207,7 @@ yes
 {{- end -}}
 {{- end -}}
 
-{{/* Whether pods can be written to, and by whom: without the policy a node's token could change any pod of the cluster. */}}
+{{/* Whether the agents may write to pods: without the policy a node's token could change any pod of the cluster. */}}
 {{- define "xpu-agent.checkReceipts" -}}
 {{- if .Values.pods.receipts -}}
 {{- if not (and .Values.api.enabled .Values.pods.enabled) -}}
@@ -223,21 +223,21 @@ yes
 {{- define "xpu-agent.checkStatus" -}}
 {{- if and .Values.nodeStatus.resources (not (include "xpu-agent.admissionPolicy" .)) -}}
 {{- if not .Values.api.enabled -}}
-{{- fail "nodeStatus.resources names extended resources, and api.enabled is false: nobody could be told of them" -}}
+{{- fail "nodeStatus.resources names extended resources, and api.enabled is false: the agent could not write them to the Node" -}}
 {{- end -}}
 {{- fail "nodeStatus.resources gives the right to patch nodes/status, which the admission policy alone keeps to the token's own node: it needs Kubernetes 1.30 and admissionPolicy.enabled" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether there is something that keeps schedulers' annotations, and somebody who may write them. */}}
+{{/* Whether a policy can protect schedulers' annotations, and whether an account may write them. */}}
 {{- define "xpu-agent.checkSchedulers" -}}
 {{- if .Values.schedulerAnnotations.enabled -}}
 {{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version -}}
-{{- fail (printf "schedulerAnnotations.enabled takes a ValidatingAdmissionPolicy, which Kubernetes has from 1.30 on, and this is %s: set it to false. There whoever may make a pod chooses its cards" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "schedulerAnnotations.enabled takes a ValidatingAdmissionPolicy, which Kubernetes has from 1.30 on, and this is %s: set it to false. There everyone with the right to create a pod can choose its cards" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- $writers := fromJson (include "xpu-agent.schedulers" .) -}}
 {{- if not (concat $writers.users $writers.groups) -}}
-{{- fail "schedulerAnnotations.writers names nobody, so that no scheduler could say which cards a pod gets; name the accounts of yours" -}}
+{{- fail "schedulerAnnotations.writers names no account, so that no scheduler could choose cards for a pod; name the accounts of your schedulers" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
