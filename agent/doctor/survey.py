@@ -187,14 +187,14 @@ def _labels(door: _Door) -> NodeLabels:
 
 def _flags_over(said: AgentSettings, question: DoctorArguments) -> Config:
     """Each flag that can be used, over what the file says of where things are."""
-    config = Config(agent=said)
+    config, inputs = Config(agent=said), config_inputs()
     alone: list[tuple[Mapping[str, Any], Mapping[str, str]]] = [
         *(({}, {name: value}) for name, value in question.environ.items()),
         *(({name: value}, {}) for name, value in question.given.items()),
     ]
     for argument, variable in alone:
         with suppress(ConfigError):
-            config = with_flags(config, given_flags(argument, variable))
+            config = with_flags(config, given_flags(argument, variable, inputs))
     return config
 
 
