@@ -35,7 +35,7 @@ LINE_LIMIT = 16 << 20  # bytes of one message
 AHEAD = 256 << 10  # bytes that are read before anybody takes them in; twice as many at most
 EXIT_PATIENCE = 1.0  # seconds from the end of the conversation to the end of the process
 ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TZ", "TMPDIR"})
-ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "XPU_", "EFML_")
+ENVIRONMENT_PREFIXES = ("LC_", "XPU_")
 REASON = re.compile(rf"[a-z0-9-]{{1,{REASON_LIMIT}}}")
 UNAVAILABLE = "unavailable"  # in place of a reason that is no such word
 # The agent's own folder is added so that the process starts from a source tree too; -I leaves it out.
@@ -127,7 +127,7 @@ class ProcessRunner:
     It has one end of a pipe too, whose other the agent holds while it lives, and no other file of the agent.
     """
 
-    def __init__(self, sock: socket.socket, limit: MemoryLimit) -> None:
+    def __init__(self, sock: socket.socket, limit: MemoryLimit, prefixes: Sequence[str] = ()) -> None:
         self._limit = limit
         self._ended: str | None = None
         root = str(Path(child.__file__).parents[1])
@@ -139,7 +139,7 @@ class ProcessRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=theirs,
                 stderr=theirs,
-                env=environment(),
+                env=environment(prefixes),
                 pass_fds=(sock.fileno(), end_of_life),
                 start_new_session=True,
             )
@@ -207,12 +207,14 @@ class ProcessRunner:
             os.killpg(self.pid, signal.SIGKILL)
 
 
-def environment() -> dict[str, str]:
-    """Of the agent's environment, what a library may need; the rest may hold what is none of its business."""
+def environment(prefixes: Sequence[str] = ()) -> dict[str, str]:
+    """The variables of the agent's environment that a vendor's process gets.
+
+    `prefixes`: those of the vendor (`Host.environment`). Other variables may hold secrets of the agent.
+    """
+    known = (*ENVIRONMENT_PREFIXES, *prefixes)
     return {
-        name: value
-        for name, value in os.environ.items()
-        if name in ENVIRONMENT or name.startswith(ENVIRONMENT_PREFIXES)
+        name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith(known)
     }
 
 
@@ -265,7 +267,11 @@ class RunningVendor:
         self._vendor = vendor.name
         self._sock, theirs = socket.socketpair()
         try:
-            self.body: Runner = ThreadRunner(theirs) if in_process else ProcessRunner(theirs, self.limit)
+            self.body: Runner = (
+                ThreadRunner(theirs)
+                if in_process
+                else ProcessRunner(theirs, self.limit, vendor.host.environment)
+            )
         except OSError:
             self._sock.close()
             raise

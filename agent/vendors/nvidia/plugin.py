@@ -65,5 +65,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             parts=host_parts(options),
             runtime=host_runtime(options),
             devices_variable=VISIBLE_DEVICES,
+            environment=("CUDA_", "NVIDIA_"),
         ),
     )

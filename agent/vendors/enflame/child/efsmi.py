@@ -28,9 +28,7 @@ from agent.vendors.enflame import constants
 
 T = TypeVar("T")
 
-NAME = "efsmi"
-#: Where packages put it, after PATH; also below the host's root, where a container has that.
-FOLDERS = ("/usr/bin", "/usr/local/bin")
+NAME, FOLDERS = constants.EFSMI, constants.EFSMI_FOLDERS
 #: Seconds that a command may take, and how much it may say; a table of 128 cards is a tenth of that.
 TIMEOUT = 30.0
 MAX_OUTPUT = 1 << 20
