@@ -31,6 +31,8 @@ VERBS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the verb that the arguments name."""
     given = sys.argv[1:] if argv is None else argv
+    if given[:1] and given[0] == "run":  # its parser imports plugins, which may swallow what a signal raises
+        import_module(f"{__name__}.run").end_at_once()
     # A verb that stands first is the only one that is loaded.
     parser = command_line(tuple(given[:1]) if given[:1] and given[0] in VERBS else VERBS)
     args = parser.parse_args(given)

@@ -7,11 +7,13 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.cluster.credentials import ApiAccess
+    from agent.vendor_api.config_flags import FlagGroup
 
 #: Exit codes. The verb's own answer is a bad one: it refuses, or has found something.
 REFUSED = 1
@@ -20,7 +22,7 @@ MISUSED = 2
 #: Somebody pressed ^C, as shells tell of it.
 INTERRUPTED = 130
 
-#: How often a flag of NVIDIA's stands, and whether it needs a value. Switches also stand alone.
+#: How often a vendor's flag stands, and whether it needs a value. Switches also stand alone.
 _ARITY: dict[str, dict[str, Any]] = {
     "TEXT": {"metavar": "TEXT"},
     "BOOL": {"nargs": "?", "const": "true", "metavar": "BOOL"},
@@ -31,7 +33,7 @@ _ARITY: dict[str, dict[str, Any]] = {
 
 
 def configuration(parser: argparse.ArgumentParser) -> None:
-    """What decides the configuration: ours first, then NVIDIA's."""
+    """What decides the configuration: the flags of the agent first, then those of vendors."""
     parser.usage = "%(prog)s [option ...]"  # a hundred of them drown the error that they stand above
     parser.add_argument(
         "--config",
@@ -63,28 +65,34 @@ def configuration(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
-    _nvidia(parser)
+    _of_vendors(parser)
 
 
-def _nvidia(parser: argparse.ArgumentParser) -> None:
-    """The flags of NVIDIA's programs. Go takes them with one dash as well."""
-    from agent.config import NVIDIA_FLAGS
+def _of_vendors(parser: argparse.ArgumentParser) -> None:
+    """The flags of programs that vendors replace. Go takes them with one dash as well."""
+    from agent.daemon.vendor_plugins import config_inputs
 
-    told = (
-        "As nvidia-device-plugin and gpu-feature-discovery v0.20 have them, with their variables and the "
-        "keys of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables alone."
-    )
-    group = parser.add_argument_group("NVIDIA's flags", told)
-    group.add_argument(
-        "--config-file", "-config-file", dest="config", metavar="F", help="the same as --config"
-    )
-    for flag in NVIDIA_FLAGS:
+    for reads in config_inputs().values():
+        if reads.flags is not None:
+            _flag_group(parser, reads.flags)
+
+
+def _flag_group(parser: argparse.ArgumentParser, flags: FlagGroup) -> None:
+    group = parser.add_argument_group(flags.title, flags.description)
+    for other in flags.config_flags:
+        dashed = [f"{dash}{name}" for name in other.names for dash in ("--", "-")]
+        if dashed:
+            help = f"the same as --{other.flag}"
+            with suppress(argparse.ArgumentError):  # the first that has a name keeps it
+                group.add_argument(*dashed, dest=other.flag, metavar="F", help=help)
+    for flag in flags.flags:
         dashed = [f"--{name}" if len(name) > 1 else f"-{name}" for name in flag.names]
         if dashed:
             help = ", ".join((*flag.variables, *([flag.tree] if flag.tree else [])))
-            group.add_argument(*dashed, dest=flag.name, help=help, **_ARITY[flag.kind.name])
             once = [name.removeprefix("-") for name in dashed if name.startswith("--")]
-            group.add_argument(*once, dest=flag.name, help=argparse.SUPPRESS, **_ARITY[flag.kind.name])
+            with suppress(argparse.ArgumentError):
+                group.add_argument(*dashed, dest=flag.name, help=help, **_ARITY[flag.kind.name])
+                group.add_argument(*once, dest=flag.name, help=argparse.SUPPRESS, **_ARITY[flag.kind.name])
 
 
 def node_labels(parser: argparse.ArgumentParser) -> None:

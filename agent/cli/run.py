@@ -18,8 +18,6 @@ def add(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """`xpu-agent run`: serve until SIGTERM."""
-    _end_at_once()
-
     import anyio
     import structlog
 
@@ -32,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from agent.state.last_config import remembered_from
 
     given, node_name = given_by(args), node_name_of(args)
-    source, flags = given_source(given, os.environ, config_inputs()), given_flags(given, os.environ)
+    inputs = config_inputs()
+    source, flags = given_source(given, os.environ, inputs), given_flags(given, os.environ, inputs)
     warnings: list[str] = []
     access = api_server(args, warnings.append)
     labels: Cell[Labels | None] | None = Cell(None) if access else None
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _end_at_once() -> None:
+def end_at_once() -> None:
     """Take signals before there is a loop to receive them: nothing is begun that would have to be ended.
 
     An exception would not do: raised while a plugin loads, or in the callback of a weak reference, which

@@ -18,7 +18,6 @@ from agent.config.known_labels import (
     seen_labels,
 )
 from agent.config.load import configured, load, parse
-from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, FlagKind
 from agent.config.remembered_config import LastConfig, RememberedConfig
 from agent.config.settings import (
     AgentSettings,
@@ -36,15 +35,12 @@ from agent.config.watch import ConfigWatch
 __all__ = [
     "CONFIG_LABEL",
     "FLAGS",
-    "NVIDIA_FLAGS",
     "HttpAddress",
     "AgentSettings",
     "Config",
     "ConfigState",
     "ConfigWatch",
-    "Flag",
     "GivenValue",
-    "FlagKind",
     "Labels",
     "LabelsUnknown",
     "LastConfig",

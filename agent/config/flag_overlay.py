@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path as FilePath
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from agent.config import validation
 from agent.config.flags import FLAGS
 from agent.config.given_values import GivenValue
-from agent.config.nvidia_flags import BY_NAME, VENDOR
-from agent.config.settings import Config, LogFormat, LogLevel
+from agent.config.location import camel
+from agent.config.settings import AgentSettings, Config, LogFormat, LogLevel, ReportSettings
 from agent.vendor_api.config_inputs import Path
 from agent.vendor_api.text import shorten
 
-_DISCOVERY = ("auto", "nvml")
-_DISCOVERY_ELSEWHERE = ("tegra", "vfio")
+T = TypeVar("T")
 
 
 def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
@@ -30,16 +29,30 @@ def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
         last.pop(it.flag, None)
         last[it.flag] = it
     for it in last.values():
-        config = _ours(config, it) if it.flag in FLAGS else _theirs(config, it)
-    said = {_key(it.flag): it.place for it in last.values() if _key(it.flag)}
+        config = _of_vendor(config, it) if it.vendor else _ours(config, it)
+    said = {_key(it): it.place for it in last.values() if _key(it)}
     config = replace(config, places={**config.places, **said})
     validation.check(config)
     return config
 
 
-def _key(flag: str) -> Path:
+def settable(vendor: str, key: str) -> bool:
+    """Whether a flag of the vendor may set this key; empty sets nothing."""
+    match key.split("."):
+        case [""] | ["vendors", _, "enabled"]:
+            return key in ("", f"vendors.{vendor}.enabled")
+        case ["vendors", name, "settings", setting]:
+            return name == vendor and bool(setting)
+        case ["agent", name]:
+            return name in map(camel, AgentSettings.__slots__)
+        case ["report", name]:
+            return name in map(camel, ReportSettings.__slots__)
+    return False
+
+
+def _key(given: GivenValue) -> Path:
     """The key that it sets, if any."""
-    dotted = FLAGS[flag] if flag in FLAGS else BY_NAME[flag].sets
+    dotted = given.sets if given.vendor else FLAGS[given.flag]
     return tuple(dotted.split(".")) if dotted else ()
 
 
@@ -68,58 +81,48 @@ def _ours(config: Config, given: GivenValue) -> Config:
     return replace(config, agent=agent, report=report)
 
 
-def _theirs(config: Config, given: GivenValue) -> Config:
-    match BY_NAME[given.flag].sets.split("."):
+def _of_vendor(config: Config, given: GivenValue) -> Config:
+    value, settings = _converted(given), config.vendor(given.vendor)
+    if value is None:
+        return config
+    match given.sets.split("."):
         case ["vendors", _, "settings", key]:
-            return _vendor(config, settings={**config.vendor(VENDOR).settings, key: _plain(given)})
-        case ["vendors", _, "enabled"] if config.vendor(VENDOR).enabled is not False:
-            return _vendor(config, enabled=True if given.value else "auto")
-        case ["agent", "kubeletDir"]:
-            return replace(config, agent=replace(config.agent, kubelet_dir=_kubelet_dir(given)))
-        case ["report", "timestamp"]:
-            return replace(config, report=replace(config.report, timestamp=not given.value))
-        case ["report", "labelsAs"] if given.value:
-            return replace(config, report=replace(config.report, labels_as="nodeFeature"))
-        case ["report", "namespace"]:
-            return replace(config, report=replace(config.report, namespace=str(given.value)))
-        case ["report", "featuresFile"]:
-            return replace(config, report=replace(config.report, features_file=str(given.value)))
-        case ["report", "machineFile"]:
-            return replace(config, report=replace(config.report, machine_file=str(given.value)))
-    if given.flag == "device-discovery-strategy":
-        _check_discovery(given)
+            return _with_vendor(config, given.vendor, settings={**settings.settings, key: value})
+        case ["vendors", _, "enabled"] if settings.enabled is not False:
+            return _with_vendor(config, given.vendor, enabled=value)
+        case ["agent", key]:
+            return replace(config, agent=_with_key(config.agent, key, value))
+        case ["report", key]:
+            return replace(config, report=_with_key(config.report, key, value))
     return config
 
 
-def _vendor(config: Config, **changed: Any) -> Config:
-    vendor = replace(config.vendor(VENDOR), **changed)
-    return replace(config, vendors={**config.vendors, VENDOR: vendor})
+def _converted(given: GivenValue) -> Any:
+    """The value of the key that the flag sets; None where it sets none."""
+    convert = given.definition.value if given.definition is not None else None
+    try:
+        value = convert(given.value) if convert is not None else given.value
+    except ValueError as error:
+        raise given.refused(str(error)) from None
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _plain(given: GivenValue) -> Any:
-    return list(given.value) if isinstance(given.value, tuple) else given.value
+def _with_vendor(config: Config, name: str, **changed: Any) -> Config:
+    vendor = replace(config.vendor(name), **changed)
+    return replace(config, vendors={**config.vendors, name: vendor})
 
 
-def _kubelet_dir(given: GivenValue) -> FilePath:
-    if not given.value:
-        why = "must name the kubelet's socket: an agent without a kubelet is not served; try `xpu-agent demo`"
-        raise given.refused(why)
-    return _absolute(given).parent
+def _with_key(part: T, key: str, value: Any) -> T:
+    """The settings with this value of the key, as the configuration file calls it."""
+    name = next(field.name for field in fields(part) if camel(field.name) == key)  # type: ignore[arg-type]
+    is_path = isinstance(getattr(part, name), FilePath)
+    return replace(part, **{name: FilePath(value) if is_path else value})  # type: ignore[type-var]
 
 
 def _absolute(given: GivenValue) -> FilePath:
     if why := validation.not_absolute(str(given.value)):
         raise given.refused(why)
     return FilePath(str(given.value))
-
-
-def _check_discovery(given: GivenValue) -> None:
-    strategy = str(given.value)
-    if strategy in _DISCOVERY_ELSEWHERE:
-        raise given.refused(f"'{strategy}' is not served by this release; it serves 'auto' or 'nvml'")
-    if strategy not in _DISCOVERY:
-        shown = shorten(strategy, 60)
-        raise given.refused(f"unable to validate flags: invalid --device-discovery-strategy option {shown}")
 
 
 def _switch(given: GivenValue, text: str) -> bool:

@@ -1,14 +1,15 @@
-"""Command-line flags and environment variables, ours and NVIDIA's."""
+"""Command-line flags and environment variables, of the agent and of vendors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.config.given_values import GivenValue
 from agent.config.location import KeyLocation
-from agent.config.nvidia_flags import NVIDIA_FLAGS, Flag, read
 from agent.core.errors import ConfigError
+from agent.vendor_api.config_flags import Flag, flag_value
+from agent.vendor_api.config_inputs import ConfigInputs, FileFlag
 from agent.vendor_api.text import shorten
 
 PREFIX = "XPU_AGENT_"
@@ -35,47 +36,66 @@ def variable(flag: str) -> str:
     return PREFIX + flag.upper().replace("-", "_")
 
 
-def given_flags(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[GivenValue, ...]:
-    """What both set, in rising precedence: the environment, the command line; of each NVIDIA's, then ours.
+def given_flags(
+    arguments: Mapping[str, Any],
+    environ: Mapping[str, str],
+    inputs: Mapping[str, ConfigInputs] | None = None,
+) -> tuple[GivenValue, ...]:
+    """What both set, in rising precedence: the environment, the command line; of each vendors', then ours.
 
-    `arguments` are named as flags; None is not set, a list is a flag that was repeated.
+    `arguments` are named as flags; None is not set, a list is a flag that was repeated. `inputs`: what each
+    vendor reads beside the configuration, by the vendor's name.
 
     Raises:
         ConfigError: A value cannot be read; the text names the flag or the variable.
     """
-    return (*_from_environ(environ), *_from_arguments(arguments))
+    flags = [(vendor, flag) for vendor, reads in (inputs or {}).items() for flag in _flags(reads)]
+    return (*_from_environ(environ, flags), *_from_arguments(arguments, flags))
 
 
-def _from_environ(environ: Mapping[str, str]) -> Iterator[GivenValue]:
-    for flag in NVIDIA_FLAGS:
+def flags_of_file(vendor: str, reads: ConfigInputs, flags: Iterable[FileFlag]) -> Iterator[GivenValue]:
+    """The flags of the vendor that a file of another program sets; one that the vendor lacks sets nothing."""
+    known = {flag.name: flag for flag in _flags(reads)}
+    for flag in flags:
+        if flag.name in known:
+            place = KeyLocation(flag.place.source, flag.place.node, flag.place.path)
+            yield GivenValue(flag.name, flag.value, place, vendor, known[flag.name])
+
+
+def _flags(reads: ConfigInputs) -> tuple[Flag, ...]:
+    return reads.flags.flags if reads.flags is not None else ()
+
+
+def _from_environ(environ: Mapping[str, str], flags: Sequence[tuple[str, Flag]]) -> Iterator[GivenValue]:
+    for vendor, flag in flags:
         name = next((name for name in flag.variables if name in environ), None)
         if name is not None:
-            yield from _theirs(flag, environ[name], name)
+            yield from _of_vendor(vendor, flag, environ[name], name)
     for ours in FLAGS:
         name = variable(ours)
         if name in environ:
             yield GivenValue(ours, _text(environ[name], name), KeyLocation(name))
 
 
-def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[GivenValue]:
-    for flag in NVIDIA_FLAGS:
+def _from_arguments(arguments: Mapping[str, Any], flags: Sequence[tuple[str, Flag]]) -> Iterator[GivenValue]:
+    for vendor, flag in flags:
         value = arguments.get(flag.name)
         if value is not None:
             text = ",".join(value) if isinstance(value, list) else value
-            yield from _theirs(flag, text, f"--{flag.name}")
+            yield from _of_vendor(vendor, flag, text, f"--{flag.name}")
     for ours in FLAGS:
         value = arguments.get(ours)
         if value is not None:
             yield GivenValue(ours, _text(value, f"--{ours}"), KeyLocation(f"--{ours}"))
 
 
-def _theirs(flag: Flag, text: str, where: str) -> Iterator[GivenValue]:
+def _of_vendor(vendor: str, flag: Flag, text: str, where: str) -> Iterator[GivenValue]:
     try:
-        value = read(flag.kind, _text(text, where))
+        value = flag_value(flag.kind, _text(text, where))
     except ValueError as error:
         raise ConfigError(f"{where}: {error}, found '{shorten(text, 60)}'") from None
     if value is not None:
-        yield GivenValue(flag.name, value, KeyLocation(where))
+        yield GivenValue(flag.name, value, KeyLocation(where), vendor, flag)
 
 
 def _text(text: str, where: str) -> str:

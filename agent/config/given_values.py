@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from agent.config.location import KeyLocation
 from agent.core.errors import ConfigError
-
-Value = str | bool | tuple[str, ...] | tuple[int, ...]
+from agent.vendor_api.config_flags import Flag, FlagValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +14,16 @@ class GivenValue:
     """The value of a flag, and the place that gives it."""
 
     flag: str
-    value: Value
+    value: FlagValue
     place: KeyLocation
+    #: The vendor whose flag it is, and the flag itself; empty and None for a flag of the agent.
+    vendor: str = ""
+    definition: Flag | None = None
+
+    @property
+    def sets(self) -> str:
+        """The key that a vendor's flag sets, with dots; empty where it sets none."""
+        return self.definition.sets if self.definition is not None else ""
 
     def refused(self, why: str) -> ConfigError:
         """An error that names the place."""

@@ -14,7 +14,7 @@ from agent.config.settings import Config
 from agent.config.side_files import SideFiles
 from agent.config.source import ConfigSource, SourceContent, given_source
 from agent.core.errors import ConfigError
-from agent.vendor_api.config_inputs import ConfigInputs
+from agent.vendor_api.config_inputs import ConfigFormat, ConfigInputs
 from agent.vendor_api.text import shorten
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def configured(
     Raises:
         ConfigError: It cannot be used; the text says where and what would work.
     """
-    source, flags = given_source(arguments, environ, inputs), given_flags(arguments, environ)
+    source, flags = given_source(arguments, environ, inputs), given_flags(arguments, environ, inputs)
     return load(source, node_name, vendors=vendors, flags=flags, labels=labels)
 
 
@@ -120,35 +120,42 @@ def parse(
     Raises:
         ConfigError: It cannot be used; the text says where and what would work.
     """
-    # Both cost tens of milliseconds, and an agent without a file needs neither.
-    from agent.config import nvidia_v1, own_document, yaml_document
+    # These cost tens of milliseconds, and an agent without a file needs none of them.
+    from agent.config import own_document, vendor_formats, yaml_document
 
     root = yaml_document.read(text, source)
-    is_theirs = _is_theirs(root, source)
+    known = inputs or {}
+    foreign = _foreign(root, source, known)
     _check_version(root, source)
-    if is_theirs:
-        return nvidia_v1.read(root, source, flags)
-    config = own_document.read(root, source, node_name, vendors, labels, inputs or {}, beside)
+    if foreign is not None:
+        return vendor_formats.read(root, source, *foreign, known, flags)
+    config = own_document.read(root, source, node_name, vendors, labels, known, beside)
     return with_flags(config, flags)
 
 
-def _is_theirs(root: YamlNode, source: str) -> bool:
-    """Whether the file is NVIDIA's.
+def _foreign(
+    root: YamlNode, source: str, inputs: Mapping[str, ConfigInputs]
+) -> tuple[str, ConfigFormat] | None:
+    """The vendor and the format, where the file is another program's.
 
     Raises:
-        ConfigError: It is partly NVIDIA's and partly ours.
+        ConfigError: The file is partly another program's and partly the agent's own.
     """
-    from agent.config import nvidia_v1, own_document
+    from agent.config import own_document
     from agent.config.location import refused
     from agent.config.schema import mapping
+    from agent.config.vendor_formats import format_with
 
-    given = mapping(root, source, ())
-    mine = [key for key in given if key in own_document.KEYS]
-    theirs = [key for key in given if key.lower() in nvidia_v1.KEYS]
-    if mine and theirs:
-        message = f"'{theirs[0]}' is a key of NVIDIA's file, '{mine[0]}' is one of ours; use one of both"
-        raise refused(source, given[theirs[0]].line, (), message)
-    return bool(theirs)
+    keys = mapping(root, source, ())
+    found = format_with([*keys], inputs)
+    if found is None:
+        return None
+    vendor, kind, first = found
+    mine = next((key for key in keys if key in own_document.KEYS), None)
+    if mine is not None:
+        message = f"'{first}' is a key of {kind.title}, '{mine}' is one of ours; use one of both"
+        raise refused(source, keys[first].line, (), message)
+    return vendor, kind
 
 
 def _check_version(root: YamlNode, source: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from agent.config import node_overrides, nvidia_v1, vendor_files
+from agent.config import node_overrides, vendor_files
 from agent.config.known_labels import NodeLabels
 from agent.config.location import KeyLocation
 from agent.config.schema import build, known, mapping
 from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
 from agent.config.side_files import SideFiles
+from agent.config.vendor_formats import keys_of_formats
 from agent.vendor_api.config_inputs import ConfigInputs, YamlNode, nearest
 
 KEYS = ("agent", "vendors", "report", "nodes")
@@ -37,7 +38,7 @@ def read(
         ConfigError: A key or a type is wrong, or a vendor is none of `vendors`.
         LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
-    names = dict.fromkeys(("version", *KEYS, *nvidia_v1.KEYS), "")
+    names = dict.fromkeys(("version", *KEYS, *keys_of_formats(inputs)), "")
     known(Config, mapping(root, source, ()), names, source, ())
     applied = node_overrides.applied(root, source, node_name, labels)
     tree = applied.tree

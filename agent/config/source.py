@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,8 @@ MAX_BYTES = 1 << 20
 MAX_FILES = 10_000
 MAX_NAME_BYTES = 1000
 
-#: NVIDIA's variables for these flags, after ours. config-manager makes CONFIG_FILE of its directory, so that
-#: goes first. An empty value is none, as NVIDIA's chart writes it.
-_VARIABLES = {
-    "config": ("CONFIG_FILE_SRCDIR", "CONFIG_FILE", "GFD_CONFIG_FILE"),
-    "node-config": (),
-    "node-config-file": (),
-    "default-config": ("DEFAULT_CONFIG",),
-    "fallback-strategies": ("FALLBACK_STRATEGIES",),
-}
+#: The flags that choose the configuration. Vendors may bring further variables for them.
+_FLAGS = ("config", "node-config", "node-config-file", "default-config", "fallback-strategies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +52,7 @@ class ConfigSource:
     default_config: str = ""
     fallbacks: tuple[Fallback, ...] = DEFAULT_FALLBACKS
     #: What each vendor reads beside the configuration.
-    inputs: Mapping[str, ConfigInputs] = field(default_factory=dict, repr=False)
+    inputs: Mapping[str, ConfigInputs] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_directory(self) -> bool:
@@ -130,10 +123,10 @@ def given_source(
         ConfigError: A fallback strategy is none.
     """
     texts, places = {}, {}
-    for flag, variables in _VARIABLES.items():
+    for flag in _FLAGS:
         places[flag] = f"--{flag}"
         texts[flag] = str(arguments.get(flag) or "")
-        for name in (variable(flag), *variables):
+        for name in (variable(flag), *_variables(flag, inputs or {})):
             if not texts[flag] and environ.get(name):
                 texts[flag], places[flag] = environ[name], name
     return ConfigSource(
@@ -144,6 +137,14 @@ def given_source(
         _fallbacks(texts["fallback-strategies"], places["fallback-strategies"]),
         inputs or {},
     )
+
+
+def _variables(flag: str, inputs: Mapping[str, ConfigInputs]) -> Iterator[str]:
+    """The variables of other programs for this flag, in the order in which they are looked at."""
+    for reads in inputs.values():
+        for other in reads.flags.config_flags if reads.flags is not None else ():
+            if other.flag == flag:
+                yield from other.variables
 
 
 def _fallbacks(text: str, where: str) -> tuple[Fallback, ...]:

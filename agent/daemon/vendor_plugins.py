@@ -12,6 +12,7 @@ import msgspec
 import pluggy
 
 import agent.vendors
+from agent.config.flag_overlay import settable
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
@@ -125,13 +126,13 @@ class _Registry:
     def offer(self, it: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
         """What the plugin offers; it stays registered only when it keeps the contract."""
         with self._registered(it) as module:
-            _checked_inputs(self._ask(module, "register_config_inputs"))
+            self._inputs(it.name, module)
             return self._sound(it.name, module, settings)
 
     def config_inputs(self, plugin: FoundPlugin) -> ConfigInputs | None:
         """What the plugin reads beside the configuration."""
         with self._registered(plugin) as module:
-            return _checked_inputs(self._ask(module, "register_config_inputs"))
+            return self._inputs(plugin.name, module)
 
     @contextmanager
     def _registered(self, plugin: FoundPlugin) -> Iterator[object]:
@@ -148,9 +149,7 @@ class _Registry:
     def _sound(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
         """What it offers; where that is good without the settings and bad with them, they are at fault."""
         try:
-            return _not_reserved(
-                _checked(name, self._ask(module, "register_backend", settings=settings)), settings
-            )
+            return _not_reserved(self._vendor(name, module, settings), settings)
         except BrokenPlugin as exc:
             if settings and self._is_sound(name, module):
                 raise SettingsError(f"with these {exc}") from exc
@@ -158,14 +157,21 @@ class _Registry:
 
     def _is_sound(self, name: str, module: object) -> bool:
         with suppress(Exception, SystemExit):
-            return _checked(name, self._ask(module, "register_backend", settings={})) is not None
+            return self._vendor(name, module, {}) is not None
         return False
 
-    def _ask(self, module: object, hook: str, **arguments: object) -> object:
-        if not self._manager.get_hookcallers(module):
+    def _vendor(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
+        hooks = self._manager.get_hookcallers(module) or []
+        if not any(it.name == "register_backend" for it in hooks):
             raise BrokenPlugin(
                 "implements no hook; decorate register_backend with agent.vendor_api.hooks.hookimpl"
             )
+        return _checked(name, self._ask(module, "register_backend", settings=settings))
+
+    def _inputs(self, name: str, module: object) -> ConfigInputs | None:
+        return _checked_inputs(name, self._ask(module, "register_config_inputs"))
+
+    def _ask(self, module: object, hook: str, **arguments: object) -> object:
         others = [it for it in self._manager.get_plugins() if it is not module]
         caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
         answer: object = caller(**arguments)
@@ -184,19 +190,32 @@ def _checked(name: str, offered: object) -> Vendor | None:
     return hearing(offered)
 
 
-def _checked_inputs(registered: object) -> ConfigInputs | None:
-    """The ConfigInputs, where each field is what its type hint asks for.
+def _checked_inputs(name: str, registered: object) -> ConfigInputs | None:
+    """The ConfigInputs, if the agent can work with them.
 
     Raises:
-        BrokenPlugin: A field is not.
+        BrokenPlugin: It cannot; the text names the field.
     """
-    if registered is None or isinstance(registered, ConfigInputs):
-        trouble = wrong_field(registered) if registered is not None else ""
-        if trouble:
-            raise BrokenPlugin(f"register_config_inputs returned ConfigInputs whose {trouble}")
-        return registered
-    shape = type(registered).__name__
-    raise BrokenPlugin(f"register_config_inputs returned a {shape}, ConfigInputs are needed")
+    if registered is None:
+        return None
+    if not isinstance(registered, ConfigInputs):
+        shape = type(registered).__name__
+        raise BrokenPlugin(f"register_config_inputs returned a {shape}, ConfigInputs are needed")
+    trouble = wrong_field(registered) or _trouble_of_flags(name, registered)
+    if trouble:
+        raise BrokenPlugin(f"register_config_inputs returned ConfigInputs whose {trouble}")
+    return registered
+
+
+def _trouble_of_flags(name: str, inputs: ConfigInputs) -> str:
+    for index, flag in enumerate(inputs.flags.flags if inputs.flags is not None else ()):
+        path = f"flags.flags[{index}]"
+        if not flag.names and not flag.variables:
+            return f"{path} has no names and no variables; one of them is needed"
+        if not settable(name, flag.sets):
+            needed = f"vendors.{name}.settings.KEY, vendors.{name}.enabled, agent.KEY or report.KEY"
+            return f"{path}.sets is {shorten(flag.sets)!r}; {needed} is needed"
+    return ""
 
 
 def _not_reserved(vendor: Vendor | None, settings: Mapping[str, Any]) -> Vendor | None:

@@ -62,12 +62,12 @@ def read_configuration(arguments: DoctorArguments, labels: NodeLabels) -> Config
 
 def _with_usable_flags(settings: AgentSettings, arguments: DoctorArguments) -> Config:
     """The settings of the file, overlaid with each variable and each flag that can be used alone."""
-    config = Config(agent=settings)
+    config, inputs = Config(agent=settings), config_inputs()
     one_by_one: list[tuple[Mapping[str, Any], Mapping[str, str]]] = [
         *(({}, {name: value}) for name, value in arguments.environ.items()),
         *(({name: value}, {}) for name, value in arguments.given.items()),
     ]
     for flag, variable in one_by_one:
         with suppress(ConfigError):
-            config = with_flags(config, given_flags(flag, variable))
+            config = with_flags(config, given_flags(flag, variable, inputs))
     return config

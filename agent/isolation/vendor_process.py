@@ -35,7 +35,7 @@ LINE_LIMIT = 16 << 20  # bytes of one message
 READ_AHEAD = 256 << 10  # bytes that asyncio buffers before they are read; twice as many at most
 EXIT_PATIENCE = 1.0  # seconds from the end of the connection to the end of the process
 ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TZ", "TMPDIR"})
-ENVIRONMENT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "XPU_", "EFML_")
+ENVIRONMENT_PREFIXES = ("LC_", "XPU_")
 REASON = re.compile(rf"[a-z0-9-]{{1,{REASON_LIMIT}}}")
 UNAVAILABLE = "unavailable"  # replaces a reason of another form
 # The agent's folder is added, as -I leaves it out, so that the process starts from a source tree too.
@@ -128,7 +128,7 @@ class ProcessRunner:
     other file of the agent.
     """
 
-    def __init__(self, sock: socket.socket, limit: MemoryLimit) -> None:
+    def __init__(self, sock: socket.socket, limit: MemoryLimit, prefixes: Sequence[str] = ()) -> None:
         self._limit = limit
         self._ended: str | None = None
         root = str(Path(child.__file__).parents[1])
@@ -140,7 +140,7 @@ class ProcessRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=printing_end,
                 stderr=printing_end,
-                env=environment(),
+                env=environment(prefixes),
                 pass_fds=(sock.fileno(), end_of_life),
                 start_new_session=True,
             )
@@ -208,12 +208,14 @@ class ProcessRunner:
             os.killpg(self.pid, signal.SIGKILL)
 
 
-def environment() -> dict[str, str]:
-    """The agent's environment without variables that a vendor's library has no use for, such as secrets."""
+def environment(prefixes: Sequence[str] = ()) -> dict[str, str]:
+    """The variables of the agent's environment that a vendor's process gets.
+
+    `prefixes`: those of the vendor (`Host.environment`). Other variables may hold secrets of the agent.
+    """
+    known = (*ENVIRONMENT_PREFIXES, *prefixes)
     return {
-        name: value
-        for name, value in os.environ.items()
-        if name in ENVIRONMENT or name.startswith(ENVIRONMENT_PREFIXES)
+        name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith(known)
     }
 
 
@@ -267,7 +269,10 @@ class RunningVendor:
         self._sock, child_end = socket.socketpair()
         try:
             self.body: Runner = (
-                ThreadRunner(child_end) if in_process else ProcessRunner(child_end, self.limit)
+                ThreadRunner(child_end)
+                if in_process
+                else ProcessRunner(child_end, self.limit, vendor.host.environment)
+            )
             )
         except OSError:
             self._sock.close()

@@ -403,6 +403,9 @@ class Host:
     runtime: HostRuntime | None = None
     #: The variable that tells a container its devices; a pod that sets it bypasses the agent.
     devices_variable: str = ""
+    #: Prefixes of the environment variables of the agent that the vendor's process gets, such as ACME_: what
+    #: the library reads. PATH, LD_LIBRARY_PATH, LANG, HOME, TZ, TMPDIR, LC_* and XPU_* are always given.
+    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

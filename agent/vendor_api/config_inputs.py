@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Literal
 
+from agent.vendor_api.config_flags import FlagGroup, FlagValue
 from agent.vendor_api.text import shorten
 
 #: The keys and indices that lead to a value.
@@ -114,68 +114,6 @@ class FileValue:
     def refused(self, message: str) -> ConfigFileError:
         """The same as an error, for the caller to raise."""
         return ConfigFileError(self.placed(message))
-
-
-class FlagKind(StrEnum):
-    """How the value of a flag is written."""
-
-    TEXT = "a text"
-    BOOL = "true or false"
-    TEXTS = "a list with commas"
-    NUMBERS = "a list of whole numbers with commas"
-    DURATION = "a duration such as 60s, or infinite"
-
-
-#: The value of a flag, by its kind: TEXT and DURATION a text, BOOL a bool, TEXTS and NUMBERS a tuple.
-FlagValue = str | bool | tuple[str, ...] | tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """A flag of the other program, with its environment variables and the key that the flag sets.
-
-    Some flags have a variable alone, some have no key in that program's own file.
-    """
-
-    kind: FlagKind
-    #: The flag and its aliases, without dashes.
-    names: tuple[str, ...]
-    #: The environment variables; the first one that is set counts.
-    variables: tuple[str, ...]
-    #: The key in that program's file, with dots: `--help` names it.
-    tree: str = ""
-    #: The key of the agent's configuration, with dots: `vendors.acme.settings.KEY` or `vendors.acme.enabled`
-    #: of the vendor itself, `agent.KEY` or `report.KEY`. Empty: nothing depends on the flag.
-    sets: str = ""
-    #: The value of that key, as the configuration has it, from the value of the flag; None sets nothing.
-    #: Raises ValueError with what would fit. None in place of the function: the value of the flag is taken.
-    value: Callable[[FlagValue], Any] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name by which the agent knows the flag."""
-        return self.names[0] if self.names else self.variables[0]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigFlag:
-    """Other names of a flag of the agent that chooses the configuration, such as `config`."""
-
-    #: The agent's flag: config, default-config or fallback-strategies.
-    flag: str
-    names: tuple[str, ...] = ()
-    #: Environment variables, read after the agent's own; an empty one counts as not set.
-    variables: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FlagGroup:
-    """The flags of the other program, as `--help` lists them."""
-
-    title: str
-    description: str
-    flags: tuple[Flag, ...]
-    config_flags: tuple[ConfigFlag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

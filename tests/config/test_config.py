@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 import yaml
+from support.vendor_inputs import INPUTS, NVIDIA_FLAGS, parse, source_of
 
 from agent.config import (
-    NVIDIA_FLAGS,
     Config,
     ConfigSource,
     ReconcileSettings,
@@ -20,7 +20,6 @@ from agent.config import (
     VendorSettings,
     effective,
     load,
-    parse,
     seen_labels,
     to_yaml,
 )
@@ -649,12 +648,12 @@ def test_an_endless_file_is_refused() -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_example_loads(path: Path) -> None:
     for node in ("trainer-1", "another"):
-        load(path, node)
+        load(source_of(path), node)
 
 
 @pytest.mark.parametrize(("named", "replicas"), [("", 10), ("trainer", 4)])
 def test_the_example_directory_has_a_default_and_one_for_nodes_that_ask(named: str, replicas: int) -> None:
-    source = ConfigSource(EXAMPLES / "node-configs", node_config=named, default_config="any")
+    source = ConfigSource(EXAMPLES / "node-configs", node_config=named, default_config="any", inputs=INPUTS)
 
     shared = load(source, "n").vendors["nvidia"].settings["timeSlicing"]["resources"]
     assert [it["replicas"] for it in shared] == [replicas]

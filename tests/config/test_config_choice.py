@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.vendor_inputs import given_source
 
-from agent.config import ConfigSource, given_source, load
+from agent.config import ConfigSource, load
 from agent.config.named_configs import FALLBACKS, Fallback, chosen
 from agent.core.errors import ConfigError
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.vendor_inputs import given_flags, parse
 
-from agent.config import FLAGS, Config, GivenValue, HttpAddress, given_flags, parse, parse_address, with_flags
+from agent.config import FLAGS, Config, GivenValue, HttpAddress, parse_address, with_flags
 from agent.core.errors import ConfigError
 
 FILE = "agent: {kubeletDir: /file, http: 127.0.0.1:1, log: {level: error, format: console}}"

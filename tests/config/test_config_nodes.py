@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.vendor_inputs import parse
 
-from agent.config import Config, LabelsUnknown, NodeLabels, given_labels, parse, seen_labels
+from agent.config import Config, LabelsUnknown, NodeLabels, given_labels, seen_labels
 from agent.config.known_labels import remembered_labels
 from agent.config.yaml_document import merge
 from agent.core.errors import ConfigError

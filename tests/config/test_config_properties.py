@@ -9,10 +9,12 @@ from typing import Any
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.vendor_inputs import NVIDIA_FLAGS, configured, given_flags, parse
 
-from agent.config import NVIDIA_FLAGS, Config, Flag, configured, given_flags, parse, to_yaml, with_flags
+from agent.config import Config, to_yaml, with_flags
 from agent.core.errors import ConfigError
 from agent.daemon.vendors_in_service import check
+from agent.vendor_api.config_flags import Flag
 
 KEYS = st.sampled_from(
     (

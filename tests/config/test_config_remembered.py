@@ -24,6 +24,7 @@ from support.config_watching import (
     untold,
     write,
 )
+from support.vendor_inputs import source_of
 
 from agent.config import (
     CONFIG_LABEL,
@@ -317,7 +318,7 @@ async def test_a_start_that_is_refused_serves_by_the_last_good_configuration(
 ) -> None:
     put(path, content)
 
-    found = ConfigWatch(path, "n", recall=before_was(kept())).cell.value
+    found = ConfigWatch(source_of(path), "n", recall=before_was(kept())).cell.value
 
     assert why in found.error
     assert found.error.endswith(f"; {STAYS}")
@@ -357,7 +358,9 @@ async def test_the_last_good_configuration_is_of_any_kind(
 ) -> None:
     write(path, BAD)
 
-    assert said(ConfigWatch(path, "n", recall=before_was(kept(text))).cell.value.config) == expected
+    assert (
+        said(ConfigWatch(source_of(path), "n", recall=before_was(kept(text))).cell.value.config) == expected
+    )
 
 
 async def test_a_file_that_is_mended_is_taken_in_as_at_any_reload(path: Path) -> None:

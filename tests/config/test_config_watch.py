@@ -20,6 +20,7 @@ from support.config_watching import (
     untold,
     write,
 )
+from support.vendor_inputs import source_of
 
 from agent.config import (
     CONFIG_LABEL,
@@ -323,7 +324,7 @@ async def test_a_directory_that_vanishes_keeps_the_last_good_configuration(
 
 async def test_warnings_come_with_the_configuration_and_go_with_it(path: Path) -> None:
     write(path, "flags: {migStrateg: none}")
-    async with following(path) as watch:
+    async with following(source_of(path)) as watch:
         assert "did you mean 'migStrategy'?" in watch.cell.value.config.warnings[0]
 
         write(path, "flags: {migStrategy: none}")

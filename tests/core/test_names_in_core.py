@@ -5,10 +5,10 @@ Docstrings and comments may, since they say where a fact of the field comes from
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
+
+from support.names_in_code import said
 
 import agent.core
 
@@ -17,20 +17,6 @@ NAMES = re.compile(
     re.IGNORECASE,
 )
 CORE = Path(agent.core.__path__[0])
-
-
-def said(path: Path) -> Iterator[str]:
-    """Identifiers, modules and texts of a file, without its docstrings."""
-    tree = ast.parse(path.read_text())
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    bodies = [it.body[0] for it in ast.walk(tree) if isinstance(it, documented) and it.body]
-    docstrings = {id(it.value) for it in bodies if isinstance(it, ast.Expr)}
-    for node in ast.walk(tree):
-        if id(node) in docstrings:
-            continue
-        for field in ("id", "attr", "arg", "name", "asname", "module", "value"):
-            if isinstance(text := getattr(node, field, None), str):
-                yield text
 
 
 def test_no_vendor_and_no_scheduler_is_named_in_the_rules() -> None:

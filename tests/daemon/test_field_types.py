@@ -23,6 +23,8 @@ from agent.vendor_api.agent import (
     Slices,
     Vendor,
 )
+from agent.vendor_api.config_flags import ConfigFlag, Flag, FlagGroup, FlagKind
+from agent.vendor_api.config_inputs import ConfigFiles, ConfigFormat, ConfigInputs, FileContent
 
 
 def _claims(pod: Candidate, resource: str, cards: Mapping[str, int | None]) -> Sequence[Claim]:
@@ -48,6 +50,19 @@ COMPLETE = Vendor(
 )
 
 
+#: The same of what a vendor reads beside the configuration.
+COMPLETE_INPUTS = ConfigInputs(
+    FlagGroup(
+        "Acme's flags",
+        "As acme has them.",
+        (Flag(FlagKind.TEXT, ("acme-mode",), ("ACME_MODE",), value=str),),
+        (ConfigFlag("config", ("acme-config",)),),
+    ),
+    (ConfigFormat("Acme's file", ("acme",), lambda document, flags: FileContent()),),
+    (ConfigFiles("configDir", ("mode",), lambda files, node: FileContent()),),
+)
+
+
 def _places(group: Any, prefix: str = "") -> Iterator[str]:
     """The path of each field, those of groups and of elements of tuples included."""
     for name in (it.name for it in fields(group)):
@@ -68,11 +83,13 @@ def _with(group: Any, path: str, value: object) -> Any:
     return replace(group, **{field: value})
 
 
-@pytest.mark.parametrize("place", [*_places(COMPLETE)])
-def test_a_value_of_another_type_is_refused_by_the_path_of_its_field(place: str) -> None:
+@pytest.mark.parametrize(
+    ("registered", "place"), [(it, place) for it in (COMPLETE, COMPLETE_INPUTS) for place in _places(it)]
+)
+def test_a_value_of_another_type_is_refused_by_the_path_of_its_field(registered: Any, place: str) -> None:
     stranger = object()
 
-    refusal = wrong_field(_with(COMPLETE, place, stranger))
+    refusal = wrong_field(_with(registered, place, stranger))
 
     assert refusal.startswith(f"{place} is {stranger}; ")
     assert refusal.endswith(" is needed")
@@ -80,6 +97,7 @@ def test_a_value_of_another_type_is_refused_by_the_path_of_its_field(place: str)
 
 def test_what_is_right_is_not_refused() -> None:
     assert wrong_field(COMPLETE) == ""
+    assert wrong_field(COMPLETE_INPUTS) == ""
 
 
 FUNCTIONS = [

@@ -21,6 +21,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.config_watching import following, state, write
 from support.short_places import SHORT_PLACE
+from support.vendor_inputs import source_of
 from support.waiting import eventually
 
 from agent.cli.inspect_tables import as_text
@@ -534,7 +535,7 @@ async def test_the_warnings_of_each_content_are_logged_once(
     path = tmp_path / "config.yaml"
     write(path, "flags: {one: 1}")
     with capture_logs() as told:
-        async with following(path) as watch, asyncio.timeout(30):
+        async with following(source_of(path)) as watch, asyncio.timeout(30):
             follower = asyncio.create_task(_follow(watch))
             await warned_of(told, "flags.one")
             write(path, "flags: {two: 2}")

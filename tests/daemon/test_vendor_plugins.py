@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from agent.config import given_flags, parse
+from agent.core.errors import ConfigError
 from agent.daemon import vendor_plugins
 from agent.daemon.vendor_plugins import NOT_ENABLED, SITS_OUT, VendorPlugin
 
@@ -312,3 +314,77 @@ def test_the_simulated_vendor_sits_out_until_it_is_asked_for() -> None:
 )
 def test_wrong_settings_of_the_simulated_vendor_are_named(settings: dict[str, object], reason: str) -> None:
     assert _load("simulated", **settings).reason.startswith(reason)
+
+
+READS = """
+from agent.vendor_api.config_flags import Flag, FlagGroup, FlagKind
+from agent.vendor_api.config_inputs import ConfigFiles, ConfigFormat, ConfigInputs, FileContent
+
+@hookimpl
+def register_backend(settings): return vendor(settings=Settings(dict(settings)))
+
+def of_document(document, flags):
+    colour = document.keys()["acme"].keys()["colour"]
+    if colour.value == "grey":
+        raise colour.refused("is no colour")
+    return FileContent({"colour": colour.value}, {("colour",): colour})
+
+def of_file(files, node):
+    return FileContent({"colour": next(iter(files.texts.values()))})
+
+@hookimpl
+def register_config_inputs(): return ConfigInputs(
+    FlagGroup("Acme's flags", "", (Flag(FlagKind.TEXT, ("acme-colour",), ("ACME_COLOUR",), "",
+        "vendors.acme.settings.colour"),)),
+    (ConfigFormat("Acme's file", ("acme",), of_document),),
+    (ConfigFiles("configFile", ("colour",), of_file),),
+)
+"""
+
+
+def test_a_vendor_of_another_distribution_reads_flags_variables_and_files_of_its_own(
+    installed: Installed, tmp_path: Path
+) -> None:
+    installed.add("acme", READS)
+    file = tmp_path / "colour"
+    file.write_text("green")
+    inputs = vendor_plugins.config_inputs()
+
+    def colour(text: str, arguments: Mapping[str, str], environ: Mapping[str, str]) -> object:
+        flags = given_flags(arguments, environ, inputs)
+        return parse(text, "f", "n", flags=flags, inputs=inputs).vendor("acme").settings["colour"]
+
+    assert colour("{}", {"acme-colour": "red"}, {"ACME_COLOUR": "blue"}) == "red"
+    assert colour("{}", {}, {"ACME_COLOUR": "blue"}) == "blue"
+    assert colour("acme: {colour: white}", {}, {}) == "white"
+    assert colour(f"vendors: {{acme: {{configFile: {file}}}}}", {}, {}) == "green"
+    with pytest.raises(ConfigError, match=r"^f:2: acme.colour: is no colour$"):
+        colour("acme:\n  colour: grey", {}, {})
+    with pytest.raises(ConfigError, match=r"^f: the vendor's plugin cannot read it: KeyError: 'colour'$"):
+        colour("acme: {}", {}, {})
+    with pytest.raises(ConfigError, match="'acme' is a key of Acme's file, 'agent' is one of ours"):
+        colour("{acme: {}, agent: {}}", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "why"),
+    [
+        ("5", "register_config_inputs returned a int, ConfigInputs are needed"),
+        ("ConfigInputs(files=5)", "register_config_inputs returned ConfigInputs whose files is 5; "),
+        (
+            "ConfigInputs(FlagGroup('a', '', (Flag(FlagKind.TEXT, (), ()),)))",
+            "register_config_inputs returned ConfigInputs whose flags.flags[0] has no names",
+        ),
+        (
+            "ConfigInputs(FlagGroup('a', '', (Flag(FlagKind.TEXT, ('b',), (), '', 'vendors.x.enabled'),)))",
+            "register_config_inputs returned ConfigInputs whose flags.flags[0].sets is 'vendors.x.enabled'",
+        ),
+    ],
+)
+def test_a_plugin_with_wrong_inputs_is_left_out_and_reads_nothing(
+    installed: Installed, inputs: str, why: str
+) -> None:
+    installed.add("acme", f"{READS}\n@hookimpl\ndef register_config_inputs(): return {inputs}")
+
+    assert _load("acme").reason.startswith(why)
+    assert "acme" not in vendor_plugins.config_inputs()

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from support.vendor_inputs import given_flags, parse
 
-from agent.config import given_flags, parse, parse_address
+from agent.config import parse_address
 from agent.core.publishing.label_rules import domain
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import load

@@ -131,6 +131,17 @@ def test_its_own_tests_pass(vendor: Installed) -> None:
     assert "1 passed" in vendor.tests()
 
 
+def test_flag_variable_and_file_of_the_old_plugin_name_the_library(vendor: Installed) -> None:
+    file, config = vendor.root / "acme.yaml", vendor.root / "old.yaml"
+    file.write_text("library: /of/file.so\n")
+    config.write_text(f"vendors: {{acme: {{configFile: {file}}}}}")
+
+    assert "library: /of/flag.so" in vendor.agent("config", "check", "--acme-library", "/of/flag.so")
+    shown = vendor.agent("config", "check", "--config", str(config))
+    assert "library: /of/file.so" in shown
+    assert f"# vendors.acme.settings.library: {file}:1: library" in shown
+
+
 async def test_a_pod_gets_a_card_and_the_other_one_is_lost_when_its_link_goes_down(vendor: Installed) -> None:
     vendor.set("ok", "ok")
     async with serving(vendor) as kubelet:

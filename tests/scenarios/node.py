@@ -164,7 +164,7 @@ class Node:
             "http": "",
             "driver-root-ctr-path": str(Path(driver).parent),
         }
-        self._run(source, given_flags(arguments, environ or {}))
+        self._run(source, given_flags(arguments, environ or {}, INPUTS))
 
     def _run(self, source: ConfigSource, flags: Sequence[GivenValue]) -> None:
         watch = ConfigWatch(

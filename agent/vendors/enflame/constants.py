@@ -13,6 +13,9 @@ from agent.vendors.common import host
 #: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
 DRIVER_ROOT = host.DRIVER_ROOT
 
+#: Enflame's tool, and the folders in which packages put it, here or below the host's root; PATH goes first.
+EFSMI, EFSMI_FOLDERS = "efsmi", ("/usr/bin", "/usr/local/bin")
+
 # Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Of the node, on every device.

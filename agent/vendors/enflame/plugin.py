@@ -85,6 +85,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             parts=host_parts(options, sliced=sliced),
             runtime=host_runtime(options),
             devices_variable=VISIBLE,
+            environment=("EFML_",),
         ),
         formats=formats(brand, first=options.dialect in FIRST),
     )

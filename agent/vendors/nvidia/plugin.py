@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any
 
 from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Vendor
+from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
 from . import library_places
+from .agent.config_file import CONFIG_FILE
 from .agent.container_edits import VISIBLE_DEVICES, container_edits
 from .agent.host_parts import host_parts, host_runtime
 from .agent.labels import labels
@@ -17,8 +19,9 @@ from .agent.names import DOMAIN, GPU
 from .agent.offering import check_rules, offering
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
+from .agent.plugin_flags import FLAG_GROUP
 
-__all__ = ["SETTINGS", "register_backend"]
+__all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 
 #: Of the driver, where it runs; the last is WSL's.
 DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
@@ -28,6 +31,11 @@ PCI_VENDOR = "0x10de"
 SOCKETS = ("nvidia.sock", "nvidia-gpu*.sock", "nvidia-mig-*.sock", "vcore.sock", "vmemory.sock")
 #: What these give out of the cards; NVIDIA's other plugins count what is no card under its domain.
 RESOURCES = (GPU, f"{GPU}.*", f"{DOMAIN}mig-*", "tencent.com/vcuda-core", "tencent.com/vcuda-memory")
+
+
+@hookimpl
+def register_config_inputs() -> ConfigInputs:
+    return ConfigInputs(FLAG_GROUP, formats=(CONFIG_FILE,))
 
 
 @hookimpl
@@ -57,5 +65,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             parts=host_parts(options),
             runtime=host_runtime(options),
             devices_variable=VISIBLE_DEVICES,
+            environment=("CUDA_", "NVIDIA_"),
         ),
     )

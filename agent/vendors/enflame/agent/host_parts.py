@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.vendor_api.agent import HostPart, HostRuntime
-from agent.vendors.enflame.child.efsmi import FOLDERS, NAME
+from agent.vendors.enflame.constants import EFSMI, EFSMI_FOLDERS
 from agent.vendors.enflame.sysfs import NAMES
 
 from .options import Options
@@ -54,7 +54,7 @@ def _without(options: Options) -> str:
 def _tool(options: Options) -> HostPart:
     return HostPart(
         "Enflame's tool efsmi",
-        (options.efsmi,) if options.efsmi else (NAME, *_places(options)),
+        (options.efsmi,) if options.efsmi else (EFSMI, *_places(options)),
         f"no card offers {options.brand.drs}",
         "install Enflame's driver package with efsmi; in a pod Enflame's container runtime brings it for "
         "ENFLAME_DRIVER_CAPABILITIES=utility, or mount its directory (with the chart "
@@ -65,4 +65,4 @@ def _tool(options: Options) -> HostPart:
 
 def _places(options: Options) -> Iterator[str]:
     roots = dict.fromkeys(["", options.container_driver_root.rstrip("/")])
-    return (f"{root}{folder}/{NAME}" for root in roots for folder in FOLDERS)
+    return (f"{root}{folder}/{EFSMI}" for root in roots for folder in EFSMI_FOLDERS)

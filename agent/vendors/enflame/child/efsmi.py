@@ -28,9 +28,7 @@ from agent.vendors.enflame import constants
 
 T = TypeVar("T")
 
-NAME = "efsmi"
-#: Folders that are searched after PATH, here and below the host's root if a container has that mounted.
-FOLDERS = ("/usr/bin", "/usr/local/bin")
+NAME, FOLDERS = constants.EFSMI, constants.EFSMI_FOLDERS
 #: Seconds that a command may take, and bytes that it may print: ten times a table of 128 cards.
 TIMEOUT = 30.0
 MAX_OUTPUT = 1 << 20

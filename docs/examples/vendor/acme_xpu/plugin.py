@@ -4,11 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Signs, Vendor
+from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
 from .edits import VISIBLE, container_edits, labels
+from .old_plugin import CONFIG_INPUTS
 
 SETTINGS = ("library",)
+
+
+@hookimpl
+def register_config_inputs() -> ConfigInputs:
+    return CONFIG_INPUTS
 
 
 @hookimpl
@@ -27,5 +34,6 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             libraries=lambda: (settings.get("library") or "libacme.so",),
             signs=Signs(driver=("/sys/module/acme",), pci=("0xacac",)),
             devices_variable=VISIBLE,
+            environment=("ACME_",),
         ),
     )

@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.vendor_inputs import NVIDIA_FLAGS, configured, parse
 
 from agent.cli import command_line
 from agent.cli.arguments import given_by
-from agent.config import (
-    FLAGS,
-    NVIDIA_FLAGS,
-    Config,
-    Flag,
-    FlagKind,
-    configured,
-    effective,
-    parse,
-)
+from agent.config import FLAGS, Config, effective
 from agent.config.flags import variable
 from agent.core.errors import ConfigError
 from agent.daemon.vendors_in_service import check
+from agent.vendor_api.config_flags import Flag, FlagKind
 
 #: Names and variables of cmd/nvidia-device-plugin/main.go, cmd/gpu-feature-discovery/main.go, internal/flags
 #: and internal/rm/health.go of NVIDIA/k8s-device-plugin v0.20.0, without `config-file` and `node-name`.

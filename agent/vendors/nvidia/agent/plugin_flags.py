@@ -6,48 +6,60 @@ api/config/v1/flags.go of NVIDIA/k8s-device-plugin.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable
 from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
 
-from agent.config.given_values import Value
+from agent.vendor_api.config_flags import ConfigFlag, Flag, FlagGroup, FlagKind, FlagValue
+from agent.vendor_api.text import shorten
 
-#: Whose settings they are.
-VENDOR = "nvidia"
-
-
-class FlagKind(StrEnum):
-    """How a value is written."""
-
-    TEXT = "a text"
-    BOOL = "true or false"
-    TEXTS = "a list with commas"
-    NUMBERS = "a list of whole numbers with commas"
-    DURATION = "a duration such as 60s, or infinite"
+_DISCOVERY = ("auto", "nvml")
+_DISCOVERY_ELSEWHERE = ("tegra", "vfio")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One of theirs. Some are a variable without a flag, some have no key in the v1 file."""
-
-    kind: FlagKind
-    #: The flag and its aliases, without dashes.
-    names: tuple[str, ...]
-    #: The environment variables; the first that is set counts.
-    variables: tuple[str, ...]
-    #: The key in the v1 file, with dots.
-    tree: str
-    #: Our key; empty where nothing here depends on it.
-    sets: str
-
-    @property
-    def name(self) -> str:
-        return self.names[0] if self.names else self.variables[0]
+def _flag(
+    kind: FlagKind,
+    names: str,
+    variables: str,
+    tree: str = "",
+    sets: str = "",
+    value: Callable[[FlagValue], Any] | None = None,
+) -> Flag:
+    return Flag(kind, tuple(names.split()), tuple(variables.split()), tree, sets, value)
 
 
-def _flag(kind: FlagKind, names: str, variables: str, tree: str = "", sets: str = "") -> Flag:
-    return Flag(kind, tuple(names.split()), tuple(variables.split()), tree, sets)
+def _enabled(value: FlagValue) -> bool | str:
+    """failOnInitError: the agent stays, and is not ready without the vendor."""
+    return True if value else "auto"
+
+
+def _directory_of_socket(value: FlagValue) -> str:
+    path = str(value)
+    if not path:
+        raise ValueError(
+            "must name the kubelet's socket: an agent without a kubelet is not served; try `xpu-agent demo`"
+        )
+    if not path.startswith("/") or "\0" in path:
+        raise ValueError(f"must be an absolute path, found '{shorten(path, 60)}'")
+    return str(PurePosixPath(path).parent)
+
+
+def _checked_discovery(value: FlagValue) -> None:
+    strategy = str(value)
+    if strategy in _DISCOVERY_ELSEWHERE:
+        raise ValueError(f"'{strategy}' is not served by this release; it serves 'auto' or 'nvml'")
+    if strategy not in _DISCOVERY:
+        shown = shorten(strategy, 60)
+        raise ValueError(f"unable to validate flags: invalid --device-discovery-strategy option {shown}")
+
+
+def _labelled(no_timestamp: FlagValue) -> bool:
+    return not no_timestamp
+
+
+def _labels_as(use_node_feature_api: FlagValue) -> str | None:
+    return "nodeFeature" if use_node_feature_api else None
 
 
 _text = partial(_flag, FlagKind.TEXT)
@@ -57,7 +69,7 @@ _numbers = partial(_flag, FlagKind.NUMBERS)
 _duration = partial(_flag, FlagKind.DURATION)
 
 #: Where both programs have a flag, the plugin's variable goes before that of gpu-feature-discovery.
-NVIDIA_FLAGS = (
+FLAGS = (
     _text(
         "mig-strategy",
         "MIG_STRATEGY GFD_MIG_STRATEGY",
@@ -69,6 +81,7 @@ NVIDIA_FLAGS = (
         "FAIL_ON_INIT_ERROR GFD_FAIL_ON_INIT_ERROR",
         "flags.failOnInitError",
         "vendors.nvidia.enabled",
+        _enabled,
     ),
     _text(
         "driver-root nvidia-driver-root",
@@ -130,19 +143,24 @@ NVIDIA_FLAGS = (
         "flags.plugin.sharedDevicesAllocationPolicy",
         "vendors.nvidia.settings.sharedDevicesAllocationPolicy",
     ),
-    _text("device-discovery-strategy", "DEVICE_DISCOVERY_STRATEGY", "flags.deviceDiscoveryStrategy"),
+    _text(
+        "device-discovery-strategy",
+        "DEVICE_DISCOVERY_STRATEGY",
+        "flags.deviceDiscoveryStrategy",
+        value=_checked_discovery,
+    ),
     _numbers(
         "imex-channel-ids", "IMEX_CHANNEL_IDS", "imex.channelIDs", "vendors.nvidia.settings.imexChannelIDs"
     ),
     _bool("imex-required", "IMEX_REQUIRED", "imex.required", "vendors.nvidia.settings.imexRequired"),
-    _text("kubelet-socket", "KUBELET_SOCKET", "", "agent.kubeletDir"),
+    _text("kubelet-socket", "KUBELET_SOCKET", "", "agent.kubeletDir", _directory_of_socket),
     _texts("cdi-feature-flags", "CDI_FEATURE_FLAGS", "", "vendors.nvidia.settings.cdiFeatureFlags"),
     _texts("cdi-disable-hooks", "CDI_DISABLE_HOOKS", "", "vendors.nvidia.settings.cdiDisableHooks"),
     _text("", "DP_DISABLE_HEALTHCHECKS", "", "vendors.nvidia.settings.disableHealthChecks"),
     _text("", "DP_ENABLE_HEALTHCHECKS", "", "vendors.nvidia.settings.enableHealthChecks"),
     # Of gpu-feature-discovery alone.
     _bool("oneshot", "GFD_ONESHOT", "flags.gfd.oneshot"),
-    _bool("no-timestamp", "GFD_NO_TIMESTAMP", "flags.gfd.noTimestamp", "report.timestamp"),
+    _bool("no-timestamp", "GFD_NO_TIMESTAMP", "flags.gfd.noTimestamp", "report.timestamp", _labelled),
     _duration("sleep-interval", "GFD_SLEEP_INTERVAL", "flags.gfd.sleepInterval"),
     _text("output-file output o", "GFD_OUTPUT_FILE", "flags.gfd.outputFile", "report.featuresFile"),
     _text(
@@ -156,6 +174,7 @@ NVIDIA_FLAGS = (
         "GFD_USE_NODE_FEATURE_API USE_NODE_FEATURE_API",
         "flags.useNodeFeatureAPI",
         "report.labelsAs",
+        _labels_as,
     ),
     _text("kubeconfig", "KUBECONFIG"),
     _text("kube-api-qps", "KUBE_API_QPS"),
@@ -164,39 +183,18 @@ NVIDIA_FLAGS = (
     _text("pod-name", "POD_NAME"),
 )
 
-BY_NAME = {flag.name: flag for flag in NVIDIA_FLAGS}
+#: config-manager makes CONFIG_FILE of its directory, CONFIG_FILE_SRCDIR, so that the directory goes first. An
+#: empty variable counts as not set, as NVIDIA's chart writes it.
+CONFIG_FLAGS = (
+    ConfigFlag("config", ("config-file",), ("CONFIG_FILE_SRCDIR", "CONFIG_FILE", "GFD_CONFIG_FILE")),
+    ConfigFlag("default-config", variables=("DEFAULT_CONFIG",)),
+    ConfigFlag("fallback-strategies", variables=("FALLBACK_STRATEGIES",)),
+)
 
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False", "")
-# A number in Go is bounded to 64 bits, and so is one in a file of ours.
-_NUMBER = re.compile(r" *[-+]?(?:0[xX][0-9a-fA-F]{1,15}|0|[1-9][0-9]{0,17}) *")
-_DURATION = re.compile(r"infinite|[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
-
-
-def read(kind: FlagKind, text: str) -> Value | None:
-    """The value that a command line or a variable holds; None where it says nothing.
-
-    An empty text counts as text and as false, as in NVIDIA's programs.
-
-    Raises:
-        ValueError: It is no such value; the text says what was expected.
-    """
-    match kind:
-        case FlagKind.TEXT:
-            return text
-        case FlagKind.BOOL if text in _TRUE or text in _FALSE:
-            return text in _TRUE
-        case _ if not text:
-            return None
-        case FlagKind.TEXTS:
-            return tuple(item.strip() for item in text.split(","))
-        case FlagKind.NUMBERS if all(map(_NUMBER.fullmatch, text.split(","))):
-            return tuple(int(item, 0) for item in text.split(","))
-        case FlagKind.DURATION if is_duration(text):
-            return text
-    raise ValueError(f"expected {kind}")
-
-
-def is_duration(text: str) -> bool:
-    """Whether Go's time.ParseDuration takes it, or it is `infinite`."""
-    return bool(_DURATION.fullmatch(text))
+FLAG_GROUP = FlagGroup(
+    "NVIDIA's flags",
+    "As nvidia-device-plugin and gpu-feature-discovery v0.20 have them, with their variables and the "
+    "keys of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables alone.",
+    FLAGS,
+    CONFIG_FLAGS,
+)

@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 import pytest
+from support.vendor_inputs import parse
 
-from agent.config import Config, ReportSettings, VendorSettings, parse, to_yaml
+from agent.config import Config, ReportSettings, VendorSettings, to_yaml
 from agent.core.errors import ConfigError
 from agent.daemon.vendors_in_service import check
 
