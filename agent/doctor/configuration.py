@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.doctor.findings import Finding, FindingKind, Severity, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, well
 
 CHECK = "config"
 #: Warnings that are shown.

@@ -6,6 +6,7 @@ import http.client
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +38,24 @@ from agent.daemon.labels_once import first_list
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.daemon.vendors_in_service import check, in_service
-from agent.doctor import api_questions, refused_pods, required_rights
-from agent.doctor.koordinator import koordinator_objects as koordinator
+from agent.doctor import api_questions, refused_pods, required_rights, scheduler_objects
 from agent.doctor.socket_listeners import SocketListener, beside, listener
 from agent.doctor.surroundings import (
     Cluster,
     Configuration,
-    KoordinatorObjects,
-    Observed,
     PodResourcesAnswer,
     Sockets,
     Surroundings,
 )
+from agent.host.report_directory import other_files
 from agent.host.version import version
 from agent.http.admin_client import answer, fetch
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
+from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.node_checks import Observed, OtherFile, SchedulerObjects
 from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
@@ -127,6 +128,10 @@ async def _gathered(question: DoctorArguments, door: _Door, configuration: Confi
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
         group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
         group.start_soon(take, "cluster", _cluster(question, door, configuration))
+        for scheduler in configuration.schedulers:
+            if scheduler.report is not None and not configuration.error:
+                reading = partial(_report_files, configuration.config, scheduler)
+                group.start_soon(take, "report_files", anyio.to_thread.run_sync(reading))
     found["cluster"] = await _with_stale(question, door, configuration, found["cluster"], vendors)
     return Surroundings(
         question.node,
@@ -254,19 +259,24 @@ def _sockets(agent: AgentSettings) -> Sockets:
 
 async def _cluster(question: DoctorArguments, door: _Door, configuration: Configuration) -> Cluster:
     if door.api is None or door.away:
-        unseen = KoordinatorObjects(_UNSEEN)
+        unseen = {it.name: _unseen_objects(it) for it in configuration.schedulers}
         return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, door.away, door.broken, unseen)
     config = configuration.config
     report, namespace = config.report, config.report.namespace or door.namespace
-    shown = await koordinator.koordinator(door.api, question.node)
+    shown = {
+        it.name: await scheduler_objects.objects_of(door.api, question.node, it)
+        for it in configuration.schedulers
+        if it.report is not None or it.checks is not None
+    }
+    has_kind = any(it.has_kind.value is True for it in shown.values())
     rights = required_rights.required(
         question.node,
         namespace,
         report.told_as,
         events=report.events,
         pods=config.agent.watch_pods,
-        device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),
-        withdraws=shown.kind.value is True and bool(_noted(config)),
+        device=report.mode == "device" or (report.mode == "auto" and has_kind),
+        withdraws=has_kind and bool(_noted(config)),
         locks=_is_locked(door.node.value, configuration.locks) or _heeds(config),
         annotates=_annotates(configuration.plugins),
         extends=_extends(configuration.plugins),
@@ -286,12 +296,33 @@ async def _with_stale(
     found: Cluster,
     vendors: Mapping[str, Observed[tuple[Device, ...]]],
 ) -> Cluster:
-    """With the Devices of other names that list cards of this node, which are known by now."""
+    """With the report objects of other names that list cards of this node, which are known by now."""
     cards = {it.uuid for look in vendors.values() for it in look.value or ()}
-    if door.api is None or not found.koordinator.kind.value:
-        return found
-    stale = await koordinator.stale(door.api, question.node, cards, _noted(configuration.config))
-    return replace(found, koordinator=replace(found.koordinator, stale=stale))
+    objects = dict(found.schedulers)
+    for scheduler in configuration.schedulers:
+        its_objects = objects.get(scheduler.name, SchedulerObjects())
+        if door.api is None or scheduler.report is None or not its_objects.has_kind.value:
+            continue
+        kind, noted = scheduler.report.object, _noted(configuration.config)
+        stale = await scheduler_objects.stale(door.api, question.node, kind, cards, noted)
+        objects[scheduler.name] = replace(its_objects, stale=stale)
+    return replace(found, schedulers=objects)
+
+
+def _unseen_objects(scheduler: Scheduler) -> SchedulerObjects:
+    queries = scheduler.checks.pods if scheduler.checks is not None else ()
+    return SchedulerObjects(_UNSEEN, pods={name: Observed() for name in queries})
+
+
+def _report_files(config: Config, scheduler: Scheduler) -> Observed[tuple[OtherFile, ...]]:
+    """The other files in the directory of the report, for the scheduler that gets one."""
+    if scheduler.report is None or config.report.mode not in ("auto", "feed"):
+        return Observed(why="report.mode excludes a file")
+    try:
+        directory = Path(config.report.device_infos_dir)
+        return Observed(other_files(directory, scheduler.report.file))
+    except OSError as exc:
+        return Observed(why=str(exc.strerror))
 
 
 def _noted(config: Config) -> tuple[str, ...]:

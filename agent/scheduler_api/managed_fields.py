@@ -1,6 +1,6 @@
-"""Who brought which fields of an object, as the API server keeps it in managedFields.
+"""Reads managedFields: which program wrote which fields of an API object.
 
-An update makes what it changed the writer's, and nobody else's any more; what it left as it was stays theirs.
+An update makes the fields that it changes the writer's alone; all other fields keep their owner.
 Source: k8s.io/apimachinery pkg/util/managedfields; entries seen on kube-apiserver 1.36.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 from agent.scheduler_api.document_parts import part_of, rows_of, text
 
 UPDATE = "Update"
-#: As the API server names us, by our User-Agent.
+#: The agent's name in managedFields, which the API server takes from the User-Agent.
 OURS = "xpu-agent"
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedFields:
-    """What one manager has by one operation. `since`: Unix seconds at which that changed last, if said."""
+    """The fields of one manager by one operation. `since`: Unix seconds of the last change, if known."""
 
     manager: str
     operation: str
@@ -28,7 +28,7 @@ class ManagedFields:
     fields: Mapping[str, Any]
 
     def owns(self, *path: str) -> bool:
-        """Whether the field at the path, or something in it, is the manager's."""
+        """Whether the manager owns the field at the path, or a part of it."""
         here = self.fields
         for name in path:
             if not isinstance(here.get(f"f:{name}"), Mapping):
@@ -37,11 +37,11 @@ class ManagedFields:
         return True
 
 
-def entries(it: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
-    """All that the object has; nonsense is passed over."""
+def entries(document: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
+    """All entries of the object. Entries of a wrong form are left out."""
     return tuple(
         ManagedFields(text(row, "manager"), text(row, "operation"), _time(row), part_of(row, "fieldsV1"))
-        for row in rows_of(part_of(it, "metadata"), "managedFields")
+        for row in rows_of(part_of(document, "metadata"), "managedFields")
     )
 
 
