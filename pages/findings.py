@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.doctor.checks import AILMENTS, CHECKS
-from agent.doctor.findings import FindingKind
+from agent.scheduler_api.findings import FindingKind
 from pages.table import code, table
 
 _HEAD = ("finding", "", "what is wrong", "why it matters", "what mends it")

@@ -68,15 +68,20 @@ def in_order(schedulers: Iterable[Scheduler]) -> Iterator[Scheduler]:
 
 
 def _without_clashes(plugins: Iterable[SchedulerPlugin]) -> Iterator[SchedulerPlugin]:
-    """A claim knows its dialect by name alone: of two dialects of one name the first one counts."""
+    """The plugins, each left out if an earlier one brings a dialect of the same name, or a report, too.
+
+    A claim knows its dialect by the name alone, and the config has one section `report`.
+    """
     owners: dict[str, str] = {}
     for plugin in plugins:
-        names = [it.name for it in plugin.scheduler.dialects] if plugin.scheduler is not None else []
-        if taken := next((name for name in names if name in owners), ""):
-            why = f"{owners[taken]} already brings a dialect named {taken!r}"
+        scheduler = plugin.scheduler
+        brought = [f"a dialect named {it.name!r}" for it in scheduler.dialects] if scheduler else []
+        brought += ["a report of the node's cards"] if scheduler and scheduler.report else []
+        if taken := next((it for it in brought if it in owners), ""):
+            why = f"{owners[taken]} already brings {taken}"
             plugin = replace(plugin, scheduler=None, reason=why)
         else:
-            owners.update(dict.fromkeys(names, plugin.name))
+            owners.update(dict.fromkeys(brought, plugin.name))
         yield plugin
 
 

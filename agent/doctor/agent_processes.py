@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.host.file_locks import holders, program
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 
 AGENT = "agent"
 SECOND = "second-agent"

@@ -9,8 +9,9 @@ from urllib.parse import quote
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, NotFound
 from agent.doctor.required_rights import RequiredRight
-from agent.doctor.surroundings import Cluster, KoordinatorObjects, Observed
+from agent.doctor.surroundings import Cluster
 from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.node_checks import Observed, SchedulerObjects
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: Pods of a page, and pages; a node has some hundreds of pods.
@@ -36,11 +37,10 @@ async def asked(
     node: Observed[Object],
     name: str,
     needs: Sequence[RequiredRight],
-    koordinator: KoordinatorObjects | None = None,
+    schedulers: Mapping[str, SchedulerObjects] | None = None,
 ) -> Cluster:
-    """What is to be known besides the Node, and what was asked of Koordinator."""
-    shown = koordinator or KoordinatorObjects()
-    return Cluster(node, await _pods(api, name), await _denied(api, needs), koordinator=shown)
+    """What the API server has besides the Node; `schedulers` is what was read for their checks."""
+    return Cluster(node, await _pods(api, name), await _denied(api, needs), schedulers=schedulers or {})
 
 
 async def _pods(api: Api, node: str) -> Observed[tuple[Object, ...]]:

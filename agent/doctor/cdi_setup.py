@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.doctor.container_runtime import Runtime, Unreadable, runtimes
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 
 CHECK = "cdi"
 

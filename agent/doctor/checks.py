@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 
+from agent.daemon.scheduler_plugins import registered
 from agent.doctor import (
     agent_processes,
     api_server,
@@ -14,6 +16,7 @@ from agent.doctor import (
     host_parts,
     kept_memory_unit,
     kubelet_sockets,
+    node_locks,
     node_object,
     plugin_conflicts,
     refused_pods,
@@ -22,17 +25,11 @@ from agent.doctor import (
     state_directory,
     vendor_libraries,
 )
-from agent.doctor.findings import Finding, FindingKind, not_made
-from agent.doctor.koordinator import (
-    device_check,
-    device_infos_files,
-    koordlet_check,
-    node_check,
-    node_locks,
-    report_path,
-)
-from agent.doctor.koordinator import scheduled_pods as koordinator_pods
+from agent.doctor.scheduler_look import node_look
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api import Scheduler
+from agent.scheduler_api.findings import Finding, FindingKind, not_made
+from agent.scheduler_api.node_checks import NodeCheck, SchedulerChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +53,21 @@ class Check:
             return tuple(self.make(around)) or [not_made(self.name, "it had nothing to look at")]
         except Exception as exc:
             return [not_made(self.name, f"it broke: {type(exc).__name__}: {exc}")]
+
+
+def _of_schedulers(chosen: Callable[[SchedulerChecks], tuple[NodeCheck, ...]]) -> Iterator[Check]:
+    """The checks of the registered schedulers, in the order in which the schedulers are heard."""
+    for scheduler in registered():
+        for check in chosen(scheduler.checks) if scheduler.checks is not None else ():
+            yield Check(check.name, _with_look(scheduler, check), by_config=True)
+
+
+def _with_look(scheduler: Scheduler, check: NodeCheck) -> Callable[[Surroundings], Iterable[Finding]]:
+    @wraps(check.make)
+    def make(around: Surroundings) -> Iterable[Finding]:
+        return check.make(node_look(around, scheduler))
+
+    return make
 
 
 CHECKS = (
@@ -82,47 +94,35 @@ CHECKS = (
     Check(node_object.ALLOCATABLE, node_object.allocatable),
     Check(refused_pods.REFUSED, refused_pods.refused),
     Check(refused_pods.AROUND, refused_pods.around, by_config=True),
-    Check(report_path.WAY, report_path.way, by_config=True),
-    Check(report_path.PROGRAMS, report_path.programs, by_config=True),
-    Check(koordlet_check.KOORDLET, koordlet_check.koordlets, by_config=True),
-    Check(device_infos_files.CHECK, device_infos_files.daemons, by_config=True),
-    Check(device_check.DEVICE, device_check.devices, by_config=True),
-    Check(node_check.NODE, node_check.nodes, by_config=True),
+    *_of_schedulers(lambda checks: checks.node_checks),
     Check(node_locks.CHECK, node_locks.locks),
-    Check(koordinator_pods.PODS, koordinator_pods.pods, by_config=True),
+    *_of_schedulers(lambda checks: checks.pod_checks),
 )
 
-_ROOMS = (
-    *(
-        configuration,
-        kubelet_sockets,
-        vendor_libraries,
-        host_parts,
-        runtime_processes,
-        servable_resources,
-        state_directory,
-        cdi_setup,
-        files_left_behind,
-        agent_processes,
-        plugin_conflicts,
-        kept_memory_unit,
-        api_server,
-        node_object,
-        refused_pods,
-    ),
-    *(
-        report_path,
-        koordlet_check,
-        device_infos_files,
-        device_check,
-        node_check,
-        node_locks,
-        koordinator_pods,
-    ),
+_MODULES = (
+    configuration,
+    kubelet_sockets,
+    vendor_libraries,
+    host_parts,
+    runtime_processes,
+    servable_resources,
+    state_directory,
+    cdi_setup,
+    files_left_behind,
+    agent_processes,
+    plugin_conflicts,
+    kept_memory_unit,
+    api_server,
+    node_object,
+    refused_pods,
+    node_locks,
 )
 
-#: Every kind of finding there is, check by check.
-AILMENTS = tuple(it for room in _ROOMS for it in vars(room).values() if isinstance(it, FindingKind))
+#: Every kind of finding there is.
+AILMENTS = (
+    *(it for module in _MODULES for it in vars(module).values() if isinstance(it, FindingKind)),
+    *(kind for it in registered() if it.checks is not None for kind in it.checks.kinds),
+)
 
 
 def examined(around: Surroundings) -> Iterator[Finding]:

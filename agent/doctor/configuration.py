@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.doctor.findings import Finding, FindingKind, Severity, well
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, well
 
 CHECK = "config"
 #: Warnings that are shown.

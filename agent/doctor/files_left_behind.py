@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.host import report_directory
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
 CHECK = "remains"

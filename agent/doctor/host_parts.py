@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.doctor.vendor_libraries import weighed
 from agent.isolation.presence import on_the_bus
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.state.uninstall_record import is_pod
 from agent.vendor_api.agent import HostPart, Vendor
 

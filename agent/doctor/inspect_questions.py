@@ -10,9 +10,9 @@ import msgspec
 
 from agent.config import parse_address
 from agent.core.errors import AgentError
-from agent.doctor.surroundings import Observed
 from agent.http.admin_client import answer, fetch
 from agent.http.inspect_document import InspectDocument, decode
+from agent.scheduler_api.node_checks import Observed
 
 #: Seconds for an agent.
 AGENT_PATIENCE = 5.0

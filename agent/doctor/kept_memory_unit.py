@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 
 CHECK = "memory-units"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet.directory import KUBELET_SOCKET
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 
 KUBELET = "kubelet"
 POD_RESOURCES = "pod-resources"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.http.inspect_document import InspectedResource
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.scheduler_api.quantities import whole
 from agent.vendor_api.text import shorten
 

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from agent.core.devices.device_ids import short_forms
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.socket_listeners import SocketListener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet import kubelet_checkpoint
@@ -15,6 +14,7 @@ from agent.kubelet.directory import KUBELET_CHECKPOINT
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.plugin_sockets import OURS
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.scheduler_api.quantities import whole
 from agent.vendor_api.text import shorten
 

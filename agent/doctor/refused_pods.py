@@ -8,9 +8,9 @@ from typing import Any
 
 from agent.cluster.api import Object
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.vendor_api.text import shorten
 
 REFUSED = "pods-refused"

@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-from agent.doctor.findings import Finding, Severity
 from agent.host import terminal
+from agent.scheduler_api.findings import Finding, Severity
 
 _STYLES = {
     Severity.STOPS: "bold red",

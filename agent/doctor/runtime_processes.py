@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.doctor.container_runtime import RUNC, DefaultRuntime, Unreadable, defaults
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.host_parts import is_hidden, present
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.vendor_api.agent import HostRuntime
 
 CHECK = "container-runtime"

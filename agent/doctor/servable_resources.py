@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from agent.daemon.config_forecast import lacking
 from agent.daemon.vendors_in_service import wish
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.vendor_api.agent import NO_LIBRARY, Device
 
 CHECK = "resources"

@@ -7,9 +7,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.host import files
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.state.checkpoint import MAX_BYTES, SavedState
 from agent.state.file_envelope import Unusable
 from agent.state.sealed_file import read

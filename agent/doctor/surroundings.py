@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
@@ -17,18 +16,10 @@ from agent.http.inspect_document import InspectDocument, InspectedResource
 from agent.kubelet.plugin_sockets import OURS
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.node_checks import UNREAD, Observed, OtherFile, SchedulerObjects
 from agent.vendor_api.agent import Device
 
-T = TypeVar("T")
 NOT_ASKED = SocketListener("missing", "nobody looked")
-
-
-@dataclass(frozen=True, slots=True)
-class Observed(Generic[T]):
-    """A value, or why there is none."""
-
-    value: T | None = None
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,47 +53,20 @@ class PodResourcesAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """A Device of another name that lists cards of this node, and what is wrong with the Node of its name."""
-
-    name: str
-    cards: tuple[str, ...]
-    gone: str
-
-
-@dataclass(frozen=True, slots=True)
-class KoordinatorObjects:
-    """What the API server shows of it. Without Device objects nothing else is looked at."""
-
-    #: Whether there are Device objects.
-    kind: Observed[bool] = Observed()
-    #: This node's Device; empty where there is none.
-    device: Observed[tuple[Object, ...]] = Observed()
-    stale: Observed[tuple[Stale, ...]] = Observed()
-    #: The pods of its scheduler and its manager, wherever they are.
-    programs: Observed[tuple[Object, ...]] = Observed()
-    #: Pods that wait for a scheduler, and ask for something of Koordinator's.
-    waiting: Observed[tuple[Object, ...]] = Observed()
-    #: Why its manager does not work for the nodes; empty where it does.
-    colocation: Observed[str] = Observed()
-    #: Where its manager has its settings.
-    namespace: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Cluster:
     """What the API server said, or in `away` why it could not be asked.
 
     `broken`: there is a way to it that leads nowhere, where else none is known.
     """
 
-    node: Observed[Object] = Observed()
-    pods: Observed[tuple[Object, ...]] = Observed()
+    node: Observed[Object] = UNREAD
+    pods: Observed[tuple[Object, ...]] = UNREAD
     #: What this identity may not do.
-    denied: Observed[tuple[RequiredRight, ...]] = Observed()
+    denied: Observed[tuple[RequiredRight, ...]] = UNREAD
     away: str = ""
     broken: bool = False
-    koordinator: KoordinatorObjects = KoordinatorObjects()
+    #: What is there of each registered scheduler, by its name.
+    schedulers: Mapping[str, SchedulerObjects] = field(default_factory=dict)
     #: By namespace and name the ConfigMaps that were read, from which containers here have variables.
     config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
@@ -115,7 +79,7 @@ class Sockets:
     #: The agent's admin socket.
     admin: SocketListener = NOT_ASKED
     #: Those beside the kubelet's, or why its directory cannot be listed.
-    others: Observed[Mapping[Path, SocketListener]] = Observed()
+    others: Observed[Mapping[Path, SocketListener]] = UNREAD
 
     @property
     def agent(self) -> tuple[Path, SocketListener] | None:
@@ -137,12 +101,14 @@ class Surroundings:
     #: Vendor to its devices, or to why it has none.
     vendors: Mapping[str, Observed[tuple[Device, ...]]] = field(default_factory=dict)
     #: What the agent behind the admin socket answers to /inspect.
-    inspected: Observed[InspectDocument] = Observed()
+    inspected: Observed[InspectDocument] = UNREAD
     #: What the agent at the HTTP port answers; that may be another agent, which stands by.
-    inspected_on_port: Observed[InspectDocument] = Observed()
+    inspected_on_port: Observed[InspectDocument] = UNREAD
     pod_resources: PodResourcesAnswer = PodResourcesAnswer()
     sockets: Sockets = Sockets()
     cluster: Cluster = Cluster()
+    #: Files of other programs in the directory of the report to a scheduler, or why it cannot be read.
+    report_files: Observed[tuple[OtherFile, ...]] = UNREAD
 
     @property
     def config(self) -> Config:
@@ -186,6 +152,12 @@ class Surroundings:
         """Whom the kubelet has its containers from, as the Node says: docker, containerd, cri-o; or empty."""
         info = part_of(part_of(self.cluster.node.value or {}, "status"), "nodeInfo")
         return str(info.get("containerRuntimeVersion") or "").partition("://")[0]
+
+    @property
+    def known_vendors(self) -> list[str]:
+        """Names of the vendors that list devices here, that the config names, or that have a plugin."""
+        plugins = (it.name for it in self.configuration.plugins)
+        return sorted({*self.vendors, *self.config.vendors, *plugins})
 
     def lists(self, vendor: str) -> bool:
         """Whether the vendor's process lists devices."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +20,25 @@ from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
 from agent.core.errors import ConfigError, VendorError
 from agent.daemon.labels_once import first_list
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.doctor import api_questions, inspect_questions, refused_pods, required_rights
+from agent.doctor import api_questions, inspect_questions, refused_pods, required_rights, scheduler_objects
 from agent.doctor.configuration_reading import read_configuration
 from agent.doctor.doctor_arguments import DoctorArguments
-from agent.doctor.koordinator import koordinator_objects as koordinator
 from agent.doctor.socket_listeners import SocketListener, beside, listener
 from agent.doctor.surroundings import (
     Cluster,
     Configuration,
-    KoordinatorObjects,
-    Observed,
     PodResourcesAnswer,
     Sockets,
     Surroundings,
 )
+from agent.host.report_directory import other_files
 from agent.host.version import version
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
+from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.node_checks import Observed, OtherFile, SchedulerObjects
 from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
@@ -101,6 +102,10 @@ async def _gathered(
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
         group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))
         group.start_soon(take, "cluster", _cluster(arguments, contact, configuration))
+        for scheduler in configuration.schedulers:
+            if scheduler.report is not None and not configuration.error:
+                reading = partial(_report_files, configuration.config, scheduler)
+                group.start_soon(take, "report_files", anyio.to_thread.run_sync(reading))
     found["cluster"] = await _with_stale(arguments, contact, configuration, found["cluster"], vendors)
     return Surroundings(
         arguments.node,
@@ -159,19 +164,24 @@ def _sockets(agent: AgentSettings) -> Sockets:
 
 async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configuration: Configuration) -> Cluster:
     if contact.api is None or contact.away:
-        unseen = KoordinatorObjects(_UNSEEN)
+        unseen = {it.name: _unseen_objects(it) for it in configuration.schedulers}
         return Cluster(_UNSEEN, _UNSEEN, _UNSEEN, contact.away, contact.broken, unseen)
     config = configuration.config
     report, namespace = config.report, config.report.namespace or contact.namespace
-    shown = await koordinator.koordinator(contact.api, arguments.node)
+    shown = {
+        it.name: await scheduler_objects.objects_of(contact.api, arguments.node, it)
+        for it in configuration.schedulers
+        if it.report is not None or it.checks is not None
+    }
+    has_kind = any(it.has_kind.value is True for it in shown.values())
     rights = required_rights.required(
         arguments.node,
         namespace,
         report.published_as,
         events=report.events,
         pods=config.agent.watch_pods,
-        device=report.mode == "device" or (report.mode == "auto" and shown.kind.value is True),
-        withdraws=shown.kind.value is True and bool(_written_devices(config)),
+        device=report.mode == "device" or (report.mode == "auto" and has_kind),
+        withdraws=has_kind and bool(_written_devices(config)),
         locks=_is_locked(contact.node.value, configuration.locks) or _heeds(config),
         annotates=_annotates(configuration.plugins),
         extends=_extends(configuration.plugins),
@@ -191,17 +201,36 @@ async def _with_stale(
     found: Cluster,
     vendors: Mapping[str, Observed[tuple[Device, ...]]],
 ) -> Cluster:
-    """The cluster with the Devices of other names that list cards of this node.
+    """The cluster with the report objects of other names that list cards of this node.
 
     They are found by the uuids of the cards, so the vendors have to be asked before.
     """
     cards = {it.uuid for look in vendors.values() for it in look.value or ()}
-    if contact.api is None or not found.koordinator.kind.value:
-        return found
-    stale = await koordinator.stale(
-        contact.api, arguments.node, cards, _written_devices(configuration.config)
-    )
-    return replace(found, koordinator=replace(found.koordinator, stale=stale))
+    objects = dict(found.schedulers)
+    for scheduler in configuration.schedulers:
+        its_objects = objects.get(scheduler.name, SchedulerObjects())
+        if contact.api is None or scheduler.report is None or not its_objects.has_kind.value:
+            continue
+        kind, noted = scheduler.report.object, _written_devices(configuration.config)
+        stale = await scheduler_objects.stale(contact.api, arguments.node, kind, cards, noted)
+        objects[scheduler.name] = replace(its_objects, stale=stale)
+    return replace(found, schedulers=objects)
+
+
+def _unseen_objects(scheduler: Scheduler) -> SchedulerObjects:
+    queries = scheduler.checks.pods if scheduler.checks is not None else ()
+    return SchedulerObjects(_UNSEEN, pods={name: Observed() for name in queries})
+
+
+def _report_files(config: Config, scheduler: Scheduler) -> Observed[tuple[OtherFile, ...]]:
+    """The other files in the directory of the report, for the scheduler that gets one."""
+    if scheduler.report is None or config.report.mode not in ("auto", "feed"):
+        return Observed(why="report.mode excludes a file")
+    try:
+        directory = Path(config.report.device_infos_dir)
+        return Observed(other_files(directory, scheduler.report.file))
+    except OSError as exc:
+        return Observed(why=str(exc.strerror))
 
 
 def _written_devices(config: Config) -> tuple[str, ...]:

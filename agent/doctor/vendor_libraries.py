@@ -8,9 +8,10 @@ from pathlib import Path
 
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor import library_files
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
-from agent.doctor.surroundings import Observed, Surroundings
+from agent.doctor.surroundings import Surroundings
 from agent.host import files
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
+from agent.scheduler_api.node_checks import Observed
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE, NO_LIBRARY, Device, State
 
 LIBRARY = "vendor-library"

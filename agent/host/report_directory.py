@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import AgentError, ConfigError
 from agent.host import files
+from agent.scheduler_api.node_checks import OtherFile
 from agent.scheduler_api.node_report import NodeReport, PublishedReport, Report, ReportFile
 from agent.vendor_api.text import shorten
 
@@ -251,6 +253,35 @@ def listed(path: Path, report_format: ReportFile) -> Mapping[str, int] | None:
     if len(text) > MAX_BYTES:
         raise ValueError(f"has more than {MAX_BYTES >> 20} MiB, and no more is read")
     return report_format.cards(text.decode(errors="replace"))
+
+
+def other_files(directory: Path, report_format: ReportFile) -> tuple[OtherFile, ...]:
+    """The other files of the directory, at most `MAX_FILES`, in the order of their names.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    entries = islice((it for it in directory.iterdir() if it.name != NAME), MAX_FILES)
+    return tuple(
+        _other_file(path, report_format)
+        for path in sorted(it for it in entries if it.is_symlink() or not it.is_dir())
+    )
+
+
+def _other_file(path: Path, report_format: ReportFile) -> OtherFile:
+    try:
+        return OtherFile(str(path), frozenset(listed(path, report_format) or ()))
+    except (OSError, ValueError) as exc:
+        error = str(getattr(exc, "strerror", "") or exc)
+        return OtherFile(str(path), error=error, is_like_cards=_is_like_cards(path))
+
+
+def _is_like_cards(path: Path) -> bool:
+    """Whether the text begins like JSON, so that a program that lists cards may have written it."""
+    try:
+        return files.read(path, 100, links=False).lstrip()[:1] in (b"[", b"{")
+    except OSError:
+        return False
 
 
 def _named(path: Path) -> str:

@@ -273,7 +273,6 @@ class RunningVendor:
                 if in_process
                 else ProcessRunner(child_end, self.limit, vendor.host.environment)
             )
-            )
         except OSError:
             self._sock.close()
             raise

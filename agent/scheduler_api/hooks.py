@@ -1,4 +1,4 @@
-"""The hook through which schedulers join: what a plugin needs beside `agent.scheduler_api`."""
+"""The hook by which a plugin registers a scheduler."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ ENTRY_POINTS = "xpu_agent.schedulers"
 class SchedulerHooks:
     @hookspec(firstresult=True)
     def register_scheduler(self) -> Scheduler | None:
-        """Offer the scheduler, or None to sit out. A scheduler that is registered is heard on every node."""
+        """Return the scheduler, or None to take no part. A registered scheduler is heard on every node."""

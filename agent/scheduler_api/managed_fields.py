@@ -1,6 +1,6 @@
-"""Which client wrote which fields of an object, from its managedFields.
+"""Reads managedFields: which program wrote which fields of an API object.
 
-With an update, changed fields become the writer's alone; unchanged fields stay with their managers.
+An update makes the fields that it changes the writer's alone; all other fields keep their owner.
 Source: k8s.io/apimachinery pkg/util/managedfields; entries seen on kube-apiserver 1.36.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 from agent.scheduler_api.document_parts import part_of, rows_of, text
 
 UPDATE = "Update"
-#: The agent's name as a manager, which the API server takes from the User-Agent.
+#: The agent's name in managedFields, which the API server takes from the User-Agent.
 OURS = "xpu-agent"
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedFields:
-    """The fields of one manager by one operation; `since` is when they last changed, in Unix seconds."""
+    """The fields of one manager by one operation. `since`: Unix seconds of the last change, if known."""
 
     manager: str
     operation: str
@@ -28,7 +28,7 @@ class ManagedFields:
     fields: Mapping[str, Any]
 
     def owns(self, *path: str) -> bool:
-        """Whether the manager has the field at the path, or a field below it."""
+        """Whether the manager owns the field at the path, or a part of it."""
         here = self.fields
         for name in path:
             if not isinstance(here.get(f"f:{name}"), Mapping):
@@ -37,11 +37,11 @@ class ManagedFields:
         return True
 
 
-def entries(of: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
-    """All entries of the object; invalid ones are skipped."""
+def entries(document: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
+    """All entries of the object. Entries of a wrong form are left out."""
     return tuple(
         ManagedFields(text(row, "manager"), text(row, "operation"), _time(row), part_of(row, "fieldsV1"))
-        for row in rows_of(part_of(of, "metadata"), "managedFields")
+        for row in rows_of(part_of(document, "metadata"), "managedFields")
     )
 
 

@@ -1,4 +1,4 @@
-"""The cards of a node as a scheduler may be told of them: how each is, and which vendors list them."""
+"""The cards of a node with their condition, and the vendors that list them: input of a report."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 
 from agent.vendor_api.backend import Device, State
 
-#: `starting`: nobody knows yet; `away`: the vendor's library, driver or process is not there.
+#: `starting`: not known yet; `away`: the vendor's library, driver or process is missing.
 VendorIs = Literal["starting", "open", "away"]
 
 
 @dataclass(frozen=True, slots=True)
 class VendorOnNode:
-    """A vendor in service. `reason`: why it is not open, as far as that is known."""
+    """A vendor in service. `reason`: why the vendor is not open, if known."""
 
     name: str
     state: VendorIs
@@ -22,7 +22,7 @@ class VendorOnNode:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How a card is. `lost`: only the contact with what watches the card is lost."""
+    """The condition of a card. `lost`: the vendor's process that watches the card cannot be asked."""
 
     state: State
     reason: str = ""
@@ -37,11 +37,11 @@ class CardOnNode:
     vendor: str
     device: Device
     condition: Condition
-    #: What the kubelet is told: whether new pods may get the device.
+    #: The health that the kubelet is told: whether new pods may get the device.
     healthy: bool
-    #: Known to be there no more; it stays while pods have it.
+    #: Whether the device was removed. It stays in the list while pods have it.
     gone: bool = False
-    #: Who keeps it from new pods, and why; empty where nobody does.
+    #: Author and reason of a cordon; empty without a cordon.
     cordon: str = ""
 
     @property
@@ -51,7 +51,7 @@ class CardOnNode:
 
 @dataclass(frozen=True, slots=True)
 class AbsentCard:
-    """A device that is not listed, and remembered nevertheless."""
+    """A device that the agent remembers and the vendor no longer lists."""
 
     uuid: str
     condition: Condition
@@ -59,7 +59,7 @@ class AbsentCard:
 
 @dataclass(frozen=True, slots=True)
 class NodeCards:
-    """All of these at one moment."""
+    """All cards of the node at one moment."""
 
     vendors: tuple[VendorOnNode, ...] = ()
     cards: tuple[CardOnNode, ...] = ()

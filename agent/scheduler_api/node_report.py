@@ -112,7 +112,7 @@ class ModeQuestion:
     shown: ShownReport | None
     #: Whether the agent has an API server.
     api: bool
-    #: A resource in `whole_cards` of which the node counts shares; empty without one.
+    #: A resource of shares that is named as one of `whole_cards`; empty without one.
     shares: str = ""
     #: The directory for the file, where the node lacks it and `wanted` is auto; empty where it exists.
     missing: str = ""
@@ -220,6 +220,8 @@ class ReportObject:
     report: Callable[[ApiDocument | None], Report | None]
     #: The part of an object that has the cards; the agent compares it and nothing else.
     listed: Callable[[ApiDocument | None], Any]
+    #: Uuids of all devices in an object, also of devices that `report` leaves out.
+    uuids: Callable[[ApiDocument], frozenset[str]]
     #: Whether the cards in the object are from an agent.
     is_ours: Callable[[ApiDocument], bool]
     #: Whether the cards in the object are from the scheduler's program on the node.
@@ -261,7 +263,7 @@ class NodeReport:
     choose: Callable[[ModeQuestion], ModeChoice | None]
     object: ReportObject
     file: ReportFile
-    #: Reasons for mode `none` with which nothing is wrong. `inspect` shows no line for these.
+    #: Reasons for mode `none` that are no fault. `inspect` shows no line for these.
     unconcerned: tuple[str, ...] = ()
-    #: Resource names of device plugins of which one device is a whole card to the scheduler.
+    #: Resource names for which the scheduler takes one device as one whole card.
     whole_cards: tuple[str, ...] = ()

@@ -1,11 +1,11 @@
-"""Counts as Kubernetes writes them: 16000 devices stand in a Node as 16k."""
+"""Reads Kubernetes Quantities: a Node has 16000 devices as 16k."""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
 
-#: Anything that a Quantity may be, but negative (apimachinery pkg/api/resource/quantity.go).
+#: A Quantity that is not negative (apimachinery pkg/api/resource/quantity.go).
 _ANY = re.compile(
     r"\+?(?P<whole>[0-9]{0,18})(?:\.(?P<part>[0-9]{0,18}))?(?P<unit>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
 )
@@ -15,13 +15,13 @@ _BINARY = "KMGTPE"
 
 
 def whole(text: object) -> int | None:
-    """The number that a Quantity says; None where it is no whole one (apimachinery pkg/api/resource)."""
+    """The value of a Quantity; None for a value that is no whole number."""
     found = exact(text)
     return int(found) if found is not None and found.denominator == 1 else None
 
 
 def exact(text: object) -> Fraction | None:
-    """What a Quantity says, as exactly as it was written; None of what is none, and of a negative one."""
+    """The exact value of a Quantity; None for a negative value, and for anything that is no Quantity."""
     found = _ANY.fullmatch(str(text)) if isinstance(text, str | int) and not isinstance(text, bool) else None
     if found is None or not (found["whole"] or found["part"]):
         return None

@@ -149,6 +149,13 @@ def test_a_dialect_s_name_that_is_taken_is_said_with_its_owner(installed: Instal
     assert "acme" not in names()
 
 
+def test_of_two_schedulers_with_a_report_of_the_cards_the_second_is_left_out(installed: Installed) -> None:
+    body = returning("Scheduler('acme', report=NODE_REPORT)")
+    installed.add("acme", f"from agent.schedulers.koordinator.node_report import NODE_REPORT\n{body}")
+
+    assert named("acme").reason == "koordinator already brings a report of the node's cards"
+
+
 def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
     return Vendor("acme", "acme:B", "acme.com/x", lambda *_: ContainerEdits(), hears=hears, **parts)
 

@@ -56,6 +56,12 @@ def test_its_own_tests_pass_where_it_is_installed(python: Path) -> None:
     assert "1 passed" in said
 
 
+def test_its_checks_are_checks_of_the_doctor(python: Path) -> None:
+    names = "from agent.doctor.checks import CHECKS; print([it.name for it in CHECKS])"
+
+    assert "acme-pods" in ran(python, "-c", names)
+
+
 def test_the_entry_point_makes_it_one_of_the_schedulers(python: Path) -> None:
     found = json.loads(ran(python, "-m", "agent", "plugins", "--json"))
 

@@ -22,9 +22,9 @@ from support.short_places import SHORT_PLACE
 from agent.cluster.credentials import NamedKubeconfig
 from agent.doctor.checks import examined
 from agent.doctor.doctor_arguments import DoctorArguments
-from agent.doctor.findings import Finding
 from agent.doctor.surroundings import Surroundings
 from agent.doctor.survey import survey
+from agent.scheduler_api.findings import Finding
 from agent.testing.kubelet import SimKubelet
 from agent.testing.simapi import SimApiServer
 

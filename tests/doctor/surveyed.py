@@ -9,8 +9,9 @@ from typing import Any
 from agent.config import AgentSettings, Config
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.doctor.surroundings import Cluster, Configuration, Observed, Surroundings
+from agent.doctor.surroundings import Cluster, Configuration, Surroundings
 from agent.http.inspect_document import from_builtins
+from agent.scheduler_api.node_checks import Observed
 from agent.vendor_api.agent import ContainerEdits, Device, Host, Offers, Vendor
 
 GPU = "nvidia.com/gpu"

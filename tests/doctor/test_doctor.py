@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.doctor.checks import AILMENTS, CHECKS
-from agent.doctor.findings import Severity
+from agent.scheduler_api.findings import Severity
 
 from . import koordinator_faults  # noqa: F401
 from .faults import FAULTS

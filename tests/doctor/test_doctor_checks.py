@@ -26,12 +26,13 @@ from agent.doctor import (
 from agent.doctor import state_directory as state
 from agent.doctor.checks import Check, examined
 from agent.doctor.container_runtime import DEFAULTS, Runtime, Unreadable, runtimes
-from agent.doctor.findings import Finding, Severity
 from agent.doctor.library_files import machine_of
 from agent.doctor.socket_listeners import listener
-from agent.doctor.surroundings import Configuration, Observed, Surroundings
+from agent.doctor.surroundings import Configuration, Surroundings
 from agent.host.file_locks import holders
 from agent.kubelet.directory_lock import NodeLock
+from agent.scheduler_api.findings import Finding, Severity
+from agent.scheduler_api.node_checks import Observed
 from agent.state.agent_lock import AgentLock
 from agent.vendor_api.agent import ContainerEdits, Fault, Host, HostPart, ResourceRule, Signs, State, Vendor
 

@@ -9,8 +9,8 @@ import pytest
 from agent.config import AgentSettings, Config
 from agent.config.settings import ReportSettings
 from agent.doctor import files_left_behind
-from agent.doctor.findings import Severity
 from agent.doctor.surroundings import Configuration, Surroundings
+from agent.scheduler_api.findings import Severity
 from agent.state.uninstall_record import NAME, UninstallRecord
 
 

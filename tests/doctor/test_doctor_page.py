@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from agent.doctor.findings import Finding, Severity
 from agent.doctor.report import document
+from agent.scheduler_api.findings import Finding, Severity
 
 PAGE = Path(__file__).parents[2] / "docs/doctor.md"
 

@@ -14,8 +14,8 @@ import pytest
 
 from agent.cli import main
 from agent.doctor.checks import CHECKS
-from agent.doctor.findings import LONGEST, Finding, Severity, not_made
 from agent.doctor.report import show, stops
+from agent.scheduler_api.findings import LONGEST, Finding, Severity, not_made
 
 from .patient import CARDS, GPU, Patient
 

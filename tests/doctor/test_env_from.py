@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.doctor import refused_pods
-from agent.doctor.findings import Finding
+from agent.scheduler_api.findings import Finding
 from agent.testing.simapi.sim_api_server import SimApiServer
 
 from .patient import Patient

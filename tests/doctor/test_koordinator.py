@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import pytest
 from cluster.koordlets import Koordlet, from_files
 from scenarios.node import PATIENCE
 from support.waiting import eventually
 
-from agent.doctor.findings import Finding, Severity
-from agent.doctor.koordinator import report_path
-from agent.doctor.koordinator.programs import on_host, running
+from agent.scheduler_api.findings import Finding, Severity
+from agent.schedulers.koordinator.doctor import report_path
+from agent.schedulers.koordinator.doctor.programs import on_host, running
 from agent.state.uninstall_record import NAME, UninstallRecord
 
 from . import koordination
@@ -224,7 +224,7 @@ async def test_pods_that_wait_for_something_else_are_not_kept(patient: Patient) 
         koordination.put_pod(patient, f"other-{number}", {}, node="")
     koordination.put_pod(patient, "ours", limits(gpu_core="50"), node="")
 
-    waiting = (await patient.look()).cluster.koordinator.waiting.value or ()
+    waiting = (await patient.look()).cluster.schedulers["koordinator"].pods["waiting"].value or ()
 
     assert [it["metadata"]["name"] for it in waiting] == ["ours"]
 
@@ -516,10 +516,10 @@ def test_a_path_is_on_the_host_where_the_nearest_mount_is_a_directory_of_it() ->
     it = container(volumeMounts=mounts)
     whole = pod(it, volumes=volumes)
 
-    assert on_host(whole, it, Path("/run/a")) == Path("/host/run/a")
-    assert on_host(whole, it, Path("/run/infos/b")) == Path("/host/infos/sub/b")
-    assert on_host(whole, it, Path("/run/own/c")) is None
-    assert on_host(whole, it, Path("/etc")) is None
+    assert on_host(whole, it, PurePosixPath("/run/a")) == PurePosixPath("/host/run/a")
+    assert on_host(whole, it, PurePosixPath("/run/infos/b")) == PurePosixPath("/host/infos/sub/b")
+    assert on_host(whole, it, PurePosixPath("/run/own/c")) is None
+    assert on_host(whole, it, PurePosixPath("/etc")) is None
 
 
 async def test_a_koordlet_that_does_nothing_is_in_nobody_s_way(

@@ -11,11 +11,13 @@ import pytest
 from agent.config import Config, VendorSettings
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.doctor.koordinator.scheduled_pods import pods
-from agent.doctor.surroundings import Cluster, Configuration, KoordinatorObjects, Observed, Surroundings
+from agent.doctor.checks import CHECKS
+from agent.doctor.surroundings import Cluster, Configuration, Surroundings
 from agent.http.inspect_document import from_builtins
+from agent.scheduler_api.node_checks import Observed, SchedulerObjects
 from agent.vendor_api.agent import ContainerEdits, Device, Placement, ResourceRule, Vendor
 
+PODS = next(it for it in CHECKS if it.name == "koord-pods")
 GPU = "acme.com/gpu"
 CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
@@ -62,12 +64,14 @@ def found(
         cluster=Cluster(
             node=Observed({}),
             pods=Observed((it,)),
-            koordinator=KoordinatorObjects(
-                kind=Observed(value=True), device=Observed(()), waiting=Observed(())
-            ),
+            schedulers={
+                "koordinator": SchedulerObjects(
+                    has_kind=Observed(value=True), object=Observed(()), pods={"waiting": Observed(())}
+                )
+            },
         ),
     )
-    return [one.what for one in pods(around) if one.ailment == ailment]
+    return [one.what for one in PODS.made(around) if one.ailment == ailment]
 
 
 @pytest.mark.parametrize(

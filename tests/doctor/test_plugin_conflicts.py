@@ -10,9 +10,10 @@ import pytest
 from agent.config import Config, VendorSettings
 from agent.daemon.vendor_plugins import VendorPlugin, load
 from agent.doctor import plugin_conflicts
-from agent.doctor.findings import Severity
 from agent.doctor.socket_listeners import SocketListener
-from agent.doctor.surroundings import Observed, Sockets
+from agent.doctor.surroundings import Sockets
+from agent.scheduler_api.findings import Severity
+from agent.scheduler_api.node_checks import Observed
 from agent.vendor_api.agent import OtherPlugin
 
 from .surveyed import around, vendor

@@ -10,8 +10,8 @@ import pytest
 
 from agent.daemon.vendor_plugins import load
 from agent.doctor import host_parts
-from agent.doctor.findings import Finding
 from agent.doctor.runtime_processes import containers
+from agent.scheduler_api.findings import Finding
 
 from .surveyed import around
 

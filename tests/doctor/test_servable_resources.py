@@ -10,7 +10,8 @@ from agent.config import load
 from agent.daemon.vendors_in_service import in_service, unserved
 from agent.doctor.checks import CHECKS
 from agent.doctor.servable_resources import served
-from agent.doctor.surroundings import Observed, Surroundings
+from agent.doctor.surroundings import Surroundings
+from agent.scheduler_api.node_checks import Observed
 from agent.vendor_api.agent import Device
 
 from .surveyed import around

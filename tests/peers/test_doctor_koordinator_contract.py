@@ -19,8 +19,8 @@ from scenarios.cards import Simulated
 from agent.cluster.credentials import NamedKubeconfig
 from agent.doctor.checks import examined
 from agent.doctor.doctor_arguments import DoctorArguments
-from agent.doctor.findings import Finding, Severity
 from agent.doctor.survey import survey
+from agent.scheduler_api.findings import Finding, Severity
 from agent.scheduler_api.node_report import Report, ReportedCard
 from agent.schedulers.koordinator.device_object import device
 

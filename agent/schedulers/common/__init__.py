@@ -1,1 +1,1 @@
-"""What several schedulers have in common: how pods ask for parts of cards, and how these are counted."""
+"""Code of several schedulers: how pods ask for parts of cards, and how these parts are counted."""

@@ -16,9 +16,9 @@ _SHARE = ("core", "memory", "ratio")
 
 @dataclass(frozen=True, slots=True)
 class CardGrant:
-    """A card, and how much of it: `core` and `ratio` (of its memory) in percent, `memory` in bytes.
+    """A card and the granted amount: `core` and `ratio` (of its memory) in percent, `memory` in bytes.
 
-    None: the scheduler did not say. The uuid is empty where it named the minor alone.
+    None: the scheduler does not say. The uuid is empty where the scheduler names the minor alone.
     """
 
     minor: int
@@ -33,37 +33,38 @@ class CardGrant:
 
 
 def share(grants: Sequence[CardGrant]) -> dict[str, str]:
-    """What all of these cards give, as parameters of a claim; none where they are whole."""
-    each = least(grants)
-    said = {"core": each.core, "memory": each.memory, "ratio": each.ratio}
-    return {} if each.whole else {key: str(value) for key, value in said.items() if value is not None}
+    """The amount that each of these cards gives, as parameters of a claim; empty for whole cards."""
+    smallest = least(grants)
+    amounts = {"core": smallest.core, "memory": smallest.memory, "ratio": smallest.ratio}
+    return {} if smallest.whole else {key: str(it) for key, it in amounts.items() if it is not None}
 
 
 def measured(parameters: Mapping[str, str], memory: int) -> Part | None:
-    """What `share` said, of a card of so many bytes; None where it said nothing.
+    """The part of a card of so many bytes, from the parameters of `share`; None without such parameters.
 
-    Of percent and bytes the smaller, for schedulers round one of them up.
+    Schedulers round either percent or bytes up, so the smaller of both counts.
     """
-    said = {key: int(it) for key, it in parameters.items() if key in _SHARE and it.isascii() and it.isdigit()}
-    if not said:
+    known = ((key, value) for key, value in parameters.items() if key in _SHARE)
+    amounts = {key: int(value) for key, value in known if value.isascii() and value.isdigit()}
+    if not amounts:
         return None
-    in_bytes = said.get("memory", 0) / memory if memory else 0.0
-    parts = [it for it in (in_bytes, said.get("ratio", 0) / 100) if it]
-    return Part(said.get("core", 0) / 100, min(parts, default=0.0))
+    in_bytes = amounts.get("memory", 0) / memory if memory else 0.0
+    parts = [it for it in (in_bytes, amounts.get("ratio", 0) / 100) if it]
+    return Part(amounts.get("core", 0) / 100, min(parts, default=0.0))
 
 
 def least(grants: Sequence[CardGrant]) -> CardGrant:
-    """What every one of these cards gives: of cards of two sizes half is not the same."""
+    """The least amount of these cards. Half of a small card is less than half of a large one."""
     cores, memories, ratios = ([getattr(it, name) for it in grants] for name in ("core", "memory", "ratio"))
     core, memory, ratio = (None if None in its else min(its) for its in (cores, memories, ratios))
     return CardGrant(0, "", core, memory, ratio)
 
 
-def in_words(it: CardGrant) -> str:
-    """How much of a card it is: `10 % of the cores and 1Gi`."""
-    said = [f"{it.core} % of the cores"] if it.core is not None else []
-    if it.memory is not None:
-        said.append(f"{it.memory / GIB:g}Gi")
-    elif it.ratio is not None:
-        said.append(f"{it.ratio} % of the memory")
-    return " and ".join(said)
+def in_words(grant: CardGrant) -> str:
+    """The granted amount for people: `10 % of the cores and 1Gi`."""
+    words = [f"{grant.core} % of the cores"] if grant.core is not None else []
+    if grant.memory is not None:
+        words.append(f"{grant.memory / GIB:g}Gi")
+    elif grant.ratio is not None:
+        words.append(f"{grant.ratio} % of the memory")
+    return " and ".join(words)

@@ -1,4 +1,4 @@
-"""What a pod asks of cards, as koord-scheduler counts it, and what of its cards each of its containers gets.
+"""The cards that a pod asks for, as koord-scheduler counts them, and the part of them for each container.
 
 Source: koordinator-sh/koordinator, pkg/scheduler/plugins/deviceshare/{utils,devicehandler_gpu}.go (a7a1b76b).
 """
@@ -17,9 +17,9 @@ _NAMES = (GPU, SHARED, CORE, MEMORY, RATIO, *WHOLE_CARDS)
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """So many cards, and of all of them together percent of cores, bytes, and percent of memory.
+    """A number of cards, and for all of them together percent of cores, bytes, and percent of memory.
 
-    None: it is not asked for.
+    None: the pod does not ask for this amount.
     """
 
     cards: int = 0
@@ -29,16 +29,15 @@ class PodRequest:
 
     @property
     def each(self) -> CardGrant:
-        """Of one card."""
+        """The amount of one card."""
         count = max(1, self.cards)
-        core, memory, ratio = (
-            None if it is None else it // count for it in (self.core, self.memory, self.ratio)
-        )
+        amounts = (self.core, self.memory, self.ratio)
+        core, memory, ratio = (None if it is None else it // count for it in amounts)
         return CardGrant(0, "", core, memory, ratio)
 
 
 def wish(limits: Mapping[str, int]) -> PodRequest:
-    """What these limits mean: of a container, or of a pod in all."""
+    """The request that these limits make: of one container, or of a whole pod."""
     whole = sum(limits.get(name, 0) for name in WHOLE_CARDS)
     if not any(limits.get(name) for name in (GPU, SHARED, CORE, MEMORY, RATIO)):
         return PodRequest(whole, 100 * whole, None, 100 * whole) if whole else PodRequest()
@@ -49,7 +48,7 @@ def wish(limits: Mapping[str, int]) -> PodRequest:
 
 
 def asked(pod: Candidate) -> PodRequest:
-    """What the pod asks for in all, which is what the scheduler goes by."""
+    """The request of the whole pod, by which the scheduler places the pod."""
     return wish({name: count for name in _NAMES if (count := _sum(pod, name))})
 
 
@@ -58,40 +57,40 @@ def _sum(pod: Candidate, name: str) -> int:
 
 
 def most_cards(pod: Candidate) -> int:
-    """How many it may have been given, however they are counted."""
+    """The most cards that the pod can have, by the sum of its limits or by its containers."""
     return max(asked(pod).cards, split(pod, lambda it: wish(it.limits).cards)[1])
 
 
 def asks_koordinator(pod: Candidate) -> bool:
-    """Whether it asks for anything by Koordinator's own names."""
+    """Whether the pod asks for anything by Koordinator's own names."""
     return any(name.startswith(PREFIX) for it in pod.containers for name in it.limits)
 
 
 def split(
     pod: Candidate, count: Callable[[PodContainer], int]
 ) -> tuple[list[tuple[PodContainer, slice]], int]:
-    """The part of something of the pod's that each container gets, and how much of it all need.
+    """The slice of the pod's devices that each container gets, and the number of devices in all.
 
-    Schedulers do not say whose which is. Init containers hand theirs on; those that run beside the others
-    (sidecars) keep them.
+    `count` is the number of a container. Schedulers do not say which container gets which device. Init
+    containers pass their devices on; sidecars keep theirs.
     """
     parts, taken, most = [], 0, 0
-    for it in pod.containers:
-        own = count(it)
-        parts.append((it, slice(taken, taken + own)))
+    for container in pod.containers:
+        own = count(container)
+        parts.append((container, slice(taken, taken + own)))
         most = max(most, taken + own)
-        if not it.init or it.restartable:
+        if not container.init or container.restartable:
             taken += own
     return parts, most
 
 
 def believed(wanted: PodRequest, grants: Sequence[CardGrant], key: str) -> tuple[CardGrant, ...]:
-    """The grants in the amounts that were asked for: by bytes or by percent, and what they leave unsaid too.
+    """The grants in the units of the request. An amount that a grant lacks is a share of the request.
 
-    A scheduler divides what is asked for, and rounds down.
+    A scheduler divides the request by the number of cards and rounds down.
 
     Raises:
-        ValueError: The annotation `key` gives more than is asked for, or nothing of it.
+        ValueError: The annotation `key` gives more than the pod asks for, or nothing.
     """
     if wanted.memory is None and wanted.ratio is None:
         raise ValueError(f"{key} stands on a pod that asks for neither {MEMORY} nor {RATIO}")
@@ -105,54 +104,57 @@ def believed(wanted: PodRequest, grants: Sequence[CardGrant], key: str) -> tuple
 def _believed(said: Sequence[int | None], most: int | None, name: str, key: str) -> Sequence[int | None]:
     if most is None:
         return [None] * len(said)
-    its = [most // len(said) if it is None else it for it in said]
-    if sum(its) > most or not all(its):
-        raise ValueError(f"{key} gives {sum(its)} of {name}, its containers ask for {most}")
-    return its
+    amounts = [most // len(said) if it is None else it for it in said]
+    if sum(amounts) > most or not all(amounts):
+        raise ValueError(f"{key} gives {sum(amounts)} of {name}, its containers ask for {most}")
+    return amounts
 
 
 def shared_out(
     pod: Candidate, grants: Sequence[CardGrant], key: str
 ) -> list[tuple[PodContainer, tuple[CardGrant, ...]]]:
-    """What each container of a pod gets of the cards that the pod was granted.
+    """The grants of a pod, shared out to its containers.
 
-    In their order, where each gets cards of its own. Containers that ask for parts of a card without
-    `gpu.shared` may be given one together, for the scheduler counts cards by the pod's sums.
+    Containers get cards of their own in the order of the containers. Containers that ask for parts of a card
+    without `gpu.shared` may share one card, because the scheduler counts cards by the pod's sums.
 
     Raises:
-        ValueError: What the annotation `key` says is not what the pod asks for.
+        ValueError: The annotation `key` does not fit what the pod asks for.
     """
     wanted = asked(pod)
     parts, most = split(pod, lambda it: wish(it.limits).cards)
     if len(grants) != min(most, wanted.cards):
         raise ValueError(f"{key} names {len(grants)} cards, its containers ask for {min(most, wanted.cards)}")
-    its = believed(wanted, grants, key)
-    if most == len(its):
-        return [(it, _of_its_time(pod, it, its[part])) for it, part in parts]
-    return _packed(pod, its, key)
+    amounts = believed(wanted, grants, key)
+    if most == len(amounts):
+        return [(container, _at_one_time(pod, container, amounts[part])) for container, part in parts]
+    return _packed(pod, amounts, key)
 
 
-def _of_its_time(pod: Candidate, it: PodContainer, grants: Sequence[CardGrant]) -> tuple[CardGrant, ...]:
-    """No more than the containers ask for that run at one time; the pod was granted the most of any time."""
-    names = {name for one in _beside(pod, it) for name in one.limits}
-    each = wish({name: sum(one.limits.get(name, 0) for one in _beside(pod, it)) for name in names}).each
+def _at_one_time(
+    pod: Candidate, container: PodContainer, grants: Sequence[CardGrant]
+) -> tuple[CardGrant, ...]:
+    """The grants, limited to what the containers of one time ask for. The pod has the most of any time."""
+    running = _running_with(pod, container)
+    names = {name for one in running for name in one.limits}
+    own = wish({name: sum(one.limits.get(name, 0) for one in running) for name in names}).each
     return tuple(
         replace(
-            one,
-            core=_lesser(one.core, each.core),
-            memory=_lesser(one.memory, each.memory),
-            ratio=_lesser(one.ratio, each.ratio),
+            grant,
+            core=_lesser(grant.core, own.core),
+            memory=_lesser(grant.memory, own.memory),
+            ratio=_lesser(grant.ratio, own.ratio),
         )
-        for one in grants
+        for grant in grants
     )
 
 
-def _beside(pod: Candidate, it: PodContainer) -> list[PodContainer]:
-    """It, and the containers that run at the same time; of an init container the sidecars before it."""
-    if not it.init or it.restartable:
+def _running_with(pod: Candidate, container: PodContainer) -> list[PodContainer]:
+    """The container and those that run at the same time: with an init container the sidecars before it."""
+    if not container.init or container.restartable:
         return [one for one in pod.containers if not one.init or one.restartable]
-    before = pod.containers[: pod.containers.index(it)]
-    return [*(one for one in before if one.restartable), it]
+    before = pod.containers[: pod.containers.index(container)]
+    return [*(one for one in before if one.restartable), container]
 
 
 def _lesser(granted: int | None, asked: int | None) -> int | None:
@@ -162,18 +164,18 @@ def _lesser(granted: int | None, asked: int | None) -> int | None:
 def _packed(
     pod: Candidate, grants: Sequence[CardGrant], key: str
 ) -> list[tuple[PodContainer, tuple[CardGrant, ...]]]:
-    """Each container, in order, on the first cards that have left what it asks for."""
+    """Each container, in order, on the first cards with enough room left for its request."""
     left = list(grants)
     found = []
-    for it in pod.containers:
-        wanted = wish(it.limits)
+    for container in pod.containers:
+        wanted = wish(container.limits)
         own = wanted.each
         places = [n for n, card in enumerate(left) if _fits(own, card)][: wanted.cards]
         if len(places) < wanted.cards:
-            raise ValueError(f"{key} leaves too little of its cards for container {it.name}")
+            raise ValueError(f"{key} leaves too little of its cards for container {container.name}")
         cards = [replace(own, minor=left[n].minor, uuid=left[n].uuid) for n in places]
-        found.append((it, believed(wanted, cards, key) if cards else ()))
-        if not it.init or it.restartable:
+        found.append((container, believed(wanted, cards, key) if cards else ()))
+        if not container.init or container.restartable:
             for n in places:
                 left[n] = _less(left[n], own)
     return found

@@ -1,4 +1,4 @@
-"""What Koordinator counts of a card.
+"""Koordinator's names of what a card has.
 
 Source: koordinator apis/extension/device_share.go, pkg/scheduler/plugins/deviceshare/utils.go.
 """
@@ -9,13 +9,13 @@ from agent.scheduler_api import Reserved
 
 PREFIX = "koordinator.sh/"
 CORE, MEMORY, RATIO = f"{PREFIX}gpu-core", f"{PREFIX}gpu-memory", f"{PREFIX}gpu-memory-ratio"
-#: Over how many cards a pod's amounts are spread; and core and ratio in one.
+#: The number of cards over which a pod's amounts are spread; and core and ratio in one number.
 SHARED, GPU = f"{PREFIX}gpu.shared", f"{PREFIX}gpu"
-#: Names of device plugins of which the scheduler counts whole cards.
+#: Resource names of device plugins: the scheduler takes one device as one whole card.
 WHOLE_CARDS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu"})
-#: Of a whole card: core and ratio are in percent.
+#: Core and ratio of a whole card, in percent.
 WHOLE = "100"
-#: Its manager counts these on the Node by what the Device says.
+#: koord-manager writes these to the Node, from the Device.
 RESERVED = Reserved(
     PREFIX,
     "is Koordinator's own: its manager writes it to the Node, and the kubelet would undo that; name it in a "
@@ -26,7 +26,7 @@ _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def quantity(size: int) -> str:
-    """So many bytes as apimachinery writes them (Quantity, BinarySI): in the largest unit without rest."""
+    """The bytes as apimachinery writes a Quantity (BinarySI): in the largest unit without a rest."""
     unit = 0
     while size and not size % 1024 and unit < len(_UNITS) - 1:
         size, unit = size // 1024, unit + 1

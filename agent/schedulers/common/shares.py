@@ -1,4 +1,4 @@
-"""Claims on parts of cards, and what a pod is told where its container gets another part than it asks for."""
+"""Claims on parts of cards, with a remark where a container gets another part than it asks for."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .pod_request import wish
 AVERAGE = "the scheduler grants each container the average of its pod"
 
 
-def claim(pod: Candidate, it: PodContainer, grants: Sequence[CardGrant]) -> Claim:
-    """That a container was granted so much of these cards."""
+def claim(pod: Candidate, container: PodContainer, grants: Sequence[CardGrant]) -> Claim:
+    """The claim of a container on these grants."""
     uuids = tuple(one.uuid for one in grants)
     alone = sum(1 for one in pod.containers if wish(one.limits).cards) == 1
-    remark = _averaged(it, least(grants), alone=alone)
-    return Claim(pod.uid, pod.namespace, pod.name, it.name, uuids, share(grants), remark)
+    remark = _averaged(container, least(grants), alone=alone)
+    return Claim(pod.uid, pod.namespace, pod.name, container.name, uuids, share(grants), remark)
 
 
-def _averaged(it: PodContainer, granted: CardGrant, *, alone: bool) -> str:
-    """That the container gets another share than it asks for: the scheduler divides the pod's sums evenly.
+def _averaged(container: PodContainer, granted: CardGrant, *, alone: bool) -> str:
+    """A remark that the share differs from the request, as the scheduler divides the pod's sums evenly.
 
-    `alone`: no other container of its pod asks for a card.
+    `alone`: no other container of the pod asks for a card. Empty where the share is the request.
     """
-    own = wish(it.limits).each
+    own = wish(container.limits).each
     both = ((own.core, granted.core), (own.memory, granted.memory), (own.ratio, granted.ratio))
     if all(asked is None or given is None or asked == given for asked, given in both):
         return ""
-    return f"container {it.name} asks for {in_words(own)} of a card and gets {in_words(granted)}: " + (
+    return f"container {container.name} asks for {in_words(own)} of a card and gets {in_words(granted)}: " + (
         "that is what the pod's annotation says" if alone else AVERAGE
     )

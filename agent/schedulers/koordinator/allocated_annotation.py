@@ -1,4 +1,4 @@
-"""What koord-scheduler writes on a pod that it binds: cards, and how much of each. Anybody may write that.
+"""Reads the annotation of koord-scheduler on a pod: cards, and the amount of each. Any author may write it.
 
 Source: koordinator-sh/koordinator, apis/extension/device_share.go and
 pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go, at a7a1b76b.
@@ -16,14 +16,14 @@ from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, CardGrant
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.vendor_api.text import shorten
 
-#: JSON: device type to a list of {"minor", "id", "resources"}; of the whole pod, in the order of allocation.
+#: JSON: device type to a list of {"minor", "id", "resources"}, for the whole pod in the order of allocation.
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 
 MAX_MINOR = (1 << 31) - 1
 MAX_ID = 253
-#: Characters of an annotation that is remembered.
+#: Most characters of an annotation that the cache keeps.
 KNOWN = 4096
-#: What is granted, the most of one card, and that in words.
+#: The name of each amount, its maximum for one card, and the maximum in words.
 _AMOUNTS = (
     (CORE, 100, "a percentage, 1 to 100"),
     (RATIO, 100, "a percentage, 1 to 100"),
@@ -32,10 +32,10 @@ _AMOUNTS = (
 
 
 def allocated(text: str) -> tuple[CardGrant, ...]:
-    """The cards of the annotation `ALLOCATED`; none of one that speaks of other devices.
+    """The grants in the annotation `ALLOCATED`; none where it names devices of other types alone.
 
     Raises:
-        ValueError: It is not what a scheduler writes.
+        ValueError: The text is not what a scheduler writes.
     """
     try:
         return _known(text) if len(text) <= KNOWN else _read(text)
@@ -52,10 +52,10 @@ def _read(text: str) -> tuple[CardGrant, ...]:
         raise ValueError("too deep to be read") from exc
     if not isinstance(said, dict):
         raise ValueError("no JSON object")
-    its = said.get("gpu", [])
-    if not isinstance(its, list) or len(its) > MAX_GRANTS:
+    cards = said.get("gpu", [])
+    if not isinstance(cards, list) or len(cards) > MAX_GRANTS:
         raise ValueError(f"gpu is no list of up to {MAX_GRANTS} cards")
-    grants = tuple(map(_grant, its))
+    grants = tuple(map(_grant, cards))
     if len({it.minor for it in grants}) < len(grants):
         raise ValueError("a minor is named twice")
     uuids = [it.uuid for it in grants if it.uuid]
@@ -64,7 +64,7 @@ def _read(text: str) -> tuple[CardGrant, ...]:
     return grants
 
 
-#: Every request asks all pods that wait anew, which say the same.
+#: Each Allocate reads the annotations of all waiting pods again, and they rarely change.
 _known = lru_cache(maxsize=256)(_read)
 
 
@@ -93,7 +93,7 @@ def _amounts(minor: int, resources: Mapping[str, Any]) -> Iterator[tuple[str, in
 
 
 def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object that names nothing twice: of two readers each might take another one."""
+    """A JSON object without a repeated key: two readers may take different ones of two values."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

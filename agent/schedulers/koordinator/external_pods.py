@@ -13,12 +13,12 @@ from agent.schedulers.koordinator.dialect import KOORDINATOR, uuid_of
 
 
 def claim(pod: Candidate, cards: Cards) -> Claim | None:
-    """What the pod was given of these cards, all its containers together.
+    """The claim of the pod, all its containers together, on these cards; None without a choice for it.
 
-    More than it asks for is no less in use.
+    Cards beyond what the pod asks for count as in use too.
 
     Raises:
-        ValueError: The annotation makes no sense, or names no card that is among these.
+        ValueError: The annotation makes no sense, or names none of these cards.
     """
     text = pod.annotations.get(ALLOCATED) if asks_koordinator(pod) else None
     if text is None or not (grants := allocated(text)):
@@ -42,7 +42,7 @@ def claim(pod: Candidate, cards: Cards) -> Claim | None:
 
 
 def _here(grant: CardGrant, cards: Cards) -> str:
-    """The card that is meant; empty where it is not among these."""
+    """Uuid of the granted card; empty where the node does not have it."""
     try:
         return uuid_of(grant, cards)
     except ValueError:
@@ -50,7 +50,7 @@ def _here(grant: CardGrant, cards: Cards) -> str:
 
 
 def _in_asked(pod: Candidate, grants: Sequence[CardGrant]) -> Sequence[CardGrant]:
-    """In the amounts that were asked for; as they stand there where they do not fit."""
+    """The grants in the units of the pod's request; unchanged where they do not fit the request."""
     try:
         return believed(asked(pod), grants, ALLOCATED)
     except ValueError:

@@ -13,30 +13,30 @@ from typing import Any
 from agent.scheduler_api.node_report import LinkedCards
 from agent.vendor_api.agent import Device
 
-#: Where a Device has them.
+#: The Device's annotation with the groups.
 ANNOTATION = "scheduling.koordinator.sh/gpu-partitions"
 
-#: How the links of a vendor are called (koordinator's constant, document of Ascend, recorded of MetaX).
+#: Vendor to its type of link (koordinator's constant, Ascend's document, recorded from MetaX).
 LINK_TYPES = {"nvidia": "NVLink", "metax": "MetaXLink", "huawei": "HCCS"}
 OTHER_LINKS = "P2P"
 
-#: Cards may be linked by different numbers of lanes; nobody builds more kinds of nearness than that.
+#: Most numbers of lanes that are told apart on one node.
 _TIERS = 8
 
-#: Of each card the lanes to every other that it is linked with, by minor.
+#: Minor to the lanes to each linked card, by its minor.
 _Lanes = Mapping[int, Mapping[int, int]]
 
 
 def groups(devices: Mapping[int, Device], vendor: str) -> tuple[LinkedCards, ...]:
-    """The groups that direct links make of cards, small ones first; `devices` by their minors.
+    """The groups of directly linked cards, small groups first; `devices` by minor.
 
-    Those with most lanes are the tightest, those with fewer hold them. Where all are equally near, behind a
-    switch, halves are made of them, as the scheduler's own table for Hopper has them: by these it keeps the
-    large groups whole.
+    Groups with more lanes lie within groups with fewer. A group without smaller groups, such as all cards
+    behind one switch, is halved again and again, as in the scheduler's own table for Hopper. By the halves
+    the scheduler keeps large groups free.
     """
     lanes = _lanes(devices)
     order = sorted(devices, key=lambda minor: (devices[minor].numa or 0, minor))
-    counts = {count for its in lanes.values() for count in its.values() if count > 0}
+    counts = {count for peers in lanes.values() for count in peers.values() if count > 0}
     tiers = sorted(counts, reverse=True)[:_TIERS]
     found = [group for tier in tiers for group in _cliques(order, lanes, tier)]
     found += [half for group in found if not _holds(group, found) for half in _halves(group)]
@@ -45,20 +45,20 @@ def groups(devices: Mapping[int, Device], vendor: str) -> tuple[LinkedCards, ...
 
 
 def annotation(links: Sequence[LinkedCards]) -> str:
-    """The annotation's value: the number of cards to the groups of so many, as JSON; empty without any.
+    """The annotation's value, JSON: size to the groups of that size; empty without groups.
 
-    The score is a number, and the same for all: the scheduler takes what has the least first, though it says
-    that it takes the most. A size stands once, as the second one would be all that counts.
+    All groups have the same score: the scheduler takes the lowest score first, though its documents say the
+    highest. Each size is one key, because of a repeated key only the last value counts.
     """
     table: dict[str, list[dict[str, Any]]] = {}
-    for it in links:
-        group = {"minors": list(it.minors), "gpuLinkType": it.type, "allocationScore": 1}
-        table.setdefault(str(len(it.minors)), []).append(group)
+    for link in links:
+        group = {"minors": list(link.minors), "gpuLinkType": link.type, "allocationScore": 1}
+        table.setdefault(str(len(link.minors)), []).append(group)
     return json.dumps(table, separators=(",", ":")) if table else ""
 
 
 def parsed(text: str) -> tuple[LinkedCards, ...]:
-    """What such an annotation says, whoever wrote it; what is not understood is left out."""
+    """The groups in an annotation of any author. Parts that make no sense are left out."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError):
@@ -69,17 +69,17 @@ def parsed(text: str) -> tuple[LinkedCards, ...]:
     return tuple(it for it in found if it is not None)
 
 
-def _group(told: Any) -> LinkedCards | None:
-    if not isinstance(told, dict):
+def _group(value: Any) -> LinkedCards | None:
+    if not isinstance(value, dict):
         return None
-    minors, link = told.get("minors"), told.get("gpuLinkType", "")
+    minors, link = value.get("minors"), value.get("gpuLinkType", "")
     if not isinstance(minors, list) or not all(type(it) is int for it in minors) or not isinstance(link, str):
         return None
     return LinkedCards(tuple(sorted(minors)), link)
 
 
 def _lanes(devices: Mapping[int, Device]) -> _Lanes:
-    """What one side alone reports counts for both."""
+    """The lanes between each two cards. A link that one of both cards reports counts for both."""
     minor = {device.uuid: number for number, device in devices.items()}
     lanes: dict[int, dict[int, int]] = {number: {} for number in devices}
     for number, device in devices.items():
@@ -92,19 +92,19 @@ def _lanes(devices: Mapping[int, Device]) -> _Lanes:
 
 
 def _cliques(order: Sequence[int], lanes: _Lanes, tier: int) -> Iterator[tuple[int, ...]]:
-    """Groups of cards that have so many lanes each with each; a card is in one of them.
+    """Groups in which each two cards have at least `tier` lanes; no card is in two groups.
 
-    Each takes in the nearest card that fits, which finds the quads of a cube and the groups of a switch.
-    The best of all coverings may be another one, and would take for ever to find.
+    A group grows by the nearest card that fits. That finds the quads of a cube and the groups of a switch. A
+    better covering may exist; to search for it would take too long.
     """
     left = list(order)
     while left:
         taken = left[0]
         group, near = [taken], dict.fromkeys(left[1:], 0)
         while near := {
-            it: weight + lanes[taken].get(it, 0)
-            for it, weight in near.items()
-            if lanes[taken].get(it, 0) >= tier
+            minor: weight + lanes[taken].get(minor, 0)
+            for minor, weight in near.items()
+            if lanes[taken].get(minor, 0) >= tier
         }:
             taken = max(near, key=near.__getitem__)
             group.append(taken)
@@ -115,7 +115,7 @@ def _cliques(order: Sequence[int], lanes: _Lanes, tier: int) -> Iterator[tuple[i
 
 
 def _holds(group: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> bool:
-    """Whether there are smaller groups within this one."""
+    """Whether one of the other groups lies within this group."""
     return any(set(it) < set(group) for it in others)
 
 

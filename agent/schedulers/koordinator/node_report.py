@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.document_parts import part_of, rows_of, text
 from agent.scheduler_api.managed_fields import OURS, UPDATE, entries
 from agent.scheduler_api.node_report import (
     ApiDocument,
@@ -24,6 +24,11 @@ from agent.schedulers.koordinator.report_mode import UNCONCERNED, choice
 def listed(device: ApiDocument | None) -> Any:
     """The Device's list of devices, as it is there."""
     return part_of(device, "spec").get("devices")
+
+
+def uuids(device: ApiDocument) -> frozenset[str]:
+    """The ids of all devices, whatever their type."""
+    return frozenset(text(entry, "id") for entry in rows_of(part_of(device, "spec"), "devices"))
 
 
 def is_ours(device: ApiDocument) -> bool:
@@ -57,6 +62,7 @@ DEVICE = ReportObject(
     withdrawn=_withdrawn,
     report=device_object.told,
     listed=listed,
+    uuids=uuids,
     is_ours=is_ours,
     is_of_program=koordlet_signs.keeps,
 )

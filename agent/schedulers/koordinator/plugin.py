@@ -9,6 +9,7 @@ from agent.schedulers.common.resource_names import RESERVED
 
 from .allocated_annotation import ALLOCATED
 from .dialect import KOORDINATOR, asks
+from .doctor.checks import CHECKS
 from .external_pods import EXTERNAL
 from .node_report import NODE_REPORT
 
@@ -23,6 +24,7 @@ SCHEDULER = Scheduler(
     locks=LOCKS,
     reserved=(RESERVED,),
     report=NODE_REPORT,
+    checks=CHECKS,
 )
 
 

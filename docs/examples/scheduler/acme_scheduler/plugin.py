@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Part, Scheduler, ServedClaim
 from agent.scheduler_api.hooks import hookimpl
 
+from .checks import CHECKS
+
 #: Annotations of a pod. JSON: container to {"card": uuid, "percent": how much of it}; and our answer.
 CHOSEN, GIVEN = "sched.acme.com/cards", "sched.acme.com/given"
 #: The annotation of the Node that the scheduler sets before it binds a pod.
@@ -65,4 +67,5 @@ def register_scheduler() -> Scheduler:
         reads=("sched.acme.com/",),
         dialects=(dialect,),
         locks=(LOCK,),
+        checks=CHECKS,
     )

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from agent.cluster.api import Object
-from agent.cluster.object_fields import text
-from agent.cluster.pods import candidate
-from agent.core.allocation.external_pods import objection
-from agent.core.allocation.pod_attribution import heard
-from agent.core.model import AllocationSource
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
-from agent.doctor.koordinator.device_check import entries
-from agent.doctor.surroundings import Observed, Surroundings
-from agent.http.inspect_document import InspectedAllocation, InspectedOwner
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, common_dialects, reads
-from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate
+from agent.scheduler_api.document_parts import part_of, rows_of, text
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
+from agent.scheduler_api.node_checks import CheckedPod, NodeLook, Observed
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.device_object import VENDOR
+from agent.schedulers.koordinator.doctor.device_check import entries
+from agent.schedulers.koordinator.doctor.queries import WAITING_QUERY
 from agent.vendor_api.text import shorten
 
 PODS = "koord-pods"
@@ -99,35 +93,35 @@ NO_PROVIDER = FindingKind(
     "where this node has it: kubectl label node {node} " + ISOLATION + "={value}",
 )
 
-Judge = Callable[[Surroundings, Object, Candidate], Finding | None]
+#: Judges one pod; None where nothing is wrong.
+Judge = Callable[[NodeLook, CheckedPod, Candidate], Finding | None]
 
 
-def pods(around: Surroundings) -> Iterator[Finding]:
+def pods(look: NodeLook) -> Iterator[Finding]:
     """Pods of this node whose cards koord-scheduler and the agent see differently, and pods that wait."""
-    kind, here = around.cluster.koordinator.kind, around.cluster.pods
+    kind = look.objects.has_kind
     if not kind.value:
         yield not_made(PODS, kind.why) if kind.value is None else well(PODS, "Koordinator is not installed")
         return
-    waiting = around.cluster.koordinator.waiting
-    asked = (
-        (here, (_unseen, _unbelieved, _not_heeded, _twice, _unbooked)),
+    waiting = look.queried[WAITING_QUERY]
+    judged: tuple[tuple[Observed[tuple[CheckedPod, ...]], tuple[Judge, ...]], ...] = (
+        (look.pods, (_unseen, _unbelieved, _not_heeded, _twice, _unbooked)),
         (waiting, (_without_core, _without_provider)),
     )
     found = []
-    for look, judges in asked:
-        if look.value is None:
-            found.append(not_made(PODS, look.why))
+    for observed, judges in judged:
+        if observed.value is None:
+            found.append(not_made(PODS, observed.why))
         for judge in judges:
-            found += _first(around, look.value or (), judge)
-    number = len(here.value or ()) + len(waiting.value or ())
+            found += _first(look, observed.value or (), judge)
+    number = len(look.pods.value or ()) + len(waiting.value or ())
     yield from found or [well(PODS, f"none of {number} pods is in doubt")]
 
 
-def _first(around: Surroundings, pods: tuple[Object, ...], judge: Judge) -> list[Finding]:
-    kept = reads(around.configuration.schedulers)
-    pairs = ((pod, candidate(pod, kept)) for pod in pods)
-    judged = (judge(around, pod, it) for pod, it in pairs if it is not None and not it.ended)
-    found = [it for it in judged if it is not None]
+def _first(look: NodeLook, checked: tuple[CheckedPod, ...], judge: Judge) -> list[Finding]:
+    pairs = ((pod, pod.candidate) for pod in checked)
+    judged = (judge(look, pod, candidate) for pod, candidate in pairs if candidate and not candidate.ended)
+    found = [finding for finding in judged if finding is not None]
     if len(found) > SHOWN:
         found[SHOWN - 1 :] = [
             replace(found[SHOWN - 1], what=f"{found[SHOWN - 1].what} (and {len(found) - SHOWN} more pods)")
@@ -135,87 +129,51 @@ def _first(around: Surroundings, pods: tuple[Object, ...], judge: Judge) -> list
     return found
 
 
-def _unseen(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
+def _unseen(look: NodeLook, _: CheckedPod, pod: Candidate) -> Finding | None:
     promised = _promised(pod)
     if pod.scheduler == DEFAULT_SCHEDULER:
         return None
-    for vendor, look in around.vendors.items():
-        shared = promised.intersection(it.uuid for it in look.value or ())
-        rules = around.config.vendor(vendor).resources
-        if shared and all(it.placement == "local" for it in rules):
-            return UNSEEN.found(f"{_name(pod)} was promised {', '.join(sorted(shared)[:3])} of {vendor}")
+    for name, vendor in look.vendors.items():
+        shared = promised.intersection(device.uuid for device in vendor.devices.value or ())
+        if shared and vendor.is_local:
+            return UNSEEN.found(f"{_name(pod)} was promised {', '.join(sorted(shared)[:3])} of {name}")
     return None
 
 
-def _unbelieved(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    if pod.scheduler != DEFAULT_SCHEDULER or ALLOCATED not in pod.annotations or not _asks(around, pod):
+def _unbelieved(look: NodeLook, _: CheckedPod, pod: Candidate) -> Finding | None:
+    if pod.scheduler != DEFAULT_SCHEDULER or ALLOCATED not in pod.annotations or not _asks(look, pod):
         return None
     return UNBELIEVED.found(f"{_name(pod)} has {ALLOCATED}, and its scheduler is {DEFAULT_SCHEDULER}")
 
 
-def _not_heeded(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    if pod.over or pod.scheduler == DEFAULT_SCHEDULER or not pod.annotations:
-        return None
-    why = next(_whys(around, pod), "")
+def _not_heeded(_: NodeLook, checked: CheckedPod, pod: Candidate) -> Finding | None:
     names = {"namespace": shorten(pod.namespace), "pod": shorten(pod.name)}
-    return NOT_HEEDED.found(why, **names) if why else None
+    return NOT_HEEDED.found(checked.objection, **names) if checked.objection else None
 
 
-def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
-    rows = around.document.in_use
-    if any(it.claim is not None and it.claim.uid == pod.uid for it in rows):
-        return  # the agent that runs heeds it
-    schedulers = around.configuration.schedulers
-    heeding, common = dict[str, Cards](), common_dialects(schedulers)
-    for plugin in around.configuration.plugins:
-        rules = [it for it in around.config.vendor(plugin.name).resources if it.placement != "local"]
-        its = around.vendors.get(plugin.name, Observed()).value
-        if plugin.vendor is None or not its or not rules:
-            continue
-        heeding[plugin.name] = known = {it.uuid: it.minor for it in its if it.parent is None}
-        for name in [it.name for it in rules if any(it.name in one.limits for one in pod.containers)]:
-            claims, wrong = heard(pod, name, (*plugin.vendor.schedulers, *common), known)
-            yield from wrong[:1]
-            yield from _elsewhere(rows, name, claims)
-    if (wrong_one := objection(schedulers, pod, around.names, heeding)) is not None:
-        yield f"{_name(pod)}: {wrong_one.why}"
-
-
-def _elsewhere(rows: Sequence[InspectedAllocation], resource: str, claims: Sequence[Claim]) -> Iterator[str]:
-    """That a container has other cards than were chosen for it."""
-    for claim in claims:
-        place = (resource, claim.uid, claim.container)
-        for it in rows:
-            owner = it.owner or InspectedOwner()
-            if (it.resource, owner.uid, owner.container) != place or not claim.devices:
-                continue
-            if set(it.devices) != set(claim.devices):
-                its = f"container {claim.container} has {', '.join(it.devices)}"
-                yield f"{claim.namespace}/{claim.pod}: {its}, chosen was {', '.join(claim.devices)}"
-
-
-def _twice(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    for it in around.document.in_use:
-        uid = it.owner.uid if it.owner else None
-        if it.source == AllocationSource.ANNOTATION and uid == pod.uid and it.reason:
+def _twice(look: NodeLook, _: CheckedPod, pod: Candidate) -> Finding | None:
+    for allocation in rows_of(look.status, "allocations"):
+        is_external = allocation.get("source") == "annotation"
+        is_of_pod = is_external and part_of(allocation, "owner").get("uid") == pod.uid
+        if is_of_pod and allocation.get("state") != "released" and (why := text(allocation, "reason")):
             names = {"namespace": shorten(pod.namespace), "pod": shorten(pod.name)}
-            return TWICE.found(f"{_name(pod)}: {it.reason}", **names)
+            return TWICE.found(f"{_name(pod)}: {why}", **names)
     return None
 
 
-def _unbooked(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    device = around.cluster.koordinator.device.value
-    if not device or around.cards.isdisjoint(text(it, "id") for it in entries(device[0])):
+def _unbooked(look: NodeLook, _: CheckedPod, pod: Candidate) -> Finding | None:
+    device = look.objects.object.value
+    if not device or look.cards.isdisjoint(text(it, "id") for it in entries(device[0])):
         return None
-    asks = _asks(around, pod)
+    asks = _asks(look, pod)
     if not asks or ALLOCATED in pod.annotations or pod.over:
         return None
     what = f"{_name(pod)} asks for {', '.join(asks)}, and has no {ALLOCATED}"
     return UNBOOKED.found(what, namespace=shorten(pod.namespace), pod=shorten(pod.name))
 
 
-def _without_core(around: Surroundings, _: Object, pod: Candidate) -> Finding | None:
-    device = around.cluster.koordinator.device.value
+def _without_core(look: NodeLook, _: CheckedPod, pod: Candidate) -> Finding | None:
+    device = look.objects.object.value
     if not device or part_of(part_of(device[0], "metadata"), "labels").get(VENDOR) != "metax":
         return None
     names = {name for it in pod.containers for name in it.limits}
@@ -224,27 +182,27 @@ def _without_core(around: Surroundings, _: Object, pod: Candidate) -> Finding | 
     return NO_CORE.found(f"{_name(pod)} waits", namespace=shorten(pod.namespace), pod=shorten(pod.name))
 
 
-def _without_provider(around: Surroundings, pod: Object, it: Candidate) -> Finding | None:
-    wanted = text(part_of(part_of(pod, "metadata"), "labels"), ISOLATION)
-    node = around.cluster.node.value
-    there = part_of(part_of(node, "metadata"), "labels").get(ISOLATION)
-    if node is None or not wanted or there == wanted:
+def _without_provider(look: NodeLook, checked: CheckedPod, pod: Candidate) -> Finding | None:
+    wanted = text(part_of(part_of(checked.document, "metadata"), "labels"), ISOLATION)
+    node = look.node_object.value
+    offered = part_of(part_of(node, "metadata"), "labels").get(ISOLATION)
+    if node is None or not wanted or offered == wanted:
         return None
-    what = (
-        f"{_name(it)} waits for {ISOLATION}={shorten(wanted)}, the Node has {shorten(str(there or 'none'))}"
-    )
-    return NO_PROVIDER.found(what, node=around.node, value=shorten(wanted))
+    has = f"the Node has {shorten(str(offered or 'none'))}"
+    what = f"{_name(pod)} waits for {ISOLATION}={shorten(wanted)}, {has}"
+    return NO_PROVIDER.found(what, node=look.node, value=shorten(wanted))
 
 
 def _promised(pod: Candidate) -> frozenset[str]:
+    """Uuids of the cards in koord-scheduler's annotation; none where the annotation cannot be read."""
     try:
         return frozenset(it.uuid for it in allocated(pod.annotations.get(ALLOCATED, "{}")))
     except ValueError:
         return frozenset()
 
 
-def _asks(around: Surroundings, pod: Candidate) -> list[str]:
-    return sorted({name for it in pod.containers for name in it.limits} & around.names)
+def _asks(look: NodeLook, pod: Candidate) -> list[str]:
+    return sorted({name for it in pod.containers for name in it.limits} & look.names)
 
 
 def _name(pod: Candidate) -> str:

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.cluster.api import Object
-from agent.cluster.object_fields import text
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
-from agent.doctor.koordinator.report_path import chosen, unconcerned
-from agent.doctor.surroundings import Surroundings
-from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of, rows_of, text
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
+from agent.scheduler_api.node_checks import NodeLook
+from agent.scheduler_api.node_report import ApiDocument
 from agent.schedulers.koordinator.device_object import VENDOR
+from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
 from agent.schedulers.koordinator.node_report import is_ours
 from agent.schedulers.koordinator.report import MAX_MINOR
 from agent.vendor_api.text import shorten
@@ -96,14 +95,14 @@ STALE = FindingKind(
 )
 
 
-def devices(around: Surroundings) -> Iterator[Finding]:
+def devices(look: NodeLook) -> Iterator[Finding]:
     """The Device of this node, and those of other names that list its cards."""
-    if idle := unconcerned(DEVICE, around):
-        there = around.cluster.koordinator.device.value or ()
-        left = [LEFT.found(_told(around, there), node=around.node) for it in there if is_ours(it)]
+    if idle := unconcerned(DEVICE, look):
+        there = look.objects.object.value or ()
+        left = [LEFT.found(_told(look, there), node=look.node) for it in there if is_ours(it)]
         yield from left or [idle]
         return
-    stale = around.cluster.koordinator.stale
+    stale = look.objects.stale
     old = [
         STALE.found(
             f"Device {it.name} lists {', '.join(it.cards[:3])}, and Node {it.name} {it.gone}", name=it.name
@@ -112,53 +111,51 @@ def devices(around: Surroundings) -> Iterator[Finding]:
     ]
     if stale.value is None:
         old = [not_made(DEVICE, stale.why)]
-    its = around.cluster.koordinator.device
+    its = look.objects.object
     if its.value is None:
         yield from [not_made(DEVICE, its.why), *old]
         return
-    found = list(_wrong(around, its.value[0]) if its.value else _missing(around))
-    yield from [*found, *old] or [well(DEVICE, _told(around, its.value))]
+    found = list(_wrong(look, its.value[0]) if its.value else _missing(look))
+    yield from [*found, *old] or [well(DEVICE, _told(look, its.value))]
 
 
-def entries(device: Object) -> list[Mapping[str, Any]]:
+def entries(device: ApiDocument) -> list[Mapping[str, Any]]:
     """What it lists as accelerators."""
     return [it for it in rows_of(part_of(device, "spec"), "devices") if it.get("type") == "gpu"]
 
 
-def _told(around: Surroundings, there: Sequence[Object]) -> str:
+def _told(look: NodeLook, there: Sequence[ApiDocument]) -> str:
     if not there:
         return "there is no Device, and nobody is told of a card"
     its = entries(there[0])
-    return (
-        f"Device {around.node} lists {len(its)} cards, {sum(it.get('health') is True for it in its)} healthy"
-    )
+    return f"Device {look.node} lists {len(its)} cards, {sum(it.get('health') is True for it in its)} healthy"
 
 
-def _missing(around: Surroundings) -> Iterator[Finding]:
-    mode = chosen(around).mode
-    if not around.serves or mode == "none":
+def _missing(look: NodeLook) -> Iterator[Finding]:
+    mode = chosen(look).mode
+    if not look.serves or mode == "none":
         return
-    if cards := around.document.report.cards:
-        yield MISSING.found(f"the agent tells of {cards} cards by {mode}")
-    elif around.cards:
-        yield MISSING.found(f"the node has {len(around.cards)} cards, and the agent tells of none by {mode}")
+    if told := _reported(look).get("cards"):
+        yield MISSING.found(f"the agent tells of {told} cards by {mode}")
+    elif look.cards:
+        yield MISSING.found(f"the node has {len(look.cards)} cards, and the agent tells of none by {mode}")
 
 
-def _wrong(around: Surroundings, device: Object) -> Iterator[Finding]:
+def _wrong(look: NodeLook, device: ApiDocument) -> Iterator[Finding]:
     its = entries(device)
     if not its:
-        yield EMPTY.found(f"Device {around.node} is there, without a card")
+        yield EMPTY.found(f"Device {look.node} is there, without a card")
         return
     if unusable := list(_unusable(its)):
-        yield UNUSABLE.found("; ".join(unusable[:5]), node=around.node)
-    own = around.cards
+        yield UNUSABLE.found("; ".join(unusable[:5]), node=look.node)
+    own = look.cards
     if own and own.isdisjoint(text(it, "id") for it in its):
         vendor = text(part_of(part_of(device, "metadata"), "labels"), VENDOR) or "none"
-        named = f"Device {around.node}, of vendor {shorten(vendor)}"
-        yield OTHER.found(f"{named}, has {shorten(text(its[0], 'id'))} and none of ours", node=around.node)
+        named = f"Device {look.node}, of vendor {shorten(vendor)}"
+        yield OTHER.found(f"{named}, has {shorten(text(its[0], 'id'))} and none of ours", node=look.node)
         return
-    if around.serves and chosen(around).mode != "none":
-        yield from _compared(around, its)
+    if look.serves and chosen(look).mode != "none":
+        yield from _compared(look, its)
 
 
 def _unusable(its: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -173,13 +170,17 @@ def _unusable(its: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{name} shares its minor {minor}"
 
 
-def _compared(around: Surroundings, its: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    report, mode = around.document.report, chosen(around).mode
-    wanted = report.cards, report.healthy
+def _compared(look: NodeLook, its: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    told, mode = _reported(look), chosen(look).mode
+    wanted = told.get("cards"), told.get("healthy")
     there = len(its), sum(it.get("health") is True for it in its)
     # In koordlet's files others may list more cards than ours.
-    if wanted[0] and there != wanted and (mode == "device" or there[0] <= wanted[0]):
+    if wanted[0] and there != wanted and (mode == "device" or there[0] <= int(wanted[0])):
         what = "the agent tells of {} cards, {} healthy".format(*wanted)
         yield DIFFERS.found("{}; the Device has {}, {} healthy".format(what, *there))
     elif mode == "device" and not any(rows_of(it, "conditions") for it in its):
-        yield PRUNED.found(f"none of {len(its)} cards of Device {around.node} has a condition")
+        yield PRUNED.found(f"none of {len(its)} cards of Device {look.node} has a condition")
+
+
+def _reported(look: NodeLook) -> Mapping[str, Any]:
+    return part_of(look.status, "report")

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 
 from agent.core.allocation.node_locks import EXPIRES, lock
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.vendor_api.text import shorten
 
 CHECK = "scheduler-locks"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
-from agent.cluster.api import Object
-from agent.cluster.object_fields import text
-from agent.scheduler_api.document_parts import part_of, rows_of
-from agent.schedulers.koordinator.koordlet_signs import ALL_GATES
+from agent.scheduler_api.document_parts import part_of, rows_of, text
+from agent.scheduler_api.node_checks import CheckedPod, NodeLook
+from agent.scheduler_api.node_report import ApiDocument
+from agent.schedulers.koordinator.koordlet_signs import ALL_GATES, NAME, reporting
 from agent.schedulers.koordinator.program_arguments import arguments, flags, gates
 from agent.vendor_api.text import shorten
 
@@ -28,7 +28,7 @@ _TAG = re.compile(r":v?([0-9]{1,5})\.([0-9]{1,5})")
 class Program:
     """One that runs. `gates` as it was told them: what is not there is as the program has it itself."""
 
-    pod: Object
+    pod: ApiDocument
     container: Mapping[str, Any]
     flags: Mapping[str, str]
     gates: Mapping[str, bool]
@@ -46,7 +46,7 @@ class Program:
         found = _TAG.search(text(self.container, "image"))
         return (int(found[1]), int(found[2])) if found else None
 
-    def on_host(self, path: Path) -> Path | None:
+    def on_host(self, path: PurePosixPath) -> PurePosixPath | None:
         """Where the host has what the program sees there; None where it is not the host's."""
         return on_host(self.pod, self.container, path)
 
@@ -59,7 +59,7 @@ def with_gate(before: Mapping[str, bool], gate: str, *, on: bool = True) -> str:
     return "\\,".join(f"{name}={str(it).lower()}" for name, it in (known | {gate: on}).items())
 
 
-def running(pods: Iterable[Object], program: str) -> list[Program]:
+def running(pods: Iterable[ApiDocument], program: str) -> list[Program]:
     """The pods, Koordinator's by their label, in which the program runs."""
     found: list[Program] = []
     for pod in pods:
@@ -71,18 +71,37 @@ def running(pods: Iterable[Object], program: str) -> list[Program]:
     return found
 
 
-def name(pod: Object) -> str:
+def name(pod: ApiDocument) -> str:
     metadata = part_of(pod, "metadata")
     return f"{shorten(text(metadata, 'namespace'))}/{shorten(text(metadata, 'name'))}"
 
 
-def on_host(pod: Object, container: Mapping[str, Any], path: Path) -> Path | None:
+def on_host(pod: ApiDocument, container: Mapping[str, Any], path: PurePosixPath) -> PurePosixPath | None:
     """Where the host has what the container sees there; None where no directory of the host is mounted."""
     mounts = [it for it in rows_of(container, "volumeMounts") if text(it, "mountPath")]
     above = [it for it in mounts if path.is_relative_to(it["mountPath"])]
     if not above:
         return None
-    nearest = max(above, key=lambda it: len(Path(it["mountPath"]).parts))
+    nearest = max(above, key=lambda it: len(PurePosixPath(it["mountPath"]).parts))
     volumes = (it for it in rows_of(part_of(pod, "spec"), "volumes") if it.get("name") == nearest.get("name"))
     host = text(part_of(next(volumes, {}), "hostPath"), "path")
-    return Path(host, text(nearest, "subPath"), path.relative_to(nearest["mountPath"])) if host else None
+    return (
+        PurePosixPath(host, text(nearest, "subPath"), path.relative_to(nearest["mountPath"]))
+        if host
+        else None
+    )
+
+
+def sign(look: NodeLook) -> str:
+    """How a pod of this node shows that a koordlet reports accelerators; empty without such a pod."""
+    koordlets = (pod.document for pod in look.pods.value or () if _is_koordlet(pod.document))
+    return next((words for document in koordlets if (words := reporting(document))), "")
+
+
+def documents(pods: Iterable[CheckedPod] | None) -> tuple[ApiDocument, ...]:
+    """The pods as the API server has them."""
+    return tuple(pod.document for pod in pods or ())
+
+
+def _is_koordlet(pod: ApiDocument) -> bool:
+    return part_of(part_of(pod, "metadata"), "labels").get(LABEL) == NAME

@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from agent.config.validation import replicas_as_cards
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
-from agent.doctor.koordinator.programs import Program, running, with_gate
-from agent.doctor.koordinator.reporting_signs import sign
-from agent.doctor.surroundings import Surroundings
-from agent.http.inspect_document import InspectedReport
+from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
+from agent.scheduler_api.node_checks import NodeLook
 from agent.scheduler_api.node_report import ModeChoice, ModeQuestion, ShownReport
-from agent.schedulers.common.resource_names import WHOLE_CARDS
+from agent.schedulers.koordinator.doctor.programs import Program, documents, running, sign, with_gate
+from agent.schedulers.koordinator.doctor.queries import PROGRAMS_QUERY, colocation_off
 from agent.schedulers.koordinator.report_mode import NO_KIND, choice
 
 WAY = "koordinator"
@@ -108,85 +106,85 @@ METAX, KNOWS_METAX = "metax", (1, 8)
 SCHEDULER, MANAGER = "koord-scheduler", "koord-manager"
 
 
-def unconcerned(check: str, around: Surroundings) -> Finding | None:
+def unconcerned(check: str, look: NodeLook) -> Finding | None:
     """That there is nothing to look at: Koordinator is not there, or is not to be told. None where it is."""
-    kind = around.cluster.koordinator.kind
-    if around.config.report.mode == "none":
+    kind = look.objects.has_kind
+    if look.mode == "none":
         return well(check, "report.mode is 'none': Koordinator is told of nothing")
     if kind.value is None:
         return not_made(check, kind.why)
     return None if kind.value else well(check, NO_KIND)
 
 
-def chosen(around: Surroundings) -> ModeChoice:
+def chosen(look: NodeLook) -> ModeChoice:
     """Which way the running agent tells, and why; which way one would, where none runs."""
-    if around.serves and (report := around.document.report).mode:
-        return ModeChoice(report.mode, report.why)
-    shares = next((rule.name for _, _, rule in replicas_as_cards(around.config, WHOLE_CARDS)), "")
-    kind = around.cluster.koordinator.kind.value is True
-    shown = ShownReport(has_kind=kind, program=sign(around))
-    its = choice(ModeQuestion(around.config.report.mode, shown, True, shares))
+    if look.serves and (told := part_of(look.status, "report")).get("mode"):
+        return ModeChoice(told["mode"], str(told.get("why")))
+    kind = look.objects.has_kind.value is True
+    shown = ShownReport(has_kind=kind, program=sign(look))
+    its = choice(ModeQuestion(look.mode, shown, True, look.shares))
     return its or ModeChoice("none", "")
 
 
-def way(around: Surroundings) -> Iterator[Finding]:
+def way(look: NodeLook) -> Iterator[Finding]:
     """Which way Koordinator hears of the cards, if it does."""
-    wanted, kind = around.config.report.mode, around.cluster.koordinator.kind
+    wanted, kind = look.mode, look.objects.has_kind
     if wanted in ("device", "feed") and kind.value is False:
         yield NO_DEVICES.found(f"report.mode is '{wanted}', and {NO_KIND}")
         return
-    if idle := unconcerned(WAY, around):
+    if idle := unconcerned(WAY, look):
         yield idle
         return
-    report = around.document.report if around.serves else InspectedReport()
-    found = list(_wrong(around, chosen(around)))
-    if report.overwritten and not sign(around):
-        found.append(OVERWRITTEN.found(f"it tells by {report.mode}: {report.why}"))
-    if report.left_out:
-        found.append(LEFT_OUT.found("; ".join(report.left_out)))
-    elif others := _passed_over(around):
+    told = part_of(look.status, "report") if look.serves else {}
+    found = list(_wrong(look, chosen(look)))
+    if told.get("overwritten") is True and not sign(look):
+        found.append(OVERWRITTEN.found(f"it tells by {told.get('mode')}: {told.get('why')}"))
+    left = told.get("leftOut")
+    if isinstance(left, list) and left:
+        found.append(LEFT_OUT.found("; ".join(map(str, left))))
+    elif others := _passed_over(look):
         found.append(LEFT_OUT.found(others))
-    its = chosen(around)
+    its = chosen(look)
     yield from found or [well(WAY, f"the cards are told by {its.mode}: {its.why}")]
 
 
-def _wrong(around: Surroundings, its: ModeChoice) -> Iterator[Finding]:
-    named = around.config.report.mode == "device"
-    report = around.document.report if around.serves else InspectedReport()
+def _wrong(look: NodeLook, its: ModeChoice) -> Iterator[Finding]:
+    named = look.mode == "device"
+    told = part_of(look.status, "report") if look.serves else {}
     # An agent that writes beside one which does nothing is in nobody's way.
-    writes = its.mode == "device" and not report.overwritten
-    if named and not writes and (shown := sign(around)):
+    writes = its.mode == "device" and told.get("overwritten") is not True
+    if named and not writes and (shown := sign(look)):
         yield IN_THE_WAY.found(shown)
     elif its.mode == "none":
         yield NOT_TOLD.found(its.why or "the agent has not found a way yet")
 
 
-def _passed_over(around: Surroundings) -> str:
+def _passed_over(look: NodeLook) -> str:
     """Whose cards are not told as the config names a vendor without any; empty where that is not so."""
-    named = around.config.report.vendor
-    counts = {it: len(look.value or ()) for it, look in around.vendors.items()}
+    named = look.vendor
+    counts = {name: len(vendor.devices.value or ()) for name, vendor in look.vendors.items()}
     others = ", ".join(f"{count} of {it}" for it, count in counts.items() if count)
     if not named or counts.get(named) or not others:
         return ""
     return f"report.vendor is '{named}', which lists no cards, and the node has {others}"
 
 
-def programs(around: Surroundings) -> Iterator[Finding]:
+def programs(look: NodeLook) -> Iterator[Finding]:
     """The feature gates of koord-scheduler and koord-manager, as far as their pods show them."""
-    if idle := unconcerned(PROGRAMS, around):
+    if idle := unconcerned(PROGRAMS, look):
         yield idle
         return
-    pods = around.cluster.koordinator.programs
+    pods = look.queried[PROGRAMS_QUERY]
     if pods.value is None:
         yield not_made(PROGRAMS, pods.why)
         return
-    schedulers, managers = running(pods.value, SCHEDULER), running(pods.value, MANAGER)
+    schedulers, managers = running(documents(pods.value), SCHEDULER), running(documents(pods.value), MANAGER)
     found = list(_without(schedulers, "DevicePluginAdaption", SCHEDULER_GATE))
     found += _without(managers, "EnableSyncGPUSharedResource", MANAGER_GATE)
-    if around.has_cards(METAX):
+    if look.has_cards(METAX):
         found += _old((*schedulers, *managers))
-    if off := around.cluster.koordinator.colocation.value:
-        found.append(COLOCATION.found(off, namespace=shlex.quote(around.cluster.koordinator.namespace)))
+    if off := colocation_off(look.objects):
+        found.append(COLOCATION.found(off, namespace=shlex.quote(look.objects.namespace)))
     missing = [name for name, its in ((SCHEDULER, schedulers), (MANAGER, managers)) if not its]
     if missing:
         found.append(not_made(PROGRAMS, f"no pod of {' and '.join(missing)} is seen in this cluster"))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePosixPath
 
-from agent.cluster.object_fields import text
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
-from agent.doctor.koordinator.device_check import entries
-from agent.doctor.koordinator.programs import Program, on_host, running, with_gate
-from agent.doctor.koordinator.report_path import chosen, unconcerned
-from agent.doctor.koordinator.reporting_signs import sign
-from agent.doctor.surroundings import Surroundings
-from agent.scheduler_api.document_parts import part_of, rows_of
+from agent.scheduler_api.document_parts import part_of, rows_of, text
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
+from agent.scheduler_api.node_checks import NodeLook
 from agent.schedulers.koordinator.device_infos_file import DIRECTORY
+from agent.schedulers.koordinator.doctor.device_check import entries
+from agent.schedulers.koordinator.doctor.programs import Program, documents, on_host, running, sign, with_gate
+from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
 from agent.schedulers.koordinator.koordlet_signs import ALL_GATES, GATE, NAME, keeps
 
 KOORDLET = "koordlet"
@@ -63,63 +61,63 @@ READS = (1, 7)
 FLAG = "xpu-device-infos-dir"
 
 
-def koordlets(around: Surroundings) -> Iterator[Finding]:
+def koordlets(look: NodeLook) -> Iterator[Finding]:
     """koordlet's presence here, its gates, its version, and the directory that it reads."""
-    if idle := unconcerned(KOORDLET, around):
+    if idle := unconcerned(KOORDLET, look):
         yield idle
         return
-    if around.cluster.pods.value is None:
-        yield not_made(KOORDLET, around.cluster.pods.why)
+    if look.pods.value is None:
+        yield not_made(KOORDLET, look.pods.why)
         return
-    here = running(around.cluster.pods.value, NAME)
-    reports, fed = sign(around), chosen(around).mode == "feed"
+    here = running(documents(look.pods.value), NAME)
+    reports, fed = sign(look), chosen(look).mode == "feed"
     found = []
-    if fed and not reports and not _is_read(around):
+    if fed and not reports and not _is_read(look):
         where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "none runs here"
         gates = with_gate(here[0].gates if here else USUAL, GATE)
         found.append(UNREAD.found(where, gates=gates))
     for it in here:
-        found += _wrong(around, it, fed=fed and bool(reports))
+        found += _wrong(look, it, fed=fed and bool(reports))
     said = reports or (
         "a koordlet runs here without Accelerators" if here else "no koordlet runs on this node"
     )
     yield from found or [well(KOORDLET, said)]
 
 
-def _is_read(around: Surroundings) -> bool:
+def _is_read(look: NodeLook) -> bool:
     """Whether the Device is by the hand of a koordlet, and has cards: of one whose pod is not seen."""
-    return any(keeps(it) and entries(it) for it in around.cluster.koordinator.device.value or ())
+    return any(keeps(it) and entries(it) for it in look.objects.object.value or ())
 
 
-def _lists_ours(around: Surroundings) -> bool:
+def _lists_ours(look: NodeLook) -> bool:
     """Whether the Device has a card of this node: then what is written is read, wherever it lies."""
-    there = around.cluster.koordinator.device.value or ()
-    return any(text(card, "id") in around.cards for it in there for card in entries(it))
+    there = look.objects.object.value or ()
+    return any(text(card, "id") in look.cards for it in there for card in entries(it))
 
 
-def _wrong(around: Surroundings, it: Program, *, fed: bool) -> Iterator[Finding]:
+def _wrong(look: NodeLook, it: Program, *, fed: bool) -> Iterator[Finding]:
     if fed and it.version is not None and it.version < READS:
         yield OLD.found(f"{it} is of version {it.version[0]}.{it.version[1]}")
-    if fed and not _lists_ours(around):
-        yield from _elsewhere(around, it)
-    if it.has(INJECT_GATE) and around.has_cards("nvidia"):
+    if fed and not _lists_ours(look):
+        yield from _elsewhere(look, it)
+    if it.has(INJECT_GATE) and look.has_cards("nvidia"):
         gates = with_gate(it.gates, INJECT_GATE, on=False)
         yield INJECTS.found(f"{it} runs with {INJECT_GATE}=true", gates=gates)
 
 
-def _elsewhere(around: Surroundings, it: Program) -> Iterator[Finding]:
-    own = Path(around.config.report.device_infos_dir)
-    wanted = _of_the_agent(around, own)
-    reads = it.on_host(Path(it.flags.get(FLAG) or DIRECTORY))
+def _elsewhere(look: NodeLook, it: Program) -> Iterator[Finding]:
+    own = PurePosixPath(look.directory)
+    wanted = _of_the_agent(look, own)
+    reads = it.on_host(PurePosixPath(it.flags.get(FLAG) or DIRECTORY))
     if reads is None:
         yield ELSEWHERE.found(f"{it} has no directory of the host there", directory=wanted)
     elif reads != wanted:
         yield ELSEWHERE.found(f"{it} reads {reads}, the agent writes {wanted}", directory=reads)
 
 
-def _of_the_agent(around: Surroundings, path: Path) -> Path:
+def _of_the_agent(look: NodeLook, path: PurePosixPath) -> PurePosixPath:
     """Where the host has what an agent in a pod sees there."""
-    for pod in around.cluster.pods.value or ():
+    for pod in documents(look.pods.value):
         if part_of(part_of(pod, "metadata"), "labels").get("app.kubernetes.io/name") == "xpu-agent":
             places = (on_host(pod, it, path) for it in rows_of(part_of(pod, "spec"), "containers"))
             return next((it for it in places if it is not None), path)

@@ -1,4 +1,4 @@
-"""What the doctor finds: what it is and where, why it matters, and what mends it."""
+"""Findings of the doctor: what is wrong and where, why it matters, and what mends it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import StrEnum
 
 from agent.vendor_api.text import printable
 
-#: Characters of a text that others wrote a part of.
+#: Most characters of a text that may have parts of other authors.
 LONGEST = 2000
 
 
 class Severity(StrEnum):
-    """What a finding means for the work of the node. NOT_MADE: the check could not be made from here."""
+    """What a finding means for the node. NOT_MADE: the check could not be made."""
 
     STOPS = "stops"
     WARNS = "warns"
@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check has to say. `ailment` names its kind; empty where nothing is wrong."""
+    """One result of a check. `ailment` names its kind; empty where nothing is wrong."""
 
     check: str
     severity: Severity
@@ -34,29 +34,29 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding. `remedy` holds {places} for what only the node can tell. docs/doctor.md has all."""
+    """A kind of finding. `remedy` has {names} for values of the node. docs/doctor.md lists all kinds."""
 
     check: str
     name: str
     severity: Severity
-    #: What is wrong, for someone who has not met it.
+    #: What is wrong, for a reader who has never seen it.
     title: str
     why: str
     remedy: str
 
     def found(self, what: str, /, **places: object) -> Finding:
-        """A finding of this kind; `what` says what was found, and where."""
+        """A finding of this kind; `what` says what was found and where."""
         remedy = self.remedy.format(**places).strip()
         return Finding(self.check, self.severity, _told(what), self.name, self.why, _told(remedy))
 
 
 def well(check: str, what: str) -> Finding:
-    """Nothing is wrong there."""
+    """The result of a check that finds nothing wrong."""
     return Finding(check, Severity.OK, _told(what))
 
 
 def not_made(check: str, why: str) -> Finding:
-    """The check could not be made here; `why` says what it lacked."""
+    """The result of a check that could not be made; `why` says what was missing."""
     return Finding(check, Severity.NOT_MADE, _told(why))
 
 

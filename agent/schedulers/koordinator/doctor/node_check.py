@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.cluster.api import Object
-from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
-from agent.doctor.koordinator.device_check import entries
-from agent.doctor.koordinator.report_path import unconcerned
-from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
+from agent.scheduler_api.node_checks import NodeLook
+from agent.scheduler_api.node_report import ApiDocument
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import CORE, GPU, RATIO
 from agent.schedulers.koordinator.device_object import MODEL, VENDOR
+from agent.schedulers.koordinator.doctor.device_check import entries
+from agent.schedulers.koordinator.doctor.report_path import unconcerned
 from agent.vendor_api.text import shorten
 
 NODE = "koord-node"
@@ -49,24 +49,24 @@ LABELS = FindingKind(
 )
 
 
-def nodes(around: Surroundings) -> Iterator[Finding]:
+def nodes(look: NodeLook) -> Iterator[Finding]:
     """The Node's koordinator.sh/ resources and gpu labels against the Device."""
-    if idle := unconcerned(NODE, around):
+    if idle := unconcerned(NODE, look):
         yield idle
         return
-    node, device = around.cluster.node, around.cluster.koordinator.device
+    node, device = look.node_object, look.objects.object
     if node.value is None or device.value is None:
         yield not_made(NODE, node.why if node.value is None else device.why)
         return
     healthy = [it for it in entries(device.value[0]) if it.get("health") is True] if device.value else []
     offered = part_of(part_of(node.value, "status"), "allocatable")
-    found = [*_amounts(around, device.value, healthy, offered), *_labels(around, device.value, node.value)]
+    found = [*_amounts(look, device.value, healthy, offered), *_labels(look, device.value, node.value)]
     yield from found or [well(NODE, f"the Node offers {shorten(str(offered.get(RATIO, 0)))} of {RATIO}")]
 
 
 def _amounts(
-    around: Surroundings,
-    device: tuple[Object, ...],
+    look: NodeLook,
+    device: tuple[ApiDocument, ...],
     healthy: list[Mapping[str, Any]],
     offered: Mapping[str, Any],
 ) -> Iterator[Finding]:
@@ -76,20 +76,20 @@ def _amounts(
         if wanted and not there:
             yield NOTHING.found(f"the Device has {wanted} of {name}, the Node none")
         elif wanted != there:
-            yield DIFFERS.found(f"the Device has {wanted} of {name}, the Node {there}", node=around.node)
+            yield DIFFERS.found(f"the Device has {wanted} of {name}, the Node {there}", node=look.node)
     vendor = _label(device[0], VENDOR) if device else ""
     if vendor not in ("", "nvidia") and whole(offered.get(GPU, 0)):
         what = f"the Node offers {offered[GPU]} of {GPU}, which cards of {vendor} do not have"
-        yield DIFFERS.found(what, node=around.node)
+        yield DIFFERS.found(what, node=look.node)
 
 
-def _labels(around: Surroundings, device: tuple[Object, ...], node: Object) -> Iterator[Finding]:
+def _labels(look: NodeLook, device: tuple[ApiDocument, ...], node: ApiDocument) -> Iterator[Finding]:
     for key in (VENDOR, MODEL) if device else ():
         wanted, there = _label(device[0], key), _label(node, key)
         if wanted and wanted != there:
             what = f"the Device has {key}={wanted}, the Node {there or 'none'}"
-            yield LABELS.found(what, node=around.node, key=key, value=wanted)
+            yield LABELS.found(what, node=look.node, key=key, value=wanted)
 
 
-def _label(of: Object, key: str) -> str:
+def _label(of: ApiDocument, key: str) -> str:
     return shorten(str(part_of(part_of(of, "metadata"), "labels").get(key, "")))

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
-from agent.doctor.findings import Finding, FindingKind, Severity, well
-from agent.doctor.koordinator.programs import running
-from agent.doctor.koordinator.report_path import chosen, unconcerned
-from agent.doctor.surroundings import Surroundings
-from agent.host import files
-from agent.host.report_directory import MAX_FILES, NAME, listed
-from agent.schedulers.koordinator.node_report import DEVICE_INFOS
+from agent.scheduler_api.findings import Finding, FindingKind, Severity, well
+from agent.scheduler_api.node_checks import NodeLook, OtherFile
+from agent.schedulers.koordinator.doctor.programs import documents, running
+from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
 
 CHECK = "device-daemon"
 DAEMON = "koord-device-daemon"
@@ -62,53 +57,33 @@ NO_DIRECTORY = FindingKind(
 )
 
 
-def daemons(around: Surroundings) -> Iterator[Finding]:
+def daemons(look: NodeLook) -> Iterator[Finding]:
     """koord-device-daemon on this node, and the files from which koordlet knows cards."""
-    if idle := unconcerned(CHECK, around):
+    if idle := unconcerned(CHECK, look):
         yield idle
         return
-    here = [str(it) for it in running(around.cluster.pods.value or (), DAEMON)]
+    here = [str(it) for it in running(documents(look.pods.value), DAEMON)]
     present = f"{', '.join(here)} runs here" if here else "koord-device-daemon is not seen here"
-    if chosen(around).mode != "feed":
+    if chosen(look).mode != "feed":
         yield well(CHECK, f"{present}; the cards are not told by files")
         return
-    directory = Path(around.config.report.device_infos_dir)
-    try:
-        found = list(_wrong(around, directory, present))
-    except OSError as exc:
-        found = [NO_DIRECTORY.found(f"{directory}: {exc.strerror}")]
-    yield from found or [well(CHECK, f"{present}; no other file in {directory} lists cards of this node")]
+    if look.files.value is None:
+        yield NO_DIRECTORY.found(f"{look.directory}: {look.files.why}")
+        return
+    found = list(_wrong(look, look.files.value, present))
+    none = f"no other file in {look.directory} lists cards of this node"
+    yield from found or [well(CHECK, f"{present}; {none}")]
 
 
-def _wrong(around: Surroundings, directory: Path, present: str) -> Iterator[Finding]:
-    own, strange = around.cards, []
-    for path in _files(directory):
-        try:
-            shared = sorted(own.intersection(listed(path, DEVICE_INFOS) or ()))
-        except (OSError, ValueError) as exc:
-            what = f"{path}: {getattr(exc, 'strerror', '') or exc}"
-            if _looks_like_cards(path):
-                yield BROKEN.found(f"{what} ({present})", path=shlex.quote(str(path)))
-            else:
-                strange.append(what)
-            continue
+def _wrong(look: NodeLook, files: Sequence[OtherFile], present: str) -> Iterator[Finding]:
+    strange = [f"{file.path}: {file.error}" for file in files if file.error and not file.is_like_cards]
+    for file in files:
+        path, shared = shlex.quote(file.path), sorted(look.cards.intersection(file.cards))
+        if file.error and file.is_like_cards:
+            yield BROKEN.found(f"{file.path}: {file.error} ({present})", path=path)
         if shared:
-            told = f"{', '.join(shared[:3])}{' and more' if len(shared) > 3 else ''}"
-            yield TWICE.found(f"{path} lists {told}; {present}", path=shlex.quote(str(path)))
+            listed = f"{', '.join(shared[:3])}{' and more' if len(shared) > 3 else ''}"
+            yield TWICE.found(f"{file.path} lists {listed}; {present}", path=path)
     if strange:
         more = f"; and {len(strange) - 3} more" if len(strange) > 3 else ""
         yield STRANGE.found(f"{'; '.join(strange[:3])}{more}")
-
-
-def _looks_like_cards(path: Path) -> bool:
-    """Whether a writer of cards may have left it: what may be another's is not to be removed."""
-    try:
-        return files.read(path, 100, links=False).lstrip()[:1] in (b"[", b"{")
-    except OSError:
-        return False
-
-
-def _files(directory: Path) -> list[Path]:
-    """Those that koordlet reads, but for the agent's own; bounded."""
-    entries = islice((it for it in directory.iterdir() if it.name != NAME), MAX_FILES)
-    return sorted(it for it in entries if it.is_symlink() or not it.is_dir())
