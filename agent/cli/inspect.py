@@ -1,4 +1,4 @@
-"""`inspect`: what the running agent knows."""
+"""`inspect`: shows what the running agent knows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("inspect", help="what the running agent knows")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="the document as JSON")
-    output.add_argument("--format", metavar="NAME", help="as a vendor's own tool shows it, in JSON")
+    output.add_argument("--format", metavar="NAME", help="in the format of a vendor's own tool, as JSON")
     state_dir(parser)
-    parser.set_defaults(verb=inspect, unheard=0)
+    parser.set_defaults(verb=inspect, on_broken_pipe=0)
 
 
 def inspect(args: argparse.Namespace) -> int:
