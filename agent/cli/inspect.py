@@ -18,7 +18,7 @@ def add(verbs: Verbs) -> None:
 
 
 def inspect(args: argparse.Namespace) -> int:
-    """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
+    """`xpu-agent inspect`: tables and a tree for people; `xpu-agent inspect --json` is for programs."""
     from agent.cli.inspect_tables import show
     from agent.cli.tool_format_request import in_format
     from agent.http.admin_client import fetch
