@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.config.validation import MAX_POLLS, MIN_LOG_BYTES
-from agent.logs.log_file import AGAIN
+from agent.logs.log_file import RETRY_SECONDS
 from agent.vendor_api.agent import MAX_REPLICAS
 
 _LABELS_OFF = (
@@ -49,8 +49,8 @@ MEANINGS: Mapping[str, str] = {
     "agent.log.dir": (
         "Also write JSON lines to `xpu-agent.log` in this directory, each with the line of code that it "
         "comes from, for its owner to read. One that cannot be written is tried again every "
-        f"{AGAIN:g} s, and nothing else waits for it: the log on standard error and `xpu-agent inspect` say "
-        "why."
+        f"{RETRY_SECONDS:g} s, and nothing else waits for it: the log on standard error and `xpu-agent "
+        "inspect` say why."
     ),
     "agent.log.maxBytes": (
         "Size at which that file turns: a number of bytes, or one with a unit (`50MB`, `16MiB`). At least "

@@ -1,4 +1,4 @@
-"""The command line: one verb, one module."""
+"""The command line. Each verb has a module of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.vendor_api.agent import SettingsError
 from .arguments import INTERRUPTED, MISUSED, REFUSED, tell
 from .parser import Parser
 
-#: In the order of the help; each is a module here, whose `add` makes its parser.
+#: The verbs in the order of the help. The `add` of the module of this name adds the parser.
 VERBS = (
     "run",
     "demo",
@@ -30,12 +30,13 @@ VERBS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the verb that the arguments name."""
-    given = sys.argv[1:] if argv is None else argv
-    if given[:1] and given[0] == "run":  # its parser imports plugins, which may swallow what a signal raises
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] and arguments[0] == "run":
+        # Its parser imports plugins, which may swallow what a signal raises.
         import_module(f"{__name__}.run").end_at_once()
-    # A verb that stands first is the only one that is loaded.
-    parser = command_line(tuple(given[:1]) if given[:1] and given[0] in VERBS else VERBS)
-    args = parser.parse_args(given)
+    # Only the verb in the first place is imported, for a fast start.
+    parser = command_line(tuple(arguments[:1]) if arguments[:1] and arguments[0] in VERBS else VERBS)
+    args = parser.parse_args(arguments)
     if args.version:
         from agent.host.version import version
 
@@ -46,12 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return MISUSED
     try:
         status = int(args.verb(args) or 0)
-        sys.stdout.flush()  # who has gone shows here, and not first at exit
+        sys.stdout.flush()  # a closed pipe shows here, and not only at exit
         return status
     except BrokenPipeError:
-        # The reader has seen enough; Python would complain once more at exit.
+        # The reader of the pipe has ended. Without this Python reports the same error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(args.unheard)
+        return int(args.on_broken_pipe)
     except Exception as exc:
         if (refusal := _refusal(exc)) is None:
             raise
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refusal(exc: BaseException) -> BaseException | None:
-    """The sentence for people, where the error is one of ours; task groups wrap it."""
+    """The error with a sentence for people, which a task group may have wrapped; None for a defect."""
     if isinstance(exc, AgentError | SettingsError):
         return exc
     inner = exc.exceptions if isinstance(exc, BaseExceptionGroup) else ()
@@ -70,18 +71,18 @@ def _refusal(exc: BaseException) -> BaseException | None:
 
 
 def command_line(names: Sequence[str] = VERBS) -> Parser:
-    """The parser of the verbs that are named."""
+    """The parser of these verbs."""
     parser = Parser(
         prog="xpu-agent",
         description="One Kubernetes node agent for every vendor's accelerators.",
         epilog="Every flag of `run` can be set as environment variable XPU_AGENT_<FLAG>, for example "
         "XPU_AGENT_STATE_DIR, NVIDIA's flags as NVIDIA calls them; NODE_NAME names the node. "
-        "Exit: 0 done; 1 the verb's own answer is a bad one: refused, or something found; 2 used wrongly: "
+        "Exit: 0 done; 1 the verb refused or found something; 2 used wrongly: "
         "arguments, variables, or a configuration that cannot be used.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    # What was not read to its end has proven nothing; a verb that only shows says 0 instead.
-    parser.set_defaults(verb=None, unheard=REFUSED)
+    # The exit code where the output is not read to its end. A verb that only shows something sets 0.
+    parser.set_defaults(verb=None, on_broken_pipe=REFUSED)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
     for name in names:
         import_module(f"{__name__}.{name}").add(verbs)

@@ -1,4 +1,4 @@
-"""What several verbs take: their flags, and what is meant by them."""
+"""Flags of several verbs, and what their values mean."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from agent.cluster.credentials import ApiAccess
     from agent.vendor_api.config_flags import FlagGroup
 
-#: Exit codes. The verb's own answer is a bad one: it refuses, or has found something.
+#: Exit code of a verb that refuses, or that has found something.
 REFUSED = 1
-#: It was used wrongly: an argument, a variable, or a file that it needs and that cannot be used.
+#: Exit code where an argument, a variable or a needed file cannot be used.
 MISUSED = 2
-#: Somebody pressed ^C, as shells tell of it.
+#: Exit code after ^C, as shells define it.
 INTERRUPTED = 130
 
-#: How often a vendor's flag stands, and whether it needs a value. Switches also stand alone.
+#: Kind of a vendor's flag to its arguments for argparse. A switch may stand without a value.
 _ARITY: dict[str, dict[str, Any]] = {
     "TEXT": {"metavar": "TEXT"},
     "BOOL": {"nargs": "?", "const": "true", "metavar": "BOOL"},
@@ -33,35 +33,47 @@ _ARITY: dict[str, dict[str, Any]] = {
 
 
 def configuration(parser: argparse.ArgumentParser) -> None:
-    """What decides the configuration: the flags of the agent first, then those of vendors."""
-    parser.usage = "%(prog)s [option ...]"  # a hundred of them drown the error that they stand above
+    """The flags that decide the configuration: the agent's own, then those of vendors."""
+    parser.usage = "%(prog)s [option ...]"  # a list of a hundred flags would hide the error below it
     parser.add_argument(
         "--config",
         metavar="F",
-        help="config file, or a directory of named ones (default: every vendor, auto)",
+        help="config file, or a directory of named config files (default: every vendor, auto)",
     )
-    parser.add_argument("--node-config", metavar="NAME", help="which of the directory holds on this node")
-    parser.add_argument("--node-config-file", metavar="F", help="a file that holds this name; it is followed")
-    parser.add_argument("--default-config", metavar="NAME", help="which holds on a node that names none")
+    parser.add_argument(
+        "--node-config", metavar="NAME", help="name of the config file in the directory for this node"
+    )
+    parser.add_argument(
+        "--node-config-file", metavar="F", help="a file that contains this name; the agent watches the file"
+    )
+    parser.add_argument(
+        "--default-config",
+        metavar="NAME",
+        help="name of the config file for a node without a name of its own",
+    )
     parser.add_argument(
         "--fallback-strategies",
         metavar="LIST",
-        help="what holds without either: named, single, empty (default: named,single)",
+        help="what is used without such a name: named, single, empty (default: named,single)",
     )
     parser.add_argument("--node-name", metavar="N", help="this node (default: NODE_NAME, else the host name)")
     parser.add_argument("--kubelet-dir", metavar="D", help="the kubelet's device-plugins directory")
     parser.add_argument("--pod-resources-socket", metavar="S", help="the kubelet's PodResources socket")
-    parser.add_argument("--state-dir", metavar="D", help="where checkpoint, lock and admin socket live")
+    parser.add_argument("--state-dir", metavar="D", help="directory of checkpoint, lock and admin socket")
     parser.add_argument("--cdi-dir", metavar="D", help="where container runtimes look for CDI specs")
-    parser.add_argument("--http", metavar="ADDR:PORT", help='where the views are served; "" is off')
     parser.add_argument(
-        "--watch-pods", choices=["true", "false"], help="whether the node's pods are asked for"
+        "--http", metavar="ADDR:PORT", help='where probes, metrics and /inspect are served; "" is off'
+    )
+    parser.add_argument(
+        "--watch-pods", choices=["true", "false"], help="whether the agent watches the node's pods"
     )
     parser.add_argument("--report-labels", choices=["true", "false"], help="whether the Node is labelled")
     parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
-    parser.add_argument("--device-infos-dir", metavar="D", help="where koordlet looks for files of cards")
+    parser.add_argument("--device-infos-dir", metavar="D", help="where koordlet reads files about cards")
     parser.add_argument(
-        "--log-dir", metavar="D", help='where the log is written to a file, too; "" is nowhere'
+        "--log-dir",
+        metavar="D",
+        help='directory for a log file beside the log on standard error; "" is no file',
     )
     parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
@@ -69,7 +81,7 @@ def configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def _of_vendors(parser: argparse.ArgumentParser) -> None:
-    """The flags of programs that vendors replace. Go takes them with one dash as well."""
+    """The flags of programs that vendors replace. The Go library of these programs takes one dash as well."""
     from agent.daemon.vendor_plugins import config_inputs
 
     for reads in config_inputs().values():
@@ -106,11 +118,13 @@ def node_labels(parser: argparse.ArgumentParser) -> None:
 
 
 def state_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", type=Path, metavar="D", help="where the agent keeps its admin socket")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="D", help="the agent's state directory, which has its admin socket"
+    )
 
 
 def tell(text: str) -> None:
-    """Say it to people, beside what the verb prints."""
+    """Print a sentence for people on standard error."""
     print(f"xpu-agent: {text}", file=sys.stderr)
 
 
@@ -119,10 +133,10 @@ def warn(text: str) -> None:
 
 
 def api_server(args: argparse.Namespace, say: Callable[[str], None] = warn) -> ApiAccess | None:
-    """The way to the API server, or None: there is none here.
+    """How to reach the API server; None where no API server is known.
 
     Raises:
-        ConfigError: What is named cannot be used.
+        ConfigError: The kubeconfig cannot be used.
     """
     from agent.cluster.credentials import find, named
 
@@ -133,7 +147,7 @@ def api_server(args: argparse.Namespace, say: Callable[[str], None] = warn) -> A
 
 
 def given_by(args: argparse.Namespace) -> dict[str, object]:
-    """The arguments, named as their flags."""
+    """The arguments by the names of their flags."""
     return {name.replace("_", "-"): value for name, value in vars(args).items()}
 
 

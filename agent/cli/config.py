@@ -1,4 +1,4 @@
-"""`config`: a look at a configuration."""
+"""`config`: checks a configuration."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def add(verbs: Verbs) -> None:
     check.add_argument(
         "--cards",
         metavar="NxSIZE",
-        help="also say how many device IDs it makes of such cards, as 8x48GiB or 4x16GiB,4x32GiB; exit 1 "
-        "where the kubelet does not take as long a list",
+        help="also print how many device IDs the config makes of such cards, as 8x48GiB or 4x16GiB,4x32GiB; "
+        "exit 1 where the list is too long for the kubelet",
     )
     check.set_defaults(verb=config_check)
 
 
 def config_check(args: argparse.Namespace) -> int:
-    """`xpu-agent config check`: what the agent would run with; exit 1 where it would not, or not be ready."""
+    """`xpu-agent config check`: exit 1 where an agent with this config would not start, or not be ready."""
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
     from agent.daemon.config_forecast import cards_of, foreseen
@@ -35,14 +35,14 @@ def config_check(args: argparse.Namespace) -> int:
     from agent.daemon.vendors_in_service import check, complete, unserved, wishes
 
     cards = cards_of(args.cards) if args.cards is not None else ()
-    given, labels = given_by(args), given_labels(args.node_label)
+    arguments, labels = given_by(args), given_labels(args.node_label)
     node = seen_labels(labels)
     inputs = config_inputs()
-    seen = given_source(given, os.environ, inputs).look(node)
-    if seen.error:
-        raise UsageError(seen.error)
+    found = given_source(arguments, os.environ, inputs).look(node)
+    if found.error:
+        raise UsageError(found.error)
     try:
-        config = check(configured(given, os.environ, node_name_of(args), names(), node, inputs))
+        config = check(configured(arguments, os.environ, node_name_of(args), names(), node, inputs))
     except ConfigError as refusal:
         tell(str(refusal))
         return REFUSED
@@ -50,15 +50,15 @@ def config_check(args: argparse.Namespace) -> int:
         warn(f"this is for a Node without {', '.join(sorted(missing))}; give --node-label KEY=VALUE")
     for warning in config.warnings:
         warn(warning)
-    print(f"# {seen.source}")
-    for said in elsewhere(config, seen.source):
-        print(f"# {said}")
+    print(f"# {found.source}")
+    for note in elsewhere(config, found.source):
+        print(f"# {note}")
     print(to_yaml(complete(config)), end="")
     lacking = [f"{it} (the agent serves the rest, and is not ready)" for it in unserved(config)]
-    told = [*((it, False) for it in lacking), *(foreseen(config, wishes(config), cards) if cards else ())]
-    for sentence, fits in told:
+    forecast = [*((it, False) for it in lacking), *(foreseen(config, wishes(config), cards) if cards else ())]
+    for sentence, fits in forecast:
         if fits:
             print(f"# {sentence}")
         else:
             tell(sentence)
-    return 0 if all(fits for _, fits in told) else REFUSED
+    return 0 if all(fits for _, fits in forecast) else REFUSED

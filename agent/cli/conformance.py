@@ -12,7 +12,7 @@ from agent.vendor_api.agent import Vendor
 from .arguments import REFUSED, node_name_of
 from .parser import Verbs
 
-#: What a check ended with, as the last line counts it.
+#: Result of a check to its word in the last line of the output.
 _COUNTED = {False: "failed", True: "ok", None: "not made"}
 
 
@@ -32,16 +32,16 @@ def conformance(args: argparse.Namespace) -> int:
     from agent.daemon.vendor_plugins import config_inputs, names
     from agent.daemon.vendors_in_service import check, wanted
 
-    given, node_name = {"config": args.config}, node_name_of(args)
+    arguments, node_name = {"config": args.config}, node_name_of(args)
     inputs = config_inputs()
-    config = check(configured(given, os.environ, node_name, labels=seen_labels({}), inputs=inputs))
-    found = {it.name: it for it in wanted(config)}
-    plugin = found.get(args.vendor)
+    config = check(configured(arguments, os.environ, node_name, labels=seen_labels({}), inputs=inputs))
+    plugins = {it.name: it for it in wanted(config)}
+    plugin = plugins.get(args.vendor)
     if plugin is None and args.vendor in names():
-        words = "is off or offers nothing with these settings; name a file with others by --config"
-        raise UsageError(f"{args.vendor} {words}")
+        why = "is off or offers nothing with these settings; name a file with others by --config"
+        raise UsageError(f"{args.vendor} {why}")
     if plugin is None:
-        raise UsageError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(found))}")
+        raise UsageError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(plugins))}")
     if plugin.vendor is None:
         raise VendorError(f"{args.vendor} is left out: {plugin.reason}")
     return asyncio.run(_conform(plugin.vendor))
@@ -55,6 +55,6 @@ async def _conform(vendor: Vendor) -> int:
     async for finding in check_vendor(vendor):
         print(f"{words[finding.ok]:9}{finding.name}" + (f": {finding.detail}" if finding.detail else ""))
         counts[finding.ok] += 1
-    told = ", ".join(f"{counts[ok]} {word}" for ok, word in _COUNTED.items() if counts[ok])
-    print(f"{vendor.name}: {'does not conform' if counts[False] else 'conforms'}: {told}")
+    summary = ", ".join(f"{counts[ok]} {word}" for ok, word in _COUNTED.items() if counts[ok])
+    print(f"{vendor.name}: {'does not conform' if counts[False] else 'conforms'}: {summary}")
     return REFUSED if counts[False] else 0

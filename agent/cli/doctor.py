@@ -1,4 +1,4 @@
-"""`doctor`: what keeps the node from its work."""
+"""`doctor`: finds what keeps the node from its work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add(verbs: Verbs) -> None:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """`xpu-agent doctor`: reads and asks, changes nothing. Exit 1 where something stops work."""
+    """`xpu-agent doctor`: reads and asks, and changes nothing. Exit 1 where something stops work."""
     import anyio
 
     from agent import logs
@@ -39,7 +39,7 @@ def doctor(args: argparse.Namespace) -> int:
     from agent.doctor.report import document, show, stops
     from agent.doctor.survey import survey
 
-    logs.configure(LogSettings(level="error"))  # what goes wrong is found, and told once
+    logs.configure(LogSettings(level="error"))  # findings report the rest, once
     kubeconfig = named(args.kubeconfig, os.environ)
     arguments = DoctorArguments(node_name_of(args), given_by(args), os.environ, kubeconfig, args.host_root)
     around = anyio.run(survey, arguments)

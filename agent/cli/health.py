@@ -1,4 +1,4 @@
-"""`health`: the devices, and an operator's word on them."""
+"""`health`: shows the health of devices, and sends an operator's commands."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    parser = verbs.add_parser("health", help="the health of devices, and an operator's word on them")
+    parser = verbs.add_parser("health", help="the health of devices, and an operator's commands on them")
     inner = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    listing = inner.add_parser("list", help="each device: what it has, what ends it, who cordoned it")
+    listing = inner.add_parser("list", help="each device: its health, what ends its fault, its cordon")
     listing.add_argument("--json", action="store_true", help="one JSON list")
     state_dir(listing)
-    listing.set_defaults(verb=health_list, unheard=0)
+    listing.set_defaults(verb=health_list, on_broken_pipe=0)
     for word, help in (
-        ("cordon", "give the device to nobody new; who has it keeps it"),
-        ("uncordon", "give it out again"),
-        ("clear", "stand in for the proof that its fault is over; forget a device that is gone"),
+        ("cordon", "give the device to no new pod; a pod that has the device keeps it"),
+        ("uncordon", "give the device to new pods again"),
+        ("clear", "end the device's fault without another proof; forget a device that is gone"),
     ):
-        telling = inner.add_parser(word, help=help)
-        telling.add_argument("device", metavar="UUID", help="its uuid, or how that alone begins")
+        command = inner.add_parser(word, help=help)
+        command.add_argument("device", metavar="UUID", help="its uuid, or a beginning that no other uuid has")
         if word == "cordon":
-            telling.add_argument("--reason", default="", metavar="TEXT", help="why, for who meets it")
-        state_dir(telling)
-        telling.set_defaults(verb=health_word, word=word, reason="", unheard=0)
+            command.add_argument(
+                "--reason", default="", metavar="TEXT", help="why, for people and pods that meet the cordon"
+            )
+        state_dir(command)
+        command.set_defaults(verb=health_command, command=word, reason="", on_broken_pipe=0)
 
 
 def health_list(args: argparse.Namespace) -> int:
-    """`xpu-agent health list`: every device that is known or remembered."""
+    """`xpu-agent health list`: each device that the agent lists or remembers."""
     import json
 
     from agent.cli.health_table import as_builtins, known_devices, show
@@ -42,9 +44,9 @@ def health_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def health_word(args: argparse.Namespace) -> int:
+def health_command(args: argparse.Namespace) -> int:
     """`xpu-agent health cordon|uncordon|clear UUID`: exit 1 where the agent refuses."""
     from agent.cli.operator_requests import send
 
-    print(send(admin_socket(args), args.word, args.device, args.reason))
+    print(send(admin_socket(args), args.command, args.device, args.reason))
     return 0

@@ -1,4 +1,4 @@
-"""`inspect`: what the running agent knows."""
+"""`inspect`: shows what the running agent knows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("inspect", help="what the running agent knows")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="the document as JSON")
-    output.add_argument("--format", metavar="NAME", help="as a vendor's own tool shows it, in JSON")
+    output.add_argument("--format", metavar="NAME", help="in the format of a vendor's own tool, as JSON")
     state_dir(parser)
-    parser.set_defaults(verb=inspect, unheard=0)
+    parser.set_defaults(verb=inspect, on_broken_pipe=0)
 
 
 def inspect(args: argparse.Namespace) -> int:
-    """`xpu-agent inspect`: tables and a tree for people, JSON for programs."""
+    """`xpu-agent inspect`: tables and a tree for people; `xpu-agent inspect --json` is for programs."""
     from agent.cli.inspect_tables import show
     from agent.cli.tool_format_request import in_format
     from agent.http.admin_client import fetch

@@ -1,4 +1,4 @@
-"""`labels`: what the devices give the node."""
+"""`labels`: the labels that the node's devices give the node."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     configuration(parser)
     node_labels(parser)
-    parser.set_defaults(verb=labels, unheard=0)
+    parser.set_defaults(verb=labels, on_broken_pipe=0)
 
 
 def labels(args: argparse.Namespace) -> int:
-    """`xpu-agent labels`: ask the vendors once; print, or write where --output-file says."""
+    """`xpu-agent labels`: ask the vendors once, and print the labels or write them to --output-file."""
     from agent.config import configured, given_labels, seen_labels
     from agent.daemon.labels_once import show
     from agent.daemon.vendor_plugins import config_inputs, names
 
-    given = given_by(args)
+    arguments = given_by(args)
     node = seen_labels(given_labels(args.node_label))
-    config = configured(given, os.environ, node_name_of(args), names(), node, config_inputs())
-    output = Path(config.report.features_file) if given["output-file"] else None
+    config = configured(arguments, os.environ, node_name_of(args), names(), node, config_inputs())
+    output = Path(config.report.features_file) if arguments["output-file"] else None
     return show(config, output, as_json=args.json)

@@ -1,4 +1,4 @@
-"""The parser of a verb: an error shows that verb's usage, and names the word that was nearly meant."""
+"""The parser of a verb. An error shows the usage of the verb and a known word that is nearly the same."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, TypeAlias
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse has the first parser refuse what a verb's own one does not know, with the usage of none."""
+    """Refuses unknown arguments itself: argparse leaves them to the parser above, which shows a usage without
+    the verb.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.suggest_on_error = False  # Python 3.14 has it for values alone, and not for options
+        self.suggest_on_error = False  # Python 3.14 suggests values only, and no options
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -36,7 +38,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
 
-#: Where a verb adds its parser; the only name argparse has for it.
+#: The object to which a verb adds its parser. argparse has no public name for it.
 Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 

@@ -1,4 +1,4 @@
-"""`plugins`: the vendors and schedulers that are found."""
+"""`plugins`: the installed plugins of vendors and schedulers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .parser import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    words = "vendors and schedulers found, from where, and why one was left out"
-    parser = verbs.add_parser("plugins", help=words)
+    help = "vendors and schedulers, the packages that bring them, and why one is left out"
+    parser = verbs.add_parser("plugins", help=help)
     parser.add_argument("--json", action="store_true", help="one JSON list")
-    parser.set_defaults(verb=plugins, unheard=0)
+    parser.set_defaults(verb=plugins, on_broken_pipe=0)
 
 
 def plugins(args: argparse.Namespace) -> int:
-    """`xpu-agent plugins`: loads every plugin of a vendor or a scheduler, and no vendor's library."""
+    """`xpu-agent plugins`: loads every plugin of a vendor or a scheduler, but no vendor's library."""
     vendors, schedulers = _vendors(), _schedulers()
     if args.json:
         import json
@@ -36,13 +36,13 @@ def _vendors() -> list[dict[str, Any]]:
 
     return [
         {
-            "name": it.name,
-            "origin": it.origin,
-            "version": it.version,
-            "resource": it.vendor.resource if it.vendor else None,
-            "reason": it.reason,
+            "name": plugin.name,
+            "origin": plugin.origin,
+            "version": plugin.version,
+            "resource": plugin.vendor.resource if plugin.vendor else None,
+            "reason": plugin.reason,
         }
-        for it in vendor_plugins.load({}, None)
+        for plugin in vendor_plugins.load({}, None)
     ]
 
 
@@ -51,11 +51,11 @@ def _schedulers() -> list[dict[str, Any]]:
 
     return [
         {
-            "name": it.name,
-            "origin": it.origin,
-            "version": it.version,
-            "dialects": [one.name for one in it.scheduler.dialects] if it.scheduler else [],
-            "reason": it.reason,
+            "name": plugin.name,
+            "origin": plugin.origin,
+            "version": plugin.version,
+            "dialects": [it.name for it in plugin.scheduler.dialects] if plugin.scheduler else [],
+            "reason": plugin.reason,
         }
-        for it in scheduler_plugins.load()
+        for plugin in scheduler_plugins.load()
     ]

@@ -29,26 +29,26 @@ def run(args: argparse.Namespace) -> int:
     from agent.daemon.vendors_in_service import check
     from agent.state.last_config import remembered_from
 
-    given, node_name = given_by(args), node_name_of(args)
+    arguments, node_name = given_by(args), node_name_of(args)
     inputs = config_inputs()
-    source, flags = given_source(given, os.environ, inputs), given_flags(given, os.environ, inputs)
+    source, flags = given_source(arguments, os.environ, inputs), given_flags(arguments, os.environ, inputs)
     warnings: list[str] = []
     access = api_server(args, warnings.append)
     labels: Cell[Labels | None] | None = Cell(None) if access else None
     watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=remembered_from)
     logs.configure(watch.cell.value.config.agent.log)
-    for warning in warnings:  # only now is it known how to log
+    for warning in warnings:  # before, the config had not said how to log
         structlog.get_logger().warning(warning)
     anyio.run(serve, watch, node_name, None, access, labels)
     return 0
 
 
 def end_at_once() -> None:
-    """Take signals before there is a loop to receive them: nothing is begun that would have to be ended.
+    """Handle signals before the event loop does. Nothing has begun yet that would have to be ended.
 
-    An exception would not do: raised while a plugin loads, or in the callback of a weak reference, which
-    each import has, somebody catches it.
+    The handlers exit and do not raise: code that loads plugins, or the callback of a weak reference, which
+    every import has, would catch an exception.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing to read again yet
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no config is read yet that could be read again
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))

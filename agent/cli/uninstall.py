@@ -26,18 +26,18 @@ def add(verbs: Verbs) -> None:
         metavar="F",
         help="a file that counts as the agent's",
     )
-    parser.add_argument("--force", action="store_true", help="also while an agent serves the node")
+    parser.add_argument("--force", action="store_true", help="go on while an agent serves the node")
     parser.add_argument(
         "--node-name",
         metavar="N",
-        help="whose labels, annotations, counts and Device (default: NODE_NAME, else the host name)",
+        help="node of the labels, annotations, counts and Device (default: NODE_NAME, else the host name)",
     )
     parser.add_argument("--kubeconfig", metavar="F", help="how to reach the API server (default: in-cluster)")
     parser.add_argument(
         "--await-nodes",
         action="append",
         metavar="DAEMONSET",
-        help="remove nothing; wait until this DaemonSet of the pod's namespace has done so on all its nodes",
+        help="remove nothing; wait until this DaemonSet of the pod's namespace has uninstalled all its nodes",
     )
     parser.add_argument(
         "--within", type=float, default=120.0, metavar="SECONDS", help="how long to wait for nodes (120)"
@@ -49,23 +49,25 @@ def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
     if args.await_nodes:
         return _awaited(args)
-    from agent.cli.uninstall_steps import ServerObjects, take_back, uninstall
+    from agent.cli.uninstall_at_api_server import ServerObjects, remove_server_objects
+    from agent.cli.uninstall_steps import uninstall
     from agent.config import AgentSettings
 
     kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or AgentSettings().kubelet_dir
 
-    def taken_back(told: ServerObjects) -> bool:
+    def at_api_server(written: ServerObjects) -> bool:
         if (access := api_server(args)) is not None:
-            take_back(access, node_name_of(args), told)
+            remove_server_objects(access, node_name_of(args), written)
         return access is not None
 
+    state = admin_socket(args).parent
     return uninstall(
-        admin_socket(args).parent, Path(kubelet_dir), args.also, take_back=taken_back, force=args.force
+        state, Path(kubelet_dir), args.also, remove_server_objects=at_api_server, force=args.force
     )
 
 
 def _awaited(args: argparse.Namespace) -> int:
-    from agent.cli.uninstall_steps import await_nodes
+    from agent.cli.uninstall_at_api_server import await_nodes
     from agent.core.errors import UsageError
 
     if (access := api_server(args)) is None:

@@ -1,1 +1,1 @@
-"""A day of the agent on an embedded node: what newcomers run, and what the smoke test runs."""
+"""A scripted day of the agent on an embedded node, for newcomers and as the smoke test."""

@@ -1,4 +1,4 @@
-"""The agent's process in the demo: the agent itself, with intervals that fit into a day of seconds."""
+"""The agent's process in the demo: the real agent with intervals of fractions of a second."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ PACE = Intervals(
 
 
 def main() -> None:
-    """Run with the config file that the only argument names; end when the demo ends, however it does."""
+    """Run with the config file that the argument names. The kernel ends the process when the demo ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    named = os.environ.get("XPU_AGENT_KUBECONFIG")
-    access = find(Path(named) if named else None, {})
+    kubeconfig = os.environ.get("XPU_AGENT_KUBECONFIG")
+    access = find(Path(kubeconfig) if kubeconfig else None, {})
     labels: Cell[Labels | None] | None = Cell(None) if access else None
     watch = ConfigWatch(
         Path(sys.argv[1]), os.environ["NODE_NAME"], every=0.1, labels=labels, recall=remembered_from

@@ -1,4 +1,4 @@
-"""Tells the story: prose for people, one JSON object per step for programs."""
+"""Prints the steps of the demo: prose for people, one JSON object for each step for programs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rich.console import Console
 from agent.demo.stage import Stage
 from agent.demo.story import Evidence, Step
 
-#: Seconds a person gets to read a step.
-READING = 1.0
+#: Seconds that a person gets to read a step.
+READING_SECONDS = 1.0
 
 
 class Narrator(Protocol):
     async def step(self, step: Step, stage: Stage) -> bool:
-        """Play the step and tell it; whether it held."""
+        """Play the step and print it; returns whether the step held."""
 
     def end(self, held: bool, log_tail: str) -> None:
-        """Tell how the day ended."""
+        """Print how the demo ended."""
 
 
-def teller(*, as_json: bool, fast: bool, out: TextIO) -> Narrator:
-    return JsonNarrator(out) if as_json else ProseNarrator(out, 0.0 if fast else READING)
+def narrator(*, as_json: bool, fast: bool, out: TextIO) -> Narrator:
+    return JsonNarrator(out) if as_json else ProseNarrator(out, 0.0 if fast else READING_SECONDS)
 
 
 async def played(step: Step, stage: Stage) -> tuple[Evidence, str, float]:
-    """The evidence, or what went wrong; and the seconds it took."""
+    """The evidence, the error or an empty text, and the seconds that the step took."""
     started = time.monotonic()
     try:
         async with asyncio.timeout(step.seconds):
@@ -47,7 +47,7 @@ def title(number: int, step: Step) -> str:
 
 
 class ProseNarrator:
-    """In colour where `out` is a terminal that has it."""
+    """Prose, in colour where `out` is a terminal with colours."""
 
     def __init__(self, out: TextIO, pause: float) -> None:
         self._out = Console(file=out, highlight=False, markup=False, emoji=False)
@@ -60,7 +60,7 @@ class ProseNarrator:
         self._say(f"\n{title(self._number, step)}", "bold")
         evidence, error, seconds = await played(step, stage)
         for key, value in evidence.items():
-            self._say(f"     {key}: {_words(value)}")
+            self._say(f"     {key}: {_text(value)}")
         verdict, colour = (f"does not hold: {error}", "red") if error else ("holds", "green")
         self._say(f"   {verdict} ({seconds:.2f} s)", colour)
         await asyncio.sleep(self._pause)
@@ -103,7 +103,7 @@ class JsonNarrator:
         print(json.dumps(document), file=self._out, flush=True)
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={it}" for key, it in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

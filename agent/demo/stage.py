@@ -1,4 +1,4 @@
-"""The demo's stage: a simulated kubelet and API server, a scenario of cards, the agent in its own process."""
+"""The demo's node: a simulated kubelet and API server, a scenario of cards, the agent in its own process."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from agent.demo import stage_objects
 from agent.http.admin_client import fetch
+from agent.http.inspect_document import InspectDocument, decode
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
 from agent.vendors.simulated.child.scenario import Scenario
 
-#: What leaves room for the longest socket below it.
+#: Characters of a directory that leave room for the longest socket path below.
 LONGEST_ROOT = 40
 WHOLE = "example.com/xpu"
 SHARED = "example.com/xpu.shared"
@@ -49,7 +47,7 @@ vendors:
 
 
 class Stage:
-    """Everything a step of the story may touch."""
+    """Everything that a step of the demo can use."""
 
     def __init__(self, root: Path, kubelet: SimKubelet, api: SimApiServer) -> None:
         self.kubelet = kubelet
@@ -93,30 +91,29 @@ class Stage:
             )
 
     async def kill_agent(self) -> None:
-        """SIGKILL: no goodbye, no last write."""
+        """End the agent with SIGKILL, so that it cannot write anything more."""
         if self._agent is not None and self._agent.returncode is None:
             self._agent.send_signal(signal.SIGKILL)
             await self._agent.wait()
 
     async def end_agent(self) -> int | None:
-        """SIGTERM; the exit status."""
+        """End the agent with SIGTERM; returns the exit status, None without an agent."""
         if self._agent is None:
             return None
         if self._agent.returncode is None:
             self._agent.send_signal(signal.SIGTERM)
         return await self._agent.wait()
 
-    async def inspect(self) -> dict[str, Any]:
-        """What `xpu-agent inspect --json` shows; {} while nobody answers."""
+    async def inspect(self) -> InspectDocument:
+        """What the agent knows; an empty document while no agent answers."""
         try:
             body = await asyncio.to_thread(fetch, self._state / "agent.sock")
         except Exception:
-            return {}
-        document: dict[str, Any] = msgspec.json.decode(body)
-        return document
+            return InspectDocument()
+        return decode(body)
 
-    async def until(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-        """Look at the agent until it shows what is waited for."""
+    async def until(self, condition: Callable[[InspectDocument], object]) -> InspectDocument:
+        """Ask the agent until the condition is true; returns that document."""
         while True:
             document = await self.inspect()
             if condition(document):
@@ -124,13 +121,17 @@ class Stage:
             await asyncio.sleep(0.02)
 
     def labels(self) -> dict[str, str]:
-        """The Node's labels, as the API server has them."""
+        """The Node's labels at the API server."""
         node = self.api.find("Node", stage_objects.NODE_NAME)
-        assert node is not None, "nobody deletes it"
+        assert node is not None, "the demo does not delete the Node"
         return dict(node["metadata"].get("labels", {}))
 
     async def admit(self, name: str, limits: Mapping[str, int]) -> Pod:
-        """Admit a pod with one container; the kubelet's refusal is the error."""
+        """Admit a pod with one container.
+
+        Raises:
+            AssertionError: The kubelet refused the pod.
+        """
         pod = Pod(name, (Container(dict(limits)),))
         self.api.put_object(stage_objects.pod(pod))
         verdict = await self.kubelet.admit(pod)
@@ -140,12 +141,12 @@ class Stage:
         return pod
 
     async def delete(self, pod: Pod) -> None:
-        """Delete the pod, of which the kubelet hears."""
+        """Delete the pod at the API server and in the kubelet."""
         self.api.delete_object("Pod", pod.name, pod.namespace)
         await self.kubelet.delete(pod.uid)
 
     def log_tail(self, lines: int = 15) -> str:
-        """The end of the agent's log, for the step that did not hold."""
+        """The end of the agent's log, for a step that did not hold."""
         try:
             return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
         except OSError:
@@ -154,7 +155,10 @@ class Stage:
 
 @asynccontextmanager
 async def open_stage() -> AsyncIterator[Stage]:
-    """Build the stage where socket paths stay short (they end at 107 bytes); leave nothing behind."""
+    """Build the node in a new directory, and remove everything at the end.
+
+    The directory has a short path, because the path of a unix socket has at most 107 bytes.
+    """
     short = len(tempfile.gettempdir()) <= LONGEST_ROOT
     root = Path(tempfile.mkdtemp(prefix="xpu-", dir=None if short else "/tmp"))
     try:

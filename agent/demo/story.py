@@ -1,12 +1,12 @@
-"""The day, step by step. A step does something real, waits for what must follow, and returns the evidence."""
+"""The steps of the demo. Each step does something real, waits for the effect, and returns the evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from agent.demo.stage import REPLICAS, SHARED, WHOLE, Stage
+from agent.http.inspect_document import InspectDocument, InspectedAllocation, InspectedHealth
 from agent.testing.node_kubelet import Capacity
 from agent.vendor_api.agent import Proof
 
@@ -21,7 +21,7 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`play` raises AssertionError, or runs into the deadline, where the step does not hold."""
+    """A step does not hold where `play` raises AssertionError or takes more than `seconds`."""
 
     name: str
     says: str
@@ -31,12 +31,12 @@ class Step:
 
 async def devices_found(stage: Stage) -> Evidence:
     await stage.start_agent()
-    document = await stage.until(lambda it: len(it.get("devices", ())) == 4)
+    document = await stage.until(lambda it: len(it.devices) == 4)
     return {
-        it["uuid"]: (
-            f"{it['model']}, NUMA {it['numa']}, {it['memoryBytes'] >> 30} GiB, {it['health']['state']}"
+        device.uuid: (
+            f"{device.model}, NUMA {device.numa}, {device.memory_bytes >> 30} GiB, {device.health.state}"
         )
-        for it in document["devices"]
+        for device in document.devices
     }
 
 
@@ -71,19 +71,19 @@ async def card_breaks(stage: Stage) -> Evidence:
     await stage.kubelet.wait(lambda it: it.counts()[SHARED].allocatable == REPLICAS)
     assert stage.kubelet.counts()[WHOLE] == Capacity(2, 2), "another card's IDs went too"
     document = await stage.inspect()
-    health = next(it["health"] for it in document["devices"] if it["uuid"] == broken)
-    return {**_counts(stage), broken: f"{health['state']}: {health['reason']}, {health['message']}"}
+    health = _health(document, broken)
+    return {**_counts(stage), broken: f"{health.state}: {health.reason}, {health.message}"}
 
 
 async def card_repaired(stage: Stage) -> Evidence:
     broken = stage.scenario.uuids[2]
     stage.scenario.heal(broken)
-    document = await stage.until(lambda it: _device(it, broken).get("health", {}).get("state") == "unhealthy")
-    before = _device(document, broken)["health"]
+    document = await stage.until(lambda it: _health(it, broken).state == "unhealthy")
+    before = _health(document, broken)
     stage.scenario.heal(broken, Proof.RESET)
     await stage.kubelet.wait(lambda it: it.counts()[SHARED].allocatable == 2 * REPLICAS)
     return {
-        "good readings alone": f"still {before['state']} ({before['reason']})",
+        "good readings alone": f"still {before.state} ({before.reason})",
         "with proof of a reset": "healthy",
         **_counts(stage),
     }
@@ -108,12 +108,8 @@ async def library_crashes(stage: Stage) -> Evidence:
 async def kubelet_restarts(stage: Stage) -> Evidence:
     before = stage.kubelet.journal.registrations.copy()
     await stage.kubelet.restart()
-    await stage.kubelet.wait(
-        lambda it: (
-            it.counts().get(WHOLE) == Capacity(2, 2)
-            and it.counts().get(SHARED) == Capacity(2 * REPLICAS, 2 * REPLICAS)
-        )
-    )
+    shared = Capacity(2 * REPLICAS, 2 * REPLICAS)
+    await stage.kubelet.wait(lambda it: it.counts() == {WHOLE: Capacity(2, 2), SHARED: shared})
     again = {name: count - before[name] for name, count in stage.kubelet.journal.registrations.items()}
     assert again == {WHOLE: 1, SHARED: 1}, f"registrations after the restart: {again}"
     return {"registered again, once each": sorted(again), **_counts(stage)}
@@ -123,7 +119,7 @@ async def api_server_goes(stage: Stage) -> Evidence:
     registrations = stage.kubelet.journal.registrations.copy()
     await stage.until(lambda it: _follows(it) and stage.api.watchers)
     await stage.api.go_away()
-    await stage.until(lambda it: it.get("apiServer", {}).get("error"))
+    await stage.until(lambda it: it.api_server and it.api_server.error)
     pod = await stage.admit("during-the-outage", {SHARED: 1})
     card = (await stage.kubelet.run_options(pod.uid, "main")).env["XPU_VISIBLE_DEVICES"]
     broken = next(it for it in stage.scenario.uuids[2:] if it != card)
@@ -145,14 +141,14 @@ async def api_server_goes(stage: Stage) -> Evidence:
 
 
 async def agent_killed(stage: Stage) -> Evidence:
-    held = {it["id"]: it for it in (await stage.inspect())["allocations"] if it["state"] == "done"}
+    held = {it.id for it in (await stage.inspect()).allocations if it.state == "done"}
     await stage.kill_agent()
     await stage.kubelet.wait(lambda it: it.counts()[WHOLE].allocatable == 0)
     await stage.start_agent()
     await stage.kubelet.wait(lambda it: it.counts()[WHOLE].allocatable == 2)
     document = await stage.until(lambda it: _owners(it) >= {"trainer", "notebook-0", "notebook-1"})
-    kept = {it["id"] for it in document["allocations"]}
-    assert held.keys() <= kept, f"allocations lost: {sorted(held.keys() - kept)}"
+    kept = {it.id for it in document.allocations}
+    assert held <= kept, f"allocations lost: {sorted(held - kept)}"
     return {
         "the agent": "killed with SIGKILL",
         "the next agent": f"knows all {len(held)} allocations from the checkpoint",
@@ -162,14 +158,14 @@ async def agent_killed(stage: Stage) -> Evidence:
 
 async def pod_goes(stage: Stage) -> Evidence:
     trainer = stage.pods["trainer"]
-    mine = next(it["devices"][0] for it in (await stage.inspect())["allocations"] if _pod(it) == "trainer")
+    card = next(it.devices[0] for it in (await stage.inspect()).allocations if _pod(it) == "trainer")
     await stage.delete(trainer)
     document = await stage.until(lambda it: _states(it, "trainer") == {"released"})
     pods = [await stage.admit(f"next-{n}", {WHOLE: 1}) for n in range(2)]
     cards = {(await stage.kubelet.run_options(it.uid, "main")).env["XPU_VISIBLE_DEVICES"] for it in pods}
-    assert mine in cards, f"{mine} was not given out again"
-    reason = next(it["reason"] for it in document["allocations"] if _pod(it) == "trainer")
-    return {"trainer's allocation": f"released ({reason})", "its card": f"{mine} went to a new pod"}
+    assert card in cards, f"{card} was not given out again"
+    reason = next(it.reason for it in document.allocations if _pod(it) == "trainer")
+    return {"trainer's allocation": f"released ({reason})", "its card": f"{card} went to a new pod"}
 
 
 async def goodbye(stage: Stage) -> Evidence:
@@ -210,32 +206,32 @@ STORY = (
 
 def _counts(stage: Stage) -> dict[str, object]:
     return {
-        name: f"{it.allocatable} of {it.capacity} allocatable"
-        for name, it in sorted(stage.kubelet.counts().items())
+        name: f"{capacity.allocatable} of {capacity.capacity} allocatable"
+        for name, capacity in sorted(stage.kubelet.counts().items())
     }
 
 
-def _follows(document: dict[str, Any]) -> bool:
-    server = document.get("apiServer") or {}
-    return bool(server.get("synced") and not server.get("error"))
+def _follows(document: InspectDocument) -> bool:
+    server = document.api_server
+    return server is not None and server.synced and not server.error
 
 
-def _device(document: dict[str, Any], uuid: str) -> dict[str, Any]:
-    return next((it for it in document.get("devices", ()) if it["uuid"] == uuid), {})
+def _health(document: InspectDocument, uuid: str) -> InspectedHealth:
+    return next((it.health for it in document.devices if it.uuid == uuid), InspectedHealth())
 
 
-def _state(document: dict[str, Any]) -> str:
-    """Of the vendor whose cards the demo has; others that are installed sit beside it."""
-    return next((it["state"] for it in document.get("vendors", ()) if it["name"] == "simulated"), "")
+def _state(document: InspectDocument) -> str:
+    """The state of the vendor of the demo's cards. Other installed vendors are in the document too."""
+    return next((it.state for it in document.vendors if it.name == "simulated"), "")
 
 
-def _pod(allocation: dict[str, Any]) -> str:
-    return (allocation["owner"] or {}).get("pod") or ""
+def _pod(allocation: InspectedAllocation) -> str:
+    return allocation.owner.pod if allocation.owner else ""
 
 
-def _owners(document: dict[str, Any]) -> set[str]:
-    return {_pod(it) for it in document.get("allocations", ()) if it["state"] == "done"}
+def _owners(document: InspectDocument) -> set[str]:
+    return {_pod(it) for it in document.allocations if it.state == "done"}
 
 
-def _states(document: dict[str, Any], pod: str) -> set[str]:
-    return {it["state"] for it in document.get("allocations", ()) if _pod(it) == pod}
+def _states(document: InspectDocument, pod: str) -> set[str]:
+    return {it.state for it in document.allocations if _pod(it) == pod}

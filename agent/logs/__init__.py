@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-# structlog imports these where they are installed, for colours and a traceback style unused here: a third of
-# its cost. Before anything of ours, which may import structlog too.
+# structlog imports these two where they are installed, for colours and tracebacks that are not used here;
+# they are a third of its cost. This comes before our own imports, which may import structlog too.
 _UNUSED = [name for name in ("rich", "colorama") if name not in sys.modules]
 sys.modules.update(dict.fromkeys(_UNUSED, cast("Any", None)))
 try:
@@ -24,118 +23,78 @@ finally:
         del sys.modules[_name]
 
 from agent.logs.log_file import LogFile  # noqa: E402
+from agent.logs.log_line import Event, as_colored_text, as_json, as_text  # noqa: E402
 from agent.logs.log_writer import LogWriter, to_descriptor  # noqa: E402
-from agent.vendor_api.text import printable  # noqa: E402
 
 if TYPE_CHECKING:
     from agent.config.settings import LogFormat, LogLevel, LogSettings
 
-Event = MutableMapping[str, Any]
-
-#: What is waited for at the end until the last lines are written.
-LAST_WORDS = 0.5
+#: Seconds that the end of the process waits until the last lines are written.
+FLUSH_SECONDS = 0.5
 _METHODS = ("debug", "info", "warning", "error", "critical", "exception")
-_COLORS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
-#: Libraries that tell of every frame at debug.
+#: Libraries that log every frame at level debug.
 _CHATTY = ("asyncio", "hpack", "h2", "grpclib")
-#: What it logs it raises, too; and the words of a program that hands out tokens may hold one.
+#: Libraries that also raise everything that they log. A log line of this one could contain a token.
 _SILENT = ("kubernetes_asyncio",)
 
-#: Where a line of the file says it comes from, and how the paths of ours begin.
+#: The key with the place in the code, in lines of the file only.
 AT = "at"
-_OURS = f"{Path(__file__).parents[2]}{os.sep}"
-
-_encode = json.JSONEncoder(default=str, allow_nan=False, check_circular=True).encode
-
-
-def as_json(event: Event) -> str:
-    try:
-        return _encode(event)
-    except (TypeError, ValueError, RecursionError):
-        return _encode({str(key): repr(value) for key, value in event.items()})
+#: The beginning of the paths of our own code, which the place leaves out.
+_OUR_PATH = f"{Path(__file__).parents[2]}{os.sep}"
 
 
-def as_text(event: Event) -> str:
-    """For people: time, level, event, then what belongs to it."""
-    rest = dict(event)
-    stamp, level, told = rest.pop("time", ""), rest.pop("level", ""), rest.pop("event", "")
-    trace = rest.pop("exception", "")
-    words = [f"{str(stamp)[11:23]} {level:<8} {_shown(told, quoted=False)}"]
-    words += [f"{_shown(key, quoted=False)}={_shown(value)}" for key, value in rest.items()]
-    below = "".join(f"\n    {_shown(line, quoted=False)}" for line in str(trace).splitlines())
-    return " ".join(words) + below
-
-
-def as_colored_text(event: Event) -> str:
-    color = _COLORS.get(event.get("level", ""))
-    return f"{color}{as_text(event)}\x1b[0m" if color else as_text(event)
-
-
-def _shown(value: object, *, quoted: bool = True) -> str:
-    """A value on one line. Pods and hardware choose some of them: no control character gets through."""
-    text = value if isinstance(value, str) else _compact(value)
-    if quoted and isinstance(value, str) and (not text or any(letter in ' "=' for letter in text)):
-        text = f'"{text}"'
-    return printable(text)
-
-
-def _compact(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
-        return "[" + ", ".join(str(item) for item in value) + "]"
-    return str(value)
-
-
-class _Way:
-    """One place that lines go to: by a thread where it could block, at once where it is in memory."""
+class _Output:
+    """A stream or a file for log lines. A thread writes where writing can block."""
 
     def __init__(self, render: Callable[[Event], str], write: Callable[[str], object]) -> None:
         self._render = render
         self._put = write
         self.writer: LogWriter | None = None
 
-    def by_thread(self, close: Callable[[], object] = lambda: None) -> _Way:
+    def by_thread(self, close: Callable[[], object] = lambda: None) -> _Output:
         self.writer = LogWriter(self._put, self._dropped, close)
         self._put = self.writer.put
         return self
 
     def take(self, event: Event) -> None:
-        """Nothing that is logged, and nowhere it goes, may stop the agent."""
+        """Write the event; an output that fails does not stop the agent."""
         try:
             self._put(self._render(event))
         except (OSError, ValueError):
-            return  # a stream that is closed
+            return  # the stream is closed
 
     def _dropped(self, lines: int) -> str:
-        return self._render(_told("warning", {"event": "log lines dropped", "lines": lines}))
+        return self._render(_ordered("warning", {"event": "log lines dropped", "lines": lines}))
 
 
 class _Sink:
-    """Where structlog and the standard library hand in. There is one: loggers in use follow a change."""
+    """Passes events of structlog and of the standard library to the outputs.
 
-    ways: tuple[_Way, ...] = ()
+    There is one for the whole process, so that a new configuration also holds for loggers in use.
+    """
+
+    outputs: tuple[_Output, ...] = ()
     file: LogFile | None = None
 
-    def _take(self, event: Event) -> None:
-        for way in self.ways:
-            way.take(event)
+    def take(self, event: Event) -> None:
+        for output in self.outputs:
+            output.take(event)
 
-    debug = info = warning = error = critical = _take
+    debug = info = warning = error = critical = take
 
     def writers(self) -> list[LogWriter]:
-        return [way.writer for way in self.ways if way.writer]
+        return [output.writer for output in self.outputs if output.writer]
 
 
 _SINK = _Sink()
 
 
 class _Logger(structlog.BoundLoggerBase):
-    """Has the methods that `set_level` gives it, so that the level changes for loggers in use too."""
+    """`set_level` gives it its methods, so that a new level also holds for loggers in use."""
 
 
 class _FromStdlib(logging.Handler):
-    """Passes on what libraries log through the standard library."""
+    """Passes on the records that libraries log through the standard library."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -145,27 +104,27 @@ class _FromStdlib(logging.Handler):
             return
         if _SINK.file is not None:
             event[AT] = _place(record.pathname, record.lineno)
-        _SINK._take(_told(record.levelname.lower(), structlog.processors.format_exc_info(None, "", event)))
+        _SINK.take(_ordered(record.levelname.lower(), structlog.processors.format_exc_info(None, "", event)))
 
 
-def _told(level: str, event: Event) -> Event:
+def _ordered(level: str, event: Event) -> Event:
     """Put time, level and event first."""
     stamp = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:23] + "Z"
     return {"time": stamp, "level": level, "event": event.pop("event", ""), **event}
 
 
 def _finish(_: Any, level: str, event: Event) -> tuple[tuple[Event], dict[str, Any]]:
-    return (_told(level, event),), {}
+    return (_ordered(level, event),), {}
 
 
 def _located(_: Any, level: str, event: Event) -> Event:
-    """Say from which line it comes, for the file."""
+    """Add the place in the code, for the file."""
     _callsite(_, level, event)
     return {AT: _place(event.pop("pathname"), event.pop("lineno")), **event}
 
 
 def _place(path: str, line: int) -> str:
-    return f"{path.removeprefix(_OURS)}:{line}"
+    return f"{path.removeprefix(_OUR_PATH)}:{line}"
 
 
 _callsite = structlog.processors.CallsiteParameterAdder(
@@ -178,14 +137,14 @@ _PROCESSORS: list[Any] = [structlog.processors.format_exc_info, _finish]
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every log line to `stream` (standard error), and as JSON to a file where `dir` is set.
 
-    Called again it replaces what it set before, also for loggers that are in use. A file that cannot be
-    written is tried again now and then; meanwhile `file_error` says why.
+    A second call replaces the first one, also for loggers in use. A file that cannot be written is tried
+    again from time to time; `file_error` says why meanwhile.
     """
-    file = LogFile(settings.dir, settings.max_bytes, settings.keep, _told_of_file) if settings.dir else None
-    former, _SINK.ways = _SINK.writers(), tuple(_ways(settings, stream or sys.stderr, file))
+    file = LogFile(settings.dir, settings.max_bytes, settings.keep, _log_file_state) if settings.dir else None
+    former, _SINK.outputs = _SINK.writers(), tuple(_outputs(settings, stream or sys.stderr, file))
     _SINK.file = file
     for writer in former:
-        writer.close(LAST_WORDS)
+        writer.close(FLUSH_SECONDS)
     structlog.configure(
         processors=[_located, *_PROCESSORS] if file is not None else _PROCESSORS,
         wrapper_class=_Logger,
@@ -201,7 +160,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def set_level(level: LogLevel) -> None:
-    """Change how much is logged, while running."""
+    """Change the level, also for loggers in use."""
     filtering = structlog.make_filtering_bound_logger(level)
     for method in _METHODS:
         setattr(_Logger, method, getattr(filtering, method))
@@ -214,43 +173,46 @@ def set_level(level: LogLevel) -> None:
 
 
 def file_error() -> str:
-    """Why the file is not written; empty where it is, or there is none."""
+    """Why the file is not written; empty where it is written, or where no file is configured."""
     return _SINK.file.error if _SINK.file is not None else ""
 
 
-def _told_of_file(error: str) -> None:
-    """By the file's own thread; what cannot be written there is on standard error."""
+def _log_file_state(error: str) -> None:
+    """Log that the file cannot be written, or can be written again. The thread of the file calls this.
+
+    Standard error has the lines that the file lacks.
+    """
     if error:
-        _SINK._take(_told("error", {"event": "log file not written, trying again", "error": error}))
+        _SINK.take(_ordered("error", {"event": "log file not written, trying again", "error": error}))
     else:
-        _SINK._take(_told("info", {"event": "log file is written again"}))
+        _SINK.take(_ordered("info", {"event": "log file is written again"}))
 
 
-def flush(timeout: float = LAST_WORDS) -> None:
-    """Wait until everything logged so far is written, but no longer than this."""
+def flush(timeout: float = FLUSH_SECONDS) -> None:
+    """Wait until all lines so far are written, but at most `timeout` seconds."""
     until = time.monotonic() + timeout
     for written in [writer.mark() for writer in _SINK.writers()]:
         written.wait(max(0.0, until - time.monotonic()))
 
 
-def _ways(settings: LogSettings, stream: TextIO | None, file: LogFile | None) -> Iterator[_Way]:
+def _outputs(settings: LogSettings, stream: TextIO | None, file: LogFile | None) -> Iterator[_Output]:
     if stream is not None:
         render = _renderer(settings.format, stream)
         yield _to_stream(lambda event: render(_without_place(event)), stream)
     if file is not None:
-        yield _Way(as_json, file.write).by_thread(file.close)
+        yield _Output(as_json, file.write).by_thread(file.close)
 
 
 def _without_place(event: Event) -> Event:
     return {key: it for key, it in event.items() if key != AT} if AT in event else event
 
 
-def _to_stream(render: Callable[[Event], str], stream: TextIO) -> _Way:
+def _to_stream(render: Callable[[Event], str], stream: TextIO) -> _Output:
     try:
         stream.fileno()
-    except (OSError, ValueError):  # it is in memory
-        return _Way(render, lambda line: stream.write(f"{line}\n"))
-    return _Way(render, to_descriptor(stream)).by_thread()
+    except (OSError, ValueError):  # the stream is in memory
+        return _Output(render, lambda line: stream.write(f"{line}\n"))
+    return _Output(render, to_descriptor(stream)).by_thread()
 
 
 def _renderer(format: LogFormat, stream: TextIO) -> Callable[[Event], str]:

@@ -1,4 +1,4 @@
-"""The log's file on the host: it turns at its size, its owner alone reads it, and it may come and go."""
+"""The log file on the host: rotated by size, readable by its owner only, reopened where it was lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import Any
 
 NAME = "xpu-agent.log"
 #: Seconds until a file that cannot be written is tried again.
-AGAIN = 10.0
+RETRY_SECONDS = 10.0
 
 
 class LogFile:
-    """Writes lines for one thread. Where it cannot the lines are lost here, and `tell` hears why, once.
+    """Writes lines, for one thread. Lines that cannot be written are lost.
 
-    `tell` is given a text, or an empty one when lines are written again.
+    `tell` is called once with the reason, and with an empty text when lines are written again. `clock` gives
+    seconds.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class LogFile:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = Path(directory) / NAME
-        #: Why no line is written; empty while all is well.
+        #: Why no line is written; empty while lines are written.
         self.error = ""
         self._max_bytes = max_bytes
         self._keep = keep
@@ -49,47 +50,47 @@ class LogFile:
             self._file.handle(logging.makeLogRecord({"msg": line}))
         except (OSError, ValueError) as error:
             self.close()
-            self._next = self._clock() + AGAIN
-            self._say(error.strerror or str(error) if isinstance(error, OSError) else str(error))
+            self._next = self._clock() + RETRY_SECONDS
+            self._report(error.strerror or str(error) if isinstance(error, OSError) else str(error))
         else:
-            self._say("")
+            self._report("")
 
     def close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with suppress(OSError, ValueError):  # what it holds back cannot be written either
+            with suppress(OSError, ValueError):  # buffered lines cannot be written either
                 file.close()
 
     def _opened(self) -> _Private:
-        """The directory is the owner's alone where it is made here; one that was there stays as it is."""
-        there = self.path.parent
-        if there.exists() and not there.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{there} is no directory")
-        there.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Open the file. A new directory is for its owner only; an existing directory stays as it is."""
+        directory = self.path.parent
+        if directory.exists() and not directory.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{directory} is no directory")
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _Private(self.path, maxBytes=self._max_bytes, backupCount=self._keep)
 
-    def _say(self, why: str) -> None:
-        told = f"agent.log.dir: {self.path} cannot be written: {why}" if why else ""
-        if told != self.error:
-            self.error = told
-            self._tell(told)
+    def _report(self, why: str) -> None:
+        error = f"agent.log.dir: {self.path} cannot be written: {why}" if why else ""
+        if error != self.error:
+            self.error = error
+            self._tell(error)
 
 
 class _Private(RotatingFileHandler):
-    """A rotating file that its owner alone can read; its errors are those of who writes."""
+    """A rotating file that only its owner can read. Errors go to the caller, not to standard error."""
 
     def _open(self) -> Any:
         return open(self.baseFilename, self.mode, encoding="utf-8", opener=_private)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """An agent that hands over and the next one write the same file, and either may turn it."""
+        """Reopen the file where another agent has rotated it: two agents write one file during a handover."""
         if self.stream is not None and not self._is_at_its_name(self.stream.fileno()):
             self.stream.close()
             self.stream = self._open()
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        raise  # called where one is handled
+        raise  # logging calls this while it handles the exception
 
     def _is_at_its_name(self, opened: int) -> bool:
         ours = os.fstat(opened)

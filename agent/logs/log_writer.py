@@ -1,4 +1,4 @@
-"""A writer of lines that keeps nobody waiting: a thread writes, and lines that do not fit are dropped."""
+"""Writes lines in a thread, so that callers never wait; lines that do not fit in the queue are dropped."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import threading
 from collections.abc import Callable
 from typing import TextIO
 
-#: Lines that wait for a reader who stalls, and their characters together.
+#: Lines that may wait for a slow reader, and their characters together.
 MAX_LINES = 10_000
 MAX_WAITING = 8 << 20
 
 
 class LogWriter:
-    """One thread for one place. A daemon, so that a place that hangs does not stop the end.
+    """One daemon thread for one stream or file, so that a blocked write does not keep the process alive.
 
-    `dropped` words the line that tells how many lines are missing, once lines flow again.
+    `dropped` makes the line that says how many lines are missing. That line follows when no line waits.
     """
 
     def __init__(
@@ -48,24 +48,24 @@ class LogWriter:
         self._lines.put(line)
 
     def mark(self) -> threading.Event:
-        """What is set once everything put so far is written."""
+        """An event that is set once all lines so far are written."""
         reached = threading.Event()
         self._lines.put(reached)
         return reached
 
     def close(self, timeout: float) -> None:
-        """End the thread after what waits is written; wait for that no longer than this."""
+        """End the thread after the waiting lines are written; wait for that at most `timeout` seconds."""
         self._closed = True
         self.mark()
         self._thread.join(timeout)
 
     def _run(self) -> None:
         while True:
-            item = self._lines.get()
-            if isinstance(item, str):
-                self._one(item)
+            line_or_mark = self._lines.get()
+            if isinstance(line_or_mark, str):
+                self._one(line_or_mark)
                 continue
-            item.set()
+            line_or_mark.set()
             if self._closed:
                 self._close()
                 return
@@ -75,20 +75,23 @@ class LogWriter:
         with self._lock:
             self._waiting -= 1
             self._size -= len(line)
-            # The missing ones are younger than all that still waits.
+            # The dropped lines are newer than all lines that still wait.
             missing = 0 if self._waiting else self._dropped
             self._dropped -= missing
         if missing:
             self._try(self._tell_dropped(missing))
 
     def _try(self, line: str) -> None:
-        # A full disk, a closed pipe: there is no place left to tell it.
+        # For instance a full disk or a closed pipe: the error cannot be logged either.
         with contextlib.suppress(OSError, ValueError):
             self._write(line)
 
 
 def to_descriptor(stream: TextIO) -> Callable[[str], None]:
-    """Writes past the stream's buffer, whose lock the interpreter wants when it ends."""
+    """A function that writes lines without the stream's buffer.
+
+    The interpreter takes the lock of the buffer when it ends, and would wait for a blocked write.
+    """
     encoding = stream.encoding or "utf-8"
 
     def write(line: str) -> None:
@@ -96,7 +99,7 @@ def to_descriptor(stream: TextIO) -> Callable[[str], None]:
         while rest:
             try:
                 rest = rest[os.write(stream.fileno(), rest) :]
-            except BlockingIOError:  # somebody who shares the pipe or terminal made it so
+            except BlockingIOError:  # another process has made the shared pipe or terminal non-blocking
                 select.select((), (stream,), ())
 
     return write

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from agent.logs.log_file import AGAIN, NAME, LogFile
+from agent.logs.log_file import NAME, RETRY_SECONDS, LogFile
 
 
 class Clock:
@@ -111,14 +111,14 @@ def test_a_directory_that_is_in_the_way_is_told_once_and_its_end_too(tmp_path: P
     directory.write_text("")
     file = Kept(directory)
     for n in range(3):
-        file.clock.now += AGAIN
+        file.clock.now += RETRY_SECONDS
         file.write(str(n))
     assert file.told == [f"agent.log.dir: {directory / NAME} cannot be written: {directory} is no directory"]
     assert file.error == file.told[0]
 
     directory.unlink()
     file.write("too early")
-    file.clock.now += AGAIN
+    file.clock.now += RETRY_SECONDS
     file.write("again")
 
     assert lines(directory / NAME) == ["again"]
@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_is_told_and_written_again_once_there_is_room(
         file.write("lost")
     assert file.error.endswith("cannot be written: No space left on device")
 
-    file.clock.now += AGAIN
+    file.clock.now += RETRY_SECONDS
     file.write("room again")
 
     assert lines(tmp_path / NAME)[0] == "room"

@@ -193,8 +193,8 @@ CONFIG_FLAGS = (
 
 FLAG_GROUP = FlagGroup(
     "NVIDIA's flags",
-    "As nvidia-device-plugin and gpu-feature-discovery v0.20 have them, with their variables and the "
-    "keys of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables alone.",
+    "Flags of nvidia-device-plugin and gpu-feature-discovery v0.20, with their variables and the keys "
+    "of NVIDIA's file. DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS are variables without a flag.",
     FLAGS,
     CONFIG_FLAGS,
 )

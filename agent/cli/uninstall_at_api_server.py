@@ -1,0 +1,160 @@
+"""`uninstall` at the API server: removes what agents wrote about a node, or waits for other nodes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from agent.cluster.api import Api
+from agent.cluster.api_errors import ApiError, NotFound
+from agent.cluster.credentials import ApiAccess
+from agent.core.errors import AgentError
+from agent.scheduler_api.node_report import ReportObject
+
+if TYPE_CHECKING:  # loaded only where there is an API server
+    from agent.cluster.vendor_key_writer import OwnedWriter
+
+
+class NotRemoved(AgentError):
+    """Raised when something of the agent stays on the node or at the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerObjects:
+    """The objects beside the Node that agents of the node have written.
+
+    `namespaces` are those with a NodeFeature of the node, `devices` are names of Device objects.
+    """
+
+    namespaces: Sequence[str] = ()
+    devices: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.namespaces or self.devices)
+
+
+def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObjects) -> None:
+    """Remove labels, annotations and extended resources from the Node, and the node's cards from the Devices.
+
+    Raises:
+        NotRemoved: The API server refuses, or does not answer.
+    """
+    try:
+        stays = anyio.run(_removed, access, node_name, written)
+    except ApiError as exc:
+        what = f"labels, annotations, extended resources and Device of {node_name}"
+        raise NotRemoved(f"{what} are not removed: {exc}") from exc
+    if stays:
+        raise NotRemoved("; ".join(stays))
+
+
+async def _removed(access: ApiAccess, node_name: str, written: ServerObjects) -> list[str]:
+    """Try to remove each object; returns a sentence for each that stays."""
+    # Imported here: the client is large, and a node without an API server does not need it.
+    from agent.cluster.client import open_api
+    from agent.daemon.scheduler_plugins import registered
+
+    api = await open_api(access)
+    try:
+        labels = await _labels_gone(api, node_name, access.namespace, written.namespaces)
+        annotations = await _annotations_gone(api, node_name)
+        extended = await _extended_gone(api, node_name)
+        names = dict.fromkeys((node_name, *written.devices))
+        kinds = [it.report.object for it in registered() if it.report is not None]
+        cards = [
+            await _cards_gone(api, name, kind, made=name in written.devices)
+            for kind in kinds
+            for name in names
+        ]
+    finally:
+        await api.close()
+    return [it for it in (labels, annotations, extended, *cards) if it]
+
+
+async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[str]) -> str:
+    from agent.cluster.label_writer import remove
+
+    try:
+        await remove(api, node_name, namespace, made)
+    except ApiError as exc:
+        remedy = "kubectl label node NODE KEY- removes them by hand"
+        return f"labels of {node_name} are not removed: {exc}; {remedy}"
+    say(f"labels of {node_name}: removed")
+    return ""
+
+
+async def _annotations_gone(api: Api, node_name: str) -> str:
+    from agent.cluster.node_annotation_writer import AnnotationWriter
+
+    by_hand = "kubectl annotate node NODE KEY-"
+    return await _keys_gone(AnnotationWriter, api, f"annotations of {node_name}", node_name, by_hand)
+
+
+async def _extended_gone(api: Api, node_name: str) -> str:
+    from agent.cluster.extended_resource_writer import EXTENDED, ExtendedWriter
+
+    by_hand = (
+        "kubectl patch node NODE --subresource=status --type=merge -p "
+        f"""'{{"metadata":{{"annotations":{{"{EXTENDED}":null}}}},"""
+        """"status":{"capacity":{"NAME":null},"allocatable":{"NAME":null}}}'"""
+    )
+    what = f"extended resources of {node_name}"
+    return await _keys_gone(ExtendedWriter, api, what, node_name, by_hand)
+
+
+async def _keys_gone(
+    writer: type[OwnedWriter[Any]], api: Api, what: str, node_name: str, by_hand: str
+) -> str:
+    try:
+        if await writer.remove(api, node_name):
+            say(f"{what}: removed")
+    except NotFound:
+        return ""  # there is no such Node, and the step for labels reports that
+    except ApiError as exc:
+        return f"{what} are not removed: {exc}; {by_hand} removes them by hand"
+    return ""
+
+
+async def _cards_gone(api: Api, name: str, kind: ReportObject, *, made: bool) -> str:
+    from agent.cluster.report_object_withdrawal import needed_right, withdraw
+
+    try:
+        if await withdraw(api, name, kind, made=made):
+            say(f"cards in the {kind.kind} {name}: removed")
+    except ApiError as exc:
+        return f"cards in the {kind.kind} {name} are not removed: {exc}; {needed_right(kind)}"
+    return ""
+
+
+def await_nodes(access: ApiAccess, daemonsets: Sequence[str], within: float) -> None:
+    """Wait until the pods of these DaemonSets, which run `uninstall`, are done on each node.
+
+    Raises:
+        NotRemoved: Some pods are not done after `within` seconds.
+        ApiError: The API server cannot be used.
+    """
+    missing = anyio.run(_not_done, access, daemonsets, within)
+    if missing:
+        where = f"kubectl -n {access.namespace} get pods -o wide -l xpu-agent.io/uninstall"
+        raise NotRemoved(f"after {within:g} s not every node is clean: {missing}; which: {where}")
+    say(f"{', '.join(daemonsets)}: every node is clean")
+
+
+async def _not_done(access: ApiAccess, daemonsets: Sequence[str], within: float) -> str:
+    from agent.cluster.client import open_api
+    from agent.cluster.daemonset_pods import unready
+
+    api = await open_api(access)
+    try:
+        return await unready(api, access.namespace, daemonsets, within)
+    finally:
+        await api.close()
+
+
+def say(line: str) -> None:
+    """Print a line about one thing that `uninstall` did or left."""
+    sys.stdout.write(f"{line}\n")
