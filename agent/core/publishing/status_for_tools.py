@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from agent.core.allocation.heard_dialects import cards_by_minor, dialects
 from agent.core.allocation.pod_attribution import heard, places
-from agent.core.allocation.scheduler_promises import by_minor, dialects
 from agent.core.model import Allocation, AllocationState, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api import Candidate, Claim
@@ -94,7 +94,7 @@ def _reserved(
     view: AgentStatus, vendor: Vendor, plan: Mapping[str, Resource], held: Collection[Allocation]
 ) -> Iterator[Holding]:
     """What schedulers promised to containers that have nothing yet. A claim that makes no sense is none."""
-    cards = by_minor(view.snapshot, vendor.name)
+    cards = cards_by_minor(view.snapshot, vendor.name)
     for planned in plan.values():
         taken = places(held, planned.name, view.pods)
         for pod in view.pods:
