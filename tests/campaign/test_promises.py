@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation import scheduler_choice, scheduler_promises
+from agent.core.allocation import answered_claims, asking_pods, placed_requests, scheduler_choice
 from agent.daemon.allocation import allocator
 
 from .fuzz import clearly
@@ -22,15 +22,15 @@ DAYS = 300
     [
         (scheduler_choice, "has_room", lambda *_, **__: True, "more shares than there are"),
         (scheduler_choice, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
-        (scheduler_promises.Promises, "_with_room", lambda *_: (), "more shares than there are"),
+        (placed_requests, "_cards_instead", lambda *_: (), "more shares than there are"),
         (
-            scheduler_promises.Promises,
-            "_promised_to_those_on",
+            placed_requests,
+            "_promised_to_pods_on",
             lambda *_: [(card,) for card in OF[SHARED]],
             "on other cards than were given",
         ),
-        (scheduler_promises, "exchanged", lambda *_: {}, "the claim of another"),
-        (scheduler_promises, "places", lambda *_: frozenset(), "was promised"),
+        (answered_claims, "exchanged", lambda *_: {}, "the claim of another"),
+        (asking_pods, "places", lambda *_: frozenset(), "was promised"),
         (allocator, "marks", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",

@@ -7,7 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.allocation.admission import Scene, admit
-from agent.core.allocation.scheduler_promises import PlacementChoice, Promises
+from agent.core.allocation.placed_requests import PlacementChoice
+from agent.core.allocation.placed_requests import choose as choose_cards
+from agent.core.allocation.preferred_ids import preferred_ids
+from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Sharing
@@ -36,7 +39,7 @@ def counted(known: Scene, sharing: Sharing) -> Scene:
 def choose(its: Promises, resource: str, *ids: str) -> PlacementChoice:
     """What a request gets beside the allocations that have other IDs."""
     others = [it for it in its.in_use if it.resource == resource and not {*it.ids} & {*ids}]
-    return its.choice(admit(its.scene, resource, ids), others)
+    return choose_cards(its, admit(its.scene, resource, ids), others)
 
 
 def by_limits(*pods: Candidate, **more: Any) -> Promises:
@@ -56,4 +59,4 @@ def share(name: str, *cards: str, count: int = 1, **more: Any) -> Candidate:
 
 def prefer(its: Promises, resource: str, *asked: Any) -> list[str]:
     """The IDs to take: of the available ones, with the required ones, as many as that."""
-    return its.preferred(its.scene.plan[resource], *asked)
+    return preferred_ids(its, its.scene.plan[resource], *asked)

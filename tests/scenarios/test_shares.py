@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from koordinator.scheduler import BOUND
 
-from agent.core.allocation import scheduler_choice, scheduler_promises
+from agent.core.allocation import preferred_ids, scheduler_choice
 from agent.core.allocation.reconcile_evidence import Evidence
 from agent.core.devices.topology import Topology
 from agent.core.model import AllocationSource, Resource
@@ -219,4 +219,4 @@ def astray_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
         return sorted(available, key=lambda it: it.rpartition("::")[2])[:size]
 
     monkeypatch.setattr(scheduler_choice, "steered", chosen)
-    monkeypatch.setattr(scheduler_promises, "prefer", chosen)
+    monkeypatch.setattr(preferred_ids, "prefer", chosen)

@@ -64,16 +64,13 @@ class Admitted:
     ids: tuple[str, ...]
     #: The device of each ID.
     devices: tuple[Device, ...]
+    #: The cards of the IDs, each once, sorted.
+    uuids: tuple[str, ...]
 
     @property
     def vendor(self) -> Vendor:
         """The vendor of the resource, which `serving` has found."""
         return self.scene.vendors[self.resource.vendor]
-
-    @property
-    def uuids(self) -> list[str]:
-        """The cards of the IDs, each once, sorted."""
-        return sorted({it.uuid for it in self.devices})
 
 
 def serving(scene: Scene, resource: str) -> Vendor:
@@ -114,7 +111,7 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> Admitted:
     strict = planned.rule.sharing.fail_requests_greater_than_one
     if strict and len(unique) > 1 and any(planned.shares(device_id) for device_id in unique):
         raise InvalidRequest(resource, f"maximum request size for shared resources is 1; found {len(unique)}")
-    return Admitted(scene, planned, unique, tuple(devices))
+    return Admitted(scene, planned, unique, tuple(devices), tuple(sorted(healthy)))
 
 
 def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:

@@ -1,40 +1,73 @@
-"""Where a request lies that says how much of a card it is to have, and not of which. Pure."""
+"""Chooses a card for a request that says how much of a card it gets, and not which card. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from agent.core.allocation.scheduler_choice import free_on
+from agent.core.allocation.scheduler_promises import Promises
+from agent.core.allocation.vendor_requests import devices_of, requested
 from agent.core.errors import AllocationError, InsufficientRoom, NotServable, VendorError
-from agent.core.model import Resource
+from agent.core.model import Allocation, Resource
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Device, Grant, NoRoom, Request, RequestRefused, Vendor
 from agent.vendor_api.text import shorten
 
-#: Parameters of a claim to the cards on which it may lie, the one that suits it best first.
-Cards = Callable[[Mapping[str, str]], tuple[str, ...]]
+#: Parameters of a claim to the cards on which it may lie, the best one first.
+FindCards = Callable[[Mapping[str, str]], tuple[str, ...]]
 
 
 def knows_room(vendor: Vendor, resource: Resource) -> bool:
-    """Whether a card is chosen by how much is asked for, where no scheduler chose one."""
+    """Whether the vendor chooses a card by the amount that is asked for, where no scheduler chose one."""
     return vendor.offers.cards_with_room is not None and resource.rule.placement == "auto"
+
+
+def finder(
+    promises: Promises,
+    planned: Resource,
+    count: int,
+    others: Sequence[Allocation],
+    due: Iterable[Claim],
+    first: Collection[str] = (),
+) -> FindCards:
+    """Finds the cards with room for a container that asks for `count` IDs.
+
+    `others`: allocations of the resource that take room. `due`: claims of waiting pods, which take room too.
+    `first`: cards that come before others that are as good.
+    """
+    scene, vendor = promises.scene, promises.scene.vendors[planned.vendor]
+    roomy = {uuid for uuid, left in free_on(planned, others).items() if left > 0}
+    uuids = (card.uuid for card in planned.cards if card.uuid in roomy)
+    devices = devices_of(scene, sorted(uuids, key=lambda uuid: uuid not in first))
+    in_use = (it for it in promises.in_use if it.vendor == vendor.name)
+    grants = [
+        *(Grant(requested(it), it.cards, it.partitions) for it in in_use),
+        *(Grant(Request("", planned.name, it.devices, it.parameters), it.devices) for it in due),
+    ]
+
+    def find(parameters: Mapping[str, str]) -> tuple[str, ...]:
+        request = Request("", planned.name, tuple(f"{n}" for n in range(count)), parameters)
+        return cards_with_room(vendor, request, devices, grants)
+
+    return find
 
 
 def cards_with_room(
     vendor: Vendor,
     request: Request,
     devices: Sequence[Device],
-    given: Sequence[Grant],
+    grants: Sequence[Grant],
 ) -> tuple[str, ...]:
-    """Those of the devices on which the request may lie, the one that suits it best first.
+    """The devices on which the request may lie, the best one first.
 
     Raises:
-        InsufficientRoom: No single one has as much left; with what they have.
-        NotServable: It can be had nowhere.
-        VendorError: Its code failed.
+        InsufficientRoom: No single device has enough room left; the text says how much they have.
+        NotServable: The request cannot be served on any device.
+        VendorError: The vendor's code failed.
     """
     assert vendor.offers.cards_with_room is not None
     try:
-        return tuple(vendor.offers.cards_with_room(request, devices, given))
+        return tuple(vendor.offers.cards_with_room(request, devices, grants))
     except NoRoom as exc:
         raise InsufficientRoom(request.resource, str(exc)) from exc
     except RequestRefused as exc:
@@ -44,14 +77,15 @@ def cards_with_room(
         raise VendorError(f"{vendor.name}: its plugin fails to choose a card: {wrong}") from exc
 
 
-def first_that_fits(claims: Sequence[Claim], count: int, cards: Cards) -> tuple[Claim, tuple[str, ...]]:
+def first_that_fits(claims: Sequence[Claim], count: int, find: FindCards) -> tuple[Claim, tuple[str, ...]]:
     """The first of these claims that fits on a card, and the cards for it, best first.
 
-    Whose request it is shows later. So of its cards those are taken that would do for the others as well, of
-    what fits on the fewest first: that is what asks for most. None is refused for what others ask for.
+    Which pod asks is known later. Of the cards of that claim, those come first that would do for the other
+    claims as well, beginning with the claim that fits on the fewest cards: it asks for most. No pod is
+    refused for what another one asks for.
 
     Raises:
-        AllocationError: What keeps the first one from it; the others fit nowhere, either.
+        AllocationError: Why the first claim fits on no card; the others fit on none, either.
     """
     known: dict[tuple[tuple[str, str], ...], Sequence[str]] = {}
     fitting: list[tuple[Claim, Sequence[str]]] = []
@@ -59,7 +93,7 @@ def first_that_fits(claims: Sequence[Claim], count: int, cards: Cards) -> tuple[
     for claim in claims:
         asked = tuple(sorted(claim.parameters.items()))
         try:
-            known[asked] = known[asked] if asked in known else cards(claim.parameters)
+            known[asked] = known[asked] if asked in known else find(claim.parameters)
         except AllocationError as exc:
             known[asked] = ()
             refusal = refusal or exc
@@ -68,13 +102,14 @@ def first_that_fits(claims: Sequence[Claim], count: int, cards: Cards) -> tuple[
     if not fitting:
         assert refusal is not None
         raise refusal
-    claim, its = fitting[0]
-    return claim, _common(its, known.values(), count)
+    claim, cards = fitting[0]
+    return claim, _common(cards, known.values(), count)
 
 
 def _common(first: Sequence[str], others: Iterable[Sequence[str]], count: int) -> tuple[str, ...]:
+    """The cards of `first` that are in the other sets as well, as long as there are `count` of them."""
     left = tuple(first)
-    for its in sorted(filter(None, others), key=len):
-        both = tuple(it for it in left if it in its)
+    for cards in sorted(filter(None, others), key=len):
+        both = tuple(uuid for uuid in left if uuid in cards)
         left = both if len(both) >= count else left
     return left

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
-from typing import TypeVar
+from itertools import cycle
 
 from agent.core.allocation.card_amounts import fit, measures, part_of_card
-from agent.core.allocation.scheduler_promises import SAID, holder
+from agent.core.allocation.holder_names import first_of, holder
 from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Plan
 from agent.scheduler_api import Candidate, Measure, Part, Scheduler, common_dialects
 from agent.vendor_api.agent import Device
 from agent.vendor_api.text import shorten
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +160,13 @@ def _sentence(
 ) -> str:
     """What to do stands first: a note is cut where it is long."""
     uids = dict.fromkeys(it.uid for holders in cards.values() for it in holders if it.uid in moved)
-    what = ", ".join(_few(uids, lambda uid: f"{pods[uid].namespace}/{pods[uid].name}"))
-    held = _few(cards, lambda card: f"{shorten(card)} is held by {_names(cards[card], pods, moved)}")
+    what = ", ".join(first_of(uids, lambda uid: f"{pods[uid].namespace}/{pods[uid].name}"))
+    held = first_of(cards, lambda card: f"{shorten(card)} is held by {_names(cards[card], pods, moved)}")
     return f"delete {what or 'one of the pods'}: {'; '.join(held)}"
 
 
 def _names(holders: Sequence[_Use], pods: Mapping[str, Candidate], moved: Collection[str]) -> str:
-    return ", ".join(_few(holders, lambda it: _named(it, pods[it.uid], moved)))
-
-
-def _few(its: Collection[T], words: Callable[[T], str]) -> Sequence[str]:
-    said = [words(it) for it in islice(its, SAID)]
-    return [*said, f"and {len(its) - SAID} more"] if len(its) > SAID else said
+    return ", ".join(first_of(holders, lambda it: _named(it, pods[it.uid], moved)))
 
 
 def _named(it: _Use, pod: Candidate, moved: Collection[str]) -> str:

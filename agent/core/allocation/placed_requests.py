@@ -2,22 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import floor
+from operator import itemgetter
 
+from agent.core.allocation import scheduler_choice
 from agent.core.allocation.admission import Admitted
-from agent.core.allocation.scheduler_promises import PlacementChoice, Promises, holder
+from agent.core.allocation.asking_pods import attribution, due_claims
+from agent.core.allocation.card_amounts import HAIR, CardAmounts
+from agent.core.allocation.cards_with_room import FindCards, finder, first_that_fits, knows_room
+from agent.core.allocation.heard_dialects import choosing_scheduler
+from agent.core.allocation.holder_names import claims_on_cards, first_of, holder
+from agent.core.allocation.pod_attribution import Attribution
+from agent.core.allocation.scheduler_promises import Promises
 from agent.core.devices.dynamic_modes import holder_in_other_mode
-from agent.core.errors import InOtherMode
-from agent.core.model import Allocation
+from agent.core.devices.memory_units import counted_in, on_one_card
+from agent.core.errors import (
+    InOtherMode,
+    InsufficientMemory,
+    InsufficientShares,
+    NotPromised,
+    PromisedElsewhere,
+    PromisedMoreCards,
+)
+from agent.core.model import Allocation, Resource
+from agent.scheduler_api import Claim
+from agent.vendor_api.text import shorten
+
+#: Why a request cannot be had on the cards of its IDs.
+FILLED = "which shares with IDs of other cards have filled"
+ON_ONE = "and what a container gets of it lies on one"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementChoice:
+    """The claim of a request, and the cards that it gets instead of those of its IDs."""
+
+    claim: Claim | None = None
+    instead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRequest:
-    """A request with its claim, and the cards that it gets instead of those of its IDs."""
+    """An admitted request with its claim and cards."""
 
     request: Admitted
     choice: PlacementChoice
+
+
+@dataclass(frozen=True, slots=True)
+class CardRequest:
+    """An admitted request, with all that decides on its cards."""
+
+    promises: Promises
+    admitted: Admitted
+    #: The claim behind it, as far as the waiting pods tell.
+    attribution: Attribution
+    #: The allocations that take room on the resource's cards.
+    others: Sequence[Allocation]
+    #: How claims on these cards are measured.
+    amounts: CardAmounts
+
+    @property
+    def planned(self) -> Resource:
+        """The resource that is asked for."""
+        return self.admitted.resource
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The device IDs that the kubelet chose."""
+        return self.admitted.ids
+
+    @property
+    def given(self) -> Sequence[str]:
+        """The cards of the IDs, sorted."""
+        return self.admitted.uuids
+
+    def has_room(self, uuids: Sequence[str], claims: Sequence[Claim | None]) -> bool:
+        """Whether these cards have room for the request with any of these claims."""
+        return bool(uuids) and scheduler_choice.has_room(
+            self.planned, uuids, len(self.ids), self.others, amounts=self.amounts, claims=claims
+        )
+
+    def has_room_for(self, claim: Claim) -> bool:
+        """Whether the cards of the claim have room, whichever pod of those that may ask is answered."""
+        return self.has_room(claim.devices, self.attribution.with_room_for(claim))
+
+    def is_as_counted(self, claims: Sequence[Claim | None] = (None,)) -> bool:
+        """Whether the cards of the IDs have the room that the kubelet counts there."""
+        return scheduler_choice.is_as_counted(
+            self.planned, self.ids, self.others, amounts=self.amounts, claims=claims
+        )
+
+    def refusal(self, why: str) -> PromisedElsewhere:
+        """The error that refuses the request."""
+        return PromisedElsewhere(self.planned.name, self.given, why)
 
 
 def place(promises: Promises, request: Admitted, others: Sequence[Allocation]) -> PlacedRequest:
@@ -27,7 +107,7 @@ def place(promises: Promises, request: Admitted, others: Sequence[Allocation]) -
         AllocationError: A scheduler chose other cards, or there is no room.
         InOtherMode: Another resource has one of the cards.
     """
-    choice = promises.choice(request, others)
+    choice = choose(promises, request, others)
     _refuse_other_mode(promises, request, choice.instead or [it.uuid for it in request.devices])
     return PlacedRequest(request, choice)
 
@@ -36,6 +116,200 @@ def others_in_use(in_use: Iterable[Allocation], request: Admitted) -> list[Alloc
     """The allocations of the resource, without those whose IDs the kubelet gives out again."""
     again = frozenset(request.ids)
     return [it for it in in_use if it.resource == request.resource.name and again.isdisjoint(it.ids)]
+
+
+def choose(promises: Promises, admitted: Admitted, others: Sequence[Allocation]) -> PlacementChoice:
+    """The claim of a request, and its cards. `others`: allocations of the resource that take room.
+
+    Raises:
+        PromisedElsewhere: A scheduler chose another card, which cannot be had by these IDs.
+        PromisedMoreCards: A scheduler chose more cards than there are IDs.
+        InsufficientMemory, InsufficientShares: No single card has enough.
+        NotPromised: A scheduler had to choose, and did not.
+    """
+    planned, scene, amounts = admitted.resource, promises.scene, promises.amounts(admitted.resource)
+    found = attribution(promises, planned, admitted.ids)
+    in_the_way = promises.in_the_way(planned, others, amounts)
+    request = CardRequest(promises, admitted, found, in_the_way, amounts)
+    by_amount = knows_room(admitted.vendor, planned)
+    if found.claim is not None and by_amount and not found.claim.devices:
+        return _on_card_with_room(request, found.claim)
+    if found.claim is not None:
+        return _on_claimed_card(request, found.claim)
+    if planned.rule.placement != "local":
+        if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
+            return _on_other_card(request)
+        if planned.rule.placement == "claim":
+            raise NotPromised(planned.name, found.doubt, choosing_scheduler(scene.schedulers))
+    if by_amount:  # the limits of the pod are not known yet: the card with most room can take them
+        cards = _find_cards(request)({})[: len(admitted.ids)]
+        return PlacementChoice(None, () if {*request.given} == {*cards} else cards)
+    return _on_cards_of_ids(request)
+
+
+def _on_claimed_card(request: CardRequest, claim: Claim) -> PlacementChoice:
+    """The claim names the cards of the IDs, or no card."""
+    if not claim.devices:
+        return PlacementChoice(claim, _cards_instead(request))
+    if on_one_card(request.planned.rule.sharing) and len(request.given) > 1:
+        doubt = f"{claim.namespace}/{claim.pod} is promised {len(request.given)} cards, {ON_ONE}"
+        raise request.refusal(doubt)
+    askers = request.attribution.with_room_for(claim)
+    if request.is_as_counted(askers):
+        return PlacementChoice(claim)
+    for asker in askers:  # the first of the pods that may ask whose cards have room for any of them
+        if asker is not None and request.has_room(asker.devices, askers):
+            return PlacementChoice(asker, asker.devices)
+    if left := _left_for(request, claim):
+        return PlacementChoice(claim, left)
+    raise request.refusal(f"{claim.namespace}/{claim.pod} is promised that one, {_filled(request)}")
+
+
+def _on_other_card(request: CardRequest) -> PlacementChoice:
+    """No claim is on the cards of the IDs, and claims are on others."""
+    claims, ids = request.attribution.elsewhere, request.ids
+    if all(len(claim.devices) > len(ids) for claim in claims):
+        raise _too_few_ids(request, claims[0])
+    taken = _why_taken(request)
+    if not all(map(request.planned.shares, ids)):
+        raise request.refusal("; ".join((request.attribution.doubt, *taken)))
+    for claim in claims:
+        if request.has_room_for(claim):
+            return PlacementChoice(claim, claim.devices)
+    for claim in claims:
+        if left := _left_for(request, claim):
+            return PlacementChoice(claim, left if {*left} != {*request.given} else ())
+    raise request.refusal("; ".join((f"{request.attribution.doubt}, which have no room", *taken)))
+
+
+def _too_few_ids(request: CardRequest, claim: Claim) -> PromisedMoreCards:
+    dialects = request.promises.dialects(request.planned)
+    counts = (dialect.card_count for dialect in dialects if dialect.name == claim.dialect)
+    count = next(filter(None, counts), "")
+    fewer = f"{len(request.ids)} of {count}" if count else "as few cards"
+    pod = f"{claim.namespace}/{claim.pod}"
+    return PromisedMoreCards(request.planned.name, pod, len(request.ids), claim.devices, fewer)
+
+
+def _on_cards_of_ids(request: CardRequest) -> PlacementChoice:
+    """A pod without a claim is taken to ask. A pod that may ask as well may have a larger promise."""
+    askers = request.attribution.askers
+    promised = [asker for asker in askers if asker is not None and asker.devices]
+    if not promised or request.planned.rule.placement == "local":
+        return PlacementChoice(None, _cards_instead(request))
+    if request.is_as_counted(askers):
+        return PlacementChoice(None)
+    for asker in promised:
+        if request.has_room(asker.devices, askers):
+            return PlacementChoice(asker, asker.devices)
+    raise request.refusal(f"{_filled(request)}, and claims are on other cards: {claims_on_cards(promised)}")
+
+
+def _on_card_with_room(request: CardRequest, claim: Claim) -> PlacementChoice:
+    """The claim says how much of a card, and not which card.
+
+    Raises:
+        InsufficientRoom, NotServable: No card can take it, whichever pod asks.
+    """
+    for earlier in request.attribution.elsewhere:  # it asks first; its card had no IDs left
+        if request.has_room_for(earlier):
+            return PlacementChoice(earlier, earlier.devices)
+    count, given = len(request.ids), request.given
+    chosen, cards = first_that_fits((claim, *request.attribution.alike), count, _find_cards(request))
+    if len(given) == count and {*given} <= {*cards}:
+        return PlacementChoice(chosen)
+    return PlacementChoice(chosen, cards[:count])
+
+
+def _find_cards(request: CardRequest) -> FindCards:
+    promises, planned = request.promises, request.planned
+    due = due_claims(promises, planned)
+    return finder(promises, planned, len(request.ids), request.others, due, request.given)
+
+
+def _left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
+    """Cards that were promised to the pods on the cards of this claim, and that those pods did not get.
+
+    The kubelet may take equal pods in another order than they were bound. None where all cards are taken.
+    """
+    askers = request.attribution.with_room_for(claim)
+    passed, cards = {*claim.devices}, [*claim.devices]
+    for card in cards:  # the list grows
+        for theirs in _promised_to_pods_on(request, card):
+            if not passed.isdisjoint(theirs):
+                continue
+            if request.has_room(theirs, askers):
+                return theirs
+            passed |= {*theirs}
+            cards += theirs
+    return ()
+
+
+def _promised_to_pods_on(request: CardRequest, card: str) -> Iterator[tuple[str, ...]]:
+    """The cards that were chosen for the pods that have the same number of IDs on this card."""
+    promises, pods = request.promises, request.promises.pods
+    for other in request.others:
+        if card in other.cards and other.place is not None and len(other.ids) == len(request.ids):
+            claim = promises.claim_of(other, pods.get(other.place[0]), other.place[1])
+            if claim is not None and claim.devices:
+                yield claim.devices
+
+
+def _why_taken(request: CardRequest) -> Sequence[str]:
+    """Why the kubelet may not have given the claimed cards, a sentence each for the first reasons."""
+    planned, others = request.planned, request.others
+    wanted = dict.fromkeys(uuid for claim in request.attribution.elsewhere for uuid in claim.devices)
+    cards = {card.uuid: card for card in planned.cards}
+    blocking = [it for it in request.promises.in_use if it.resource != planned.name or it in others]
+    listed = [cards[uuid] for uuid in wanted if uuid in cards]
+    sick = [f"{shorten(it.uuid)} is unhealthy" for it in listed if not it.healthy and not it.mode]
+    foreign = [f"{shorten(uuid)} is not of this resource" for uuid in wanted if uuid not in cards]
+    held = [
+        f"{shorten(uuid)} is held by {holder(allocation, planned.name)}"
+        for allocation in blocking
+        for uuid in allocation.cards
+        if uuid in wanted
+    ]
+    return first_of([*sick, *foreign, *held], str)
+
+
+def _cards_instead(request: CardRequest) -> tuple[str, ...]:
+    """The cards that have room instead of those of the IDs; none where those have it.
+
+    Raises:
+        PromisedElsewhere: No card has room.
+        InsufficientMemory, InsufficientShares: No single card has enough.
+    """
+    planned, count, others, amounts = request.planned, len(request.ids), request.others, request.amounts
+    if request.is_as_counted():
+        return ()
+    if roomier := scheduler_choice.roomier(planned, count, others, amounts=amounts):
+        return roomier
+    if not on_one_card(planned.rule.sharing):
+        raise request.refusal(f"{_filled(request)}, and no other card has room")
+    free = scheduler_choice.free_on(planned, others, amounts=amounts)
+    roomy = ((uuid, left) for uuid, left in free.items() if left > 0)
+    largest = max(roomy, key=itemgetter(1), default=None)
+    unit = counted_in(planned.rule.sharing)
+    if not unit:
+        raise InsufficientShares(planned.name, count, largest)
+    words = request.admitted.vendor.offers.insufficient_memory
+    raise InsufficientMemory(planned.name, words, count, unit, largest)
+
+
+def _filled(request: CardRequest) -> str:
+    """Why the cards of the IDs have no room."""
+    uuids, others, amounts = request.given, request.others, request.amounts
+    if not any(amounts.is_measured_on(uuid, others) for uuid in uuids):
+        return FILLED
+    fullest = max((amounts.on(uuid, others) for uuid in uuids), key=lambda it: it.core + it.memory)
+    core, memory = (_percent(1 - part) for part in (fullest.core, fullest.memory))
+    return f"which has {core} % of its cores and {memory} % of its memory left"
+
+
+def _percent(part: float) -> str:
+    """Rounded down: what is too little by a fraction must not look like enough."""
+    return f"{max(0, floor(1000 * (part + HAIR))) / 10:g}"
 
 
 def _refuse_other_mode(promises: Promises, request: Admitted, uuids: Sequence[str]) -> None:

@@ -7,9 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from agent.core.allocation.answered_claims import astray_allocations
 from agent.core.allocation.external_pods import objection
+from agent.core.allocation.heard_dialects import scheduler_dialects
 from agent.core.allocation.pod_attribution import heard
-from agent.core.allocation.scheduler_promises import Promises, by_minor, of_schedulers
+from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation, Resource
 from agent.core.notices import PlacementMismatch, PodRef
 from agent.scheduler_api import Candidate, Claim, ContainerRequest, PodContainer, Scheduler
@@ -56,11 +58,10 @@ def unheeded(promises: Promises, started: Collection[str] = ()) -> tuple[Placeme
     """
     scene = promises.scene
     plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
-    vendors = {
-        it.vendor: by_minor(scene.snapshot, it.vendor) for it in plan.values() if it.vendor in scene.vendors
-    }
+    names = dict.fromkeys(it.vendor for it in plan.values() if it.vendor in scene.vendors)
+    vendors = {name: promises.cards(name) for name in names}
     idle = {it.id for it in promises.in_use}.difference(started)
-    home = {it.id for name in plan for it, _ in promises.astray(name, idle)}
+    home = {it.id for name in plan for it, _ in astray_allocations(promises, name, idle)}
     found = []
     for pod in scene.candidates:
         if pod.over:
@@ -91,8 +92,8 @@ def _unheeded(
         if planned.name not in names:
             continue
         vendor = scene.vendors[planned.vendor]
-        cards = by_minor(scene.snapshot, vendor.name)
-        dialects = of_schedulers(scene.schedulers, vendor, planned)
+        cards = promises.cards(vendor.name)
+        dialects = scheduler_dialects(scene.schedulers, vendor, planned)
         claims, wrong = heard(pod, planned.name, dialects, cards)
         mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
         asking = [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from agent.core.allocation import remembered_claims
+from agent.core.allocation.holder_names import claims_on_cards
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.model import Allocation
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
@@ -93,8 +94,8 @@ def _attributed(room: _Room, count: int, cards: Collection[str]) -> Attribution:
         before = () if fitting[0].devices else tuple(claims[: claims.index(fitting[0])])
         return Attribution(fitting[0], _doubt(fitting, others), before, bool(others), anywhere)
     if claims:
-        names = ", ".join(f"{it.namespace}/{it.pod} on {', '.join(it.devices)}" for it in claims[:3])
-        return Attribution(None, f"claims are on other cards: {names}", tuple(claims), bool(others))
+        doubt = f"claims are on other cards: {claims_on_cards(claims[:3])}"
+        return Attribution(None, doubt, tuple(claims), bool(others))
     unsaid = f"{others[0]} asks for as much and has no claim" if others else ""
     doubt = "; ".join(room.wrong[:3]) or unsaid or "no pod that waits has a claim"
     return Attribution(None, doubt, unclaimed=bool(others))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.core.allocation.scheduler_promises import requested
+from agent.core.allocation.vendor_requests import requested
 from agent.core.errors import VendorError
 from agent.core.kubernetes_names import wrong_label
 from agent.core.model import Allocation

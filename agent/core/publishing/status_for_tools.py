@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from agent.core.allocation.heard_dialects import cards_by_minor, dialects
 from agent.core.allocation.pod_attribution import heard, places
-from agent.core.allocation.scheduler_promises import by_minor, dialects
 from agent.core.model import Allocation, AllocationState, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api import Candidate, Claim
@@ -117,7 +117,7 @@ def _reserved(
     status: AgentStatus, vendor: Vendor, plan: Mapping[str, Resource], held: Collection[Allocation]
 ) -> Iterator[Holding]:
     """What schedulers promised to containers that have no allocation yet. Invalid claims are skipped."""
-    cards = by_minor(status.snapshot, vendor.name)
+    cards = cards_by_minor(status.snapshot, vendor.name)
     for planned in plan.values():
         taken = places(held, planned.name, status.pods)
         for pod in status.pods:

@@ -11,10 +11,12 @@ from itertools import chain
 
 from agent.core.allocation.admission import Admitted, Scene, admit, refuse_former, refuse_retired, serving
 from agent.core.allocation.answer_annotations import ALLOCATION, marks
+from agent.core.allocation.asking_pods import is_chosen_for, suspected_pods
 from agent.core.allocation.container_edit_rules import UnusableEdits, usable
 from agent.core.allocation.current_holders import owned, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place
+from agent.core.allocation.preferred_ids import preferred_ids
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.allocation.refused_requests import (
@@ -25,7 +27,8 @@ from agent.core.allocation.refused_requests import (
     suspects,
     unexplained,
 )
-from agent.core.allocation.scheduler_promises import Promises, devices_of, requested
+from agent.core.allocation.scheduler_promises import Promises
+from agent.core.allocation.vendor_requests import devices_of, requested
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
     AllocationError,
@@ -159,7 +162,7 @@ class Allocator:
         pods = promises.scene.candidates
         others = frozenset(pod.uid for pod in pods if refused.text in pod.message)
         requests = (
-            RefusedRequest(refused.text, promises.suspects(refused.resource, ids), others, life)
+            RefusedRequest(refused.text, suspected_pods(promises, refused.resource, ids), others, life)
             for ids in refused.containers
         )
         self._refused = unexplained((*self._of_this_life(life), *requests), pods)
@@ -229,7 +232,7 @@ class Allocator:
             return scene
         unowned = [it for it in self._ledger.in_use() if it.resource == resource and it.owner is None]
         promises = self._promises_in(scene)
-        if unowned and (any(it.claim for it in unowned) or promises.is_chosen_for(resource)):
+        if unowned and (any(it.claim for it in unowned) or is_chosen_for(promises, resource)):
             life = self._evidence.life  # read before the checkpoint, which this life has written or read
             written = await self._evidence.granted()
             scene = self._scene()
@@ -337,7 +340,7 @@ class Allocator:
         """The IDs to take, or [] where no choice can be made."""
         promises = self.promises
         planned = promises.scene.plan.get(resource)
-        return promises.preferred(planned, available, required, size) if planned else []
+        return preferred_ids(promises, planned, available, required, size) if planned else []
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
         """Ensure the hardware of a container that starts, also after a reboot or another pod's claim.

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agent.core.allocation.answered_claims import exchanged_claims, kept_parameters, shown_claim
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
@@ -33,12 +34,12 @@ class Swaps:
 
         Returns the ids of the allocations whose claims have changed.
         """
-        changed = promises.exchanged(granted)
+        changed = exchanged_claims(promises, granted)
         for name, claim in changed.items():
             allocation = self._ledger.get(name)
             assert allocation is not None
-            handed = promises.handed(allocation, claim)
-            self._ledger.record(replace(allocation, claim=claim, handed=handed))
+            kept = kept_parameters(promises, allocation, claim)
+            self._ledger.record(replace(allocation, claim=claim, handed=kept))
             if allocation.claim is not None:  # without a claim before, no pod loses one
                 number = self._last[-1].number + 1 if self._last else 1
                 swap = ClaimSwap(number, allocation.id, allocation.resource, allocation.claim, claim)
@@ -55,7 +56,7 @@ class Swaps:
             if allocation.source is not AllocationSource.POD_RESOURCES:
                 continue
             promises = replace(promises, in_use=self._ledger.in_use())  # with the claims given back so far
-            if (claim := promises.of_shown(allocation)) is not None:
+            if (claim := shown_claim(promises, allocation)) is not None:
                 diverged = claim.devices if set(claim.devices) - set(allocation.cards) else ()
                 self._ledger.record(replace(allocation, claim=claim, diverged=diverged))
                 found.append(allocation.id)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from agent.core.allocation.admission import serving
+from agent.core.allocation.answered_claims import is_unread
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.pod_attribution import starting
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
@@ -71,7 +72,7 @@ class ContainerStarts:
         promises = self._promises()
         for answer in granted:
             known = self._ledger.get(answer.allocation) if answer.allocation in allocation_ids else None
-            if known is not None and promises.is_unread(known, answer):
+            if known is not None and is_unread(promises, known, answer):
                 raise LimitsUnread(known.resource, answer.uid, answer.container)
 
     async def _start(self, vendor: Vendor, allocation_id: str) -> bool:

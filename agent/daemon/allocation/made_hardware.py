@@ -7,9 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from agent.core.allocation.answered_claims import astray_allocations, may_move
 from agent.core.allocation.cards_of_answers import of_others
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.scheduler_promises import Promises, requested
+from agent.core.allocation.scheduler_promises import Promises
+from agent.core.allocation.vendor_requests import requested
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.daemon.allocation.allocate_evidence import AllocationStore, MakeRoom, Prepare, ReleaseSlices
@@ -135,7 +137,7 @@ class MadeHardware:
             if allocation.id in idle and allocation.resource == resource
             if self._is_resized(promises, allocation)
         }
-        return {**resized, **{it.id: cards for it, cards in promises.astray(resource, idle)}}
+        return {**resized, **{it.id: cards for it, cards in astray_allocations(promises, resource, idle)}}
 
     def _is_resized(self, promises: Promises, allocation: Allocation) -> bool:
         """Whether the hardware was made with other parameters than the claim has now."""
@@ -143,7 +145,7 @@ class MadeHardware:
         made = self.made_with.get(allocation.id, wanted)
         if not allocation.partitions or made == wanted:
             return False
-        return promises.may_move(allocation, allocation.cards)
+        return may_move(promises, allocation, allocation.cards)
 
     async def remove_misplaced(self, misplaced: Mapping[str, Sequence[str]]) -> bool:
         """Remove this hardware, which would be in the way of others; return whether any was removed.

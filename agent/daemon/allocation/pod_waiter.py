@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import admit
+from agent.core.allocation.asking_pods import is_awaited, is_promised
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.cell import Cell
 from agent.core.errors import AllocationError
@@ -72,7 +73,7 @@ class PodWaiter:
         planned = promises.scene.plan.get(resource)
         if planned is None or planned.vendor not in promises.scene.vendors:
             return promises
-        if planned.rule.placement == "auto" and not promises.asks(resource, count):
+        if planned.rule.placement == "auto" and not is_awaited(promises, resource, count):
             await self._pods.look()
             return None
         if planned.rule.placement == "claim":
@@ -93,12 +94,12 @@ class PodWaiter:
 
     async def _promised(self, promises: Promises, resource: str, count: int) -> Promises:
         """Wait until a pod is known that was promised this number of IDs."""
-        while not promises.is_promised(resource, count):
+        while not is_promised(promises, resource, count):
             changed = asyncio.ensure_future(self._pods.news())
             try:
                 await self._pods.look()
                 promises = self._promises()
-                if not promises.is_promised(resource, count):
+                if not is_promised(promises, resource, count):
                     await asyncio.wait((changed,), timeout=ASK_AGAIN)
                     promises = self._promises()
             finally:

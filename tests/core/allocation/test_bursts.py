@@ -14,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.admission import Scene, admit
+from agent.core.allocation.asking_pods import suspected_pods
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.placed_requests import choose
+from agent.core.allocation.preferred_ids import preferred_ids
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
 from agent.core.allocation.scheduler_promises import Promises
@@ -101,18 +104,18 @@ class Node:
 
     def preferred(self) -> str:
         """The ID that the kubelet takes."""
-        return self.promises().preferred(self.scene().plan[GPU], self.free(), [], 1)[0]
+        return preferred_ids(self.promises(), self.scene().plan[GPU], self.free(), [], 1)[0]
 
     def asks(self, pod: Candidate, device_id: str) -> bool:
         """Whether the pod is admitted with this ID, which the kubelet chose."""
         promises = self.promises()
         asked = admit(promises.scene, GPU, [device_id])
         try:
-            choice = promises.choice(asked, self.ledger.in_use())
+            choice = choose(promises, asked, self.ledger.in_use())
         except AllocationError as exc:
             self.refused.append(pod.name)
             others = frozenset(it.uid for it in self.pods if str(exc) in it.message)
-            request = RefusedRequest(str(exc), promises.suspects(GPU, [device_id]), others)
+            request = RefusedRequest(str(exc), suspected_pods(promises, GPU, [device_id]), others)
             self.requests = unexplained((*self.requests, request), self.pods)
             self.why[pod.uid] = f"Pod was rejected: Allocate failed due to {exc}, which is unexpected"
             if self.shows:

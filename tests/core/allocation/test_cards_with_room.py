@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.allocation.answered_claims import exchanged_claims, is_unread
 from agent.core.allocation.cards_with_room import cards_with_room as chosen_by
 from agent.core.allocation.cards_with_room import first_that_fits
+from agent.core.allocation.heard_dialects import dialects, scheduler_dialects
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.allocation.scheduler_promises import Promises, dialects, of_schedulers
+from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import (
     InsufficientRoom,
     NotPromised,
@@ -119,7 +121,7 @@ def test_a_scheduler_is_heard_before_the_pod_itself() -> None:
     known = (its.scene.schedulers, its.scene.vendors["acme"], its.scene.plan[SHARE])
 
     assert choose(its, SHARE, "c5::0").claim == Claim("uid-web", "default", "web", "main", ("c5",))
-    assert dialects(*known) == (*of_schedulers(*known), BY_LIMITS)
+    assert dialects(*known) == (*scheduler_dialects(*known), BY_LIMITS)
 
 
 def broken(*_: object) -> Sequence[str]:
@@ -205,7 +207,7 @@ def test_a_pod_on_another_card_than_was_chosen_keeps_what_it_asks_for_itself() -
     known = has("job", "c4", 40)
     its = by_limits(share("web", "c5"), in_use=[known])
 
-    after = its.exchanged([CheckpointAnswer(known.id, "uid-web", "main", SHARE, known.ids)])
+    after = exchanged_claims(its, [CheckpointAnswer(known.id, "uid-web", "main", SHARE, known.ids)])
 
     assert after == {known.id: Claim("uid-web", "default", "web", "main")}
 
@@ -227,4 +229,4 @@ def test_what_a_container_asks_for_is_unread_where_its_pod_is_not_known(
     known = has("job", "c4", 40)
     its: Promises = by_limits(*pods, in_use=[known], **more)
 
-    assert its.is_unread(known, CheckpointAnswer(known.id, uid, "main", SHARE, known.ids)) is unread
+    assert is_unread(its, known, CheckpointAnswer(known.id, uid, "main", SHARE, known.ids)) is unread

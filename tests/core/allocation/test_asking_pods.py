@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.core.allocation.asking_pods import is_awaited, is_promised, suspected_pod
 from agent.core.model import Allocation
 from agent.scheduler_api import Candidate, Claim
 from agent.vendor_api.agent import Placement
@@ -191,14 +192,14 @@ def test_a_pod_is_known_to_ask_that_waits_for_as_many_and_was_not_refused(
 ) -> None:
     its = promises(*pods, refused=refused)
 
-    assert (its.asks(WHOLE, asked), its.is_promised(WHOLE, asked)) == (asks, promised)
+    assert (is_awaited(its, WHOLE, asked), is_promised(its, WHOLE, asked)) == (asks, promised)
 
 
 def test_a_pod_that_has_its_allocation_asks_no_more() -> None:
     its = promises(bound("web", "c1"), in_use=[held("web", "c1")])
 
-    assert not its.asks(WHOLE, 1)
-    assert not its.is_promised(WHOLE, 1)
+    assert not is_awaited(its, WHOLE, 1)
+    assert not is_promised(its, WHOLE, 1)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +215,13 @@ def test_the_pod_whose_card_was_asked_for_is_the_one_that_is_refused(
 ) -> None:
     its = promises(bound("other", "c0", created=1), bound("web", "c1", created=2), **more)
 
-    assert its.suspect(resource, ["c1", "c1", "unknown"]) in (uid, "")
-    assert its.suspect(resource, ["c1", "c1"]) == uid
+    assert suspected_pod(its, resource, ["c1", "c1", "unknown"]) in (uid, "")
+    assert suspected_pod(its, resource, ["c1", "c1"]) == uid
 
 
 def test_who_asks_and_finds_no_id_of_its_card_is_refused_and_not_the_pod_whose_card_it_is_given() -> None:
     web, job = share("web", "c4", appeared=1), share("job", "c5", appeared=2)
     full = [held("a", "c4::0", resource=SHARE), held("b", "c4::1", resource=SHARE)]
 
-    assert promises(web, job, in_use=full).suspect(SHARE, ["c5::0"]) == "uid-web"
-    assert promises(web, job, in_use=full, refused={"uid-web"}).suspect(SHARE, ["c5::0"]) == "uid-job"
+    assert suspected_pod(promises(web, job, in_use=full), SHARE, ["c5::0"]) == "uid-web"
+    assert suspected_pod(promises(web, job, in_use=full, refused={"uid-web"}), SHARE, ["c5::0"]) == "uid-job"

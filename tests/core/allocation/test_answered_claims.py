@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.allocation.scheduler_promises import (
-    by_minor,
-    devices_of,
-    dialects,
-    holder,
-    requested,
+from agent.core.allocation.answered_claims import (
+    astray_allocations,
+    exchanged_claims,
+    kept_parameters,
+    shown_claim,
 )
+from agent.core.allocation.heard_dialects import cards_by_minor, dialects
+from agent.core.allocation.holder_names import holder
+from agent.core.allocation.reconcile_evidence import CheckpointAnswer
+from agent.core.allocation.vendor_requests import devices_of, requested
 from agent.core.model import Allocation, AllocationSource, Owner
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim, Dialect, common_dialects
@@ -31,7 +33,7 @@ def test_a_promise_of_another_card_is_no_claim_on_this_one_where_no_scheduler_is
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)], placement="local")
 
-    assert its.exchanged([CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]) == {"a": None}
+    assert exchanged_claims(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]) == {"a": None}
 
 
 def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_another() -> None:
@@ -39,7 +41,7 @@ def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_
     claim = Claim("uid-early", "default", "early", "main", ("c0",), {"priority": "low"})
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = its.exchanged([CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = exchanged_claims(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c1",))}
 
@@ -48,7 +50,7 @@ def test_a_promise_of_a_like_card_is_a_claim_on_this_one() -> None:
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = its.exchanged([CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = exchanged_claims(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c0",))}
 
@@ -74,21 +76,21 @@ def test_a_promise_of_a_like_card_is_a_claim_on_this_one() -> None:
 def test_an_allocation_is_not_where_its_pod_names_a_card_that_it_cannot_have(
     pod: Candidate, known: Allocation, more: Mapping[str, Any]
 ) -> None:
-    assert promises(pod, in_use=[known], **more).of_shown(known) is None
+    assert shown_claim(promises(pod, in_use=[known], **more), known) is None
 
 
 def test_an_allocation_is_not_on_a_card_that_is_full() -> None:
     known = shown("web", "c4::0")
     others = [held("a", "c5::0", resource=SHARE), held("b", "c5::1", resource=SHARE)]
 
-    assert promises(share("web", "c5"), in_use=[*others, known]).of_shown(known) is None
-    assert promises(share("web", "c5"), in_use=[others[0], known]).of_shown(known) is not None
+    assert shown_claim(promises(share("web", "c5"), in_use=[*others, known]), known) is None
+    assert shown_claim(promises(share("web", "c5"), in_use=[others[0], known]), known) is not None
 
 
 def test_an_allocation_is_on_the_card_that_its_pod_names_also_where_that_is_unhealthy_by_now() -> None:
     known = shown("web", "c4::0")
 
-    claim = promises(share("web", "c6"), in_use=[known]).of_shown(known)
+    claim = shown_claim(promises(share("web", "c6"), in_use=[known]), known)
 
     assert claim is not None
     assert claim.devices == ("c6",)
@@ -97,14 +99,14 @@ def test_an_allocation_is_on_the_card_that_its_pod_names_also_where_that_is_unhe
 def test_an_allocation_that_has_a_claim_keeps_it() -> None:
     known = replace(shown("web", "c4::0"), claim=Claim("uid-web", "default", "web", "main", ("c4",)))
 
-    assert promises(share("web", "c5"), in_use=[known]).of_shown(known) is None
+    assert shown_claim(promises(share("web", "c5"), in_use=[known]), known) is None
 
 
 def test_of_two_pods_of_one_name_the_newest_is_shown() -> None:
     old, new = share("web", "c4", created=1), replace(share("web", "c5", created=2), uid="uid-new")
     known = shown("web", "c5::0")
 
-    claim = promises(old, new, in_use=[known]).of_shown(known)
+    claim = shown_claim(promises(old, new, in_use=[known]), known)
 
     assert claim is not None
     assert (claim.uid, claim.devices) == ("uid-new", ("c5",))
@@ -137,23 +139,23 @@ def test_what_was_handed_out_is_known_where_the_claim_of_now_has_another_answer(
 ) -> None:
     known = held("a", "c4::0", resource=SHARE, claim=before)
 
-    assert promises(in_use=[known], container_edits=container_edits).handed(known, after) == handed
+    assert kept_parameters(promises(in_use=[known], container_edits=container_edits), known, after) == handed
 
 
 def test_what_was_handed_out_before_counts_and_not_the_claim_since() -> None:
     known = replace(held("a", "c4::0", resource=SHARE, claim=HIGH), handed=LIMITED["low"])
     its = promises(in_use=[known], container_edits=limits)
 
-    assert its.handed(known, HIGH) == LIMITED["low"]
-    assert its.handed(known, LOW) is None
+    assert kept_parameters(its, known, HIGH) == LIMITED["low"]
+    assert kept_parameters(its, known, LOW) is None
 
 
 def test_without_its_vendor_an_answer_differs_where_the_parameters_do() -> None:
     known = held("a", "c4::0", resource=SHARE, claim=LOW)
     its = promises(in_use=[known], left_out=True)
 
-    assert its.handed(known, HIGH) == LIMITED["low"]
-    assert its.handed(known, LOW) is None
+    assert kept_parameters(its, known, HIGH) == LIMITED["low"]
+    assert kept_parameters(its, known, LOW) is None
 
 
 # Words and views of one allocation
@@ -212,7 +214,7 @@ def test_a_vendors_dialect_is_heard_before_those_of_all_schedulers(
 def test_a_slice_has_no_minor_of_its_own() -> None:
     snapshot = node(status("card", minor=3), status("slice", minor=3, parent="card"))
 
-    assert by_minor(snapshot, "acme") == {"card": 3, "slice": None}
+    assert cards_by_minor(snapshot, "acme") == {"card": 3, "slice": None}
 
 
 def test_devices_that_are_not_there_are_left_out() -> None:
@@ -232,5 +234,5 @@ def test_a_share_is_not_brought_to_its_card_where_that_has_gone_to_another_resou
     free = promises(in_use=[astray], **by_name)
     taken = promises(in_use=[astray, whole], **by_name)
 
-    assert free.astray(SHARE, {"web"}) == [(astray, ("c4",))]
-    assert taken.astray(SHARE, {"web"}) == []
+    assert astray_allocations(free, SHARE, {"web"}) == [(astray, ("c4",))]
+    assert astray_allocations(taken, SHARE, {"web"}) == []

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.admission import admit
+from agent.core.allocation.placed_requests import PlacementChoice
+from agent.core.allocation.placed_requests import choose as choose_cards
 from agent.core.allocation.scheduler_choice import free_on
-from agent.core.allocation.scheduler_promises import PlacementChoice, Promises
+from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import (
     AllocationError,
     InsufficientMemory,
@@ -83,7 +85,7 @@ def test_an_allocation_of_the_resource_that_takes_no_room_is_not_named() -> None
     its = promises(bound("web", "c1"), in_use=[held("old", "c1")])
 
     with pytest.raises(PromisedElsewhere) as refused:
-        its.choice(admit(its.scene, WHOLE, ["c0"]), [])
+        choose_cards(its, admit(its.scene, WHOLE, ["c0"]), [])
 
     assert "held by" not in str(refused.value)
 
@@ -450,7 +452,7 @@ def test_what_lies_on_one_card_and_fits_on_none_is_refused_with_the_largest(
     asked = admit(its.scene, SHARE, ["c4::0", "c5::0"])
 
     with pytest.raises(error, match=largest):
-        its.choice(asked, in_use)
+        choose_cards(its, asked, in_use)
 
 
 # No card is promised away twice

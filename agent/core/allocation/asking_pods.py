@@ -1,0 +1,146 @@
+"""Which pod a request comes from: the kubelet does not say, the waiting pods are matched to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+
+from agent.core.allocation import scheduler_choice
+from agent.core.allocation.cards_with_room import finder, knows_room
+from agent.core.allocation.holder_names import claims_on_cards
+from agent.core.allocation.pod_attribution import (
+    Attribution,
+    WaitingPods,
+    any_promised,
+    attribute,
+    due,
+    may_ask,
+    places,
+    suspect,
+    waiting,
+)
+from agent.core.allocation.scheduler_promises import Promises
+from agent.core.allocation.vendor_requests import names_no_card
+from agent.core.errors import AgentError
+from agent.core.model import Resource
+from agent.scheduler_api import Claim
+
+
+def is_awaited(promises: Promises, resource: str, count: int) -> bool:
+    """Whether a known pod waits for this number of IDs."""
+    candidates = promises.scene.candidates
+    taken = places(promises.in_use, resource, candidates)
+    pods = waiting(resource, count, candidates, taken)
+    return any(pod.uid not in promises.refused for pod in pods)
+
+
+def is_promised(promises: Promises, resource: str, count: int) -> bool:
+    """Whether this number of IDs was promised to a known pod that waits."""
+    found = attribute(resource, count, (), waiting_pods(promises, resource))
+    claims = (found.claim, *found.elsewhere)
+    return any(claim is not None and claim.uid not in promises.refused for claim in claims)
+
+
+def is_chosen_for(promises: Promises, resource: str) -> bool:
+    """Whether a scheduler promised cards of the resource to any pod, which waits or has them."""
+    return any_promised(resource, waiting_pods(promises, resource))
+
+
+def suspected_pod(promises: Promises, resource: str, ids: Collection[str]) -> str:
+    """The uid of the pod that a refused request most likely came from; empty where none is known."""
+    if (served := promises.served(resource)) is None:
+        return ""
+    unique = tuple(dict.fromkeys(ids))
+    pods = waiting_pods(promises, resource)
+    return suspect(_attribution(promises, served[0], unique, pods), resource, len(unique), pods)
+
+
+def suspected_pods(promises: Promises, resource: str, ids: Collection[str]) -> tuple[str, ...]:
+    """The uids of the pods that a refused request may have come from, the most likely one first."""
+    if not (first := suspected_pod(promises, resource, ids)):
+        return ()
+    others = may_ask(resource, len(set(ids)), waiting_pods(promises, resource))
+    return tuple(dict.fromkeys((first, *others)))
+
+
+def attribution(promises: Promises, planned: Resource, ids: Sequence[str]) -> Attribution:
+    """The claim behind an admitted request."""
+    scene = promises.scene
+    if not (scene.candidates and promises.dialects(planned)):
+        why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
+        return Attribution(doubt=why)
+    found = _attribution(promises, planned, ids, waiting_pods(promises, planned.name, ids))
+    cards = [claim.devices for claim in found.askers if claim is not None and claim.devices]
+    # An allocation that can move once its pod is known goes to the first of them.
+    vendor = scene.vendors[planned.vendor]
+    return replace(found, askers=()) if names_no_card(scene, vendor, planned.name, ids, cards) else found
+
+
+def _attribution(promises: Promises, planned: Resource, ids: Sequence[str], pods: WaitingPods) -> Attribution:
+    """The claim behind a request for these IDs: that of the pod whose turn it is, where the turn is known."""
+    cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
+    found = attribute(planned.name, len(ids), cards, pods)
+    if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, found)):
+        return found
+    # The kubelet had no IDs left on the card of this pod. A claim of another pod is not meant.
+    doubt = f"claims are on other cards: {claims_on_cards(asking)}"
+    return replace(found, claim=None, doubt=doubt, elsewhere=asking, unclaimed=False)
+
+
+def _claims_of_next_pod(promises: Promises, found: Attribution) -> tuple[Claim, ...]:
+    """The claims of the one pod that can ask now, where the cards of the IDs are not its own.
+
+    Several containers of one pod may ask for the same number of IDs.
+    """
+    asking = tuple(it for it in found.askers if it is not None and it.devices)
+    if len({claim and claim.uid for claim in found.askers}) != 1 or not asking:
+        return ()
+    uid = asking[0].uid
+    if found.claim is not None and (not found.claim.devices or found.claim.uid == uid):
+        return ()
+    if found.claim is None and all(claim.uid != uid for claim in found.elsewhere):
+        return ()
+    scene = promises.scene
+    known_order = {pod.uid for pod in scene.candidates if pod.appeared} - scene.found - promises.refused
+    return asking if uid in known_order else ()
+
+
+def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) -> WaitingPods:
+    """All that is known of the pods that may ask for the resource.
+
+    `free`: IDs that the kubelet gives out now. The ledger may name their former pods for a while yet.
+    """
+    planned, scene = promises.scene.plan[resource], promises.scene
+    is_whole = planned.rule.sharing.kind == "exclusive"
+    given = frozenset(free) if is_whole else frozenset()
+    in_use = (allocation for allocation in promises.in_use if given.isdisjoint(allocation.ids))
+    return WaitingPods(
+        candidates=scene.candidates,
+        dialects=promises.dialects(planned),
+        devices=promises.cards(planned.vendor),
+        taken=places(promises.in_use, resource, scene.candidates),
+        holders=scheduler_choice.holders(in_use, resource) if is_whole else {},
+        locked=scene.locked,
+        failed={card.uuid for card in planned.cards if not card.healthy},
+        refused=promises.refused,
+        found=scene.found,
+        roomy=partial(_cards_for, promises, planned),
+        guessed=promises.guessed,
+    )
+
+
+def due_claims(promises: Promises, planned: Resource) -> Sequence[Claim]:
+    """The claims of waiting pods on chosen cards of the resource."""
+    return due(planned.name, waiting_pods(promises, planned.name))
+
+
+def _cards_for(promises: Promises, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
+    """The cards on which a claim that names none may lie, the best one first; none where that is unknown."""
+    if not knows_room(promises.scene.vendors[planned.vendor], planned):
+        return ()
+    others = [it for it in promises.in_use if it.resource == planned.name]
+    try:
+        return finder(promises, planned, count, others, due_claims(promises, planned))(claim.parameters)
+    except AgentError:  # the Allocate is refused with it
+        return ()
