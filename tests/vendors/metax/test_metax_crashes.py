@@ -15,8 +15,7 @@ from agent.vendor_api.agent import RequestRefused
 from agent.vendors.common import own_files
 from agent.vendors.metax.child.abi import Code
 from agent.vendors.metax.child.backend import MetaxBackend
-from agent.vendors.metax.child.faults import UNSUPPORTED
-from agent.vendors.metax.child.library import MxsmlError
+from agent.vendors.metax.child.library import UNSUPPORTED, MxsmlError
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 

@@ -83,7 +83,7 @@ class MetaxReading:
     def keep(self, error: MxsmlError) -> None:
         """Keep the fault of the first error that is no lack of support."""
         self.absent |= error.gone
-        if error.code not in faults.UNSUPPORTED:
+        if not error.unsupported:
             self.fault = self.fault or faults.reading(error)
 
 

@@ -162,7 +162,7 @@ class MxsmlEventWatch:
         MetaX has not published the numbers of events, so the card itself is read.
         """
         uuid = cards.get(index)
-        if error is not None and error.code in faults.UNSUPPORTED:
+        if error is not None and error.unsupported:
             self._mute.add(index)
             return ()
         if uuid is None or (error and uuid in self._blind):

@@ -19,7 +19,6 @@ from . import layouts
 from .abi import MAX_SLICES
 from .cards import MetaxCard
 from .earlier_layouts import EarlierLayouts
-from .faults import UNSUPPORTED
 from .layouts import MARKED, Layout, SgpuSlice
 from .library import Mxsml, MxsmlError
 from .slice_journal import JournalEntry, SgpuJournal
@@ -303,7 +302,7 @@ class SgpuSlices:
         try:
             return bool(self._mxsml.sgpu_annotations_id(card.index, sgpu.id))
         except MxsmlError as error:
-            if error.code in UNSUPPORTED:
+            if error.unsupported:
                 return False
             raise
 
