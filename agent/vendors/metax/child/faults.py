@@ -19,7 +19,6 @@ NO_LIBRARY = card_faults.no_library("libmxsml.so")
 #: Codes that tell nothing about the card's health: the call came too early, or the card does not support it.
 SILENT = (Code.SYSFS_ERROR, Code.OPERATION_NOT_SUPPORT, Code.BUSY_DEVICE, Code.FLR_NOT_READY)
 
-
 #: The names of the error counters, and the errors that each one counts.
 COUNTED = {
     "dram-ue": "uncorrected ECC errors of the DRAM",
