@@ -147,7 +147,7 @@ def test_where_two_slices_may_be_ours_neither_is_touched_and_it_is_said(
     backend = _next(host)
 
     assert marks(backend.partitions()) == [None, None]
-    assert "which cannot be told" in capfd.readouterr().err
+    assert "it is not known which" in capfd.readouterr().err
     backend.release(OURS)
     assert len(stub.slices()) == 2
 

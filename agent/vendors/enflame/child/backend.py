@@ -66,7 +66,6 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         super().__init__(settings)
         self._journal: DrsJournal | None = None
         self._profiles: KnownProfiles | None = None
-
         self._over_time = FaultsOverTime()
         self._disturbances = Disturbances()
         #: When efsmi was last run in `discover`; None: it is due now.
@@ -84,7 +83,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
             found = self._with_more_faults(self._all_cards(session))
             self._cards = {card.uuid: card for card in found}
             self._watch_cards(session)
-        own = self._sliced(session, found)
+        own = self._efsmi_attributes(session, found)
         return library_cards.in_order(library_cards.labelled(found, self._node(session), own))
 
     def links(self, uuid: str) -> Sequence[Link]:
@@ -105,8 +104,8 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         distinct = set(uuids)  # `uuids` has one card for each device ID
         if len(distinct) != 1:
             raise RequestRefused(
-                f"{len(request.ids)} of {request.resource} lie on {len(distinct)} cards: the slice of a "
-                "container lies on one card; ask for no more than a card has"
+                f"{len(request.ids)} of {request.resource} are on {len(distinct)} cards: a container gets a "
+                "slice of one card; ask for no more than one card has"
             )
         chosen = self._card(uuids[0])
         others = [it for it in self._sliceable() if it.uuid != chosen.uuid]
@@ -256,7 +255,9 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         """The cards that may have slices. Slices are made on fewer of them: see `_card`."""
         return [it for it in self._cards.values() if it.sliceable]
 
-    def _sliced(self, session: EfmlSession, found: Sequence[EnflameCard]) -> dict[str, dict[str, str]]:
+    def _efsmi_attributes(
+        self, session: EfmlSession, found: Sequence[EnflameCard]
+    ) -> dict[str, dict[str, str]]:
         """The attributes of each card that come from efsmi, by uuid. efsmi runs once in `period` seconds.
 
         efsmi also runs if this backend makes no slices, because other programs may make some. Without efsmi

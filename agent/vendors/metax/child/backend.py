@@ -56,7 +56,6 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self._mode = settings.get("mode") or constants.NATIVE
-
         self._watch: MxsmlEventWatch | None = None
         self.node_patience = NODE_PATIENCE
         #: The cards of the last request that was prepared, until `cdi` has named its slices.

@@ -9,7 +9,7 @@ from .abi import Code
 from .library import MxsmlError
 from .values import Unavailable
 
-GONE = Fault("gone", "MXSML knows the card no more: it left the bus, or its driver let go of it")
+GONE = Fault("gone", "MXSML no longer knows the card: it left the bus, or its driver released it")
 NOT_AVAILABLE = Fault("unavailable", "the driver says that the card is not available")
 MMIO = Fault("mmio", "the state of the card's registers is another than when it was first read")
 LIMITED = Fault("limited", "the driver lets the card be used in part only")
