@@ -7,7 +7,7 @@ from agent.vendors.common import card_faults
 
 from .abi import Code
 from .library import MxsmlError
-from .values import Unavailable
+from .values import UnavailableReason
 
 GONE = Fault("gone", "MXSML no longer knows the card: it left the bus, or its driver released it")
 NOT_AVAILABLE = Fault("unavailable", "the driver says that the card is not available")
@@ -36,7 +36,7 @@ def reading(error: MxsmlError) -> Fault:
     return card_faults.unreadable(error, state)
 
 
-def unavailable(found: Unavailable, die: int | None) -> Fault | None:
+def unavailable(found: UnavailableReason, die: int | None) -> Fault | None:
     """Fault of a card or a die that cannot be used, as the driver says; None if it can be used."""
     if not found.code:
         return None

@@ -24,7 +24,7 @@ from .values import (
     PciEvent,
     Sgpu,
     SgpuQuota,
-    Unavailable,
+    UnavailableReason,
 )
 
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
@@ -196,12 +196,12 @@ class Mxsml:
         """Whether the card is available."""
         return self._number("GetDeviceState", card, kind=ctypes.c_int) == 1
 
-    def unavailable(self, card: int, die: int | None = None) -> Unavailable:
+    def unavailable(self, card: int, die: int | None = None) -> UnavailableReason:
         """Why a card, or a die, cannot be used. Code 0: it can be used."""
         call = "GetDeviceUnavailableReason" if die is None else "GetDieUnavailableReason"
         where = (card,) if die is None else (card, die)
         reason = self._struct(call, abi.UnavailableReasonInfo, *where)
-        return Unavailable(reason.unavailableCode, _string(reason.unavailableReason))
+        return UnavailableReason(reason.unavailableCode, _string(reason.unavailableReason))
 
     def ecc(self, card: int, die: int | None = None) -> EccErrors:
         name, *where = _of("TotalEccErrors", card, die)
