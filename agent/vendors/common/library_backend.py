@@ -6,11 +6,13 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from agent.vendor_api.backend import LIBRARY_NOT_FOUND, Backend, BackendUnavailable
+from agent.vendor_api.backend import LIBRARY_NOT_FOUND, Backend, BackendUnavailable, Fault, HealthEvent
 
 from . import host
+from .earlier_readings import CounterBaseline
 from .library_cards import LibraryCard
 
 S = TypeVar("S")
@@ -70,6 +72,10 @@ class LibraryBackend(Backend, Generic[S, C]):
     def _sysfs_is_enough(self) -> bool:
         """Whether sysfs can replace a missing library, which needs a loaded driver."""
 
+    @abstractmethod
+    def _grown(self, counter: str, before: int, now: int) -> Fault:
+        """The fault of a card with an error counter that grew."""
+
     # The session
 
     def open(self) -> None:
@@ -124,6 +130,22 @@ class LibraryBackend(Backend, Generic[S, C]):
         if not cards and self._expected():
             raise BackendUnavailable("no-devices", f"{self.library_name} counts no cards, and there are some")
         return cards
+
+    @cached_property
+    def _baseline(self) -> CounterBaseline:
+        """The last error counters of each card. First used after `open`, when the directory is known."""
+        return CounterBaseline(self.directory, self._grown)
+
+    def _counter_events(self) -> list[HealthEvent]:
+        """An event for each error counter that grew since the last call.
+
+        A device of `discover` has one fault only, so errors of counters are health events.
+        """
+        return [
+            HealthEvent(uuid, fault)
+            for uuid, card in self._cards.items()
+            for fault in self._baseline.new_faults(uuid, card.device.counters)
+        ]
 
     def _library_session(self) -> S:
         """The session. Raises BackendUnavailable: the backend is not open, or there is no library."""

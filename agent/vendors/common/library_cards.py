@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from agent.vendor_api.backend import Device
+from agent.vendor_api.backend import Device, Usage
 
 from .card_faults import NO_UUID
 
@@ -79,6 +79,16 @@ def labelled(cards: Iterable[C], node: Mapping[str, str], own: Mapping[str, Mapp
         attributes = {**node, **card.device.attributes, **own.get(card.uuid, {})}
         made.append(replace(card, device=replace(card.device, attributes=attributes)))
     return made
+
+
+def usage(card: LibraryCard, used: int, total: int, percent: float | None) -> Usage:
+    """The usage of a card: memory in bytes, at most the card's own, and compute as a part from 0 to 1.
+
+    `total` is the memory that the library tells now, for a card with unknown memory. `percent` is the compute
+    in use; None: unknown.
+    """
+    compute = None if percent is None else min(max(percent, 0.0), 100.0) / 100
+    return Usage(card.uuid, min(used, card.device.memory or total), compute)
 
 
 def in_order(cards: Iterable[LibraryCard]) -> list[Device]:

@@ -1,6 +1,6 @@
-"""What the two halves of this vendor call by one name: the child writes it, the agent's half reads it.
+"""Names that both halves of this vendor use: the backend writes them, the agent half reads them.
 
-Standard library only: the child imports it.
+The backend imports this module, so it needs the standard library and the API alone.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ DRIVER_ROOT = host.DRIVER_ROOT
 #: Enflame's tool, and the folders in which packages put it, here or below the host's root; PATH goes first.
 EFSMI, EFSMI_FOLDERS = "efsmi", ("/usr/bin", "/usr/local/bin")
 
-# Attributes of devices. One that is not known is absent; a list is joined with commas.
+# Attributes of devices. An unknown attribute is absent. A list is joined with commas.
 
-# Of the node, on every device.
+# Attributes of the node, on every device.
 DRIVER_VERSION = backend.DRIVER_VERSION  # 1.4.0.3
 LIBRARY_VERSION = "library-version"  # 1.2.3.5
-CONTROL_NODE = "control-node"  # /dev/gcuctl, where it is there
+CONTROL_NODE = "control-node"  # /dev/gcuctl, if it exists
 
-# Of a card.
+# Attributes of a card.
 PCIE_ROOT = backend.PCIE_ROOT  # pci0000:3a
 SERIAL = "serial"
 PRODUCT = "product"  # S60
 ARCH = "arch"  # scorpio
-#: What the card is to virtual machines, as efsmi says it: Disable, DRS or SRIOV. Where DRS is wanted alone.
+#: The card's mode in the table of efsmi: Disable, DRS or SRIOV. Absent where efsmi is not run.
 VIRTUAL = "virtual"
 DISABLED, DRS, SRIOV = "Disable", "DRS", "SRIOV"
-#: The profiles of slices that the card's hardware makes: a list of NAME:ID; absent where none is known.
+#: The profiles of slices that the card offers: a list of NAME:ID. Absent if none is known.
 PROFILES = "profiles"
-#: How many of the smallest slices a card is.
+#: A card has as many of the smallest slices.
 SLICES = 6
-#: Slices of the hardware that we did not make: how many, and how many sixths of the card they take.
+#: Foreign slices: their number, and the sixths of the card that they take.
 FOREIGN_SLICES, FOREIGN_SIXTHS = backend.FOREIGN_SLICES, "foreign-sixths"
 
-#: Parameters of a claim on a slice of the hardware: its profile's name, and number.
+#: Parameters of a claim on a slice of the hardware: name and number of its profile.
 PROFILE, PROFILE_ID = "profile", "profile-id"
 
-#: How a profile is called: how many of the card's slices it takes, and its GB.
+#: The name of a profile: the number of the card's slices that it takes, and its GB.
 PROFILE_NAME = re.compile(r"(?P<slices>[1-9][0-9]{0,2})g\.(?P<gigabytes>[1-9][0-9]{0,3})gb", re.ASCII)
 
-#: How Enflame's exporter makes a card's uuid of what EFML tells.
+#: Enflame's exporter puts this before the uuid that EFML tells.
 UUID = "GCU-"
 
-# CDI: what containers with slices of the hardware name.
+# CDI names for containers with slices of the hardware.
 CDI_VENDOR, CDI_CLASS = "enflame.com", "drs-gcu"
 CDI_KIND = f"{CDI_VENDOR}/{CDI_CLASS}"
-#: The one spec of all slices.
+#: The spec file of all slices.
 CDI_FILE = f"{CDI_VENDOR}-{CDI_CLASS}.json"
 
-#: Setting of the child: whether the node gives out slices of the hardware, so that efsmi is asked about them.
+#: Setting of the backend: whether the node offers slices of the hardware, so that the backend runs efsmi.
 DRS_WANTED = "drs"
-#: Reason of the fault of cards that sysfs alone shows.
+#: Reason of the fault of cards that only sysfs shows.
 NO_LIBRARY = backend.NO_LIBRARY
 
 
 def slices(profile: str) -> int:
-    """How many of the card's slices one of a profile takes; 0 where it is no profile's name."""
+    """How many of the card's slices an instance of the profile takes; 0 for a text that is no profile."""
     return _part(profile, "slices")
 
 

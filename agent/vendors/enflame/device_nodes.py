@@ -7,15 +7,15 @@ from typing import Any
 
 from agent.vendors.common import host
 
-#: What every program opens, whatever card it has.
+#: The node that every program opens.
 CONTROL = "/dev/gcuctl"
 
 
 def control(settings: Mapping[str, Any]) -> str:
-    """The driver's own node; empty where it is not there."""
+    """The driver's control node; empty if it does not exist."""
     return CONTROL if host.is_node(host.driver_root(settings), CONTROL) else ""
 
 
 def root(settings: Mapping[str, Any]) -> str:
-    """Where the host's files are for us."""
+    """The directory with the host's files, as this process sees it."""
     return host.root(host.driver_root(settings))

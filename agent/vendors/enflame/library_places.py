@@ -1,4 +1,4 @@
-"""Where EFML is looked for: no ctypes, for the agent's half knows the places, too."""
+"""The places where EFML may be. The agent half imports this module, too, so it does without ctypes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from agent.vendors.common import host
 
 SONAME = "libefml.so"
-#: What may follow the name, and where the file may lie after the loader's own path: as efml_dl.go looks.
+#: Endings of the file's name, and folders that are searched after the loader's own, as in efml_dl.go.
 VERSIONS = ("", ".1", ".2", ".2.1", ".2.0", ".1.0.0")
 FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
-#: What /usr/lib/libefml.so is a link into; a container may have only the one or the other.
+#: The folder of packages that /usr/lib/libefml.so links to. A container may have only one of both.
 PACKAGES = "/usr/local/efsmi"
 
 
 def searched(settings: Mapping[str, Any]) -> list[str]:
-    """The names of all files that `load` would take, there or not; one without a folder is the loader's.
+    """The names of all files that would be loaded, existing or not. The loader searches for a bare name.
 
-    `library` is a file, a directory that holds one or has the usual places below it, or a name without a
-    slash (liberml.so), which is then looked for where libefml.so would be.
+    The setting `library` is a file, or a directory with the file or with the usual places below it, or a name
+    without a slash (liberml.so), which replaces libefml.so in all places.
     """
     library = settings.get("library") or ""
     names = [soname(settings) + version for version in VERSIONS]
@@ -36,7 +36,7 @@ def searched(settings: Mapping[str, Any]) -> list[str]:
 
 
 def dangling(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The links among them that lead nowhere: a container may have /usr/lib/libefml.so and not its target."""
+    """Broken links among these files, and their targets: a container may lack what libefml.so links to."""
     links = [Path(name) for name in searched(settings) if "/" in name]
     return [(str(it), os.readlink(it)) for it in links if it.is_symlink() and not it.exists()]
 
@@ -47,7 +47,7 @@ def soname(settings: Mapping[str, Any]) -> str:
 
 
 def _folders(root: str) -> list[str]:
-    """Where it may lie below a root; of the packages, the newest first."""
+    """The folders below a root that may have the library, those of newer packages first."""
     packages = sorted(Path(root + PACKAGES).glob("efsmi-*"), key=_version, reverse=True)
     return [*(root + folder for folder in FOLDERS), *(str(package / "lib") for package in packages)]
 

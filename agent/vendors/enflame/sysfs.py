@@ -1,6 +1,6 @@
-"""What sysfs tells of Enflame's cards: where they are, their minor numbers, their firmware, and the driver.
+"""Facts of Enflame's cards in sysfs: addresses, minor numbers, heartbeats of the firmware, and the driver.
 
-The files below a card are those that Enflame's binding reads (go-eflib): the driver adds them.
+Source: Enflame's binding (go-eflib) reads the same files below a card. The driver makes them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from agent.vendors.common.host import number, read
 from agent.vendors.common.pci_sysfs import DEVICES
 
-#: PCI's numbers of Enflame, as its labels of nodes have it, and of a customer that sells its cards.
+#: PCI's vendor ids of Enflame, as in its labels of nodes, and of a customer that sells its cards.
 VENDORS = ("0x1e36", "0x1ea0")
-#: Of a processing accelerator, and of a 3D controller, which is what some cards say that they are.
+#: PCI's classes of a processing accelerator, and of a 3D controller, which some cards have.
 CLASSES = ("0x1200", "0x0302")
-#: What the module and the folder of its cards are called, by Enflame and by a customer that sells its cards.
+#: The name of the kernel module and of the cards' folder, at Enflame and at a customer that sells its cards.
 NAMES = ("enflame", "zixiao")
 
 BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
@@ -29,7 +29,7 @@ _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What the card's firmware last counted, and whether it sleeps, when it need not count."""
+    """The heartbeat of a card's firmware: its count, and whether the firmware sleeps and need not count."""
 
     count: int
     asleep: bool
@@ -40,12 +40,12 @@ def driver_loaded(sysfs: Path) -> bool:
 
 
 def driver_version(sysfs: Path) -> str:
-    """The version of the loaded driver, empty where it tells none."""
+    """The version of the loaded driver; empty if it is not readable."""
     return next(filter(None, (read(sysfs / "module" / name / "version", 64) for name in NAMES)), "")
 
 
 def cards(sysfs: Path) -> list[str]:
-    """The PCI addresses of all cards in their order, without virtual functions of cards that are here."""
+    """The PCI addresses of all cards, sorted, without virtual functions of these cards."""
     try:
         names = os.listdir(sysfs / DEVICES)
     except OSError:
@@ -55,27 +55,27 @@ def cards(sysfs: Path) -> list[str]:
 
 
 def _is_card(device: Path) -> bool:
-    ours = read(device / "vendor", 16) in VENDORS and read(device / "class", 16).startswith(CLASSES)
-    return ours and not (device / "physfn").exists()
+    is_enflame = read(device / "vendor", 16) in VENDORS and read(device / "class", 16).startswith(CLASSES)
+    return is_enflame and not (device / "physfn").exists()
 
 
 def here(sysfs: Path, pci: str) -> bool:
-    """Whether the card is on the bus; where nobody sees the bus it is taken to be."""
+    """Whether the card is on the PCI bus. Also true if this process does not see the bus."""
     return (sysfs / DEVICES / pci).exists() or not (sysfs / DEVICES).is_dir()
 
 
 def of_a_card(sysfs: Path, pci: str) -> bool:
-    """Whether this is a virtual function of a card that is here, too."""
+    """Whether this is a virtual function of a card that this node has, too."""
     return (sysfs / DEVICES / pci / "physfn").exists()
 
 
 def functions(sysfs: Path, pci: str) -> int:
-    """How many virtual functions the card is split into."""
+    """The number of virtual functions that the card is split into."""
     return number(read(sysfs / DEVICES / pci / "sriov_numvfs", 16)) or 0
 
 
 def minor(sysfs: Path, pci: str, logic: int | None) -> int | None:
-    """N of /dev/gcuN. `logic` is what the library calls the card; unknown, a card's only entry is it."""
+    """N of /dev/gcuN. `logic` is the library's logic id; None: use the card's entry if there is only one."""
     entries = [it for name in NAMES for it in _entries(sysfs / DEVICES / pci / name)]
     if logic is not None:
         entries = [(number, device) for number, device in entries if number == logic]
@@ -94,17 +94,17 @@ def _entries(folder: Path) -> Sequence[tuple[int, Path]]:
 
 
 def uuid(sysfs: Path, pci: str) -> str:
-    """The card's uuid as the driver tells it, in the library's writing; empty where it tells none."""
+    """The card's uuid from the driver, in the library's form; empty if the driver does not tell it."""
     return known_uuid(read(sysfs / DEVICES / pci / "ssm/chipid", 128))
 
 
 def known_uuid(text: str) -> str:
-    """The text if it can be a card's uuid, else none."""
+    """The text if it is a valid uuid of a card, else empty."""
     return text if _UUID.fullmatch(text) else ""
 
 
 def beat(sysfs: Path, pci: str) -> Beat | None:
-    """None where the driver does not tell. Enflame's binding takes a status of 0, and no other, for awake."""
+    """The heartbeat of a card; None if the driver has none. Only status 0 means awake, as in go-eflib."""
     folder = sysfs / DEVICES / pci / "ssm"
     count, status = number(read(folder / "count", 32)), number(read(folder / "status", 32))
     return None if count is None else Beat(count, asleep=status != 0)

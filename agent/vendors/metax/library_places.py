@@ -1,4 +1,4 @@
-"""Where MXSML is looked for: no ctypes, for the agent's half knows the places, too."""
+"""The places where MXSML may be. The agent half imports this module, too, so it does without ctypes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from agent.vendors.common import host
 
 SONAME = "libmxsml.so"
-#: Where MetaX's packages put it, after the loader's own path.
+#: The folders of MetaX's packages, which are searched after the loader's own.
 FOLDERS = ("/opt/mxdriver/lib", "/opt/maca/lib", "/opt/mxn100/lib")
 
 
 def searched(settings: Mapping[str, Any]) -> list[str]:
-    """The names of all files that would be loaded, there or not; the bare one is the loader's."""
+    """The names of all files that would be loaded, existing or not. The loader searches for a bare name."""
     library = settings.get("library") or ""
     if not library:
         root = host.driver_root(settings).rstrip("/")

@@ -1,6 +1,6 @@
-"""What sysfs tells of MetaX's cards: where they are, their NUMA nodes and DRM nodes, and the driver.
+"""Facts of MetaX's cards in sysfs: addresses, DRM nodes, and the driver.
 
-The driver's folder is called pci:METAX or, of other releases, pci:metax (gpustack/runtime).
+The driver's folder is pci:METAX, or pci:metax in other releases (gpustack/runtime).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ MODULE = "module/metax"
 DRIVERS = ("pci:METAX", "pci:metax")
 
 BDF = re.compile(r"(?P<domain>[0-9a-f]{4,8}):(?P<rest>[0-9a-f]{2}:[01][0-9a-f]\.[0-7])", re.ASCII)
-#: How the kernel names a card's nodes below /dev/dri.
+#: The kernel's names of a card's nodes below /dev/dri.
 CARD, RENDER = re.compile(r"card([0-9]{1,4})", re.ASCII), re.compile(r"renderD([0-9]{1,4})", re.ASCII)
 
 
 def bdf(text: str) -> str | None:
-    """The kernel's spelling of a PCI address: 0000:0E:00.0 is 0000:0e:00.0; None where it is none."""
+    """A PCI address as the kernel writes it: 0000:0e:00.0 for 0000:0E:00.0. None for another text."""
     found = BDF.fullmatch(text.strip().lower())
     return f"{int(found['domain'], 16):04x}:{found['rest']}" if found else None
 
@@ -31,12 +31,12 @@ def driver_loaded(sysfs: Path) -> bool:
 
 
 def driver_version(sysfs: Path) -> str:
-    """The version of the loaded driver, empty where it tells none."""
+    """The version of the loaded driver; empty if it is not readable."""
     return read(sysfs / MODULE / "version", 64)
 
 
 def cards(sysfs: Path) -> list[str]:
-    """The PCI addresses of the driver's devices, virtual functions among them, in their order."""
+    """The PCI addresses of the driver's devices, sorted. Virtual functions are among them."""
     names: set[str] = set()
     for driver in DRIVERS:
         try:
@@ -47,7 +47,7 @@ def cards(sysfs: Path) -> list[str]:
 
 
 def drm(sysfs: Path, pci: str) -> tuple[str, ...]:
-    """The names of the card's DRM nodes, card1 before renderD129; none where it has none."""
+    """The names of the card's DRM nodes, sorted: card1 before renderD129."""
     places = [sysfs / MODULE / "drivers" / driver / pci for driver in DRIVERS]
     for place in (*places, sysfs / DEVICES / pci):
         try:
@@ -61,12 +61,12 @@ def drm(sysfs: Path, pci: str) -> tuple[str, ...]:
 
 
 def number(pattern: re.Pattern[str], names: tuple[str, ...]) -> int | None:
-    """The number of the first name that is of this kind."""
+    """The number in the first name that matches the pattern, CARD or RENDER."""
     return next((int(found[1]) for name in names if (found := pattern.fullmatch(name))), None)
 
 
 def read_only(sysfs: Path) -> bool:
-    """Whether this process sees it mounted read-only, as containers do unless told otherwise."""
+    """Whether sysfs is mounted read-only for this process, as it is in containers by default."""
     try:
         return bool(os.statvfs(sysfs).f_flag & os.ST_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""A directory that is `/` to the driver: what lies in it, with links followed inside of it only."""
+"""Reads a directory that is `/` for the driver. Links are followed inside of the directory only."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pathlib import Path
 
 from agent.vendors.common.host import beginning
 
-#: As many links in one path as Linux follows.
+#: Limit of links in one path, as in Linux.
 MAX_LINKS = 40
-#: Of one folder; the fullest library folders hold some thousand names.
+#: Limit of names in one folder. The largest library folders have some thousand.
 MAX_NAMES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where this process sees the directory, and where the host has it.
+    """A driver's root: `seen` is its path for this process, `host` its path on the host.
 
-    Links in it are read as the driver reads them: one that says /usr/lib means the root's usr/lib, and none
-    leads out. Paths that come and go are those below the root, absolute. Nothing here raises: what is not
-    there, not readable, or of a name that no text can hold, is not found.
+    Links have the meaning that they have for the driver: /usr/lib is the root's usr/lib, and no link leads
+    out of the root. All paths in arguments and results are absolute paths below the root. No method raises: a
+    path that does not exist, is not readable, or has a name that is no text, is not found.
     """
 
     seen: str
     host: str
 
     def real(self, path: str) -> str | None:
-        """The path without links and dots, None where nothing is there."""
+        """The path with all links and dots resolved; None if it does not exist."""
         at, links = "/", 0
         left = path.split("/")[::-1]
         while left:
@@ -48,7 +48,7 @@ class Root:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     return None
-                at = step  # no link
+                at = step  # this is no link
                 continue
             links += 1
             if links > MAX_LINKS:
@@ -58,7 +58,7 @@ class Root:
         return at if at.isprintable() else None
 
     def file(self, path: str) -> str | None:
-        """The real path of a file. One that a link of another name leads to is not what it is said to be."""
+        """The real path of a regular file; None if the path is a link to a file with another name."""
         real = self.real(path)
         same = real is not None and posixpath.basename(real) == posixpath.basename(path)
         return real if same and stat.S_ISREG(self._mode(real)) else None
@@ -77,10 +77,10 @@ class Root:
         return real if stat.S_ISSOCK(self._mode(real)) else None
 
     def nodes(self, pattern: str) -> list[str]:
-        """The device nodes of one folder whose names match: what the CDI library takes for one.
+        """The device nodes of one folder with names that match, as the CDI library defines device nodes.
 
-        That is block, character and FIFO (container-device-interface, pkg/cdi/container-edits_unix.go,
-        deviceInfoFromPath). A container that asks for anything else does not start.
+        These are block and character devices and FIFOs (container-device-interface,
+        pkg/cdi/container-edits_unix.go, deviceInfoFromPath). A container with any other path does not start.
         """
         folder, wanted = posixpath.split(pattern)
         real = self.real(folder) or ""
@@ -88,7 +88,7 @@ class Root:
         return [f"{folder}/{name}" for name in names if _is_node(self._mode(f"{real}/{name}"))]
 
     def beginning(self, path: str, limit: int) -> bytes:
-        """The first bytes of a file, empty where there is none."""
+        """The first `limit` bytes of a file. Empty if the file cannot be read."""
         real = self.real(path)
         try:
             return beginning(Path(self._seen(real)), limit) if real else b""
@@ -96,7 +96,7 @@ class Root:
             return b""
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder, sorted."""
+        """The names in a folder, sorted."""
         real = self.real(folder)
         if real is None:
             return []
@@ -111,7 +111,7 @@ class Root:
         return posixpath.join(self.host, path.lstrip("/"))
 
     def _mode(self, real: str | None) -> int:
-        """The mode of what lies at a real path; 0 where nothing does."""
+        """The mode of the file at a real path; 0 without one."""
         try:
             return os.lstat(self._seen(real)).st_mode if real else 0
         except OSError:

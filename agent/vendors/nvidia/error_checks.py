@@ -1,4 +1,4 @@
-"""Which errors count: NVIDIA's DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS."""
+"""Decides which XIDs are faults, by NVIDIA's DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from . import xid
 
-#: Stands for all XIDs. There is no XID 0, and who writes 0 disables or enables all, as in NVIDIA's plugin.
+#: Stands for all XIDs. There is no XID 0, and the text 0 means all XIDs, as in NVIDIA's plugin.
 ALL = 0
 _WORDS = frozenset({"all", "xids"})
 _NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
@@ -18,11 +18,12 @@ _TOO_LARGE = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """XIDs to whether they are disabled; one that is not there is as `ALL` is, and enabled without that.
+    """Which XIDs are disabled. For an XID without a value that of `ALL` counts; without both it is enabled.
 
-    Grammar and precedence are those of k8s-device-plugin v0.20 (internal/rm/health.go): lists with commas,
-    all or xids for every XID, what is malformed is ignored, enabled beats disabled and the hard-coded six.
-    Where all are disabled and some enabled, NVIDIA's plugin watches nothing; here it is those.
+    Grammar and precedence are those of k8s-device-plugin v0.20 (internal/rm/health.go): lists with commas;
+    `all` or `xids` for every XID; malformed words are ignored; enabled wins over disabled and over the
+    hard-coded six. One difference: if all XIDs are disabled and some enabled, NVIDIA's plugin watches
+    nothing, and this agent watches the enabled ones.
     """
 
     disabled: Mapping[int, bool]
@@ -43,7 +44,7 @@ class Checks:
 
     @property
     def everything(self) -> bool:
-        """Whether all counts that is not named: XIDs, and what the driver tells beside them."""
+        """Whether all errors count that have no value of their own: XIDs and the driver's other events."""
         return not self.disabled.get(ALL, False)
 
     @property
@@ -52,7 +53,7 @@ class Checks:
 
 
 def malformed(text: str) -> list[str]:
-    """The words of a list that say nothing."""
+    """The words of a list that are neither XIDs nor words for all of them."""
     return [word for word in _words(text) if word and word not in _WORDS and not _is_xid(word)]
 
 

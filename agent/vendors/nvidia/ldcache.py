@@ -1,6 +1,6 @@
-"""The dynamic loader's cache below a driver's root: it knows libraries that lie in none of the usual folders.
+"""Reads the dynamic loader's cache below a driver's root, for libraries outside of the usual folders.
 
-Its format is glibc's (sysdeps/generic/dl-cache.h): a header, entries, and the texts that they point to.
+The format is glibc's (sysdeps/generic/dl-cache.h): a header, entries, and the texts of the entries.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from itertools import islice
 from .driver_root import Root
 
 CACHE = "/etc/ld.so.cache"
-#: Bytes; that of a node with every library of CUDA has some hundred thousand.
+#: Limit of bytes. The cache of a node with every library of CUDA has some hundred thousand.
 LIMIT = 8 << 20
-#: Of the format since glibc 2.2; up to 2.31 the older one may stand before it.
+#: Begins the format since glibc 2.2. Up to 2.31 a cache in the older format may come before.
 MAGIC = b"glibc-ld.so.cache1.1"
 HEADER, COUNT_AT = 48, 20
-#: Flags, and where name and path begin; what follows is of the processor.
+#: Flags, and offsets of name and path. The rest of an entry depends on the processor.
 ENTRY = struct.Struct("<3I12x")
-#: A library of glibc (3) for x86-64 or aarch64: others are for 32 bits.
+#: The flags of a library of glibc (3) for x86-64 or aarch64. Others are for 32 bits.
 WANTED = frozenset({0x0303, 0x0A03})
-#: The driver's libraries that no program does without.
+#: The driver's libraries that every program needs.
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def folders(root: Root) -> tuple[str, ...]:
-    """The folders of the driver's libraries, without links."""
+    """The folders of the driver's libraries, with all links resolved."""
     real = (root.real(path) for name in NAMES for path in libraries(root, name))
     return tuple(dict.fromkeys(posixpath.dirname(path) for path in real if path))
 
 
 def libraries(root: Root, name: str) -> list[str]:
-    """The paths that the loader knows for a name, in its order; none without a cache that can be read."""
+    """The paths that the cache has for a name, in its order; none if the cache cannot be read."""
     cache = root.beginning(CACHE, LIMIT)
     start = cache.find(MAGIC)
     if start < 0:
         return []
     try:
         return [path for found, path in _entries(cache[start:]) if found == name and path.startswith("/")]
-    except struct.error:  # it was cut off
+    except struct.error:  # the cache is longer than LIMIT, or incomplete
         return []
 
 

@@ -1,4 +1,4 @@
-"""Where NVML is looked for: no ctypes, for the agent's half knows the places, too."""
+"""The places where NVML may be. The agent half imports this module, too, so it does without ctypes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import constants, ldcache
 from .driver_root import Root
 
 SONAME = "libnvidia-ml.so.1"
-#: Where a driver root, or a directory of libraries, may hold it.
+#: The folders of a driver root, or of a directory of libraries, that may have the library.
 FOLDERS = (
     ".",
     "usr/lib64",
@@ -26,7 +26,7 @@ ROOTS = (constants.DRIVER_ROOT, "/run/nvidia/driver")
 
 
 def searched(settings: Mapping[str, Any]) -> list[str]:
-    """The names of all files that would be loaded, there or not; the bare one is the loader's."""
+    """The names of all files that would be loaded, existing or not. The loader searches for a bare name."""
     return [name for place in of(settings) for name in _names(place)]
 
 
@@ -35,14 +35,14 @@ def _names(place: str) -> list[str]:
     if not path.is_dir():
         return [place]
     names = [str(path / folder / SONAME) for folder in FOLDERS]
-    # Behind a folder that is an absolute link, which leads to another one of the root, none of these is.
+    # None of these exists if a folder is an absolute link, which only has a meaning inside of the root.
     return names if any(map(os.path.lexists, names)) else [*names, *_in_root(path)]
 
 
 def of(settings: Mapping[str, Any]) -> list[str]:
-    """Where to look: `library` alone, or the loader and driver roots.
+    """The places in their order: the setting `library` alone, or the loader and driver roots.
 
-    A driver root that is not / goes before the loader: mounted for us, or where it is.
+    A driver root that is not / comes before the loader, as mounted in this container and at its own path.
     """
     if library := settings.get("library"):
         return [library]
@@ -55,15 +55,16 @@ def of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def candidates(place: str) -> list[str]:
-    """The files to load from a place: the library in a root, else what the place itself names."""
+    """The files to load from a place: the place itself if it is a file or the bare name, else those in it."""
     path = Path(place)
     return [place] if place == SONAME or path.is_file() else _in_root(path)
 
 
 def _in_root(root: Path) -> list[str]:
-    """The library's paths under a root, without links: the loader needs nothing else of the root.
+    """The library's paths in a root, with all links resolved, so that the loader needs no folder of the root.
 
-    An absolute link means the root's own path, as the host reads it, and else ours.
+    An absolute link is read as a path of the root first, as the host reads it, and then as a path of this
+    process.
     """
     view, found = Root(str(root), "/"), []
     for folder in FOLDERS:

@@ -9,18 +9,18 @@ from agent.vendor_api.backend import Fault, Proof
 
 #: Errors of applications that leave the card usable: the six that NVIDIA's own device plugin ignores.
 IGNORED = frozenset({13, 31, 43, 45, 68, 109})
-#: Tells that the driver wants another recovery action than before; what it wants is asked separately.
+#: The driver asks for another recovery action than before. The action itself is read by another call.
 RECOVERY_ACTION_CHANGED = 154
 
-#: Anything that gives the card a fresh start. A card that fell off the bus counts too: it comes back only
-#: when the bus is reset or the driver finds it anew.
+#: All proofs that a card has started afresh. They also hold for a card that fell off the bus: it comes back
+#: only when the bus is reset or the driver finds it anew.
 FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT, Proof.OPERATOR)
-#: Where a person has to do something that no reset does.
+#: The proofs for XIDs that need more than a reset of the card.
 BY_HAND = (Proof.REBOOT, Proof.OPERATOR)
 
 
 class Action(StrEnum):
-    """NVIDIA's immediate action for an XID, as the operator reads it."""
+    """NVIDIA's immediate action for an XID, in words for operators."""
 
     APP = "restart the application, and reset the card when convenient"
     RESET = "reset the card"
@@ -37,9 +37,9 @@ CLEARED_BY: Mapping[Action, tuple[Proof, ...]] = {
     Action.CHECK_POWER: BY_HAND,
 }
 
-#: Names and actions after NVIDIA's XID catalog (docs.nvidia.com/deploy/xid-errors, 2026); those that it calls
-#: unused are left out. A card that reports one with a mild action, or with none, is taken out of service
-#: all the same, as NVIDIA's plugin does.
+#: Names and actions after NVIDIA's XID catalog (docs.nvidia.com/deploy/xid-errors, 2026), without the XIDs
+#: that the catalog calls unused. A card with an XID of a mild action, or of none, is unhealthy nevertheless,
+#: as in NVIDIA's plugin.
 CATALOG: Mapping[int, tuple[str, Action]] = {
     **dict.fromkeys((14, 37, 38, 44, 141, 152, 153, 157, 160, 161), ("harmless event", Action.NONE)),
     **dict.fromkeys((66, 67), ("illegal access by the driver", Action.NONE)),

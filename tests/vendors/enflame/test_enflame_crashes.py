@@ -166,7 +166,7 @@ def test_where_two_slices_may_be_ours_neither_is_touched_and_it_is_said(
     backend = host.opened()
 
     assert marks(backend.partitions()) == [None, None]
-    assert f"was made for {OURS}, which cannot be told" in capfd.readouterr().err
+    assert f"was made for {OURS}, and it is not known which" in capfd.readouterr().err
 
 
 def test_what_was_begun_before_a_reboot_is_nothing(host: Host, stub: EfmlStub) -> None:

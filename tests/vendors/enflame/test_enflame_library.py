@@ -30,15 +30,15 @@ from agent.vendors.enflame.child.abi import (
 from agent.vendors.enflame.child.library import MIB, Efml
 from agent.vendors.enflame.child.library_errors import EfmlError
 from agent.vendors.enflame.child.values import (
+    CardPower,
     CardStanding,
     Ecc,
+    EfmlErrorRecord,
     EfmlEvent,
     EfmlIdentity,
     EfmlMemory,
-    ErrorRecord,
     LarePort,
     PcieLink,
-    Power,
     Process,
     Rma,
     Temperature,
@@ -446,7 +446,7 @@ TELLS: list[tuple[str, Callable[[Efml], Any], Any]] = [
     ("memory", lambda it: it.memory(1), EfmlMemory(16384 * MIB, 7 * MIB)),
     ("utilization", lambda it: it.utilization(1), 12.5),
     ("processes", lambda it: it.processes(1), (Process(4711, 2048),)),
-    ("power", lambda it: it.power(1), Power(300, 105)),
+    ("power", lambda it: it.power(1), CardPower(300, 105)),
     ("standing", lambda it: it.standing(1), CardStanding.HERE),
     ("healthy", lambda it: (it.healthy(0), it.healthy(1)), (True, False)),
     ("ecc", lambda it: it.ecc(1), Ecc(True, True, False, 3, 4)),
@@ -457,7 +457,7 @@ TELLS: list[tuple[str, Callable[[Efml], Any], Any]] = [
     (
         "error_records",
         lambda it: it.error_records(1),
-        (ErrorRecord(9, ResetType.FLR, ResetSource.DRAM_HBM, 1_700_000_000),),
+        (EfmlErrorRecord(9, ResetType.FLR, ResetSource.DRAM_HBM, 1_700_000_000),),
     ),
     (
         "ports",

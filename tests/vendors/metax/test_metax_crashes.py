@@ -15,8 +15,7 @@ from agent.vendor_api.agent import RequestRefused
 from agent.vendors.common import own_files
 from agent.vendors.metax.child.abi import Code
 from agent.vendors.metax.child.backend import MetaxBackend
-from agent.vendors.metax.child.faults import UNSUPPORTED
-from agent.vendors.metax.child.library import MxsmlError
+from agent.vendors.metax.child.library import UNSUPPORTED, MxsmlError
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
@@ -148,7 +147,7 @@ def test_where_two_slices_may_be_ours_neither_is_touched_and_it_is_said(
     backend = _next(host)
 
     assert marks(backend.partitions()) == [None, None]
-    assert "which cannot be told" in capfd.readouterr().err
+    assert "it is not known which" in capfd.readouterr().err
     backend.release(OURS)
     assert len(stub.slices()) == 2
 

@@ -29,7 +29,7 @@ from agent.vendors.metax.child.values import (
     PciEvent,
     Sgpu,
     SgpuQuota,
-    Unavailable,
+    UnavailableReason,
 )
 from agent.vendors.metax.plugin import register_backend
 
@@ -295,8 +295,8 @@ TELLS: list[tuple[str, Callable[[Mxsml], Any], Any]] = [
     ("memory of a die", lambda it: it.memory(1, die=1), MxsmlMemory(32768 * 1024, 429 * 1024)),
     ("utilization", lambda it: it.utilization(1), 77),
     ("state", lambda it: (it.state(0), it.state(1)), (True, False)),
-    ("unavailable", lambda it: it.unavailable(1), Unavailable(0, "")),
-    ("unavailable die", lambda it: it.unavailable(1, die=1), Unavailable(9, "hbm is broken")),
+    ("unavailable", lambda it: it.unavailable(1), UnavailableReason(0, "")),
+    ("unavailable die", lambda it: it.unavailable(1, die=1), UnavailableReason(9, "hbm is broken")),
     ("ecc", lambda it: it.ecc(0), EccErrors(1, 3, 2, 4, 5)),
     ("ecc of a die", lambda it: it.ecc(1, die=1), EccErrors(0, 8, 0, 0, 0)),
     (

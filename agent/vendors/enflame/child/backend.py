@@ -21,7 +21,6 @@ from agent.vendor_api.backend import (
     Usage,
 )
 from agent.vendors.common import library_cards
-from agent.vendors.common.earlier_readings import CounterBaseline
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
 
@@ -67,7 +66,6 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         super().__init__(settings)
         self._journal: DrsJournal | None = None
         self._profiles: KnownProfiles | None = None
-        self._baseline: CounterBaseline | None = None
         self._over_time = FaultsOverTime()
         self._disturbances = Disturbances()
         #: When efsmi was last run in `discover`; None: it is due now.
@@ -85,7 +83,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
             found = self._with_more_faults(self._all_cards(session))
             self._cards = {card.uuid: card for card in found}
             self._watch_cards(session)
-        own = self._sliced(session, found)
+        own = self._efsmi_attributes(session, found)
         return library_cards.in_order(library_cards.labelled(found, self._node(session), own))
 
     def links(self, uuid: str) -> Sequence[Link]:
@@ -106,8 +104,8 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         distinct = set(uuids)  # `uuids` has one card for each device ID
         if len(distinct) != 1:
             raise RequestRefused(
-                f"{len(request.ids)} of {request.resource} lie on {len(distinct)} cards: the slice of a "
-                "container lies on one card; ask for no more than a card has"
+                f"{len(request.ids)} of {request.resource} are on {len(distinct)} cards: a container gets a "
+                "slice of one card; ask for no more than one card has"
             )
         chosen = self._card(uuids[0])
         others = [it for it in self._sliceable() if it.uuid != chosen.uuid]
@@ -136,7 +134,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         for uuid, allocation, instance in self.session.slices.own_instances():
             if card := self._cards.get(uuid):
                 paths = (*filter(None, (control,)), *card.device.paths)
-                named.append(cdi.Sliced(allocation, instance, card.device.minor, paths))
+                named.append(cdi.AllocatedSlice(allocation, instance, card.device.minor, paths))
         return cdi.spec(named)
 
     def usage(self) -> Sequence[Usage]:
@@ -152,7 +150,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         path = efsmi.find(self.settings, _root(device_nodes.root(self.settings)))
         self._journal = self._journal or DrsJournal(self.directory)
         self._profiles = self._profiles or KnownProfiles(self.directory)
-        self._baseline = self._baseline or CounterBaseline(self.directory, faults.grown)
+
         slices = DrsSlices(Efsmi(path) if path else None, self._journal, self._profiles)
         watch = EfmlEventWatch(
             efml, self._read_fault, self._read_over_time, self._disturbances, self.calls, lambda: self.clock()
@@ -188,6 +186,9 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
     def _expected(self) -> bool:
         return bool(self._cards_of_sysfs())
 
+    def _grown(self, counter: str, before: int, now: int) -> Fault:
+        return faults.grown(counter, before, now)
+
     def _node(self, session: EfmlSession) -> dict[str, str]:
         """Attributes of all cards: the versions, and the driver's control node if there is one."""
         control = device_nodes.control(self.settings)
@@ -205,20 +206,14 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         return survey.with_faults(found, more)
 
     def _watch_cards(self, session: EfmlSession) -> None:
-        """Give the cards to the watch, and report errors that their counters show now.
-
-        A device of `discover` has one fault only, so errors of counters are health events.
-        """
-        assert self._baseline is not None
+        """Give the cards to the watch, and report errors that their counters show now."""
         session.watch.watch_cards({uuid: card.index for uuid, card in self._cards.items() if card.reachable})
-        for uuid, card in self._cards.items():
-            new = self._baseline.new_faults(uuid, card.device.counters)
-            session.watch.add_events([HealthEvent(uuid, fault) for fault in new])
+        session.watch.add_events(self._counter_events())
 
     def _read_fault(self, uuid: str) -> Fault | None:
         """Read the fault of a card now. The watch calls this."""
         card, session = self._cards.get(uuid), self.session
-        if card is None or session is None or self._baseline is None:
+        if card is None or session is None:
             return None
         reading = EnflameReading(session.efml, card.index)
         wrong = cards.health(reading, self.settings, card.device.pci) or reading.fault
@@ -260,7 +255,9 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         """The cards that may have slices. Slices are made on fewer of them: see `_card`."""
         return [it for it in self._cards.values() if it.sliceable]
 
-    def _sliced(self, session: EfmlSession, found: Sequence[EnflameCard]) -> dict[str, dict[str, str]]:
+    def _efsmi_attributes(
+        self, session: EfmlSession, found: Sequence[EnflameCard]
+    ) -> dict[str, dict[str, str]]:
         """The attributes of each card that come from efsmi, by uuid. efsmi runs once in `period` seconds.
 
         efsmi also runs if this backend makes no slices, because other programs may make some. Without efsmi

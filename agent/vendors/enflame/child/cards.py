@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host, pci_sysfs
+from agent.vendors.common import device_fields, host, library_cards, pci_sysfs
 from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.enflame import constants, sysfs
 
@@ -186,6 +186,4 @@ def usage(efml: Efml, card: EnflameCard) -> Usage | None:
     memory = reading.get(efml.memory, None)
     if memory is None:
         return None
-    percent = reading.get(efml.utilization, None)
-    used = min(memory.used, card.device.memory or memory.total)
-    return Usage(card.uuid, used, None if percent is None else min(max(percent, 0.0), 100.0) / 100)
+    return library_cards.usage(card, memory.used, memory.total, reading.get(efml.utilization, None))

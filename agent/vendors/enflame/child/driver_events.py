@@ -23,8 +23,8 @@ from .values import EfmlEvent
 #: Seconds between two rounds.
 PAUSE = 0.5
 
-Look = Callable[[str], Fault | None]
-Pulse = Callable[[str], Fault | None]
+ReadFault = Callable[[str], Fault | None]
+ReadOverTime = Callable[[str], Fault | None]
 
 
 class EfmlEventWatch:
@@ -37,26 +37,27 @@ class EfmlEventWatch:
     def __init__(
         self,
         efml: Efml,
-        look: Look,
-        pulse: Pulse,
+        read_fault: ReadFault,
+        read_over_time: ReadOverTime,
         disturbances: Disturbances,
         calls: AbstractContextManager[Any],
         clock: Callable[[], float],
     ) -> None:
-        """`look` reads the health of a card now. `pulse` reads temperature and heartbeat in each round.
+        """`read_fault` reads the health of a card now. `read_over_time` is called in each round.
 
-        `calls` is a lock. It is held for each round, so that the index of a card stays the same meanwhile.
+        `read_over_time` reads temperature and heartbeat, and must be cheap. `calls` is a lock. It is held for
+        each round, so that the index of a card stays the same meanwhile.
         """
         self._efml, self._calls, self._clock = efml, calls, clock
-        self._look, self._pulse = look, pulse
+        self._read_fault, self._read_over_time = read_fault, read_over_time
         self._disturbances = disturbances
         self._cards: Mapping[str, int] = {}
         #: Cards without readable events, for which a fault was reported. "" stands for all cards.
-        self._blind: set[str] = set()
+        self._unwatched: set[str] = set()
         #: Cards that have no events. Only polls of `discover` watch them.
-        self._mute: set[str] = set()
-        #: The reason of the fault from `pulse` that was last reported for each card; "" for none.
-        self._pulses: dict[str, str] = {}
+        self._without_events: set[str] = set()
+        #: The reason of the fault from `read_over_time` that was last reported for each card; "" for none.
+        self._reported_reasons: dict[str, str] = {}
         self._changed = threading.Condition()
         self._added: list[HealthEvent] = []
         self._closed = False
@@ -110,37 +111,37 @@ class EfmlEventWatch:
         return found
 
     def _polled(self, uuid: str, index: int) -> Sequence[HealthEvent]:
-        if uuid in self._mute:
+        if uuid in self._without_events:
             return ()
         try:
             events = self._efml.events(index)
         except EfmlError as error:
             return self._unreadable(uuid, error)
-        back = [HealthEvent(uuid, None)] if uuid in self._blind else []
-        self._blind.discard(uuid)
+        back = [HealthEvent(uuid, None)] if uuid in self._unwatched else []
+        self._unwatched.discard(uuid)
         return [*back, *(found for event in events for found in self._health_events(uuid, event))]
 
     def _unreadable(self, uuid: str, error: EfmlError) -> Sequence[HealthEvent]:
         """Report a card without readable events once, with the fault that reading the card shows."""
         if error.unsupported:
-            self._mute.add(uuid)
+            self._without_events.add(uuid)
             return ()
-        if uuid in self._blind:
+        if uuid in self._unwatched:
             return ()
-        self._blind.add(uuid)
-        return (HealthEvent(uuid, self._look(uuid) or faults.unwatched(error)),)
+        self._unwatched.add(uuid)
+        return (HealthEvent(uuid, self._read_fault(uuid) or faults.unwatched(error)),)
 
     def _polled_for_any_card(self, cards: Mapping[str, int]) -> Sequence[HealthEvent]:
         """Poll a build that does not tell the card of an event. An event lets all cards be read."""
         try:
             events = self._efml.events_of_any_card()
         except EfmlError as error:
-            if error.unsupported or "" in self._blind:
+            if error.unsupported or "" in self._unwatched:
                 return ()
-            self._blind.add("")
+            self._unwatched.add("")
             return (HealthEvent(None, faults.unwatched(error)),)
-        back = [HealthEvent(None, None)] if "" in self._blind else []
-        self._blind.discard("")
+        back = [HealthEvent(None, None)] if "" in self._unwatched else []
+        self._unwatched.discard("")
         return [*back, *(found for uuid in cards if events for found in self._read_now(uuid))]
 
     def _health_events(self, uuid: str, event: EfmlEvent) -> Sequence[HealthEvent]:
@@ -161,20 +162,20 @@ class EfmlEventWatch:
         return (HealthEvent(uuid, fault),)
 
     def _read_now(self, uuid: str) -> Sequence[HealthEvent]:
-        fault = self._look(uuid)
+        fault = self._read_fault(uuid)
         return (HealthEvent(uuid, fault),) if fault else ()
 
     def _proven_reset(self, uuid: str) -> Sequence[HealthEvent]:
         """The proof that a card was reset: the driver said so, and the card is now read without a fault."""
-        if self._look(uuid) is not None:
+        if self._read_fault(uuid) is not None:
             return ()
         self._disturbances.proven(uuid)
         return (HealthEvent(uuid, None, Proof.RESET),)
 
     def _watched_over_time(self, uuid: str) -> Sequence[HealthEvent]:
-        fault = self._pulse(uuid)
+        fault = self._read_over_time(uuid)
         reason = fault.reason if fault else ""
-        if self._pulses.get(uuid, "") == reason:
+        if self._reported_reasons.get(uuid, "") == reason:
             return ()
-        self._pulses[uuid] = reason
+        self._reported_reasons[uuid] = reason
         return (HealthEvent(uuid, fault),) if fault else ()

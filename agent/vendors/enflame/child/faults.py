@@ -9,7 +9,7 @@ from .abi import Code, HandleCode
 from .library_errors import EfmlError, unavailable
 from .values import PcieLink
 
-LOST = Fault("lost", "the card is lost: it left the bus, or the driver reaches it no more")
+LOST = Fault("lost", "the card is lost: it left the bus, or the driver cannot reach it")
 NO_DRIVER = Fault(DRIVER_NOT_LOADED, "the library says that the kernel driver is not loaded")
 RESET_REQUIRED = Fault("reset-required", "the driver says that the card works again only after a reset")
 RESETTING = Fault("resetting", "the driver resets the card now")
@@ -67,7 +67,7 @@ def hot(degrees: float, seconds: float, window: float) -> Fault:
 
 
 def silent(seconds: float) -> Fault:
-    return Fault("heartbeat", f"the card's firmware is awake and has not counted for {seconds:.0f} s")
+    return Fault("heartbeat", f"the card's firmware is awake and had no heartbeat for {seconds:.0f} s")
 
 
 def split(functions: int) -> Fault:

@@ -17,15 +17,15 @@ from .abi import Code
 from .calls import TEXT_ROOM, EfmlCalls, string
 from .library_errors import EfmlError, unavailable
 from .values import (
+    CardPower,
     CardStanding,
     Ecc,
+    EfmlErrorRecord,
     EfmlEvent,
     EfmlIdentity,
     EfmlMemory,
-    ErrorRecord,
     LarePort,
     PcieLink,
-    Power,
     Process,
     Rma,
     Temperature,
@@ -215,9 +215,9 @@ class Efml(EfmlCalls):
         self._call("EfmlGetProcessInfo", card, ctypes.byref(count), infos)
         return tuple(Process(it.pid, it.deviceMemory) for it in infos[: min(count.value, abi.MAX_PROCESSES)])
 
-    def power(self, card: int) -> Power:
+    def power(self, card: int) -> CardPower:
         power = self._struct("EfmlGetDevPwr", abi.Power, card)
-        return Power(power.capability, power.current)
+        return CardPower(power.capability, power.current)
 
     # Health
 
@@ -300,13 +300,13 @@ class Efml(EfmlCalls):
         """The power mode, an abi.PowerMode. A sleeping card has no fault."""
         return self._number("EfmlGetPowerMode", card, kind=ctypes.c_int)
 
-    def error_records(self, card: int) -> tuple[ErrorRecord, ...]:
+    def error_records(self, card: int) -> tuple[EfmlErrorRecord, ...]:
         """At most MAX_RECORDS error records. Whether these are the newest or the oldest is not published."""
         total = ctypes.c_uint32()
         records = (abi.ErrorRecord * MAX_RECORDS)()
         self._call("EfmlGetErrorRecords", card, MAX_RECORDS, records, ctypes.byref(total))
         found = records[: min(total.value, MAX_RECORDS)]
-        return tuple(ErrorRecord(it.eventId, it.resetType, it.source, it.time) for it in found)
+        return tuple(EfmlErrorRecord(it.eventId, it.resetType, it.source, it.time) for it in found)
 
     # Events
 

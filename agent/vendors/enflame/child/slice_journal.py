@@ -46,20 +46,20 @@ class JournalPage:
     card: str
     switched: bool = False
     begun: BegunSlice | None = None
-    ours: tuple[OwnSlice, ...] = ()
+    own: tuple[OwnSlice, ...] = ()
 
     def allocation(self, uuid: str) -> str | None:
         """The allocation of a slice; None if the slice is foreign."""
-        return next((it.allocation for it in self.ours if it.uuid == uuid), None)
+        return next((it.allocation for it in self.own if it.uuid == uuid), None)
 
     @property
     def empty(self) -> bool:
-        return not (self.switched or self.begun or self.ours)
+        return not (self.switched or self.begun or self.own)
 
     def names(self, allocation: str) -> bool:
         """Whether the card has, or may have, a slice of this allocation."""
         begun = self.begun is not None and self.begun.allocation == allocation
-        return begun or any(it.allocation == allocation for it in self.ours)
+        return begun or any(it.allocation == allocation for it in self.own)
 
 
 class DrsJournal:
@@ -103,16 +103,16 @@ def _json(page: JournalPage) -> dict[str, Any]:
         "card": page.card,
         "switched": page.switched,
         "begun": begun and [begun.allocation, begun.profile, list(begun.before), begun.boot],
-        "ours": [[it.allocation, it.uuid] for it in page.ours],
+        "ours": [[it.allocation, it.uuid] for it in page.own],
     }
 
 
 def _page(raw: Any) -> JournalPage:
     """Raises KeyError, TypeError or ValueError: this is not what `_json` writes."""
-    begun, ours = raw["begun"], raw["ours"]
+    begun, own = raw["begun"], raw["ours"]
     return JournalPage(
         str(raw["card"]),
         bool(raw["switched"]),
         BegunSlice(str(begun[0]), str(begun[1]), tuple(map(str, begun[2])), str(begun[3])) if begun else None,
-        tuple(OwnSlice(str(allocation), str(uuid)) for allocation, uuid in ours),
+        tuple(OwnSlice(str(allocation), str(uuid)) for allocation, uuid in own),
     )

@@ -160,7 +160,7 @@ class DrsSlices:
         row = self._rows.get(card.uuid)
         if row is None:
             raise EfsmiError(
-                (efsmi.NAME,), f"its table has no row for {card.uuid} at {card.device.pci} alone"
+                (efsmi.NAME,), f"its table has no row of its own for {card.uuid} at {card.device.pci}"
             )
         return row
 
@@ -184,7 +184,7 @@ class DrsSlices:
         return [
             (page.card, own.allocation, own.uuid)
             for page in self._journal.pages()
-            for own in page.ours
+            for own in page.own
             if listed is None or own.uuid in listed
         ]
 
@@ -278,7 +278,7 @@ class DrsSlices:
                 raise
             self._journal.write(replace(self._journal.page(card.uuid), switched=False))
             raise RequestRefused(
-                f"{want.asked}: {card.uuid} does not let itself be sliced now, it may be in use: {error}"
+                f"{want.asked}: DRS cannot be turned on for {card.uuid} now, it may be in use: {error}"
             ) from error
         self._rows[card.uuid] = replace(row, virt=efsmi.DRS)
 
@@ -300,7 +300,7 @@ class DrsSlices:
         if made is not None:
             return made
         if failed is None:
-            raise EfsmiError((efsmi.NAME,), f"made a slice {name} on {card.uuid} that is not to be found")
+            raise EfsmiError((efsmi.NAME,), f"made a slice {name} on {card.uuid}, and does not list it")
         if failed.status is not None and failed.status > 0:
             # `_room_for` counts slices and not their places: the free ones may be too far apart.
             refusal = NoRoom if existing else RequestRefused
@@ -316,18 +316,18 @@ class DrsSlices:
         if begun is None:
             return
         new = [] if begun.boot != own_files.boot_id() else _new(begun, page, now)
-        ours = page.ours
+        own = page.own
         if not new and begun.boot == own_files.boot_id() and not slice_lock.free(self._journal.directory):
             return
         if len(new) == 1:
-            ours = (*ours, OwnSlice(begun.allocation, new[0].uuid))
+            own = (*own, OwnSlice(begun.allocation, new[0].uuid))
         elif new:
             names = ", ".join(f"{it.id}:{it.uuid}" for it in new)
             _log(
-                f"{card.uuid}: one of {names} was made for {begun.allocation}, which cannot be told: "
-                "all are left alone"
+                f"{card.uuid}: one of {names} was made for {begun.allocation}, and it is not known which: "
+                "all are kept"
             )
-        self._journal.write(replace(page, begun=None, ours=ours))
+        self._journal.write(replace(page, begun=None, own=own))
 
     def _turn_unused_off(self, cards: Iterable[EnflameCard], slices: Collection[DrsSlice]) -> None:
         """Turn DRS off for cards without slices, if this backend has turned DRS on there."""
@@ -346,7 +346,7 @@ class DrsSlices:
                 self._rows[card.uuid] = row = replace(row, virt=efsmi.DISABLED)
             if row.virt == efsmi.DISABLED:
                 # A reboot turns DRS off as well; then the page still names slices that are gone.
-                self._journal.write(replace(page, switched=False, ours=()))
+                self._journal.write(replace(page, switched=False, own=()))
 
     # Removing
 
@@ -380,7 +380,7 @@ class DrsSlices:
             if unwanted.allocation == allocation:
                 self._destroy(card, unwanted)
         page = self._journal.page(card.uuid)
-        self._journal.write(replace(page, ours=tuple(it for it in page.ours if it.allocation != allocation)))
+        self._journal.write(replace(page, own=tuple(it for it in page.own if it.allocation != allocation)))
         self._turn_unused_off([card], [it for it in on_card if it.allocation != allocation])
 
     def _destroy(self, card: EnflameCard, unwanted: DrsSlice) -> None:
@@ -392,17 +392,17 @@ class DrsSlices:
             if any(left.instance.uuid == uuid for left in self._on(card)):
                 raise
         page = self._journal.page(card.uuid)
-        self._journal.write(replace(page, ours=tuple(it for it in page.ours if it.uuid != uuid)))
+        self._journal.write(replace(page, own=tuple(it for it in page.own if it.uuid != uuid)))
         self._listed = tuple(it for it in self._listed or () if it.instance.uuid != uuid)
 
 
 def _still_runs() -> EfsmiError:
-    return EfsmiError((efsmi.NAME,), "a change that was begun before is still being made: it is waited for")
+    return EfsmiError((efsmi.NAME,), "an earlier change of slices has not ended yet; try again later")
 
 
 def _new(begun: BegunSlice, page: JournalPage, now: Sequence[DrsInstance]) -> list[DrsInstance]:
     """The instances that may be the slice that was begun."""
-    known = {*begun.before, *(it.uuid for it in page.ours)}
+    known = {*begun.before, *(it.uuid for it in page.own)}
     return [it for it in now if it.profile == begun.profile and it.uuid not in known]
 
 

@@ -74,7 +74,7 @@ class Temperature:
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
+class CardPower:
     """Watts: the limit, and the power that the card draws now."""
 
     limit: float
@@ -90,7 +90,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorRecord:
+class EfmlErrorRecord:
     """An error that the card remembers.
 
     `reset` is an abi.ResetType, `source` an abi.ResetSource. `time` is in the library's own unit.

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.vendor_api.backend import (
     Device,
+    Fault,
     HealthEvent,
     Link,
     Partition,
@@ -17,7 +18,6 @@ from agent.vendor_api.backend import (
     Usage,
 )
 from agent.vendors.common import library_cards
-from agent.vendors.common.earlier_readings import CounterBaseline
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.metax import constants, sysfs
 
@@ -56,7 +56,6 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self._mode = settings.get("mode") or constants.NATIVE
-        self._baseline: CounterBaseline | None = None
         self._watch: MxsmlEventWatch | None = None
         self.node_patience = NODE_PATIENCE
         #: The cards of the last request that was prepared, until `cdi` has named its slices.
@@ -164,6 +163,9 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
     def _expected(self) -> bool:
         return bool(self._cards or self._cards_of_sysfs())
 
+    def _grown(self, counter: str, before: int, now: int) -> Fault:
+        return faults.grown(counter, before, now)
+
     def _node(self, session: MxsmlSession) -> dict[str, str]:
         """Attributes of all cards: the versions, the control nodes, and whether sysfs is read-only."""
         attributes = dict(session.driver)
@@ -183,26 +185,19 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
     # Health
 
     def _watch_cards(self, mxsml: Mxsml) -> None:
-        """Give the cards to the watch, and report errors that their counters show now.
-
-        A device of `discover` has one fault only, so errors of counters are health events.
-        """
-        if self._baseline is None:
-            self._baseline = CounterBaseline(self.directory, faults.grown)
+        """Give the cards to the watch, and report errors that their counters show now."""
         if self._watch is None:
             self._watch = MxsmlEventWatch(mxsml, self._read_health, self.calls)
         self._watch.watch_cards(
             {card.index: uuid for uuid, card in self._cards.items() if card.reachable and not card.limited}
         )
-        for uuid, card in self._cards.items():
-            new = self._baseline.new_faults(uuid, card.device.counters)
-            self._watch.add_events([HealthEvent(uuid, fault) for fault in new])
+        self._watch.add_events(self._counter_events())
 
     def _read_health(self, index: int) -> Sequence[HealthEvent]:
         """Read the health of a card now. The watch calls this."""
         with self.calls:
             card = next((it for it in self._cards.values() if it.index == index), None)
-            if card is None or self.session is None or self._baseline is None:
+            if card is None or self.session is None:
                 return ()
             reading = MetaxReading(self.session.mxsml, index, card.dies)
             wrong = health(reading) or reading.fault

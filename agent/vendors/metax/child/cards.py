@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host, pci_sysfs
+from agent.vendors.common import device_fields, host, library_cards, pci_sysfs
 from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.metax import constants, sysfs
 
@@ -83,7 +83,7 @@ class MetaxReading:
     def keep(self, error: MxsmlError) -> None:
         """Keep the fault of the first error that is no lack of support."""
         self.absent |= error.gone
-        if error.code not in faults.UNSUPPORTED:
+        if not error.unsupported:
             self.fault = self.fault or faults.reading(error)
 
 
@@ -189,8 +189,5 @@ def usage(mxsml: Mxsml, card: MetaxCard) -> Usage | None:
     memory = reading.each(mxsml.memory)
     if not memory:
         return None
-    percent = reading.get(mxsml.utilization, default=None)
-    used = min(
-        sum(it.used for it in memory) * KIB, card.device.memory or sum(it.total for it in memory) * KIB
-    )
-    return Usage(card.uuid, used, None if percent is None else min(max(percent, 0), 100) / 100)
+    used, total = sum(it.used for it in memory) * KIB, sum(it.total for it in memory) * KIB
+    return library_cards.usage(card, used, total, reading.get(mxsml.utilization, default=None))

@@ -25,7 +25,7 @@ PAUSE = 1.0
 #: Seconds after which a wait is known to work. The library refuses a wait at once.
 SURE = 0.2
 
-Look = Callable[[int], Sequence[HealthEvent]]
+ReadHealth = Callable[[int], Sequence[HealthEvent]]
 
 
 class CardEventWait(threading.Thread):
@@ -44,7 +44,7 @@ class CardEventWait(threading.Thread):
         self._began = time.monotonic()
 
     @property
-    def is_old(self) -> bool:
+    def is_outdated(self) -> bool:
         """Whether the library has enumerated anew since this wait began, which may end the wait."""
         return self._session != self._watch.session
 
@@ -56,7 +56,7 @@ class CardEventWait(threading.Thread):
     @property
     def is_due(self) -> bool:
         """Whether the wait has ended and a new one may start now."""
-        return not self.is_alive() and (self.is_old or time.monotonic() - self._began > PAUSE)
+        return not self.is_alive() and (self.is_outdated or time.monotonic() - self._began > PAUSE)
 
     def run(self) -> None:
         events = 0
@@ -73,7 +73,7 @@ class CardEventWait(threading.Thread):
         except MxsmlError as error:
             with self._watch.calls:
                 # The library may have freed the set itself when it enumerated anew.
-                if events and not self.is_old:
+                if events and not self.is_outdated:
                     with suppress(MxsmlError):  # the set may be broken, which ended the wait
                         self._mxsml.free_event_set(events)
             self._watch.wake(self, self._index, error)
@@ -86,28 +86,28 @@ class MxsmlEventWatch:
     calls `next_events`, and the waiting threads call `wake`.
     """
 
-    def __init__(self, mxsml: Mxsml, look: Look, calls: AbstractContextManager[Any]) -> None:
-        """`look` reads the health of the card with this index now, and returns its health events.
+    def __init__(self, mxsml: Mxsml, read_health: ReadHealth, calls: AbstractContextManager[Any]) -> None:
+        """`read_health` reads the health of the card with this index now, and returns its health events.
 
         `calls` is the lock for calls of the library. Only the wait for an event runs without the lock.
         """
         self.calls = calls
         self._mxsml = mxsml
-        self._look = look
+        self._read_health = read_health
         self._can_wait = all(map(mxsml.has, NEEDED))
         self._cards: Mapping[int, str] = {}
         #: Counts how often the library has enumerated its cards anew, or was closed.
         self.session = 0
         self._waits: dict[int, CardEventWait] = {}
         #: Cards with a failed wait, for which a fault was reported.
-        self._blind: set[str] = set()
+        self._unwatched: set[str] = set()
         #: Indices of cards that have no events. Only polls of `discover` watch them.
-        self._mute: set[int] = set()
+        self._without_events: set[int] = set()
         self._changed = threading.Condition()
         #: Indices of cards with an event, or with the error that ended the wait.
         self._woken: dict[int, MxsmlError | None] = {}
         self._added: list[HealthEvent] = []
-        self._aged = False
+        self._wait_ended = False
 
     def watch_cards(self, cards: Mapping[int, str]) -> None:
         """Watch these cards from now on: index to uuid."""
@@ -129,8 +129,8 @@ class MxsmlEventWatch:
         if self._can_wait:
             self._wait_for(cards)
         with self._changed:
-            self._changed.wait_for(lambda: self._woken or self._added or self._aged, timeout)
-            self._aged = False
+            self._changed.wait_for(lambda: self._woken or self._added or self._wait_ended, timeout)
+            self._wait_ended = False
             woken, self._woken = self._woken, {}
             events, self._added = self._added, []
         for wait in self._waits.values():
@@ -140,7 +140,7 @@ class MxsmlEventWatch:
         return [*events, *self._recovered(cards)]
 
     def _wait_for(self, cards: Mapping[int, str]) -> None:
-        for index in cards.keys() - self._mute:
+        for index in cards.keys() - self._without_events:
             if index not in self._waits or self._waits[index].is_due:
                 self._waits[index] = CardEventWait(self, self._mxsml, index)
                 self._waits[index].start()
@@ -148,10 +148,10 @@ class MxsmlEventWatch:
     def wake(self, wait: CardEventWait, index: int, error: MxsmlError | None = None) -> None:
         """End the wait of `next_events`: a card has an event, or its thread has failed."""
         with self._changed:
-            if error is None or not wait.is_old:
+            if error is None or not wait.is_outdated:
                 self._woken[index] = error
             else:
-                self._aged = True
+                self._wait_ended = True
             self._changed.notify_all()
 
     def _health_events(
@@ -162,21 +162,21 @@ class MxsmlEventWatch:
         MetaX has not published the numbers of events, so the card itself is read.
         """
         uuid = cards.get(index)
-        if error is not None and error.code in faults.UNSUPPORTED:
-            self._mute.add(index)
+        if error is not None and error.unsupported:
+            self._without_events.add(index)
             return ()
-        if uuid is None or (error and uuid in self._blind):
+        if uuid is None or (error and uuid in self._unwatched):
             return ()
         if error is None:
-            return self._look(index)
-        self._blind.add(uuid)
+            return self._read_health(index)
+        self._unwatched.add(uuid)
         return (HealthEvent(uuid, faults.unwatched(error)),)
 
     def _recovered(self, cards: Mapping[int, str]) -> list[HealthEvent]:
         """Events without a fault, for cards with a wait that failed and works again."""
-        back = [uuid for index, uuid in cards.items() if uuid in self._blind and self._is_watched(index)]
-        self._blind -= set(back)
+        back = [uuid for index, uuid in cards.items() if uuid in self._unwatched and self._is_watched(index)]
+        self._unwatched -= set(back)
         return [HealthEvent(uuid, None) for uuid in back]
 
     def _is_watched(self, index: int) -> bool:
-        return index in self._mute or self._waits[index].works
+        return index in self._without_events or self._waits[index].works

@@ -7,9 +7,9 @@ from agent.vendors.common import card_faults
 
 from .abi import Code
 from .library import MxsmlError
-from .values import Unavailable
+from .values import UnavailableReason
 
-GONE = Fault("gone", "MXSML knows the card no more: it left the bus, or its driver let go of it")
+GONE = Fault("gone", "MXSML no longer knows the card: it left the bus, or its driver released it")
 NOT_AVAILABLE = Fault("unavailable", "the driver says that the card is not available")
 MMIO = Fault("mmio", "the state of the card's registers is another than when it was first read")
 LIMITED = Fault("limited", "the driver lets the card be used in part only")
@@ -18,8 +18,6 @@ NO_LIBRARY = card_faults.no_library("libmxsml.so")
 
 #: Codes that tell nothing about the card's health: the call came too early, or the card does not support it.
 SILENT = (Code.SYSFS_ERROR, Code.OPERATION_NOT_SUPPORT, Code.BUSY_DEVICE, Code.FLR_NOT_READY)
-#: Codes of a call that this card, or this build of the library, never supports.
-UNSUPPORTED = (Code.OPERATION_NOT_SUPPORT, Code.FUNCTION_NOT_FOUND)
 
 #: The names of the error counters, and the errors that each one counts.
 COUNTED = {
@@ -38,7 +36,7 @@ def reading(error: MxsmlError) -> Fault:
     return card_faults.unreadable(error, state)
 
 
-def unavailable(found: Unavailable, die: int | None) -> Fault | None:
+def unavailable(found: UnavailableReason, die: int | None) -> Fault | None:
     """Fault of a card or a die that cannot be used, as the driver says; None if it can be used."""
     if not found.code:
         return None

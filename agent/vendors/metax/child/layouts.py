@@ -72,7 +72,7 @@ def read(mxsml: Mxsml, card: MetaxCard) -> Layout | None:
     try:
         enabled = mxsml.sgpu_enabled(card.index)
     except MxsmlError as error:
-        if error.code in faults.UNSUPPORTED:
+        if error.unsupported:
             return None
         raise
     if not enabled:

@@ -24,12 +24,14 @@ from .values import (
     PciEvent,
     Sgpu,
     SgpuQuota,
-    Unavailable,
+    UnavailableReason,
 )
 
 REMEDY = "install the MetaX driver, or let 'library' name the file or a directory that holds it"
 #: Codes of Init if MXSML finds no driver.
 NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)
+#: Codes of a call that this card, or this build of the library, never supports.
+UNSUPPORTED = (Code.OPERATION_NOT_SUPPORT, Code.FUNCTION_NOT_FOUND)
 #: Limit of bytes for a text, and of elements for an array, that the library may ask for.
 MAX_TEXT = 65536
 
@@ -48,6 +50,11 @@ class MxsmlError(Exception):
         arguments = ", ".join(map(str, numbers))
         super().__init__(f"{call}({arguments}) answers {code}, {text or 'no text'}{cause}")
         self.call, self.code, self.text, self.errno = call, code, text, number
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether this card, or this build of the library, does not support the call."""
+        return self.code in UNSUPPORTED
 
     @property
     def gone(self) -> bool:
@@ -189,12 +196,12 @@ class Mxsml:
         """Whether the card is available."""
         return self._number("GetDeviceState", card, kind=ctypes.c_int) == 1
 
-    def unavailable(self, card: int, die: int | None = None) -> Unavailable:
+    def unavailable(self, card: int, die: int | None = None) -> UnavailableReason:
         """Why a card, or a die, cannot be used. Code 0: it can be used."""
         call = "GetDeviceUnavailableReason" if die is None else "GetDieUnavailableReason"
         where = (card,) if die is None else (card, die)
         reason = self._struct(call, abi.UnavailableReasonInfo, *where)
-        return Unavailable(reason.unavailableCode, _string(reason.unavailableReason))
+        return UnavailableReason(reason.unavailableCode, _string(reason.unavailableReason))
 
     def ecc(self, card: int, die: int | None = None) -> EccErrors:
         name, *where = _of("TotalEccErrors", card, die)

@@ -10,7 +10,6 @@ from agent.vendors.metax import sysfs
 
 from .abi import METAX_LINKS, TopologyLevel
 from .cards import MetaxCard
-from .faults import UNSUPPORTED
 from .library import Mxsml, MxsmlError
 
 LEVELS: Mapping[int, Distance] = {
@@ -49,7 +48,7 @@ def lanes(mxsml: Mxsml, card: MetaxCard) -> Counter[str]:
             try:
                 remote = mxsml.metaxlink_remote(card.index, number, die)
             except MxsmlError as error:
-                if error.code in UNSUPPORTED:
+                if error.unsupported:
                     break  # the card, or the library, has no MetaXLink
                 continue
             if remote is not None and (pci := sysfs.bdf(remote.bdf)):

@@ -19,7 +19,6 @@ from . import layouts
 from .abi import MAX_SLICES
 from .cards import MetaxCard
 from .earlier_layouts import EarlierLayouts
-from .faults import UNSUPPORTED
 from .layouts import MARKED, Layout, SgpuSlice
 from .library import Mxsml, MxsmlError
 from .slice_journal import JournalEntry, SgpuJournal
@@ -68,7 +67,7 @@ class SgpuSlices:
         """
         for card in cards:
             if card.device.nameless:
-                raise UnknownCard(f"card {card.index} tells no uuid: which slices are its is not known")
+                raise UnknownCard(f"card {card.index} tells no uuid: it is not known which slices it has")
         found: list[SgpuSlice] = []
         unread: list[MxsmlError] = []
         for card in cards:
@@ -285,7 +284,8 @@ class SgpuSlices:
         elif new:
             names = ", ".join(it.id for it in new)
             _log(
-                f"{names}: one of these was made for {entry.allocation} before a crash, which cannot be told"
+                f"{names}: one of these was made for {entry.allocation} before a crash, and it is not known "
+                "which: all are kept"
             )
         self._journal.remove(card.uuid)
 
@@ -303,7 +303,7 @@ class SgpuSlices:
         try:
             return bool(self._mxsml.sgpu_annotations_id(card.index, sgpu.id))
         except MxsmlError as error:
-            if error.code in UNSUPPORTED:
+            if error.unsupported:
                 return False
             raise
 

@@ -28,7 +28,7 @@ class MxsmlMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class UnavailableReason:
     """Why a card cannot be used. Code 0 is normal; MetaX has not published the other codes."""
 
     code: int

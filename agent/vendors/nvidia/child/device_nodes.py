@@ -17,7 +17,7 @@ CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/n
 #: Every node of the driver.
 NODES = "/dev/nvidia*"
 #: The directory with this process's own /dev.
-OURS = "/"
+OWN_ROOT = "/"
 
 
 def attributes(settings: Settings) -> dict[str, str]:
@@ -49,10 +49,10 @@ def dev_root(settings: Settings) -> Root:
     """
     host = _configured_root(settings)
     candidates = (settings.get("containerDriverRoot") or constants.DRIVER_ROOT, host)
-    seen = next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), OURS)
-    root, ours = Root(seen, host), Root(OURS, "/")
-    is_elsewhere = not settings.get("devRoot") and not root.nodes(NODES) and ours.nodes(NODES)
-    return ours if is_elsewhere else root
+    seen = next((seen for seen in candidates if os.path.isdir(os.path.join(seen, "dev"))), OWN_ROOT)
+    root, own = Root(seen, host), Root(OWN_ROOT, "/")
+    is_elsewhere = not settings.get("devRoot") and not root.nodes(NODES) and own.nodes(NODES)
+    return own if is_elsewhere else root
 
 
 def _configured_root(settings: Settings) -> str:
@@ -63,7 +63,7 @@ def _configured_root(settings: Settings) -> str:
 def _is_channel(root: Root, number: int) -> bool:
     """Whether the channel's node exists in the root or in the process's own /dev (internal/imex/imex.go)."""
     node = constants.channel_node(str(number)).lstrip("/")
-    return any(_is_character_device(os.path.join(place, node)) for place in (root.seen, OURS))
+    return any(_is_character_device(os.path.join(place, node)) for place in (root.seen, OWN_ROOT))
 
 
 def _is_character_device(path: str) -> bool:

@@ -241,10 +241,10 @@ class NvmlEventWatch:
         if code != xid.RECOVERY_ACTION_CHANGED:
             return self._fault_events(cards, card, data, xid.fault(code))
         try:
-            has_action = faults.recovery_action(self._nvml, card.handle) is not None
+            reports_action = faults.recovery_action(self._nvml, card.handle) is not None
         except self._nvml.NVMLError:
-            has_action = True
-        if has_action:
+            reports_action = True
+        if reports_action:
             return self._read_action(card, changed=True)
         return self._trouble(card, (card.uuid,), xid.fault(code))
 

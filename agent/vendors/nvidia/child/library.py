@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import importlib
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,11 +13,10 @@ from agent.vendor_api.backend import (
     LIBRARY_UNUSABLE,
     BackendUnavailable,
 )
+from agent.vendors.common.shared_library import is_missing
 from agent.vendors.nvidia import library_places
 
 REMEDY = "install the NVIDIA driver, or let 'library' name the file or the driver's root directory"
-#: glibc's English text: a process that sets no locale gets no other language.
-_MISSING = f"cannot open shared object file: {os.strerror(errno.ENOENT)}"
 
 
 def start(settings: Mapping[str, Any]) -> Any:
@@ -50,23 +47,13 @@ def load(settings: Mapping[str, Any]) -> ctypes.CDLL:
                 return ctypes.CDLL(candidate)
             except OSError as error:
                 refused.append(str(error))
-                reason = reason if _is_missing(candidate, error) else LIBRARY_UNUSABLE
+                reason = reason if is_missing(candidate, error) else LIBRARY_UNUSABLE
         if not candidates:
             empty.append(place)
     if empty:
         below = ", ".join(library_places.FOLDERS[1:])
         refused.append(f"no {library_places.SONAME} in {' or '.join(empty)}, nor below it in {below}")
     raise BackendUnavailable(reason, "; ".join([*refused, REMEDY]))
-
-
-def _is_missing(name: str, error: OSError) -> bool:
-    """Whether the loader refused a name because there is no file.
-
-    For a name without a slash the loader's text is the only source.
-    """
-    if "/" in name:
-        return not os.path.exists(name)
-    return str(error) == f"{name}: {_MISSING}"
 
 
 def unavailable(nvml: Any, error: Any, otherwise: str = "nvml-init") -> BackendUnavailable:
