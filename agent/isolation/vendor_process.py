@@ -160,7 +160,7 @@ class ProcessRunner:
                 self._kill_descent()  # before the pid is collected, so that it is not used again
                 self._ended = self._collect()
         except ChildProcessError:
-            self._ended = "ended and was collected by somebody else"
+            self._ended = "ended and was collected by another part of the agent"
         return self._ended
 
     def _collect(self) -> str:
@@ -357,7 +357,7 @@ class RunningVendor:
     async def _how(self) -> str:
         with anyio.move_on_after(EXIT_PATIENCE):
             await self.gone()
-        return self.body.ended() or "closed its end of the conversation"
+        return self.body.ended() or "closed its end of the connection"
 
     def _take(self, line: bytes, listener: ProcessListener) -> None:
         message = _read(line)
@@ -417,7 +417,7 @@ def _read(line: bytes) -> _Message:
     replies = (bool(bytes(message.answer)), message.error is not None)
     kinds = (message.id is not None, bool(bytes(message.events)), message.blind is not None)
     if sum(kinds) != 1 or sum(replies) != int(kinds[0]):
-        raise failed(f"said what is no message: {shorten(line[:200].decode('latin-1').strip())}")
+        raise failed(f"sent what is no message: {shorten(line[:200].decode('latin-1').strip())}")
     return message
 
 
