@@ -1,6 +1,6 @@
-"""Which client wrote which fields of an object, from its managedFields.
+"""Who brought which fields of an object, as the API server keeps it in managedFields.
 
-With an update, changed fields become the writer's alone; unchanged fields stay with their managers.
+An update makes what it changed the writer's, and nobody else's any more; what it left as it was stays theirs.
 Source: k8s.io/apimachinery pkg/util/managedfields; entries seen on kube-apiserver 1.36.
 """
 
@@ -16,13 +16,13 @@ from agent.cluster.object_fields import text
 from agent.scheduler_api.document_parts import part_of, rows_of
 
 UPDATE = "Update"
-#: The agent's name as a manager, which the API server takes from the User-Agent.
+#: As the API server names us, by our User-Agent.
 OURS = "xpu-agent"
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedFields:
-    """The fields of one manager by one operation; `since` is when they last changed, in Unix seconds."""
+    """What one manager has by one operation. `since`: Unix seconds at which that changed last, if said."""
 
     manager: str
     operation: str
@@ -30,7 +30,7 @@ class ManagedFields:
     fields: Mapping[str, Any]
 
     def owns(self, *path: str) -> bool:
-        """Whether the manager has the field at the path, or a field below it."""
+        """Whether the field at the path, or something in it, is the manager's."""
         here = self.fields
         for name in path:
             if not isinstance(here.get(f"f:{name}"), Mapping):
@@ -39,11 +39,11 @@ class ManagedFields:
         return True
 
 
-def entries(of: Object | None) -> tuple[ManagedFields, ...]:
-    """All entries of the object; invalid ones are skipped."""
+def entries(it: Object | None) -> tuple[ManagedFields, ...]:
+    """All that the object has; nonsense is passed over."""
     return tuple(
         ManagedFields(text(row, "manager"), text(row, "operation"), _time(row), part_of(row, "fieldsV1"))
-        for row in rows_of(part_of(of, "metadata"), "managedFields")
+        for row in rows_of(part_of(it, "metadata"), "managedFields")
     )
 
 

@@ -124,22 +124,22 @@ class Runner(Protocol):
 class ProcessRunner:
     """A process in its own session that shares one socket with the agent.
 
-    It also has one end of a pipe, the other end of which the agent keeps open as long as it lives. It has no
-    other file of the agent.
+    It also has one end of a pipe, and no other file of the agent. The agent keeps the other end open as long
+    as it lives.
     """
 
     def __init__(self, sock: socket.socket, limit: MemoryLimit) -> None:
         self._limit = limit
         self._ended: str | None = None
         root = str(Path(child.__file__).parents[1])
-        self.printed, printing_end = os.pipe()
+        self.printed, theirs = os.pipe()
         end_of_life, self._life = os.pipe()
         try:
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-c", BOOT, *map(str, (sock.fileno(), root, end_of_life, limit.wall))],
                 stdin=subprocess.DEVNULL,
-                stdout=printing_end,
-                stderr=printing_end,
+                stdout=theirs,
+                stderr=theirs,
                 env=environment(),
                 pass_fds=(sock.fileno(), end_of_life),
                 start_new_session=True,
@@ -150,7 +150,7 @@ class ProcessRunner:
             raise
         finally:
             sock.close()
-            os.close(printing_end)
+            os.close(theirs)
             os.close(end_of_life)
         self.pid = self._popen.pid
 
@@ -209,7 +209,7 @@ class ProcessRunner:
 
 
 def environment() -> dict[str, str]:
-    """The agent's environment without variables that a vendor's library has no use for, such as secrets."""
+    """Of the agent's environment, what a library may need; the rest may hold what is none of its business."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -264,11 +264,9 @@ class RunningVendor:
         """`directory` is for files of the backend that outlive the process."""
         self.limit = limit or MemoryLimit()
         self._vendor = vendor.name
-        self._sock, child_end = socket.socketpair()
+        self._sock, theirs = socket.socketpair()
         try:
-            self.body: Runner = (
-                ThreadRunner(child_end) if in_process else ProcessRunner(child_end, self.limit)
-            )
+            self.body: Runner = ThreadRunner(theirs) if in_process else ProcessRunner(theirs, self.limit)
         except OSError:
             self._sock.close()
             raise
