@@ -84,7 +84,7 @@ def refusal(code: int, body: object, retry_after: str | None = None) -> ApiError
     if code == 504 and _TOO_LARGE in message:
         return Gone(code, reason, message)
     if code >= 500:
-        return ApiAway(f"the API server cannot just now: {code} {reason}: {message}")
+        return ApiAway(f"the API server cannot answer now: {code} {reason}: {message}")
     return _KINDS.get(code, ApiRefused)(code, reason, message)
 
 

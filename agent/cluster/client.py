@@ -213,7 +213,7 @@ class Client:
         if not 200 <= response.status < 300:
             error = _refused(pool, response.status, answer, response.headers.get("Retry-After"))
             if response.status == 403 and self._restart.is_fresh:
-                raise ApiAway(f"{pool.server}: has only just come back, and says: {error}")
+                raise ApiAway(f"{pool.server}: has only just come back, and refuses: {error}")
             raise error
         if not isinstance(answer, dict):
             raise ApiAway(f"{pool.server}: answered {response.status} with no object; is it an API server?")

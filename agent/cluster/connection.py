@@ -1,4 +1,4 @@
-"""The agent's way to the API server: opened late, kept open, and missed by nobody while it is shut."""
+"""The agent's connection to the API server: opened late, kept open; the agent works without it meanwhile."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from agent.scheduler_api.document_parts import part_of
 
 log = structlog.get_logger()
 
-#: Seconds between tries to open, the first and the longest; and what a goodbye may take.
+#: Seconds between tries to open the connection, shortest and longest; and for closing it.
 PAUSES = (1.0, 60.0)
 GOODBYE = 1.0
 
 
-#: What may be wrong with a list that is followed, in the words of the log.
+#: Log texts about a list that is followed.
 AWAY = "the API server is away; devices are served as before"
-REFUSED = "the API server refuses a list; devices are served without it, and it is asked again now and then"
+REFUSED = "the API server refuses a list; devices are served without it, and the agent asks again later"
 UNLISTED = "the right to list and watch pods is missing (in the chart pods.enabled)"
 NAMELESS = "the API server has no Node of this name"
 FOLLOWED = "the API server is followed again"
@@ -76,7 +76,7 @@ class ConnectionOptions:
 
 
 class ApiConnection:
-    """Follows this node's Node and pods, and writes labels, events and its Device, for as long as it runs."""
+    """Follows this node's Node and pods, and runs all writers, for as long as it runs."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ApiConnection:
         self._error = "not opened yet"
 
     def seen(self, base: AgentStatus) -> AgentStatus:
-        """The view with what is known here."""
+        """The status, completed with what the connection knows."""
         error = self._writer.error if self._writer else ""
         refused = self._annotations.error if self._annotations else ""
         uncounted = self._extended.error if self._extended else ""
@@ -154,7 +154,7 @@ class ApiConnection:
 
     @property
     def _reached(self) -> ApiAccess:
-        """The access with the server of now: a kubeconfig that was rewritten may name another."""
+        """The access with the current server: a rewritten kubeconfig may name another."""
         return replace(self._access, server=self._api.server) if self._api else self._access
 
     def _counters(self) -> Counters:
@@ -176,8 +176,10 @@ class ApiConnection:
         receipts: Cell[tuple[OwedReceipt, ...]] | None = None,
         extended: Cell[Extended | None] | None = None,
     ) -> None:
-        """Serve for ever. `wanted`: the labels that the Node is to have; `annotations` and `extended`
-        resources: those of vendors; `receipts`: what pods are to tell their schedulers.
+        """Connect and serve, for ever.
+
+        `wanted`: the labels of the Node; `annotations` and `extended`: those of vendors for the Node;
+        `receipts`: the receipts that pods owe their schedulers.
         """
         self._api = api = await self._opened()
         nodes = Reflector(api, node.NODES, node.query(self._node_name), own_node, self._following)
@@ -227,7 +229,7 @@ class ApiConnection:
                 await api.close()
 
     async def _opened(self) -> Api:
-        """What cannot be used now may be mended meanwhile: a kubeconfig, a certificate."""
+        """Open the connection, with retries: a kubeconfig or a certificate may be replaced meanwhile."""
         pauses = Pauses(*PAUSES)
         while True:
             try:
@@ -239,7 +241,7 @@ class ApiConnection:
             await anyio.sleep(pauses.next())
 
     async def _follow_locks(self) -> None:
-        """Keep the cell of locks as the Node has them, for ever."""
+        """Keep the cell of locks equal to the Node's, for ever."""
         async for seen in self.node.watch():
             self._pod_state.locks.set(seen.locks if seen is not None else {})
 
@@ -279,7 +281,7 @@ class ApiConnection:
         group.start_soon(for_ever, self._tell, what, reflector.cell)
 
     async def _tell(self, what: str, mirror: Cell[MirroredObjects[Any]]) -> None:
-        """Say once when something goes wrong with this list, and when it is well again."""
+        """Log when the list fails or works again, and count the returns."""
         told = ""
         async for seen in mirror.watch():
             wrong = _wrong(what, seen)

@@ -60,7 +60,7 @@ class NamedKubeconfig:
     def warning(self) -> str:
         """A warning for the log; empty where there is nothing to warn of."""
         files = ", ".join(map(str, self.missing))
-        return f"KUBECONFIG names {files}: no such file, so it is as if it were not set" if files else ""
+        return f"KUBECONFIG names {files}: no such file; the variable is ignored" if files else ""
 
 
 def named(flag: str | None, environ: Mapping[str, str]) -> NamedKubeconfig:
@@ -174,7 +174,7 @@ def _entry(path: Path, config: Mapping[str, Any], kind: str, name: Any, by: str)
     """The element of `contexts`, `clusters` or `users` with this name."""
     if not isinstance(name, str) or not name:
         what = by if by == "current-context" else f"{kind} of {by}"
-        raise ConfigError(f"{path}: {what} is {_shown(name)}; set it to a name that stands in {kind}s")
+        raise ConfigError(f"{path}: {what} is {_shown(name)}; set it to a name in {kind}s")
     entries = config.get(f"{kind}s")
     rows = [it for it in entries if isinstance(it, dict)] if isinstance(entries, list) else []
     for row in rows:
@@ -198,7 +198,7 @@ def _file_of(path: Path, part: Mapping[str, Any], key: str) -> Path | None:
     file = path.parent / str(name)
     if not file.is_file():
         raise ConfigError(
-            f"{path}: {key} names {file}, there is no such file; copy it there or mend the name"
+            f"{path}: {key} names {file}, there is no such file; copy it there or correct the name"
         )
     return file
 

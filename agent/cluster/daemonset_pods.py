@@ -51,6 +51,6 @@ async def _missing(api: Api, namespace: str, name: str) -> str:
     except ApiError as exc:
         return f"{name}: {exc}"
     if found is None:
-        return f"{name}: no pods of it yet"
+        return f"{name}: it has no pods yet"
     ready, wanted = found
     return f"{name}: done on {ready} of {wanted} nodes" if ready < wanted else ""

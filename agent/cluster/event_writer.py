@@ -153,7 +153,7 @@ class Events:
         self.counts["sent"] += 1
         self._pauses.reset()
         if self._reported:
-            log.info("events are taken again")
+            log.info("events are written again")
         self._reported = ""
 
     def _failed(self, series: Series, exc: ApiError) -> float:

@@ -25,7 +25,7 @@ class Library:
 
     api_client: Any
     configuration: Any
-    #: Exceptions of a call whose connection failed, or that received no valid HTTP.
+    #: Exceptions of a call if the connection fails, or the answer is no valid HTTP.
     errors: tuple[type[Exception], ...]
 
 

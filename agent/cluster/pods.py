@@ -139,7 +139,7 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:
 
 
 def _limits(container: Mapping[str, Any]) -> Mapping[str, int]:
-    """The limits of extended resources, whose names have a slash; cpu and memory are no devices."""
+    """The limits of extended resources, which have a slash in their names; cpu and memory are no devices."""
     limits = part_of(part_of(container, "resources"), "limits")
     counts = ((name, whole(value)) for name, value in limits.items() if isinstance(name, str) and "/" in name)
     return dict(islice(((name, it) for name, it in counts if it), MAX_RESOURCES))

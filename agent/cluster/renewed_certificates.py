@@ -148,7 +148,7 @@ class Connections:
 def marks(files: tuple[Path, ...], before: Marks | None = ()) -> Marks | None:
     """Marks of the files as they are now; None where one does not exist, as while it is replaced.
 
-    A file whose stat is as in `before`, the marks of the same files, is not read again.
+    A file with the same stat as in `before`, the marks of the same files, is not read again.
     """
     known = dict(zip(files, before or (), strict=False))
     try:

@@ -171,7 +171,7 @@ class Upkeep:
 
 
 class KeptWriter:
-    """A writer whose `_upkeep` does the work, with the values that its users read."""
+    """Base of writers that work through an `Upkeep`, with the values that are shown of them."""
 
     _upkeep: Upkeep
 

@@ -55,7 +55,7 @@ def _host(text: str, host: str) -> str:
     except ValueError:
         raise _wrong(text, f"'{shorten(host, 40)}' is not an IP address") from None
     if isinstance(address, IPv6Address) != bracketed:
-        raise _wrong(text, "an IPv6 address stands in brackets, an IPv4 address does not")
+        raise _wrong(text, "an IPv6 address needs brackets, an IPv4 address has none")
     return str(address)
 
 

@@ -8,9 +8,9 @@ from agent.vendor_api.agent import ResourceRule, Sharing
 #: By (class, key): where a key belongs instead.
 ELSEWHERE: dict[tuple[type, str], str] = {
     (AgentSettings, "kubeconfig"): "give --kubeconfig",
-    (ResourceRule, "modes"): "it is said of all resources of a vendor: write it beside 'resources'",
+    (ResourceRule, "modes"): "it applies to all resources of a vendor: write it next to 'resources'",
     (ResourceRule, "rename"): "name the resource itself as it shall be called",
-    (ResourceRule, "spanCards"): "it is said of how cards are shared: write it in 'sharing'",
+    (ResourceRule, "spanCards"): "it belongs to how cards are shared: write it in 'sharing'",
 }
 #: By (class, key): a key of a later release, with a reason or "".
 KEYS: dict[tuple[type, str], str] = {

@@ -20,7 +20,7 @@ _NOWHERE = (
     "needs this Node's labels, and there is no API server to ask for them; run the agent in the cluster or "
     "with --kubeconfig, or match by names"
 )
-_AWAITED = "is not known of this Node yet: the API server has not told its labels"
+_AWAITED = "is not known of this Node yet: the API server has not given its labels"
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class ConfigSource:
     def _asked_for(self, labels: NodeLabels) -> str:
         """The name that the Node's label asks for; empty if it asks for none, or is unobtainable."""
         if labels.obtainable and not labels.knows(CONFIG_LABEL) and not self._has_one():
-            why = "chooses here, and is not known of this Node yet: the API server has not told its labels"
+            why = "chooses here, and is not known of this Node yet: the API server has not given its labels"
             raise LabelsUnknown(f"{self.path}: the label '{CONFIG_LABEL}' {why}")
         return labels.get(CONFIG_LABEL) or ""
 

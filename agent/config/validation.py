@@ -251,7 +251,7 @@ def _libraries(name: str, vendor: VendorSettings) -> Iterator[Problem]:
     if vendor.library and vendor.settings.get("library"):
         setting = shorten(str(vendor.settings["library"]))
         why = (
-            f"says '{setting}', and vendors.{shorten(name)}.library says '{shorten(vendor.library)}'; "
+            f"is '{setting}', and vendors.{shorten(name)}.library is '{shorten(vendor.library)}'; "
             "both are one setting: remove one"
         )
         own_key: Path = ("vendors", name, "library")

@@ -119,9 +119,7 @@ def _spaced(text: str) -> str:
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (error.context, error.problem) if part]
-    hint = (
-        "; a text with { } or [ ] in it stands in quotes here" if _BRACKET.search(error.problem or "") else ""
-    )
+    hint = "; a text with { } or [ ] needs quotes here" if _BRACKET.search(error.problem or "") else ""
     return shorten(", ".join(parts) or "not YAML", 200) + hint
 
 
@@ -155,7 +153,7 @@ def _mapping(node: yaml.MappingNode, source: str, path: Path) -> Mapping[str, Ya
                 source,
                 line,
                 (*path, name),
-                f"the key stands here twice; the first is in line {children[name].line}",
+                f"the key is here twice; the first is in line {children[name].line}",
             )
         children[name] = _node(child, line, source, (*path, name))
     return children

@@ -77,7 +77,7 @@ class CdiDirectory:
                     await self._completed.changed()
         except TimeoutError:
             raise VendorError(
-                f"{vendor}: its CDI specs are not in {self._path} after {within:g} s; is the disk well?"
+                f"{vendor}: its CDI specs are not in {self._path} after {within:g} s; does the disk work?"
             ) from None
         if error := self.errors.value.get(vendor):
             raise VendorError(f"{vendor}: its CDI specs cannot be written: {error}")

@@ -30,7 +30,7 @@ def holders(path: Path, locks: Path = LOCKS) -> tuple[int, ...]:
         if len(words) < 6 or words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(found.st_ino):
             continue
         pid = int(words[4])
-        # On file systems whose stat shows another device than the lock list, open files decide.
+        # Some file systems show another device to stat than to the lock list; then open files decide.
         if words[5] == f"{device}:{found.st_ino}" or _has_open(pid, found):
             pids.append(max(pid, 0))
     return tuple(dict.fromkeys(pids))

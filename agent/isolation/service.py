@@ -253,7 +253,7 @@ class Service:
             await anyio.sleep(min(self._every, LOOK))
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Queue a call and wait for its answer; a call whose caller has gone is not made."""
+        """Queue a call and wait for its answer; a call is not made once its caller has gone."""
         call = _Call(method, args)
         self._waiting.add(call)
         self._queue.put_nowait(call)

@@ -124,22 +124,22 @@ class Runner(Protocol):
 class ProcessRunner:
     """A process in its own session that shares one socket with the agent.
 
-    It also has one end of a pipe, the other end of which the agent keeps open as long as it lives. It has no
-    other file of the agent.
+    It also has one end of a pipe, and no other file of the agent. The agent keeps the other end open as long
+    as it lives.
     """
 
     def __init__(self, sock: socket.socket, limit: MemoryLimit, prefixes: Sequence[str] = ()) -> None:
         self._limit = limit
         self._ended: str | None = None
         root = str(Path(child.__file__).parents[1])
-        self.printed, printing_end = os.pipe()
+        self.printed, theirs = os.pipe()
         end_of_life, self._life = os.pipe()
         try:
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-c", BOOT, *map(str, (sock.fileno(), root, end_of_life, limit.wall))],
                 stdin=subprocess.DEVNULL,
-                stdout=printing_end,
-                stderr=printing_end,
+                stdout=theirs,
+                stderr=theirs,
                 env=environment(prefixes),
                 pass_fds=(sock.fileno(), end_of_life),
                 start_new_session=True,
@@ -150,7 +150,7 @@ class ProcessRunner:
             raise
         finally:
             sock.close()
-            os.close(printing_end)
+            os.close(theirs)
             os.close(end_of_life)
         self.pid = self._popen.pid
 
@@ -160,7 +160,7 @@ class ProcessRunner:
                 self._kill_descent()  # before the pid is collected, so that it is not used again
                 self._ended = self._collect()
         except ChildProcessError:
-            self._ended = "ended and was collected by somebody else"
+            self._ended = "ended and was collected by another part of the agent"
         return self._ended
 
     def _collect(self) -> str:
@@ -266,13 +266,11 @@ class RunningVendor:
         """`directory` is for files of the backend that outlive the process."""
         self.limit = limit or MemoryLimit()
         self._vendor = vendor.name
-        self._sock, child_end = socket.socketpair()
+        self._sock, theirs = socket.socketpair()
         try:
-            self.body: Runner = (
-                ThreadRunner(child_end)
+            self.body: Runner = ThreadRunner(theirs)
                 if in_process
-                else ProcessRunner(child_end, self.limit, vendor.host.environment)
-            )
+                else ProcessRunner(theirs, self.limit, vendor.host.environment)
         except OSError:
             self._sock.close()
             raise
@@ -361,7 +359,7 @@ class RunningVendor:
     async def _how(self) -> str:
         with anyio.move_on_after(EXIT_PATIENCE):
             await self.gone()
-        return self.body.ended() or "closed its end of the conversation"
+        return self.body.ended() or "closed its end of the connection"
 
     def _take(self, line: bytes, listener: ProcessListener) -> None:
         message = _read(line)
@@ -421,7 +419,7 @@ def _read(line: bytes) -> _Message:
     replies = (bool(bytes(message.answer)), message.error is not None)
     kinds = (message.id is not None, bool(bytes(message.events)), message.blind is not None)
     if sum(kinds) != 1 or sum(replies) != int(kinds[0]):
-        raise failed(f"said what is no message: {shorten(line[:200].decode('latin-1').strip())}")
+        raise failed(f"sent what is no message: {shorten(line[:200].decode('latin-1').strip())}")
     return message
 
 

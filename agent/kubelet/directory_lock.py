@@ -23,8 +23,8 @@ class DirectoryRemoved(AgentError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path}: the kubelet's directory was removed under the mount that shows it here, and another "
-            "one is not seen; start the agent's container anew"
+            f"{path}: the kubelet's directory was removed while it was mounted here, and a new one stays "
+            "invisible; restart the agent's container"
         )
 
 

@@ -39,7 +39,7 @@ def sweep(directory: Path) -> tuple[Path, ...]:
     try:
         return tuple(path for path in sorted(directory.glob("xpu-*.sock")) if _swept(path))
     except OSError as exc:
-        log.warning("sockets of former agents not looked for", path=str(directory), error=exc.strerror)
+        log.warning("sockets of earlier agents not searched", path=str(directory), error=exc.strerror)
         return ()
 
 
@@ -49,9 +49,9 @@ def _swept(path: Path) -> bool:
             return False
         path.unlink(missing_ok=True)
     except OSError as exc:
-        log.warning("socket of a former agent not removed", path=str(path), error=exc.strerror)
+        log.warning("socket of an earlier agent not removed", path=str(path), error=exc.strerror)
         return False
-    log.info("socket of a former agent removed", path=str(path))
+    log.info("socket of an earlier agent removed", path=str(path))
     return True
 
 

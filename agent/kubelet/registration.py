@@ -43,7 +43,7 @@ VERSION = "v1beta1"
 REGISTER = "/v1beta1.Registration/Register"
 REMEDY = (
     "start the kubelet; in a container mount the host's directory, not the socket, at the same path; "
-    "where it lies elsewhere name it with --kubelet-dir"
+    "if it is elsewhere, name it with --kubelet-dir"
 )
 
 

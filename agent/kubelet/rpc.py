@@ -310,7 +310,7 @@ class SocketServer(Server):
                 try:
                     await self._loop.connect_accepted_socket(self._protocol_factory, client)
                 except OSError as exc:
-                    log.warning("client not taken in", error=exc.strerror)
+                    log.warning("client not accepted", error=exc.strerror)
                     client.close()
 
     def _make_room(self) -> None:

@@ -134,7 +134,7 @@ class LedgerStore:
 
     def _report(self, error: str) -> None:
         if error and error != self.error:
-            log.error("checkpoint not written", error=error, remedy="free space, or mend or replace the disk")
+            log.error("checkpoint not written", error=error, remedy="free space, or replace the disk")
         if self.error and not error:
             log.info("checkpoint written again", path=str(self._file.path))
         self.error = error

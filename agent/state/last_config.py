@@ -109,7 +109,7 @@ class LastConfigKeeper:
 
     def _report(self, error: str) -> None:
         if error and error != self._error:
-            remedy = "free space, or mend or replace the disk"
+            remedy = "free space, or replace the disk"
             log.error("last config not written", error=error, path=str(self._file.path), remedy=remedy)
         if self._error and not error:
             log.info("last config written again", path=str(self._file.path))

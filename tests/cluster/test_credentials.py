@@ -104,7 +104,7 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
         ("\0", "not YAML"),
         ("a: " + "x" * MAX_BYTES, "longer than 1048576 bytes"),
         ("[" * 5000, "not YAML"),
-        ({}, "current-context is missing; set it to a name that stands in contexts"),
+        ({}, "current-context is missing; set it to a name in contexts"),
         ({**config(), "current-context": 5}, "current-context is no text"),
         ({**config(), "current-context": "y"}, "current-context names context 'y', there is 'x'"),
         ({**config(), "contexts": None}, "current-context names context 'x', there is none"),
@@ -192,5 +192,5 @@ def test_a_kubeconfig_of_kubectl_s_that_is_missing_is_told_and_the_pod_s_own_way
     environ = {**IN_CLUSTER, "KUBECONFIG": "/missing"}
     it = named(None, environ)
 
-    assert it.warning == "KUBECONFIG names /missing: no such file, so it is as if it were not set"
+    assert it.warning == "KUBECONFIG names /missing: no such file; the variable is ignored"
     assert find(it.path, environ, service_account(tmp_path)) is not None

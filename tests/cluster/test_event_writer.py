@@ -358,7 +358,7 @@ async def test_while_the_server_is_away_it_is_said_once_and_so_is_its_return() -
 
     assert [it["event"] for it in logged] == [
         "events wait, the API server does not take them now",
-        "events are taken again",
+        "events are written again",
     ]
 
 
@@ -391,7 +391,7 @@ async def test_what_is_forbidden_is_said_once_and_the_next_event_is_tried_nevert
     with capture_logs() as logged:
         events = await sent(api, *[replace(SICK, message=f"{number}") for number in range(4)])
 
-    assert [it["event"] for it in logged] == ["event refused", "events are taken again"]
+    assert [it["event"] for it in logged] == ["event refused", "events are written again"]
     assert logged[0]["error"] == "403 Forbidden: cannot create resource"
     assert events.counts == {"refused": 3, "sent": 1}
 

@@ -237,7 +237,7 @@ def test_http_is_switched_off(http: str) -> None:
     [
         (
             "agent:\n  http: a\n  http: b",
-            "xpu.yaml:3: agent.http: the key stands here twice; the first is in line 2",
+            "xpu.yaml:3: agent.http: the key is here twice; the first is in line 2",
         ),
         ("agent:\n  kubletDir: /x", "xpu.yaml:2: agent.kubletDir: unknown key; did you mean 'kubeletDir'?"),
         ("vendor: {}", "xpu.yaml:1: vendor: unknown key; did you mean 'vendors'?"),
@@ -339,7 +339,7 @@ def test_hostile_documents_are_refused_before_they_cost_anything(text: str, erro
     "text", ["a: [/dev/x{minor}]", "a: {b: [/dev/x{minor}]}", "a: {b: x{y}}", "a: [b[0]]"]
 )
 def test_a_bracket_within_a_text_within_brackets_is_told_to_need_quotes(text: str) -> None:
-    assert "a text with { } or [ ] in it stands in quotes here" in refusal(text)
+    assert "a text with { } or [ ] needs quotes here" in refusal(text)
 
 
 def test_brackets_that_are_not_closed_are_no_matter_of_quotes() -> None:
@@ -374,8 +374,8 @@ def test_a_key_of_a_later_release_is_refused_by_name(text: str, named: str) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (resource("{name: a/b, modes: dynamic}"), "modes: is not served here; it is said of all resources"),
-        (resource("{name: a/b, spanCards: false}"), "spanCards: is not served here; it is said of how"),
+        (resource("{name: a/b, modes: dynamic}"), "modes: is not served here; it applies to all resources"),
+        (resource("{name: a/b, spanCards: false}"), "spanCards: is not served here; it belongs to how"),
         (resource("{name: a/b, spanCards: false}"), "write it in 'sharing'"),
         ("agent: {kubeconfig: /x}", "agent.kubeconfig: is not served here; give --kubeconfig"),
     ],
@@ -530,7 +530,7 @@ def test_a_vendor_whose_way_it_is_may_name_a_card_in_several_resources_unless_th
 def test_modes_are_said_of_a_vendor_and_not_of_a_resource() -> None:
     text = "vendors: {acme: {resources: [{name: a/one, modes: dynamic}]}}"
 
-    assert "it is said of all resources of a vendor: write it beside 'resources'" in refusal(text)
+    assert "it applies to all resources of a vendor: write it next to 'resources'" in refusal(text)
 
 
 def test_a_resource_name_stands_once_also_across_vendors() -> None:
@@ -803,7 +803,7 @@ def test_a_library_that_is_said_twice_is_refused_with_both_places() -> None:
     text = "vendors:\n  metax:\n    library: /a\n    settings:\n      library: /b"
 
     assert refusal(text) == (
-        "xpu.yaml:5: vendors.metax.settings.library: says '/b', and vendors.metax.library says '/a'; "
+        "xpu.yaml:5: vendors.metax.settings.library: is '/b', and vendors.metax.library is '/a'; "
         "both are one setting: remove one"
     )
 

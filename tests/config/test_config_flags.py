@@ -177,8 +177,8 @@ def test_an_address_is_read(text: str, address: HttpAddress, loopback: bool) -> 
         ("127.0.0.1:65536", "port '65536' is not a number from 0 to 65535"),
         ("127.0.0.1:-1", "port '-1' is not a number"),
         ("127.0.0.1:٣", "is not a number"),
-        ("::1:9808", "an IPv6 address stands in brackets"),
-        ("[127.0.0.1]:1", "an IPv4 address does not"),
+        ("::1:9808", "an IPv6 address needs brackets"),
+        ("[127.0.0.1]:1", "an IPv4 address has none"),
         ("example.com:1", "'example.com' is not an IP address"),
     ],
 )

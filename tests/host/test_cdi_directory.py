@@ -236,7 +236,7 @@ async def test_nothing_is_written_beside_a_write_that_is_late(tmp_path: Path, la
         await asyncio.gather(settling, return_exceptions=True)
         specs.set(EMPTY)
         late.hangs = False
-        with pytest.raises(VendorError, match="is the disk well"):
+        with pytest.raises(VendorError, match="does the disk work"):
             await directory.settle("acme", within=0.05)
         assert (tmp_path / NAME).read_text() == SPEC
 

@@ -54,8 +54,8 @@ async def test_calls_are_answered_in_the_contracts_own_values(sink: Recorder, in
 FATAL = {
     "segfault": "killed by SIGSEGV",
     "exit": "exited with status 7",
-    "garbage": "said what is no message: \\x00\\xff not json",
-    "nest": 'said what is no message: {"id": 2, "answer": [[[[',
+    "garbage": "sent what is no message: \\x00\\xff not json",
+    "nest": 'sent what is no message: {"id": 2, "answer": [[[[',
     "a_strange_answer": "answered call 99, which was not asked",
     "huge_line": "sent a line of more than 16777216 bytes",
     "raise": "discover failed: RuntimeError: the card is on fire",

@@ -281,14 +281,14 @@ def _inputs_and_outputs(pid: int | None) -> list[str]:
 def test_any_line_is_a_message_or_costs_the_process_in_words(line: bytes) -> None:
     reason = _refusal(line)
 
-    assert not reason or reason.startswith("said what is no message: ")
+    assert not reason or reason.startswith("sent what is no message: ")
     assert len(reason) <= 600
 
 
 def test_a_message_that_nests_deeper_than_we_can_read_is_none() -> None:
     deep = b"[" * 100_000 + b"]" * 100_000
 
-    assert _refusal(b'{"id": 1, "answer": ' + deep + b"}\n").startswith("said what is no message: ")
+    assert _refusal(b'{"id": 1, "answer": ' + deep + b"}\n").startswith("sent what is no message: ")
 
 
 def _refusal(line: bytes) -> str:

@@ -202,7 +202,9 @@ def test_a_removed_directory_that_a_mount_still_shows_is_known(
     agent.directory.look()
     monkeypatch.setattr(Path, "stat", lambda path: removed(path))
 
-    with pytest.raises(DirectoryRemoved, match=r"was removed under the mount .* start the agent's container"):
+    with pytest.raises(
+        DirectoryRemoved, match=r"was removed while it was mounted .* restart the agent's container"
+    ):
         agent.directory.look()
 
 

@@ -470,13 +470,13 @@ def test_what_can_not_be_swept_is_said_and_stops_nothing(
     monkeypatch.setattr(Path, "unlink", refuse)
     with capture_logs() as told:
         assert sweep(plugins_dir) == ()
-    assert told[0]["event"] == "socket of a former agent not removed"
+    assert told[0]["event"] == "socket of an earlier agent not removed"
     assert (told[0]["path"], told[0]["error"]) == (str(left), "Read-only file system")
 
     monkeypatch.setattr(Path, "glob", refuse)
     with capture_logs() as told:
         assert sweep(plugins_dir) == ()
-    assert told[0]["event"] == "sockets of former agents not looked for"
+    assert told[0]["event"] == "sockets of earlier agents not searched"
 
 
 async def test_a_directory_in_place_of_our_socket_ends_only_that_registration(plugins_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""The arguments of one of Koordinator's programs in a container, read as Go reads flags and feature gates."""
+"""With which arguments a program of Koordinator's runs in a container, read as Go's flags and gates are."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ MAX_ARGUMENTS = 1000
 
 
 def arguments(container: Mapping[str, Any], program: str) -> Sequence[str]:
-    """The command and arguments of a container that runs the program; empty for another container."""
+    """Command and arguments, where that program runs; empty where another one does."""
     lists = (container.get(key) for key in ("command", "args"))
-    words = [word for words in lists if isinstance(words, list) for word in words if isinstance(word, str)]
-    words = words[:MAX_ARGUMENTS]
-    runs = text(container, "name") == program or any(it.rpartition("/")[2] == program for it in words)
-    return words if runs else ()
+    words = [it for its in lists if isinstance(its, list) for it in its if isinstance(it, str)][
+        :MAX_ARGUMENTS
+    ]
+    its = text(container, "name") == program or any(it.rpartition("/")[2] == program for it in words)
+    return words if its else ()
 
 
 def flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each flag's name and value: `-flag=value`, or the value as the next word."""
+    """Name and value of each: `-flag=value`, or the value in the next word."""
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        flag, equals, value = word.partition("=")
+        flag, said, value = word.partition("=")
         if word.startswith("-"):
-            yield flag.lstrip("-"), value if equals else following
+            yield flag.lstrip("-"), value if said else following
 
 
 def gates(words: Sequence[str]) -> Mapping[str, bool]:
-    """The feature gates that are set; the last value of a gate counts."""
+    """What is said of feature gates; of what is said twice the last word counts."""
     values = (value for flag, value in flags(words) if flag == _GATES)
     pairs = (pair.partition("=") for value in values for pair in value.split(","))
-    return {gate.strip(): on.strip() in _TRUE for gate, equals, on in pairs if equals}
+    return {gate.strip(): on.strip() in _TRUE for gate, said, on in pairs if said}
