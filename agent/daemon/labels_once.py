@@ -15,7 +15,7 @@ from agent import logs
 from agent.config import Config, LogSettings
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
-from agent.core.publishing.label_rules import NodeStamp, as_lines, made
+from agent.core.publishing.label_rules import NodeStamp, as_lines, labels_of
 from agent.daemon.publishing.wanted_labels import machine
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.daemon.vendors_in_service import check, wanted
@@ -72,7 +72,7 @@ async def ask(
             rules = config.vendor(plugin.name).resources
             devices = await devices_of(plugin, patience)
             if plugin.vendor is not None:
-                said.labels |= made(plugin.vendor, rules, devices, stamp)
+                said.labels |= labels_of(plugin.vendor, rules, devices, stamp)
             said.asked += 1
         except VendorError as exc:
             said.reasons[plugin.name] = str(exc).removeprefix(f"{plugin.name}: ")

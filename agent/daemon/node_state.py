@@ -196,7 +196,7 @@ class NodeState:
         offers = self._counting.offers
         self._waits = waits_of_resources(offers, after, usage)
         self._tell_missing(after)
-        self.memory.set((self._inventory.records(), self._inventory.named()))
+        self.memory.set((self._inventory.records(), self._inventory.remembered_devices()))
         of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.value.former(name)}
         planned = plan(
             offers,

@@ -128,7 +128,7 @@ class LedgerStore:
             self._base,
             allocations=self._ledger.all(),
             health=self._inventory.records(),
-            devices=self._inventory.named(),
+            devices=self._inventory.remembered_devices(),
             cordons=self._inventory.cordons(),
         )
 

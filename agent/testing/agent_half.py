@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent.core.kubernetes_names import unserved_name, wrong_label
 from agent.core.publishing import extended_resource_rules
-from agent.core.publishing.node_annotation_rules import made as annotated
+from agent.core.publishing.node_annotation_rules import annotations_of
 from agent.daemon.scheduler_plugins import reserved
 from agent.isolation.presence import absence
 from agent.testing.bench import Bench, NotMade
@@ -158,13 +158,13 @@ async def what_the_node_bears_is_pure(bench: Bench) -> None:
         given = [Grant(Request("conformance", vendor.resource, (it.uuid,)), (it.uuid,)) for it in listed]
         for grants in ((), given):
             first, second = (
-                annotated(vendor, (), listed, grants),
-                annotated(vendor, (), listed, grants),
+                annotations_of(vendor, (), listed, grants),
+                annotations_of(vendor, (), listed, grants),
             )
             assert first == second, f"first {first}, then {second}"
         counts, again = (
-            extended_resource_rules.made(vendor, (), listed),
-            extended_resource_rules.made(vendor, (), listed),
+            extended_resource_rules.counts_of(vendor, (), listed),
+            extended_resource_rules.counts_of(vendor, (), listed),
         )
         assert counts == again, f"first {counts}, then {again}"
 

@@ -363,7 +363,11 @@ def _go_on(saved: SavedState) -> None:
     snapshot = inventory.snapshot()
     plan([Offer("acme", (ResourceRule(WHOLE),))], snapshot, usage=ledger.usage())
     reconcile(ledger.in_use(), Evidence(granted=(), pods={}, settled=True), 2000.0, 60.0)
-    sealed(SavedState("boot", ledger.all(), inventory.records(), inventory.named(), inventory.cordons()))
+    sealed(
+        SavedState(
+            "boot", ledger.all(), inventory.records(), inventory.remembered_devices(), inventory.cordons()
+        )
+    )
 
 
 _KUBELET = {
@@ -491,7 +495,7 @@ def _heard(answer: tuple[str, bytes]) -> bool:
         inventory.observed("acme", decoded, 1001.0)
     inventory.tick(1002.0, ())
     plan([Offer("acme", (ResourceRule(WHOLE),))], inventory.snapshot())
-    sealed(SavedState("boot", (), inventory.records(), inventory.named()))
+    sealed(SavedState("boot", (), inventory.records(), inventory.remembered_devices()))
     return True
 
 

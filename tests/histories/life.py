@@ -190,7 +190,7 @@ class Life:
             "",
             its,
             self.inventory.records(),
-            self.inventory.named(),
+            self.inventory.remembered_devices(),
             self.inventory.cordons(),
             first=self.scheduled.first.value,
         )

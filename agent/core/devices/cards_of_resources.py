@@ -21,7 +21,7 @@ class Offer:
     made: frozenset[str] = frozenset()
 
 
-def cards_by_rule(
+def cards_of_rules(
     offers: Iterable[Offer], snapshot: NodeSnapshot
 ) -> Iterator[tuple[Offer, ResourceRule, Sequence[DeviceStatus]]]:
     """Yield each rule with its offer and its devices, in the order of the config.

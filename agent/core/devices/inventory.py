@@ -386,7 +386,7 @@ class Inventory:
         }
         return {**self._remembered, **seen}
 
-    def named(self) -> Mapping[str, tuple[Device, ...]]:
+    def remembered_devices(self) -> Mapping[str, tuple[Device, ...]]:
         """Vendor to devices with their places. They must outlive the process, to recognise nameless cards."""
         return dict(self._named)
 

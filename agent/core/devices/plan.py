@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from agent.core.devices.cards_of_resources import Offer, cards_by_rule, other_modes
+from agent.core.devices.cards_of_resources import Offer, cards_of_rules, other_modes
 from agent.core.devices.device_ids import stems
 from agent.core.devices.ids_in_use import IdsInUse, ResourceUsage, kin
 from agent.core.devices.memory_units import counted_in, units
@@ -65,7 +65,7 @@ def plan(
     starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
     resources: dict[str, Resource] = {}
     names = stems(snapshot.devices)
-    for offer, rule, chosen in cards_by_rule(offers, snapshot):
+    for offer, rule, chosen in cards_of_rules(offers, snapshot):
         vendor, others = offer.vendor, other_modes(offer, rule)
         offered = [_card(rule, status, names) for status in chosen if rule.form in names[status.uuid]]
         modes = [uses.mode(rule.name, card, others) for card in offered]

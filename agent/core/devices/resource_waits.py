@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.core.devices.cards_of_resources import Offer, cards_by_rule, other_modes
+from agent.core.devices.cards_of_resources import Offer, cards_of_rules, other_modes
 from agent.core.devices.ids_in_use import ResourceUsage, kin
 from agent.core.devices.memory_units import UNKNOWN
 from agent.core.model import NodeSnapshot, Owner
@@ -32,7 +32,7 @@ def waits_of_resources(
     slices = kin(snapshot.devices)
     busy = {name: usage.cards_of(name) for name in usage.held}
     found: list[ResourceWait] = []
-    for offer, rule, chosen in cards_by_rule(offers, snapshot):
+    for offer, rule, chosen in cards_of_rules(offers, snapshot):
         for holder in sorted(busy.keys() - {rule.name} - other_modes(offer, rule)):
             held = {it.uuid: busy[holder] & {it.uuid, *slices.get(it.uuid, ())} for it in chosen}
             if cards := tuple(uuid for uuid, places in held.items() if places):

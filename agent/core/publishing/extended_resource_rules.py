@@ -22,7 +22,9 @@ def wrong_key(name: str) -> str:
     return wrong_domain(name) or wrong_name(name) or ""
 
 
-def made(vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, int | None]:
+def counts_of(
+    vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device]
+) -> dict[str, int | None]:
     """The counts that a vendor wants: each of its names, with None for a count that must not be on the Node.
 
     Raises:

@@ -39,7 +39,7 @@ def wrong_key(key: str) -> str:
     return wrong_domain(key) or wrong_label(key, "") or ""
 
 
-def made(
+def annotations_of(
     vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], allocations: Sequence[Grant]
 ) -> dict[str, str | None]:
     """The annotations that a vendor wants: each of its keys, with None for a key that must not be there.

@@ -59,7 +59,7 @@ class PodReceipts:
     wrong: tuple[str, ...]
 
 
-def receipts(
+def owed_receipts(
     pods: Iterable[Candidate],
     in_use: Iterable[Allocation],
     dialects: Dialects,

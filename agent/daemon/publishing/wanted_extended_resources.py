@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.config import Config
-from agent.core.publishing.extended_resource_rules import made
+from agent.core.publishing.extended_resource_rules import counts_of
 from agent.daemon.publishing.wanted_vendor_keys import WantedVendorKeys
 from agent.vendor_api.agent import Device, Vendor
 
@@ -20,4 +20,4 @@ class WantedExtendedResources(WantedVendorKeys[int]):
         return vendor.publishes.extended_resource_keys
 
     def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, int | None]:
-        return made(vendor, config.vendor(vendor.name).resources, devices)
+        return counts_of(vendor, config.vendor(vendor.name).resources, devices)

@@ -12,7 +12,7 @@ from agent.config import Config, ConfigState
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import NodeSnapshot, VendorState
-from agent.core.publishing.label_rules import NodeStamp, VendorLabels, WantedFeatures, made
+from agent.core.publishing.label_rules import NodeStamp, VendorLabels, WantedFeatures, labels_of
 from agent.daemon.publishing.debounce import Debounced
 from agent.host import files
 from agent.vendor_api.agent import Vendor
@@ -43,7 +43,9 @@ def heard(
         devices = snapshot.present(status.name)
         try:
             if devices or status.state is VendorState.OPEN:
-                labels |= made(vendor, config.vendor(status.name).resources, devices, stamp or NodeStamp())
+                labels |= labels_of(
+                    vendor, config.vendor(status.name).resources, devices, stamp or NodeStamp()
+                )
                 continue
         except VendorError as exc:
             trouble.append(str(exc))

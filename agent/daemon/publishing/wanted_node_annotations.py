@@ -8,7 +8,7 @@ from agent.config import Config, ConfigState
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import NodeSnapshot
-from agent.core.publishing.node_annotation_rules import grants, made
+from agent.core.publishing.node_annotation_rules import annotations_of, grants
 from agent.daemon.publishing.wanted_vendor_keys import WantedVendorKeys
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Device, Vendor
@@ -40,4 +40,4 @@ class WantedNodeAnnotations(WantedVendorKeys[str]):
 
     def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, str | None]:
         given = grants(self._ledger.in_use(), vendor.name, self._pods.value)
-        return made(vendor, config.vendor(vendor.name).resources, devices, given)
+        return annotations_of(vendor, config.vendor(vendor.name).resources, devices, given)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
-from agent.core.publishing.receipt_rules import OwedReceipt, PodReceipts, receipts
+from agent.core.publishing.receipt_rules import OwedReceipt, PodReceipts, owed_receipts
 from agent.daemon.publishing.debounce import Debounced
 from agent.scheduler_api import AnnotationFilter, Candidate, Dialect, Scheduler, common_dialects
 from agent.vendor_api.agent import Vendor
@@ -57,7 +57,9 @@ class WantedReceipts(Debounced):
         }
         if its != self._dialects:
             self._dialects, self._known = its, {}
-        found = receipts(self._pods.value, self._ledger.in_use(), lambda *name: its.get(name), self._known)
+        found = owed_receipts(
+            self._pods.value, self._ledger.in_use(), lambda *name: its.get(name), self._known
+        )
         self.owed.set(found.owed)
         more = len(found.wrong) - SAID
         self._tell("; ".join((*found.wrong[:SAID], *([f"and {more} more"] if more > 0 else []))))

@@ -1,4 +1,4 @@
-"""A loopback port that can go away and come back, and takes its connections along."""
+"""A loopback port that can be closed, with its connections, and opened again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 class Listener:
-    """Holds the port from its first to its last moment: while it is not open, clients are refused."""
+    """Keeps the port reserved over all outages. During an outage clients are refused."""
 
     def __init__(self) -> None:
         self._reserved = _bound(0)
@@ -33,7 +33,7 @@ class Listener:
         self._open = (listening, server, serving)
 
     async def cut(self) -> None:
-        """Close the port and every connection, in the middle of whatever they are in."""
+        """Close the port and every connection at once, without waiting for answers."""
         if self._open is None:
             return
         (listening, server, serving), self._open = self._open, None

@@ -71,7 +71,7 @@ class Store:
         return self._commit(key, None, new)
 
     def replace(self, place: Place, make: Callable[[Json], Json]) -> Json:
-        """Put what `make` makes of an object in its place; where nothing changes, nothing happens."""
+        """Replace an object by the result of `make`. Does nothing where the result is equal."""
         resource = place.resource
         key = (resource, place.namespace, place.name)
         old = self.get(*key)
@@ -85,7 +85,10 @@ class Store:
         return self._commit(key, old, new)
 
     def delete(self, place: Place, grace: int | None = None) -> tuple[Json, bool]:
-        """Delete, or mark what finalizers or a pod's grace keep; the object, and whether it is gone."""
+        """Delete the object, or only mark it while finalizers or a pod's grace period keep it.
+
+        Returns the object, and whether it is gone.
+        """
         key = (place.resource, place.namespace, place.name)
         old = self.get(*key)
         stays = old["metadata"].get("finalizers") or (_lingers(key, old) and grace != 0)
@@ -102,7 +105,7 @@ class Store:
         """All objects as they were at a version.
 
         Raises:
-            LookupError: Too long ago.
+            LookupError: The version is not remembered any more.
         """
         if version < self._forgotten:
             raise LookupError(f"forgotten: {version}")
@@ -120,17 +123,17 @@ class Store:
         return then
 
     def since(self, version: int) -> list[Change]:
-        """What changed after a version.
+        """The changes after a version.
 
         Raises:
-            Refused: 410, too long ago.
+            Refused: 410, the version is not remembered any more.
         """
         if version < self._forgotten:
             raise refusals.too_old(version, self._forgotten)
         return [change for change in self._log if change.version > version]
 
     def forget(self) -> None:
-        """Forget all changes, as a compaction does; the version goes on, so that the latest is older."""
+        """Forget all changes, as a compaction does. After that all versions so far are too old."""
         self.version += 1
         self._log.clear()
         self._forgotten = self.version

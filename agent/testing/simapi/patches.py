@@ -1,4 +1,4 @@
-"""What a PATCH makes of an object: JSON merge patch, strategic merge patch, JSON patch."""
+"""Applies patches to objects: JSON merge patch, strategic merge patch, JSON patch."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Path = tuple[str, ...]
 
 
 def accepted(resource: Resource) -> tuple[str, ...]:
-    """The media types of a PATCH that the real server takes; applying is not simulated."""
+    """The media types of a PATCH that the real server accepts. Server-side apply is not simulated."""
     return (JSON_PATCH, MERGE, *(() if resource.custom else (STRATEGIC,)), APPLY)
 
 
 def check(resource: Resource, media: str) -> None:
-    """Raises: Refused, 415: patches of this media type are not taken."""
+    """Raises: Refused, 415: patches of this media type are not accepted."""
     if media == APPLY or media not in accepted(resource):
         raise refusals.unknown_format(resource, accepted(resource))
 
@@ -80,7 +80,7 @@ def merged(value: Any, patch: Any) -> Any:
 
 
 def strategically_merged(value: Any, patch: Any, path: Path = ()) -> Any:
-    """As merged, but lists that have a merge key are merged; `$patch: delete` and `replace` are known."""
+    """As `merged`, but lists with a merge key are merged, and `$patch: delete` and `replace` are applied."""
     if isinstance(patch, list) and path in MERGE_KEYS:
         return _merged_list(value if isinstance(value, list) else [], patch, path)
     if not isinstance(patch, dict):
@@ -156,7 +156,7 @@ def _apply(root: Any, op: str, words: Sequence[str], operation: Json) -> None:
 
 
 def _words(pointer: str) -> list[str]:
-    # The whole document hangs below an empty word, so that it has a parent too.
+    # The whole document is the value of an empty key, so that it has a parent, too.
     if pointer and not pointer.startswith("/"):
         raise ValueError("a pointer starts with /")
     return [word.replace("~1", "/").replace("~0", "~") for word in pointer.split("/")]

@@ -1,4 +1,4 @@
-"""What each verb does with the objects, and what it answers."""
+"""The verbs of the API: their effect on the objects, and their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .api_resources import Json, Place, Resource
 from .object_store import Store, now
 from .selection import Selection
 
-#: How names are made (k8s.io/apiserver pkg/storage/names/generate.go); no letters that could make a word.
+#: Length and characters of the generated part of a name (k8s.io/apiserver pkg/storage/names/generate.go).
 GENERATED = 5
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 LONGEST_BASE = 63 - GENERATED
@@ -67,7 +67,7 @@ class Verbs:
             for (resource, namespace, name), document in self._then(version, start).items()
             if resource == wanted.resource and wanted.namespace in ("", namespace) and wanted.holds(document)
         }
-        # A list of what the server has in memory comes whole.
+        # A list at resourceVersion 0 comes from memory and is not split into pages.
         of_memory = query.get("resourceVersion") == "0"
         keys, following, left = pages.page(sorted(found), start, 0 if of_memory else limit)
         resource = wanted.resource
@@ -182,7 +182,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
 
 
 def _item(resource: Resource, document: Json) -> Json:
-    """An item as lists have it: those of built-in resources do not say what they are."""
+    """An item as in a list: items of built-in resources have no apiVersion and kind there."""
     if resource.custom:
         return document
     return {key: it for key, it in document.items() if key not in ("kind", "apiVersion")}

@@ -60,7 +60,10 @@ class Watch:
 
 
 def shown(change: Change, wanted: Selection) -> Json | None:
-    """The change as this watch sees it: what comes to match is added, what ceases to is deleted."""
+    """The change as an event of this watch; None where the selection never matched.
+
+    An object that begins to match is ADDED, an object that ceases to match is DELETED.
+    """
     before, after = (_matching(it, change, wanted) for it in (change.old, change.new))
     if after is not None:
         return {"type": "MODIFIED" if before else "ADDED", "object": after}

@@ -22,7 +22,7 @@ class Refused(Exception):
 
 
 class Allocator:
-    """Serves one container at a time; the caller sees to that."""
+    """Gives containers their devices. The caller must not allocate for two containers at once."""
 
     def __init__(
         self,
@@ -42,15 +42,15 @@ class Allocator:
         self._already_running = already_running
         self._collect = collect
         self._save = save
-        #: By resource, what the init containers of the pod at hand leave to those after them.
+        #: Resource to the devices of the present pod's init containers, which later containers get again.
         self.reusable: dict[str, set[str]] = {}
         self._reused_by = ""
 
     async def allocate(self, pod: Pod, container: Container, mask: Mask | None) -> None:
-        """Get the container its devices.
+        """Choose devices for the container and ask the plugin for them.
 
         Raises:
-            Refused: The kubelet, or the plugin, does not give them.
+            Refused: The kubelet has not enough devices, or the plugin refuses.
         """
         self.begin(pod)
         await self._allocate(pod, container, mask)
@@ -117,7 +117,7 @@ class Allocator:
             self._devices.settle()
             raise Refused(str(exc)) from exc
         if answer is None:
-            # The real one leaks here too: the chosen devices stay taken.
+            # The real kubelet has this leak, too: the chosen devices stay allocated.
             raise Refused(f"no containers return in allocation response {self._empty_answer}")
         self._devices.holdings.add(
             Holding(uid, container.name, resource, self._by_node(resource, ids), answer)
@@ -144,7 +144,7 @@ class Allocator:
         return by_node
 
     async def preferred(self, resource: str, available: set[str], must: set[str], size: int) -> set[str]:
-        """Ask the plugin which devices it would like best; one that has no opinion says nothing.
+        """Ask the plugin for its preferred allocation; empty where the plugin has no such call.
 
         Raises:
             Refused: The call failed, which fails the pod.
@@ -168,14 +168,14 @@ class Allocator:
         return set(answer)
 
     def shuffled(self, items: Iterable[str]) -> list[str]:
-        """In the order of a Go map: none; the seed makes a run repeatable."""
+        """In random order, as Go iterates over a map. The seed makes a run repeatable."""
         mixed = sorted(items)
         self._rng.shuffle(mixed)
         return mixed
 
 
 class _Choice:
-    """The devices taken so far for one request."""
+    """The devices chosen so far for one request."""
 
     def __init__(self, allocator: Allocator, devices: Devices, resource: str, required: int) -> None:
         self._allocator = allocator
@@ -215,8 +215,8 @@ class _Choice:
         self._take(liked & among)
 
     def _take(self, wanted: set[str]) -> bool:
-        """Take of these what is still missing; say whether that was all."""
-        # Looked up each time: a List during a call to the plugin replaces the set.
+        """Choose as many of these devices as are still missing; returns whether the request is complete."""
+        # Looked up each time, because a list that comes during a call to the plugin replaces the set.
         allocated = self._devices.allocated.setdefault(self._resource, set())
         for one in self._allocator.shuffled(wanted - self.taken)[: self._missing]:
             allocated.add(one)
@@ -224,7 +224,7 @@ class _Choice:
         return self._missing == 0
 
     def _by_affinity(self, available: set[str], mask: Mask | None) -> tuple[set[str], set[str], set[str]]:
-        """Devices on the nodes of the hint, on other nodes, on none."""
+        """Three lists: the devices on the nodes of the hint, on other nodes, and on no node."""
         if mask is None or not self._devices.has_topology(self._resource):
             return set(), set(), available
         placed = {one for one in available if self._devices.nodes(self._resource, one)}

@@ -25,7 +25,7 @@ RECEIVE_LIMIT = 4 << 20  # grpc-go default, of a server as of a client
 def unary(
     request: type[Request], reply: type[betterproto2.Message], answer: Callable[[Request], Awaitable[Any]]
 ) -> Handler:
-    """Serve one call; an exception's text becomes the status message, as with a Go error."""
+    """Make a handler for one method. An exception's text becomes the status message, as with a Go error."""
 
     async def serve(stream: Stream[Request, Any]) -> None:
         message = await stream.recv_message()

@@ -26,7 +26,7 @@ Headers = list[tuple[str, str]]
 
 
 class LimitedCodec(CodecBase):
-    """Messages of betterproto2, or plain bytes where the type says so; refuses what is too long."""
+    """Encodes messages of betterproto2, or `bytes` as they are. Refuses messages over the limit."""
 
     __content_subtype__ = "proto"
 
@@ -77,7 +77,7 @@ class GoChannel(Channel):
             self._protocol.processor.close("Connection lost")
 
     def cut(self) -> None:
-        """Lose the connection while the plugin sends next: nothing of that is taken in."""
+        """Lose the connection during the plugin's next message. No part of that message arrives."""
         if self._protocol is not None:
             cast("GoProtocol", self._protocol).cut = True
 

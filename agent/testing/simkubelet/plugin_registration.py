@@ -27,7 +27,7 @@ class InfoRequest(betterproto2.Message):
 class PluginInfo(betterproto2.Message):
     type: str = betterproto2.field(1, betterproto2.TYPE_STRING)
     name: str = betterproto2.field(2, betterproto2.TYPE_STRING)
-    #: Absolute, or empty where the registration socket itself is meant.
+    #: The absolute path of the plugin's socket; empty means the registration socket itself.
     endpoint: str = betterproto2.field(3, betterproto2.TYPE_STRING)
     supported_versions: list[str] = betterproto2.field(4, betterproto2.TYPE_STRING, repeated=True)  # noqa: RUF009
 
@@ -54,7 +54,7 @@ class Registrar:
         return await self._call("GetInfo", InfoRequest(), PluginInfo, GET_INFO_TIMEOUT)
 
     async def notify(self, error: str) -> None:
-        """Tell the plugin how it went; no error means registered."""
+        """Send the plugin the result; an empty error means that it is registered."""
         status = RegistrationStatus(plugin_registered=not error, error=error)
         await self._call("NotifyRegistrationStatus", status, RegistrationStatusResponse, NOTIFY_TIMEOUT)
 

@@ -28,7 +28,7 @@ class Tasks:
             self._failed.append(error)
 
     async def close(self) -> None:
-        """Cancel what still runs; a bug in any of the tasks comes out here."""
+        """Cancel the tasks that still run, and raise the errors of all tasks as a group."""
         running = [task for task in self._running if task is not asyncio.current_task()]
         for task in running:
             task.cancel()

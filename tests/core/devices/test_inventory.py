@@ -597,7 +597,7 @@ def test_a_card_that_can_not_tell_its_name_is_shown_and_is_no_other() -> None:
 
     assert told(it) == {"acme-nameless-0": False, "a-1": True}
     assert it.records() == {}
-    assert it.named() == {"acme": (A1,)}
+    assert it.remembered_devices() == {"acme": (A1,)}
 
 
 def test_a_card_that_can_not_tell_its_name_is_the_one_that_was_there_before() -> None:
@@ -660,7 +660,7 @@ def test_a_card_that_is_away_for_a_while_is_still_known_by_its_place() -> None:
     it.discovered("acme", [A1, NAMELESS], now=10)
 
     assert told(it) == {"a-0": False, "a-1": True}
-    assert {device.uuid for device in it.named()["acme"]} == {"a-0", "a-1"}
+    assert {device.uuid for device in it.remembered_devices()["acme"]} == {"a-0", "a-1"}
 
 
 def test_names_of_no_more_devices_are_kept_than_a_vendor_may_have() -> None:
@@ -668,7 +668,7 @@ def test_names_of_no_more_devices_are_kept_than_a_vendor_may_have() -> None:
     for start in (0, 1000):
         it.discovered("acme", [Device(f"a-{start + n}", n) for n in range(1000)], now=start)
 
-    kept = it.named()["acme"]
+    kept = it.remembered_devices()["acme"]
 
     assert len(kept) == REMEMBERED
     assert {f"a-{1000 + n}" for n in range(1000)} < {device.uuid for device in kept}
@@ -811,7 +811,7 @@ def test_a_card_that_is_away_is_forgotten_on_an_operators_word_unless_it_is_in_u
 
     assert done is (ClearedFaults.CLEARED if in_use else ClearedFaults.FORGOTTEN)
     assert [status.uuid for status in it.snapshot().of("acme") if status.uuid != "a-0"] == left
-    assert it.named() == {"acme": (A0, A1)[: 1 + len(left)], "bolt": (B0,)}
+    assert it.remembered_devices() == {"acme": (A0, A1)[: 1 + len(left)], "bolt": (B0,)}
     assert not any(record.sticky for record in it.records().values())
 
 
@@ -899,12 +899,12 @@ def test_counters_that_grow_are_no_news() -> None:
     it = inventory()
     it.discovered("acme", [counting(1)], now=0)
     it.observed("acme", [HealthEvent("a-0", XID)], now=1)
-    before = it.snapshot(), it.records(), it.named()
+    before = it.snapshot(), it.records(), it.remembered_devices()
 
     it.discovered("acme", [counting(2)], now=2)
 
-    assert (it.snapshot(), it.records(), it.named()) == before
-    assert it.named()["acme"][0].counters == look(it, "a-0").device.counters == {}
+    assert (it.snapshot(), it.records(), it.remembered_devices()) == before
+    assert it.remembered_devices()["acme"][0].counters == look(it, "a-0").device.counters == {}
     assert it.records()["a-0"].counters == {"energy": 2}
 
 
@@ -955,7 +955,7 @@ def test_a_lost_card_without_a_name_waits_for_its_recovery_under_the_one_it_had(
     before = inventory()
     before.discovered("acme", [A0], now=0)
     before.observed("acme", [HealthEvent("a-0", XID)], now=1)
-    it = Inventory(before.records(), devices=before.named())
+    it = Inventory(before.records(), devices=before.remembered_devices())
     it.enable([ACME])
 
     sick = Device("?", A0.index, nameless=True, fault=Fault("lost"), recovery_due=True)
@@ -986,7 +986,7 @@ def test_an_empty_list_after_a_reboot_is_an_empty_node() -> None:
     it.discovered("acme", [], now=0)
 
     assert it.snapshot().vendors[0].state is VendorState.OPEN
-    assert it.named() == {}  # or the next agent would miss them
+    assert it.remembered_devices() == {}  # or the next agent would miss them
     assert it.snapshot().absent == ()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.core.errors import VendorError
-from agent.core.publishing.extended_resource_rules import MOST, made, wrong_key
+from agent.core.publishing.extended_resource_rules import MOST, counts_of, wrong_key
 from agent.vendor_api.agent import ContainerEdits, Device, NodeFacts, ResourceRule, Vendor
 
 NAME, OTHER = "acme.com/card-count", "acme.com/board-count"
@@ -30,9 +30,9 @@ def vendor(counts: Any, keys: tuple[str, ...] = (NAME, OTHER)) -> Vendor:
 
 
 def test_a_vendor_says_how_many_and_what_it_does_not_say_shall_not_be_there() -> None:
-    assert made(vendor(lambda devices: {NAME: len(devices)}), (), DEVICES) == {NAME: 2, OTHER: None}
-    assert made(vendor({NAME: 0, OTHER: None}), (), DEVICES) == {NAME: 0, OTHER: None}
-    assert made(vendor(None), (), DEVICES) == {NAME: None, OTHER: None}
+    assert counts_of(vendor(lambda devices: {NAME: len(devices)}), (), DEVICES) == {NAME: 2, OTHER: None}
+    assert counts_of(vendor({NAME: 0, OTHER: None}), (), DEVICES) == {NAME: 0, OTHER: None}
+    assert counts_of(vendor(None), (), DEVICES) == {NAME: None, OTHER: None}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_can_not_be_written_is_an_error_of_the_vendor(
     counts: Any, keys: tuple[str, ...], why: str
 ) -> None:
     with pytest.raises(VendorError, match=why):
-        made(vendor(counts, keys), (ResourceRule("acme.com/rule"),), DEVICES)
+        counts_of(vendor(counts, keys), (ResourceRule("acme.com/rule"),), DEVICES)
 
 
 def test_a_vendors_domain_may_be_any_but_those_of_kubernetes_and_ours() -> None:

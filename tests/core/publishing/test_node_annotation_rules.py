@@ -10,7 +10,7 @@ import pytest
 
 from agent.core.errors import VendorError
 from agent.core.model import Owner
-from agent.core.publishing.node_annotation_rules import MAX_BYTES, grants, made, wrong_key
+from agent.core.publishing.node_annotation_rules import MAX_BYTES, annotations_of, grants, wrong_key
 from agent.scheduler_api import Candidate, Claim
 from agent.vendor_api.agent import ContainerEdits, Device, Grant, NodeFacts, Request, Vendor
 from core.values import allocation
@@ -36,13 +36,13 @@ def vendor(texts: Any, keys: tuple[str, ...] = (KEY, OTHER)) -> Vendor:
 def test_a_vendor_says_what_stands_there_and_what_it_does_not_say_shall_not() -> None:
     counted = vendor(lambda devices, given: {KEY: f"{len(given)}/{len(devices)}"})
 
-    assert made(counted, (), DEVICES, (Grant(Request("a1", "r", ("i",)), ("c0",)),)) == {
+    assert annotations_of(counted, (), DEVICES, (Grant(Request("a1", "r", ("i",)), ("c0",)),)) == {
         KEY: "1/2",
         OTHER: None,
     }
-    assert made(vendor({KEY: None}), (), DEVICES, ()) == {KEY: None, OTHER: None}
+    assert annotations_of(vendor({KEY: None}), (), DEVICES, ()) == {KEY: None, OTHER: None}
     silent = replace(counted, publishes=replace(counted.publishes, annotations=None))
-    assert made(silent, (), DEVICES, ()) == {KEY: None, OTHER: None}
+    assert annotations_of(silent, (), DEVICES, ()) == {KEY: None, OTHER: None}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_can_not_be_written_is_an_error_of_the_vendor(
     texts: Any, keys: tuple[str, ...], why: str
 ) -> None:
     with pytest.raises(VendorError, match=why):
-        made(vendor(texts, keys), (), DEVICES, ())
+        annotations_of(vendor(texts, keys), (), DEVICES, ())
 
 
 def test_a_vendors_domain_may_be_any_but_those_of_kubernetes_and_ours() -> None:

@@ -17,7 +17,7 @@ from agent.core.publishing.receipt_rules import (
     OwedReceipt,
     OwedReceipts,
     PodReceipts,
-    receipts,
+    owed_receipts,
     wrong_key,
 )
 from agent.scheduler_api import Candidate, Claim, Dialect, PodContainer, ServedClaim
@@ -52,7 +52,7 @@ def of(name: str, container: str = "main", card: str = "a", **but: Any) -> Alloc
 
 
 def owed(pods: Sequence[Candidate], in_use: Sequence[Allocation], dialect: Dialect = ACME) -> OwedReceipts:
-    return receipts(pods, in_use, lambda *name: {("acme", dialect.name): dialect}.get(name))
+    return owed_receipts(pods, in_use, lambda *name: {("acme", dialect.name): dialect}.get(name))
 
 
 MAIN = '{"main": {"cards": ["a"], "request": 1}}'
@@ -203,7 +203,9 @@ def test_what_is_remembered_of_pods_changes_nothing_of_what_follows(
     for in_use, there in steps:
         pods = tuple(pod(it, "one", "two") for it in sorted(there))
 
-        assert receipts(pods, in_use, lambda *_: ACME, known) == receipts(pods, in_use, lambda *_: ACME)
+        assert owed_receipts(pods, in_use, lambda *_: ACME, known) == owed_receipts(
+            pods, in_use, lambda *_: ACME
+        )
         assert known.keys() <= {it.claim.uid for it in in_use if it.claim is not None}
 
 
@@ -216,7 +218,7 @@ def test_a_pod_is_looked_at_again_only_when_it_or_its_devices_changed() -> None:
 
     dialect, known, in_use = replace(ACME, receipt=counting), dict[str, PodReceipts](), (of("web"), of("job"))
     for pods in ((pod("web"), pod("job")), (pod("web"), pod("job")), (pod("web", **{DONE: "x"}), pod("job"))):
-        receipts(pods, in_use, lambda *_: dialect, known)
+        owed_receipts(pods, in_use, lambda *_: dialect, known)
 
     assert asked == ["web", "job", "web"]
 

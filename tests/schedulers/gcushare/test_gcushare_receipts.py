@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.cluster.pods import candidate
 from agent.core.model import Allocation, AllocationState, Owner
-from agent.core.publishing.receipt_rules import OwedReceipts, receipts, wrong_key
+from agent.core.publishing.receipt_rules import OwedReceipts, owed_receipts, wrong_key
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer, ServedClaim
 from agent.schedulers.gcushare.dialect_hami import hami
 from agent.schedulers.gcushare.dialect_v1 import v1
@@ -302,7 +302,7 @@ def owed(dialect: Dialect, of: Candidate, *gets: ServedClaim) -> OwedReceipts:
         )
         for it in gets
     ]
-    return receipts((of,), its, lambda *name: {("enflame", dialect.name): dialect}.get(name))
+    return owed_receipts((of,), its, lambda *name: {("enflame", dialect.name): dialect}.get(name))
 
 
 def claimed(dialect: Dialect, of: Candidate) -> Sequence[Claim]:
