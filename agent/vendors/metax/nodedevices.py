@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.vendor_api.agent import Device, Grant, ResourceRule
 
 from . import constants
-from .agent.cards_with_room import lying, made, number, room
+from .agent.cards_with_room import made, number, room, slices_seen
 from .agent.options import Options
 from .resource_names import DOMAIN, SGPU
 from .slice_request import MAX_SLICES, WHOLE, Slice
@@ -48,7 +48,7 @@ def node_annotations(
 
 def _had(card: Device, made: Sequence[tuple[str, Slice]]) -> Sequence[Slice]:
     """Of an allocation that lies there nothing else counts: settings and claims may be others by now."""
-    there = lying(card)
+    there = slices_seen(card)
     return [*there.values(), *(it for allocation, it in made if allocation not in there)]
 
 
