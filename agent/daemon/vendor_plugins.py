@@ -1,4 +1,4 @@
-"""Finds vendors, in the tree and in other distributions, and loads those that are enabled."""
+"""Finds the vendors' plugins, in the tree and of other distributions, and loads those that are enabled."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SITS_OUT = "not in use: it offers nothing with these settings, and its README sa
 
 @dataclass(frozen=True, slots=True)
 class VendorPlugin:
-    """A vendor that was found; without a `vendor`, the reason says why it is left out.
+    """A vendor's plugin that was found. Without a `vendor`, `reason` says why the plugin is left out.
 
-    `broken` tells a plugin at fault from one that is not wanted, or sits out by its own decision.
+    `broken`: the plugin is at fault. Other plugins without a vendor are not enabled, or sit out.
     """
 
     name: str
@@ -39,47 +39,49 @@ class VendorPlugin:
     vendor: Vendor | None = None
     reason: str = ""
     broken: bool = False
-    #: What the vendor says of settings that it refused.
+    #: The error of the plugin about settings that it refused.
     refusal: SettingsError | None = None
 
 
 def load(
     settings: Mapping[str, Mapping[str, Any]], wanted: Container[str] | None = None
 ) -> tuple[VendorPlugin, ...]:
-    """Load the wanted vendors (None: all there are); others are listed, not imported.
+    """Load the wanted vendors (None: all that are installed); others are listed, not imported.
 
-    One that is broken, or that the settings name and nobody brings, is left out and harms no other.
+    A plugin that is broken, and a vendor of the settings that is not installed, is left out and harms no
+    other.
     """
     registry = _Registry()
     known = sorted(set(names()))
     unknown = [name for name in settings if name not in known and _wants(wanted, name)]
     return (
         *(
-            _plugin(it, registry, settings.get(it.name, {}))
-            if _wants(wanted, it.name)
-            else VendorPlugin(it.name, it.origin, it.version, None, NOT_ENABLED)
-            for it in _found()
+            _loaded(plugin, registry, settings.get(plugin.name, {}))
+            if _wants(wanted, plugin.name)
+            else VendorPlugin(plugin.name, plugin.origin, plugin.version, None, NOT_ENABLED)
+            for plugin in _found()
         ),
         *(_unknown(name, known) for name in unknown),
     )
 
 
-def _plugin(it: FoundPlugin, registry: _Registry, settings: Mapping[str, Any]) -> VendorPlugin:
-    if it.clash:
-        return _left_out(it, it.clash)
+def _loaded(plugin: FoundPlugin, registry: _Registry, settings: Mapping[str, Any]) -> VendorPlugin:
+    if plugin.clash:
+        return _left_out(plugin, plugin.clash)
     try:
-        vendor = registry.offer(it, settings)
+        vendor = registry.offer(plugin, settings)
     except SettingsError as exc:
-        return replace(_left_out(it, f"settings: {exc}"), refusal=exc)
+        return replace(_left_out(plugin, f"settings: {exc}"), refusal=exc)
     except BrokenPlugin as exc:
-        return _left_out(it, str(exc))
+        return _left_out(plugin, str(exc))
     except (Exception, SystemExit) as exc:
-        return _left_out(it, f"{type(exc).__name__}: {exc}")
-    return VendorPlugin(it.name, it.origin, it.version, vendor, SITS_OUT if vendor is None else "")
+        return _left_out(plugin, f"{type(exc).__name__}: {exc}")
+    reason = SITS_OUT if vendor is None else ""
+    return VendorPlugin(plugin.name, plugin.origin, plugin.version, vendor, reason)
 
 
 def names() -> tuple[str, ...]:
-    """Every vendor there is, enabled or not."""
+    """The names of all installed vendors, enabled or not."""
     return tuple(it.name for it in _found())
 
 
@@ -108,26 +110,31 @@ def _unknown(name: str, known: list[str]) -> VendorPlugin:
 
 @cache
 def _found() -> tuple[FoundPlugin, ...]:
-    """Every vendor there is, by name; nothing is imported."""
+    """The plugins of all installed vendors, by name; none is imported."""
     return found(agent.vendors, ENTRY_POINTS, "vendor")
 
 
-def _left_out(it: FoundPlugin, reason: str) -> VendorPlugin:
-    return VendorPlugin(it.name, it.origin, it.version, None, reason, broken=True)
+def _left_out(plugin: FoundPlugin, reason: str) -> VendorPlugin:
+    return VendorPlugin(plugin.name, plugin.origin, plugin.version, None, reason, broken=True)
 
 
 class _Registry:
-    """A typed face of pluggy, which knows plugins and hooks as plain objects."""
+    """Calls hooks of plugins through pluggy, with types that pluggy does not have."""
 
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(VendorHooks)
 
-    def offer(self, it: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
-        """What the plugin offers; it stays registered only when it keeps the contract."""
-        with self._registered(it) as module:
-            self._inputs(it.name, module)
-            return self._sound(it.name, module, settings)
+    def offer(self, plugin: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
+        """The Vendor that the plugin makes of the settings; None where it sits out.
+
+        Raises:
+            BrokenPlugin: The plugin does not keep the contract.
+            SettingsError: The settings are wrong.
+        """
+        with self._registered(plugin) as module:
+            self._inputs(plugin.name, module)
+            return self._sound(plugin.name, module, settings)
 
     def config_inputs(self, plugin: FoundPlugin) -> ConfigInputs | None:
         """What the plugin reads beside the configuration."""
@@ -147,7 +154,7 @@ class _Registry:
             raise
 
     def _sound(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
-        """What it offers; where that is good without the settings and bad with them, they are at fault."""
+        """The Vendor. Where it is good without the settings and bad with them, the settings are refused."""
         try:
             return _not_reserved(self._vendor(name, module, settings), settings)
         except BrokenPlugin as exc:
@@ -179,7 +186,11 @@ class _Registry:
 
 
 def _checked(name: str, offered: object) -> Vendor | None:
-    """The Vendor, if it is one that the agent can work with."""
+    """The Vendor, if the agent can work with it.
+
+    Raises:
+        BrokenPlugin: It cannot; the text names the field.
+    """
     if offered is None:
         return None
     if not isinstance(offered, Vendor):
@@ -222,15 +233,15 @@ def _not_reserved(vendor: Vendor | None, settings: Mapping[str, Any]) -> Vendor 
     """The Vendor, unless its resource has a name that belongs to a scheduler.
 
     Raises:
-        SettingsError: The settings say the name; with the place.
-        BrokenPlugin: The plugin itself does.
+        SettingsError: The name stands in the settings; the error has the path.
+        BrokenPlugin: The plugin chose the name.
     """
     wrong = reserved_name(vendor.resource, reserved()) if vendor is not None else ""
     if vendor is None or not wrong:
         return vendor
-    said = [key for key, value in settings.items() if value == vendor.resource]
-    if said:
-        raise SettingsError(wrong, (said[0],))
+    key = next((key for key, value in settings.items() if value == vendor.resource), None)
+    if key is not None:
+        raise SettingsError(wrong, (key,))
     raise BrokenPlugin(f"register_backend returned a Vendor whose resource is wrong: {wrong}")
 
 
@@ -253,7 +264,7 @@ def _trouble(name: str, vendor: Vendor) -> str:
 
 
 def _trouble_of_facts(facts: NodeFacts) -> str:
-    """Which facts could never be published: keys without a name stay with their present owner."""
+    """Functions without the keys that they write: the agent could not own the keys, and would write none."""
     if facts.annotations is not None and not facts.annotation_keys:
         return "publishes.annotation_keys is (); the keys that publishes.annotations writes are needed"
     if facts.extended_resources is not None and not facts.extended_resource_keys:

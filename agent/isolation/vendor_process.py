@@ -132,14 +132,14 @@ class ProcessRunner:
         self._limit = limit
         self._ended: str | None = None
         root = str(Path(child.__file__).parents[1])
-        self.printed, theirs = os.pipe()
+        self.printed, printing_end = os.pipe()
         end_of_life, self._life = os.pipe()
         try:
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-c", BOOT, *map(str, (sock.fileno(), root, end_of_life, limit.wall))],
                 stdin=subprocess.DEVNULL,
-                stdout=theirs,
-                stderr=theirs,
+                stdout=printing_end,
+                stderr=printing_end,
                 env=environment(prefixes),
                 pass_fds=(sock.fileno(), end_of_life),
                 start_new_session=True,
@@ -150,7 +150,7 @@ class ProcessRunner:
             raise
         finally:
             sock.close()
-            os.close(theirs)
+            os.close(printing_end)
             os.close(end_of_life)
         self.pid = self._popen.pid
 
@@ -266,11 +266,13 @@ class RunningVendor:
         """`directory` is for files of the backend that outlive the process."""
         self.limit = limit or MemoryLimit()
         self._vendor = vendor.name
-        self._sock, theirs = socket.socketpair()
+        self._sock, child_end = socket.socketpair()
         try:
-            self.body: Runner = ThreadRunner(theirs)
+            self.body: Runner = (
+                ThreadRunner(child_end)
                 if in_process
-                else ProcessRunner(theirs, self.limit, vendor.host.environment)
+                else ProcessRunner(child_end, self.limit, vendor.host.environment)
+            )
         except OSError:
             self._sock.close()
             raise

@@ -1,12 +1,12 @@
 """What a vendor implements and returns.
 
 Standard library only. A vendor folder has two halves. `backend.py` holds a `Backend`: plain synchronous
-Python that talks to the vendor's library, in a child process, for which `agent.vendor_api.backend` is enough.
-`plugin.py` registers a `Vendor`: names and pure functions that run in the agent. Neither ever speaks with
+Python that talks to the vendor's library in a child process; `agent.vendor_api.backend` is enough for it.
+`plugin.py` registers a `Vendor`: names and pure functions that run in the agent. Neither half speaks with
 Kubernetes.
 """
 
-from __future__ import annotations  # noqa: I001 - one list of what it hands on
+from __future__ import annotations  # noqa: I001 - one list of the names of the other half
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -40,7 +40,7 @@ from agent.scheduler_api import Candidate, Dialect, DialectOf
 
 
 class SettingsError(ValueError):
-    """Raised by `register_backend` when a vendor's own settings are wrong; `path` leads to the value."""
+    """Raised by `register_backend` where a setting of the vendor is wrong; `path` leads to the value."""
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SettingsWarning:
-    """What a person should know of settings that are valid; `path` leads to the value."""
+    """A warning about settings that are valid; `path` leads to the value."""
 
     message: str
     path: tuple[str | int, ...] = ()
@@ -81,7 +81,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRule:
-    """What is wanted of one resource. `devices`: "all" whole cards, a count of them, or indices and uuids."""
+    """What the config says of one resource. `devices`: "all" cards, a count, or indices and uuids."""
 
     name: str
     devices: Literal["all"] | int | tuple[int | str, ...] = "all"
@@ -92,7 +92,7 @@ class ResourceRule:
 
     @property
     def form(self) -> IdForm:
-        """How its device IDs are written: units of memory are many, and the list has an end."""
+        """How the device IDs are written. Units of memory have short IDs: the kubelet's list is bounded."""
         return self.ids or ("short" if self.sharing.kind == "memory" else "uuid")
 
 
@@ -100,9 +100,9 @@ class ResourceRule:
 class Offering:
     """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve.
 
-    `complaints` keep the agent from being ready. `notes` do not: what a config for many nodes names and this
-    one does not have. Nor do `doubts`: what a person should mend of devices that are offered nevertheless,
-    as inspect and the doctor tell.
+    `complaints` keep the agent from being ready. `notes` do not: they name what a config for many nodes has
+    and this node lacks. `doubts` do not either: they name what a person should mend of devices that are
+    offered nevertheless; inspect and the doctor show them.
     """
 
     rules: tuple[ResourceRule, ...] = ()
@@ -113,13 +113,13 @@ class Offering:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An allocation in use: what it was asked for, and the uuids of the cards that it has."""
+    """An allocation in use: the request, and the uuids of the allocated cards."""
 
     request: Request
     uuids: tuple[str, ...]
-    #: Slices that the hardware made for it, by the vendor's ids.
+    #: Slices that the hardware made for the allocation, by the vendor's ids.
     partitions: tuple[str, ...] = ()
-    #: The pod that has it, as the API server shows it, and its container; None where it shows none.
+    #: The pod of the allocation, as the API server shows it, and the container; None where none is known.
     pod: Candidate | None = None
     container: str = ""
 
@@ -151,9 +151,9 @@ class ContainerEdits:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A card within one resource: how many IDs it has there.
+    """A card within one resource: how many IDs the card has there.
 
-    `mode` is the resource whose the card is for now, where that is another one; empty where it is not.
+    `mode` is the other resource that has the card for now; empty where no other resource has the card.
     """
 
     resource: str
@@ -164,19 +164,19 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pod that has something, or is promised it. `created`: Unix time, seconds; None where nobody says."""
+    """A pod that has devices, or is promised them. `created`: Unix time, seconds; None where unknown."""
 
     namespace: str
     name: str
     uid: str = ""
     created: float | None = None
-    #: Whether none of its containers has started yet.
+    #: Whether no container of the pod has started yet.
     pending: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How many of a resource's IDs one container has of a card; None holds what nobody is known to have.
+    """How many of a resource's IDs one container has of a card. `holder` None: the pod is not known.
 
     An ID that several containers of a pod have one after another is counted once.
     """
@@ -186,7 +186,7 @@ class Holding:
     count: int
     holder: Holder | None = None
     container: str = ""
-    #: Whether it has them; else a scheduler has promised them, and the kubelet has not asked yet.
+    #: Whether the container has the IDs; else a scheduler has promised them, and no Allocate has come yet.
     allocated: bool = True
     #: What the claim says of the hardware to make, and the slices that were made, by the vendor's ids.
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A vendor's devices and who has what of them. Holdings are in the order of their pods, oldest first."""
+    """A vendor's devices, and which pods have them. Holdings are in the order of their pods, oldest first."""
 
     node: str
     devices: tuple[Device, ...] = ()
@@ -204,7 +204,7 @@ class Picture:
 
 
 class NotShown(LookupError):
-    """Raised by a format that has nothing of what is asked for; `document` says so in its own way."""
+    """Raised by a format that has no such node or query; `document` is the answer that says so."""
 
     def __init__(self, document: Any) -> None:
         super().__init__(str(document))
@@ -213,16 +213,16 @@ class NotShown(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a tool of others shows what is given out, for those who read that.
+    """How another tool shows the allocated devices, for readers of that tool.
 
-    `document` is pure: of a picture, the node that is asked for (empty: none is named) and the query it makes
-    plain JSON values. It raises NotShown where it has nothing, of another node, say.
+    `document` is pure: a picture, the name of the wanted node (empty: none is named) and the query in, plain
+    JSON values out. It raises NotShown where there is nothing to show, such as for another node.
     """
 
     #: For `xpu-agent inspect --format NAME`.
     name: str
     document: Callable[[Picture, str, Mapping[str, str]], Any]
-    #: Where that tool shows it, such as `/acme/inspect`; below it is each node by name. Empty: nowhere.
+    #: The path of that tool, such as `/acme/inspect`; each node has a path of its name below. Empty: none.
     path: str = ""
 
 
@@ -241,12 +241,11 @@ Libraries = Callable[[], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a vendor, as its plugin has read them."""
+    """The settings of a vendor, as the plugin has read them."""
 
     #: The argument of the Backend's constructor: plain JSON values. Another value starts a new process.
     for_backend: Mapping[str, Any] = field(default_factory=dict)
-    #: Each setting with the value that it has where the config does not name it: plain JSON values, which
-    #: `config check` prints.
+    #: The default of each setting: plain JSON values, which `config check` prints.
     defaults: Mapping[str, Any] = field(default_factory=dict)
     #: Warnings about settings that are valid: `config check` and the log show each with its place.
     warnings: tuple[SettingsWarning, ...] = ()
@@ -256,37 +255,37 @@ class Settings:
 class Offers:
     """The resources that a vendor offers of its devices, how they are counted, and how cards are chosen."""
 
-    #: What the configured rules (none: the vendor's own choice) mean on these devices. Rules that come out
-    #: name their devices by uuid; several rules of one name make one resource.
+    #: What the configured rules (none: the vendor's own choice) mean on these devices. The rules that come
+    #: out name their devices by uuid; several rules of one name make one resource.
     resources: Resources | None = None
     #: Checks the configured rules as far as that needs no devices. Raises SettingsError with the path from
-    #: the list of rules. Returns a warning, with such a path, for each rule of which `resources` complains on
-    #: every node with cards. Rules that may name the same cards are checked one at a time.
+    #: the list of rules. Returns a warning, with such a path, for each rule that `resources` complains about
+    #: on every node with cards. Rules that may name the same cards are checked one at a time.
     check_rules: CheckRules | None = None
-    #: The sharing and the placement of a rule that names none.
+    #: The sharing and the placement of a rule that has none.
     sharing: Sharing = Sharing()
     placement: Placement = "local"
-    #: Sharing, placement, policy and ids of a rule of this name that says nothing else. None: `sharing` and
+    #: Sharing, placement, policy and ids of a rule that has this name and no other key. None: `sharing` and
     #: `placement` hold.
     default_rule: DefaultRule | None = None
-    #: Whether resources may name the same cards, where the config does not say so.
+    #: Whether resources may name the same cards; the config may say otherwise.
     modes: Modes = "fixed"
-    #: Whether containers get their devices by CDI names alone: nothing is given out while the CDI specs are
-    #: not on disk. Where `Slices.resources` names some, this holds for those resources alone.
+    #: Whether containers get their devices by CDI names alone: no request is answered while the CDI specs are
+    #: not on disk. Where `Slices.resources` names resources, this holds for those alone.
     cdi_only: bool = False
-    #: The uuids of the devices that have left what the request asks for beside all that is given out, the
-    #: most suitable one first, and of equal ones the first that is listed: at least as many as the request
-    #: has IDs. Asked where a claim names no card, or where no claim is known. Raises RequestRefused, and
-    #: NoRoom with what is asked for and what is left.
+    #: The uuids of the devices that have room for the request beside all allocations, the most suitable one
+    #: first, and of equal ones the first that is listed: at least as many as the request has IDs. Asked where
+    #: a claim names no card, or where no claim is known. Raises RequestRefused, and NoRoom with the requested
+    #: amount and the room that is left.
     cards_with_room: CardsWithRoom | None = None
-    #: What becomes of a container that asks for so many IDs, where a scheduler may choose and none did:
-    #: `is refused`, or `gets` and what, where that is not what the kubelet chooses.
+    #: What happens to a container that asks for this number of IDs, where a scheduler may choose and none
+    #: did: `is refused`, or `gets ...` where the container gets other devices than the kubelet chooses.
     without_choice: WithoutChoice | None = None
     #: The first words of the refusal of a request for units of memory that no single card has.
     insufficient_memory: str = "insufficient memory in one device"
 
     def rule(self, name: str) -> ResourceRule:
-        """What a rule of this name is where the config says nothing else."""
+        """The rule of this name, where the config has no other key for the resource."""
         own = self.default_rule(name) if self.default_rule else None
         return own or ResourceRule(name, sharing=self.sharing, placement=self.placement)
 
@@ -298,8 +297,8 @@ class Slices:
     #: The resources that need it: Allocate, and each start of a container, wait for `prepare`. Empty: all
     #: resources of the vendor.
     resources: tuple[str, ...] = ()
-    #: Whether no resource needs it with these settings. Slices that other settings made are still released
-    #: with their pods.
+    #: Whether no resource needs it with these settings. Slices that were made with other settings are still
+    #: released with their pods.
     release_only: bool = False
 
 
@@ -307,7 +306,7 @@ class Slices:
 class NodeFacts:
     """What a vendor writes on the Node.
 
-    Devices have a `fault` in `annotations` and `extended_resources` exactly where no new pod gets them.
+    In `annotations` and `extended_resources`, `fault` is set exactly for devices that new pods cannot get.
     """
 
     #: Labels that follow from the configured rules and these devices: key to value.
@@ -315,73 +314,75 @@ class NodeFacts:
     #: The keys of two labels that the agent adds: the machine's model where there are devices, and the time.
     machine_label: str = ""
     time_label: str = ""
-    #: Annotations that follow from the configured rules, these devices and what of them is given out: key to
-    #: text. One of `annotation_keys` that is None or absent is removed from the Node.
+    #: Annotations that follow from the configured rules, these devices and their allocations: key to text. A
+    #: key of `annotation_keys` that is None or absent is removed from the Node.
     annotations: Annotations | None = None
-    #: The keys of all these annotations. The vendor owns them: nothing else on this node writes them.
+    #: The keys of all these annotations. The vendor owns them: no other program on this node writes them.
     annotation_keys: tuple[str, ...] = ()
-    #: Extended resources that no plugin gives out and schedulers count: name to number, from the configured
-    #: rules and these devices. One of `extended_resource_keys` that is None or absent is removed from the
-    #: Node where the agent wrote it.
+    #: Extended resources that no device plugin serves and schedulers count: name to number, from the
+    #: configured rules and these devices. A key of `extended_resource_keys` that is None or absent is removed
+    #: from the Node where the agent wrote it.
     extended_resources: ExtendedResources | None = None
-    #: Their names. The vendor owns them, and the kubelet counts none of them.
+    #: The names of all these resources. The vendor owns them, and the kubelet counts none of them.
     extended_resource_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OtherPlugin:
-    """Other device plugins that give out the same cards, which the agent replaces."""
+    """Other device plugins of the same cards, which the agent replaces."""
 
     #: Names of their sockets in the kubelet's directory; `*` is any text.
     sockets: tuple[str, ...] = ()
-    #: Names of the resources that they give out of these cards; `*` is any text, and a whole domain is too
-    #: much. Pods keep what they have of one that the config lacks.
+    #: Names of the resources that they serve with these cards; `*` is any text, and a whole domain is too
+    #: much. Pods keep the devices of such a resource, though the config lacks the resource.
     resources: tuple[str, ...] = ()
-    #: The uuids, of these devices, of the cards that an answer to the kubelet names in the vendor's own way,
-    #: as in a variable. They may differ from those of the device IDs. None: the answer has nothing of that
-    #: kind; empty: what it names is no card. CDI names with a uuid and device nodes are read without this.
+    #: The uuids of those devices that an answer to the kubelet names in the vendor's own way, such as in a
+    #: variable. They may differ from the cards of the device IDs. None: the answer has no such variable;
+    #: empty: the variable names no card of this node. CDI names with a uuid and device nodes are read
+    #: without this function.
     cards_of_answer: CardsOfAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What shows that something of a vendor is on this node, without its library; any one of these does."""
+    """What shows that hardware or a driver of a vendor is on this node; one sign is enough."""
 
-    #: Files, directories and device nodes of its driver, absolute.
+    #: Files, directories and device nodes of the driver, absolute.
     driver: tuple[str, ...] = ()
-    #: Who makes its cards, as sysfs writes it below `bus/pci/devices`: 0x10de.
+    #: PCI ids of the makers of the cards, as sysfs has them below `bus/pci/devices`: 0x10de.
     pci: tuple[str, ...] = ()
     sysfs: str = "/sys"
 
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """What has to be on a node with a vendor's cards, beside the library; any of `paths` shows it."""
+    """What a node with a vendor's cards needs beside the library; one existing path of `paths` shows it."""
 
-    #: What it is: Enflame's container runtime.
+    #: What people call the part: Enflame's container runtime.
     name: str
     #: Absolute, or bare names of programs, which are looked for on PATH.
     paths: tuple[str, ...]
-    #: What goes without it, and what brings it, as clauses: containers get no cards; install the driver.
+    #: What fails without the part, and what brings the part, as clauses: containers get no cards; install the
+    #: driver.
     without: str
     remedy: str
-    #: Whether nothing of the vendor works without it; else something does.
+    #: Whether nothing of the vendor works without the part.
     needed: bool = True
-    #: Whether it lies where a pod sees nothing of the host: it is looked for below the host's root.
+    #: Whether a pod cannot see the part at its path: it is looked for below the host's root.
     host: bool = False
-    #: Whether devices that the vendor's process lists show that it is there, as they do of a driver.
+    #: Whether devices in the list of the vendor's process show the part, as they show a driver.
     shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HostRuntime:
-    """A vendor's own container runtime, which reaches every pod where it is the node's default one."""
+    """A vendor's own container runtime. As the default runtime of the node it starts every pod."""
 
-    #: What it is: Enflame's container runtime.
+    #: What people call the runtime: Enflame's container runtime.
     name: str
-    #: What it is called in configurations of containerd, CRI-O and Docker: nvidia.
+    #: The name in configurations of containerd, CRI-O and Docker: nvidia.
     called: str
-    #: The names of its program.
+    #: The file names of the program.
     programs: tuple[str, ...]
     #: What containers lack with another runtime, as a clause: containers see no card.
     without: str
@@ -389,17 +390,17 @@ class HostRuntime:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a node has where it has the vendor's cards."""
+    """What a node with the vendor's cards has."""
 
     #: The files in which the library is looked for; a bare name is the loader's to find. The function looks
     #: at files alone and loads nothing.
     libraries: Libraries | None = None
-    #: While none of these and none of `libraries` is here, no process is started unless the config asks for
-    #: the vendor. None: the process is always started.
+    #: While the node has none of these and none of `libraries`, no process is started unless the config asks
+    #: for the vendor. None: the process is always started.
     signs: Signs | None = None
-    #: What else the cards need; `xpu-agent doctor` looks for each part on nodes with such cards.
+    #: What else the cards need. `xpu-agent doctor` looks for each part on nodes with such cards.
     parts: tuple[HostPart, ...] = ()
-    #: The vendor's container runtime, where containers need that for their cards or for the driver's files.
+    #: The vendor's container runtime, where containers need one for their cards or for the driver's files.
     runtime: HostRuntime | None = None
     #: The variable that tells a container its devices; a pod that sets it bypasses the agent.
     devices_variable: str = ""
@@ -413,8 +414,8 @@ class Vendor:
     """The agent's half of a vendor: names, and decisions without I/O.
 
     Four values are mandatory; the rest comes in groups, each with a section of docs/vendor-guide.md. The
-    functions are pure and repeatable; what they need of the settings is bound to them. A change of `backend`
-    or of `settings.for_backend` starts a new process; new functions do not.
+    functions are pure and repeatable; settings that they need are bound to them. A change of `backend` or of
+    `settings.for_backend` starts a new process; new functions do not.
     """
 
     name: str
@@ -422,7 +423,7 @@ class Vendor:
     backend: str
     #: The resource advertised when neither the config nor `offers` names one: whole devices, exclusive.
     resource: str
-    #: What a container gets. Devices are distinct, in the order in which the kubelet named their IDs.
+    #: What a container gets. The devices are distinct, in the order in which the kubelet named their IDs.
     container_edits: Edits
     _: KW_ONLY
     settings: Settings = Settings()
@@ -434,12 +435,13 @@ class Vendor:
     schedulers: tuple[Dialect, ...] = ()
     #: Dialects that schedulers' plugins make for this vendor, by name; heard before `schedulers`.
     hears: tuple[DialectOf, ...] = ()
-    #: What a pod's own limits and annotations ask for: read after all schedulers, where one may choose and
-    #: none has to. It has a claim without cards for each container that asks for the resource.
+    #: What a pod's own limits and annotations ask for: read after all schedulers, where a scheduler may
+    #: choose and none has to. The dialect has a claim without cards for each container that asks for the
+    #: resource.
     pod_limits: Dialect | None = None
     replaces: OtherPlugin = OtherPlugin()
     host: Host = Host()
-    #: What is shown beside `/inspect`, to clients that may read that: the formats of other tools.
+    #: The formats of other tools, shown beside `/inspect` to clients that may read `/inspect`.
     formats: tuple[Format, ...] = ()
 
     def prepares(self, resource: str) -> bool:

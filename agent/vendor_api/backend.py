@@ -1,7 +1,7 @@
 """What a vendor's own process implements and returns.
 
-Standard library only: that process imports this module, its vendor library and nothing more, and starts the
-sooner for it. `Backend` is plain synchronous Python that talks to the vendor's library.
+Standard library only: that process imports this module, the vendor's library and nothing more, so that it
+starts quickly. `Backend` is plain synchronous Python that talks to the vendor's library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class State(StrEnum):
 
 
 class Proof(StrEnum):
-    """What can show that a sticky fault is over."""
+    """What can prove that a sticky fault is over."""
 
     RESET = "reset"
     DRIVER_RELOAD = "driver-reload"
@@ -42,20 +42,20 @@ class Distance(StrEnum):
     SYSTEM = "system"
 
 
-#: Attributes of a device that the agent itself reads, of whatever vendor: 580.65.06, and pci0000:3a.
+#: Attributes of a device that the agent itself reads, for every vendor: 580.65.06, and pci0000:3a.
 DRIVER_VERSION = "driver-version"
 PCIE_ROOT = "pcie-root"
-#: How many slices of its hardware lie on a card that we did not make; absent where none does. While there is
-#: one, nobody new gets the card by a resource whose hardware is not made.
+#: The number of slices on a card that the agent did not make; absent for none. While there is one, no new pod
+#: gets the card by a resource without made hardware.
 FOREIGN_SLICES = "foreign-slices"
 
 #: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
 DRIVER_NOT_LOADED = "driver-not-loaded"
-#: The one that says that nothing of the vendor is here, which is no trouble on a node without its cards.
+#: The reason that says that nothing of the vendor is here; no error on a node without the vendor's cards.
 LIBRARY_NOT_FOUND = "library-not-found"
-#: The one of a library that is there and cannot be used: half a file, unreadable, or another one.
+#: The reason for a library that is there and cannot be used: half a file, unreadable, or another library.
 LIBRARY_UNUSABLE = "library-unusable"
-#: The reason of a device's fault where its vendor's library is missing, and others tell of the device.
+#: The reason of a device's fault where the library is missing, and the kernel shows the device.
 NO_LIBRARY = "no-library"
 
 
@@ -71,14 +71,14 @@ class BackendUnavailable(Exception):
 class RequestRefused(ValueError):
     """Raised by `prepare` where a request cannot be served as it is, which asking again does not change.
 
-    Its text is a sentence for who made the pod: what was asked for, what there is, and what would work.
+    The text is a sentence for the owner of the pod: what was asked for, what there is, and what would work.
     """
 
 
 class NoRoom(RequestRefused):
-    """Raised by `prepare` where others' slices are in the way of a request: once they are gone, it fits.
+    """Raised by `prepare` where slices of other pods leave no room: once they are gone, the request fits.
 
-    Of our own those of pods that have ended are let go of at once then, and `prepare` is called again.
+    The agent then releases the slices of pods that have ended, and calls `prepare` again.
     """
 
 
@@ -87,7 +87,7 @@ class Fault:
     """What is wrong with a device.
 
     `state` UNKNOWN means that nothing watches the device. A fault that names proofs in `cleared_by` is
-    sticky: good news alone never ends it.
+    sticky: readings without the fault never end it.
     """
 
     reason: str
@@ -98,10 +98,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class HealthEvent:
-    """The state of a device as it is now, never a change to apply. `fault` None is good news.
+    """The state of a device as it is now, never a change to apply. `fault` None: the device is well.
 
-    `uuid` None speaks for all devices of the vendor. `recovery_due` says of bad news what a Device's says;
-    the proof of a reset says that it is over.
+    `uuid` None speaks for all devices of the vendor. `recovery_due` of an event with a fault means what
+    `Device.recovery_due` means; the proof of a reset says that the recovery is done.
     """
 
     uuid: str | None
@@ -112,7 +112,7 @@ class HealthEvent:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a device reaches a peer: direct lanes (NVLink and its kin) and the PCIe path."""
+    """How a device reaches a peer: direct lanes (NVLink and the like) and the PCIe path."""
 
     peer: str
     lanes: int = 0
@@ -121,7 +121,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A physical device. `fault` is what reading it said this time; None says that it read well."""
+    """A physical device. `fault` is what this reading found wrong; None: it could be read and is well."""
 
     uuid: str
     index: int
@@ -136,19 +136,19 @@ class Device:
     links: tuple[Link, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     fault: Fault | None = None
-    #: Of a slice that the hardware made: the uuid of its card, and its number there. `index`, `numa` and
-    #: `pci` are the card's. A slice is never better than its card.
+    #: For a slice that the hardware made: the uuid of the card, and the number of the slice there. `index`,
+    #: `numa` and `pci` are those of the card. A slice is never healthier than the card.
     parent: str | None = None
     slice: int | None = None
-    #: The card could not tell its uuid, only that it is there: `uuid` stands for it until it does, and nobody
-    #: is offered it. The agent gives it back the name that it knew at its PCI address, or else at its index.
+    #: The card did not tell a uuid, only that it is there: `uuid` stands in until it does, and no pod is
+    #: offered the card. The agent takes the uuid that it knew at this PCI address, or else at this index.
     nameless: bool = False
-    #: Counts that only grow while the driver stays loaded: name to value. A smaller one than before proves
-    #: that it was loaded anew, also where nobody of us saw it. They make no device another one.
+    #: Counts that only grow while the driver stays loaded: name to value. A smaller count than before proves
+    #: that the driver was loaded anew, although no event told so. Counts do not make two devices different.
     counters: Mapping[str, int] = field(default_factory=dict, compare=False)
-    #: Whether the driver wants something done before the device works again, such as a reset; None where it
-    #: does not say. When it wants nothing more, of a device that reads well, that proves a reset, also where
-    #: nobody of us saw it.
+    #: Whether the driver wants something done before the device works again, such as a reset; None where the
+    #: driver does not say. False after True, for a device without a fault, proves a reset, although no event
+    #: told so.
     recovery_due: bool | None = field(default=None, compare=False)
 
 
@@ -161,13 +161,16 @@ class Request:
     ids: tuple[str, ...]
     #: What a scheduler's claim says of the hardware to make, in the vendor's own words.
     parameters: Mapping[str, str] = field(default_factory=dict)
-    #: Where its container's edits are made: slices that the hardware made for it, by the vendor's ids.
+    #: In calls of `container_edits`: the slices that the hardware made for the request, by the vendor's ids.
     partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A slice made on the hardware: its id, its card's uuid, and our mark on it, None where it is foreign."""
+    """A slice on the hardware: its id, the uuid of its card, and the allocation that it is marked with.
+
+    `allocation` None: the agent did not make the slice.
+    """
 
     id: str
     uuid: str
@@ -184,25 +187,25 @@ class Usage:
 class Backend(ABC):
     """A vendor's library behind plain blocking calls. One thread calls everything but `health_events`.
 
-    Only `discover` is mandatory. A call may block, but one that outlives its deadline costs the process.
+    Only `discover` is mandatory. A call may block, but a call that outlives its deadline costs the process.
     """
 
-    #: Where the backend may keep files that outlive the process: its own, 0700, there before `open`. None
-    #: where nobody gave it one, as in the conformance kit; what is kept there must not be needed to serve.
+    #: The backend's own directory (0700) for files that outlive the process; it exists before `open`. None
+    #: where there is none, as in the conformance kit: serving must not need the files.
     directory: Path | None = None
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings = settings
 
     def open(self) -> None:
-        """Load the library. Opening again after `close` works.
+        """Load the library. A later `open` after `close` has to work, too.
 
         Raises:
-            BackendUnavailable: The driver or library is not there; it is tried again later.
+            BackendUnavailable: The driver or library is not there; the agent tries again later.
         """
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Release the library."""
 
     @abstractmethod
     def discover(self) -> Sequence[Device]:
@@ -217,34 +220,34 @@ class Backend(ABC):
         return ()
 
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
-        """Wait up to `timeout` seconds for news, in a thread of its own. Return () when there is none."""
+        """Wait up to `timeout` seconds for events, in a thread of its own. Return () when there is none."""
         return ()
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
-        """Make sure that the hardware of the request exists; asked twice it does nothing new.
+        """Make sure that the hardware of the request exists; a second call does nothing new.
 
-        Each slice bears the request's allocation as its mark. One of this allocation that lies on another
-        device or was made with other parameters is replaced: nothing runs on it yet.
+        Each slice is marked with the allocation of the request. A slice of this allocation on another device,
+        or with other parameters, is replaced: nothing runs on it yet.
 
         Raises:
-            RequestRefused: The request cannot be served as it is; the pod shows why. Nothing of it is left.
-            NoRoom: The same, while other slices lie on the card.
+            RequestRefused: The request cannot be served as it is; the pod shows why. No slice is left.
+            NoRoom: The same, while other slices leave no room on the card.
         """
         return ()
 
     def release(self, allocation: str) -> None:
-        """Remove what `prepare` made. Unknown or removed already is fine."""
+        """Remove what `prepare` made. An unknown allocation, or a removed one, is no error."""
 
     def partitions(self) -> Sequence[Partition]:
-        """Every slice on the hardware, ours and foreign."""
+        """Every slice on the hardware, whether the agent made it or not."""
         return ()
 
     def cdi(self) -> Mapping[str, str]:
         """The CDI specs that containers need: file name (`vendor-class.json`) to content.
 
-        Runtimes take no spec without devices: where there are none the content is empty, and so no file.
-        Asked after `discover` whenever the devices changed, before the list of devices goes out, and after
-        each `prepare` and `release`, before they are answered: containers start by what it says then.
+        Container runtimes take no spec without devices: there the content is empty, and no file is written.
+        Called after `discover` whenever the devices changed, before the list of devices goes out, and after
+        each `prepare` and `release`, before they are answered: containers start with these specs.
         """
         return {}
 

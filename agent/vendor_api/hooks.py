@@ -1,4 +1,4 @@
-"""The hooks through which vendors join: what a plugin needs beside `agent.vendor_api.agent`."""
+"""The hooks that a vendor's plugin implements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.vendor_api.agent import Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 
 PROJECT = "xpu_agent"
-#: Entry-point group of other distributions: each entry names a module with hook implementations.
+#: Entry-point group of other distributions: each entry point names a module that implements hooks.
 ENTRY_POINTS = "xpu_agent.backends"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -21,7 +21,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 class VendorHooks:
     @hookspec(firstresult=True)
     def register_backend(self, settings: Mapping[str, Any]) -> Vendor | None:
-        """Offer the vendor, or None to sit out; loads no vendor library.
+        """Return the vendor, or None where the settings ask for no device; load no vendor library.
 
         Raises:
             SettingsError: The vendor's own settings are wrong.

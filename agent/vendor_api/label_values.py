@@ -1,4 +1,4 @@
-"""Free text as what Kubernetes takes for the value of a label."""
+"""Makes values of Kubernetes labels out of free text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ LABEL_LIMIT = 63
 
 
 def label_value(text: str, limit: int = LABEL_LIMIT) -> str:
-    """Free text as the value of a label, the way GPU feature discovery does it, and never a wrong one.
+    """Free text as a valid value of a label, made as GPU feature discovery makes it.
 
-    Source: k8s-device-plugin internal/lm/resource.go, `sanitise`: strange characters are dropped, blanks
-    become '-'. Signs at the ends and what is too long are cut, too, which Kubernetes would refuse.
+    Source: k8s-device-plugin internal/lm/resource.go, `sanitise`: characters that Kubernetes refuses are
+    dropped, blanks become '-'. Here signs at the ends and characters beyond `limit` are cut, too.
     """
     value = "-".join(_STRANGE.sub("", text).split())
     return value.lstrip("-_.")[:limit].rstrip("-_.")

@@ -23,11 +23,11 @@ from .inspection import formats
 
 __all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 
-#: Where what is given out is shown as GCUShare's first generation did; elsewhere as its fourth does.
+#: Dialects with the picture of GCUShare's first generation in `inspect`; others have that of the fourth.
 FIRST = ("none", "gcushare-v1")
 #: Enflame's own plugin, and GCUShare's two (gcushare v3.6.5, pkg/consts).
 SOCKETS = ("enflame.sock", "enflamegcushare*.sock")
-#: Under which Enflame's plugin gives out whole cards a second time unless it is told not to.
+#: The second name under which Enflame's plugin serves whole cards, unless a flag switches the name off.
 ALIAS = "enflame-tech.com/gcu"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.vendor_api.agent import Device, Grant, ResourceRule
 
 from . import constants
-from .agent.cards_with_room import lying, made, number, room
+from .agent.cards_with_room import made, number, room, slices_seen
 from .agent.options import Options
 from .resource_names import DOMAIN, SGPU
 from .slice_request import MAX_SLICES, WHOLE, Slice
@@ -55,7 +55,7 @@ def _own_slices(card: Device, granted: Sequence[tuple[str, Slice]]) -> Sequence[
 
     Settings and claims may have changed since a slice was made, so the hardware decides where it shows one.
     """
-    shown = lying(card)
+    shown = slices_seen(card)
     return [*shown.values(), *(part for allocation, part in granted if allocation not in shown)]
 
 

@@ -29,7 +29,7 @@ from .sysfs import MODULE
 __all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 
 PCI_VENDOR = "0x9999"
-#: metax-gpu-device is not published; a plugin names its socket after its vendor.
+#: metax-gpu-device is not published. Device plugins name their socket after the vendor.
 SOCKETS = ("metax*.sock",)
 
 
@@ -81,8 +81,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
 
 
 def _hears(options: Options) -> tuple[DialectOf, ...]:
-    """What schedulers say, and what a pod asks for itself; a pod that names no amount takes what its ID is of
-    a card, or all of it.
+    """The dialects of schedulers, and that of a pod's own limits.
+
+    A pod that names no amount takes the part of a card that its ID stands for, or the whole card.
     """
     of_limits = partial(part, unclaimed="whole") if options.unclaimed == "whole" else part
     return (

@@ -23,13 +23,13 @@ from .agent.plugin_flags import FLAG_GROUP
 
 __all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 
-#: Of the driver, where it runs; the last is WSL's.
+#: Files of the loaded driver; the last one is WSL's.
 DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 PCI_VENDOR = "0x10de"
 #: The sockets of NVIDIA's own plugin and of HAMi's, which is made of it (k8s-device-plugin v0.20,
 #: internal/plugin/server.go; up to v0.6.0, main.go), and gpu-manager's two (gpu-manager v1.1.5, pkg/types).
 SOCKETS = ("nvidia.sock", "nvidia-gpu*.sock", "nvidia-mig-*.sock", "vcore.sock", "vmemory.sock")
-#: What these give out of the cards; NVIDIA's other plugins count what is no card under its domain.
+#: The resources that these serve. Other plugins of NVIDIA count things that are no cards under the domain.
 RESOURCES = (GPU, f"{GPU}.*", f"{DOMAIN}mig-*", "tencent.com/vcuda-core", "tencent.com/vcuda-memory")
 
 

@@ -10,9 +10,10 @@ from agent.vendors.enflame.cdi import PREFIX, SLICE
 
 from .options import Options
 
-#: Read by enflame-container-runtime, which lets the container see these cards and no others.
+#: The variable that enflame-container-runtime reads: the container sees these cards and no others.
 VISIBLE = "ENFLAME_VISIBLE_DEVICES"
-#: What GCUShare's second generation told Enflame's runtime for a share of a card that it keeps apart.
+#: The beginning of the variables by which GCUShare's second generation gives Enflame's runtime the limits of
+#: a share.
 #: Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/server/server.go and pkg/device/device.go
 #: (3d6f337): the processors and megabytes of a card are constants there, too.
 _APART = "ENFLAME_CONTAINER"
@@ -21,9 +22,10 @@ _GIB = 1 << 30
 
 
 def container_edits(options: Options, devices: Sequence[Device], request: Request) -> ContainerEdits:
-    """Where Enflame's runtime runs the container the variable is enough; elsewhere the nodes are.
+    """Enflame's variable, which Enflame's runtime reads, and the device nodes for other runtimes.
 
-    Of a slice that goes by its CDI name the spec says both: until its container starts it may lie elsewhere.
+    A slice by its CDI name gets neither here: the spec has both, since the slice may move until its container
+    starts.
     """
     if request.resource == options.brand.drs and options.drs_variable == "cdi":
         return ContainerEdits(cdi_devices=(f"{constants.CDI_KIND}={request.allocation}",))
@@ -39,13 +41,13 @@ def container_edits(options: Options, devices: Sequence[Device], request: Reques
 
 
 def _slice(partitions: Sequence[str]) -> Mapping[str, str]:
-    """The slice as it is now: of one that is made again, with another uuid, a container hears nothing."""
+    """The uuids of the slices as they are now. A container does not see a slice that is made again later."""
     uuids = [it.partition(":")[2] for it in partitions]
     return {SLICE: ",".join(PREFIX + it for it in uuids)} if uuids else {}
 
 
 def _minors(devices: Iterable[Device]) -> Iterator[int]:
-    """Those of the cards: `/dev/gcuN`. Who has no minor has no node, and is given to nobody."""
+    """The minors of the cards: `/dev/gcuN`. A card without a minor has no node, and no pod gets the card."""
     return (it.minor for it in devices if it.minor is not None)
 
 
@@ -56,7 +58,7 @@ def _nodes(devices: Sequence[Device]) -> Iterator[DeviceNode]:
 
 
 def _isolated(slices: int, count: int, devices: Sequence[Device]) -> Mapping[str, str]:
-    """The share of processors, of MB that they share, and of GB of memory, each rounded down."""
+    """The share's part of processors, of their shared MB, and of GB of memory, each rounded down."""
     memory = min((it.memory for it in devices), default=0) // _GIB
     return {
         f"{_APART}_SUB_CARD": "false" if count == slices else "true",

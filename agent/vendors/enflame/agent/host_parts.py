@@ -1,4 +1,4 @@
-"""What Enflame's cards are served with beside the library: the driver, the container runtime, efsmi. Pure."""
+"""What Enflame's cards need beside the library: the driver, the container runtime, efsmi. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from agent.vendors.enflame.sysfs import NAMES
 from .options import Options
 
 RUNTIME_NAME = "Enflame's container runtime"
-#: Of enflame-container-toolkit; either is enough, for the runtime may lie elsewhere.
+#: Files of enflame-container-toolkit. One of them is enough, since the runtime may lie elsewhere.
 RUNTIME = ("/usr/bin/enflame-container-runtime", "/etc/enflame-container-runtime/config.toml")
 
 
 def host_parts(options: Options, *, sliced: bool) -> tuple[HostPart, ...]:
-    """`sliced`: whether slices that the hardware makes are offered where cards can have some."""
+    """The parts; efsmi is one where slices of the hardware are offered (`sliced`)."""
     return (_driver(options), _runtime(options), *([_tool(options)] if sliced else []))
 
 
@@ -30,7 +30,7 @@ def _driver(options: Options) -> HostPart:
 
 
 def _runtime(options: Options) -> HostPart:
-    """Without device nodes from us Enflame's runtime alone lets a container see its cards."""
+    """Enflame's runtime: needed where the agent gives containers no device nodes."""
     return HostPart(
         RUNTIME_NAME,
         RUNTIME,

@@ -1,7 +1,7 @@
-"""The node's labels as Enflame's gcu-feature-discovery writes them, as far as they follow from the cards.
+"""The labels of the Node that Enflame's gcu-feature-discovery writes, as far as they follow from the cards.
 
-Pure; the agent adds the time and the machine. Source: Enflame's manual of gcu-feature-discovery; of an S60 it
-shows memory 41984, family SCORPIO and product scorpio.
+Pure; the agent adds the time and the machine. Source: Enflame's manual of gcu-feature-discovery, which shows
+memory 41984, family SCORPIO and product scorpio for an S60.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .names import Brand
 
 
 def labels(brand: Brand, _: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:
-    """How many cards there are, and what each is, where all say the same."""
+    """The number of cards, and each property that all cards have in common."""
     if not devices:
         return {}
     arch = _common(it.attributes.get(constants.ARCH, "") for it in devices)
@@ -43,5 +43,5 @@ def machine(brand: Brand) -> str:
 
 
 def _common(texts: Iterable[str]) -> str:
-    its = set(texts) - {""}
-    return its.pop() if len(its) == 1 else ""
+    distinct = set(texts) - {""}
+    return distinct.pop() if len(distinct) == 1 else ""

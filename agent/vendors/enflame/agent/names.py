@@ -1,4 +1,4 @@
-"""What Enflame calls its resources and annotations, and what others make of it who sell its cards."""
+"""The names of Enflame's resources and annotations, also under the brand of another seller of the cards."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Kinds that `Brand` makes of a whole card's, which is one of these groups.
+#: Kinds that `Brand` makes of the kind of a whole card, which is one of these groups.
 _MADE = re.compile(r"(?:shared|drs)-(.+)|(.+)-(?:memory|count|shared-capacity|drs-capacity)")
 
 
 @dataclass(frozen=True, slots=True)
 class Brand:
-    """Whose names are used: `domain/kind` is the whole card, as `enflame.com/gcu`.
+    """The brand of the names: `domain/kind` is the whole card, such as `enflame.com/gcu`.
 
-    Resources have domain and kind as they are. Annotations are made of Enflame's by putting theirs in, first
-    the domain, then the kind, wherever they stand, also in the domain: those of gcucloud.com/card begin with
-    cardcloud.com/card. So GCUShare's scheduler writes what is read here.
+    Resources have domain and kind as they are. An annotation is Enflame's with both replaced, first the
+    domain, then the kind, everywhere in the text, also in the domain: annotations of gcucloud.com/card begin
+    with cardcloud.com/card. GCUShare's scheduler makes them the same way.
     Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/config/config.go, ResourceName and
     ReplaceResource (ee04a65).
     """
@@ -25,16 +25,16 @@ class Brand:
     kind: str = "gcu"
 
     def key(self, enflames: str) -> str:
-        """The annotation that stands for this one of Enflame's: `enflame.com/gcu-assigned`."""
+        """The brand's annotation in place of one of Enflame's, such as `enflame.com/gcu-assigned`."""
         return self.domain_key(enflames).replace("gcu", self.kind)
 
     def domain_key(self, enflames: str) -> str:
-        """The one with nothing but the domain put in, for a reader that looks for it so."""
+        """The same with the domain alone replaced, for programs that replace no more."""
         return enflames.replace("enflame.com", self.domain)
 
     @property
     def keys(self) -> str:
-        """How all annotations but `assigned-containers` begin."""
+        """The beginning of all annotations but `assigned-containers`."""
         return self.key("enflame.com/")
 
     @property
@@ -43,22 +43,22 @@ class Brand:
 
     @property
     def memory(self) -> str:
-        """Units of memory, as GCUShare counted them in its first generation."""
+        """The resource of units of memory, which GCUShare's first generation counts."""
         return f"{self.whole}-memory"
 
     @property
     def shared(self) -> str:
-        """Slices of a card that nothing keeps apart, as GCUShare counts since its second generation."""
+        """The resource of shares without isolation, which GCUShare counts since its second generation."""
         return f"{self.domain}/shared-{self.kind}"
 
     @property
     def drs(self) -> str:
-        """Slices that the hardware makes."""
+        """The resource of slices that the hardware makes."""
         return f"{self.domain}/drs-{self.kind}"
 
     @property
     def terms(self) -> Mapping[str, str]:
-        """What GCUShare's dialects need to know."""
+        """The names that GCUShare's dialects need."""
         return {
             "domain": self.domain,
             "kind": self.kind,
@@ -69,18 +69,18 @@ class Brand:
 
     @property
     def count(self) -> str:
-        """How many cards are shared, by which schedulers divide."""
+        """The resource that counts the shared cards; schedulers divide by the count."""
         return f"{self.whole}-count"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that a node may bear."""
+        """All names that a Node may have."""
         capacities = (self.key(f"enflame.com/gcu-{it}-capacity") for it in ("shared", "drs"))
         return (self.whole, self.memory, self.shared, self.drs, self.count, *capacities)
 
     @property
     def origin(self) -> str:
-        """The whole card's name of which this one is made; empty where it is a whole card's itself."""
+        """The whole card's name from which this name was made; empty where this is a whole card's name."""
         made = _MADE.fullmatch(self.kind)
         return f"{self.domain}/{made[1] or made[2]}" if made else ""
 

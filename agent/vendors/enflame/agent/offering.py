@@ -1,4 +1,4 @@
-"""What the kubelet counts of Enflame's cards: each resource by its name, several side by side. Pure."""
+"""Which resources the kubelet counts on Enflame's cards; several may have the same cards. Pure."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from agent.vendors.enflame import constants
 from .names import ENFLAME
 from .options import Options
 
-#: How alike (of 1) a name is that is taken for another one misspelt.
+#: How alike (of 1) two names are for one to count as a misspelling of the other.
 NEAR = 0.9
-#: In a dialect of these slices of the hardware are handed over.
+#: The dialects in which pods can get slices of the hardware.
 DRS_DIALECTS = ("gcushare-v4", "hami")
 WITHOUT_A_LIBRARY = (
     "libefml.so is not here: its cards are known from sysfs alone, and nothing watches them; mount the "
     "driver's library, or let 'library' name it"
 )
-#: Of a resource of the user's, where no card is one of which slices can be made.
+#: The complaint about a configured resource, where the hardware can slice no card.
 UNSLICEABLE = (
     "{} has no card: efsmi is not here, or says of none that it is in mode Disable or DRS, in which alone "
     "the hardware makes slices"
 )
-#: Of a card on which others made slices: how many.
+#: The doubt about a card with slices that the agent did not make: the card, their number.
 FOREIGN = (
     "{} has slices that this agent did not make ({}): until they are gone nobody new gets it whole or "
     "shared; efsmi -i CARD -L lists them, efsmi -i CARD --drs --destroy-instance ID removes one"
 )
-#: Of a card that the hardware may slice nobody knows how: why, and the resource.
+#: The doubt about a card that can be sliced and has no known profile: the card, why, the resource.
 PROFILELESS = (
     "{}: no profile of its slices is known: {}. Schedulers read on the Node the profiles that all cards "
     "have, and place no pod that asks for {} where there is none; they are learned of a card in mode DRS: "
@@ -48,9 +48,9 @@ PROFILELESS = (
 
 
 def default_rule(options: Options, name: str) -> ResourceRule | None:
-    """What a resource of Enflame's names is; None of a name of the user's own.
+    """The rule of a resource that Enflame names; None for a name of the config's own.
 
-    A scheduler is heard of all that one of its dialects may give out, and of whole cards none speaks.
+    A scheduler may choose the cards of every resource that its dialect counts, and of whole cards never.
     """
     brand = options.brand
     placement: Placement = "local" if options.dialect == "none" else "auto"
@@ -69,7 +69,7 @@ def default_rule(options: Options, name: str) -> ResourceRule | None:
 
 
 def without_choice(options: Options, count: int) -> str:
-    """What a container that asks for so many gets where no scheduler spoke of it, in words."""
+    """What a container that asks for this number gets where no scheduler chose, in words."""
     where = "of the card that they fill best"
     if options.dialect == "gcushare-v1":
         return f"gets {count} units {where}"
@@ -82,7 +82,8 @@ def without_choice(options: Options, count: int) -> str:
 def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
     """The resources with their devices by uuid, and a sentence for each thing that cannot be served.
 
-    `rules` are the user's own. Without any the dialect says which there are, each of all cards.
+    `rules` are those of the config. Without any the dialect decides which resources there are, each with all
+    cards.
     """
     fit = list({it.uuid: it for it in devices}.values())
     complaints = _complaints(fit)
@@ -90,15 +91,15 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     left = fit
     for rule in rules or _own(options, fit):
         able = [it for it in fit if _can_be(options, rule, it)]
-        its, wrong = chosen(rule, [it for it in left if it in able], able, "enflame")
+        taken, wrong = chosen(rule, [it for it in left if it in able], able, "enflame")
         complaints += wrong if able else [UNSLICEABLE.format(rule.name)]
-        left = [it for it in left if it not in its] if rules else left
-        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in its))))
+        left = [it for it in left if it not in taken] if rules else left
+        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in taken))))
     return Offering(tuple(made), tuple(complaints), doubts=tuple(_doubts(options, made, fit)))
 
 
 def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
-    """Refuse rules that say of Enflame's resources what they cannot be, and say which ones get no card.
+    """Refuse rules that Enflame's resources cannot follow, and warn of rules that get no card.
 
     Raises:
         SettingsError: With the path from the list of rules.
@@ -131,7 +132,7 @@ def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Set
 
 
 def _check_name(options: Options, rule: ResourceRule, index: int) -> None:
-    """A share whose name is misspelt would be a whole card."""
+    """Refuse a misspelt name of a share: its resource would be whole cards."""
     if rule.name in (options.brand.count, ENFLAME.count):
         raise SettingsError(f"{rule.name} is what cards are counted under on the Node", (index, "name"))
     if rule.sharing.kind != "exclusive":
@@ -163,7 +164,7 @@ def _check_dialect(options: Options, rule: ResourceRule, index: int) -> None:
 
 
 def _own(options: Options, cards: Sequence[Device]) -> list[ResourceRule]:
-    """The resources of the dialect."""
+    """The rules of the dialect, where the config has none."""
     brand = options.brand
     names = [brand.whole]
     if options.dialect == "gcushare-v1":
@@ -179,12 +180,12 @@ def _can_be(options: Options, rule: ResourceRule, card: Device) -> bool:
 
 
 def _is_sliceable(card: Device) -> bool:
-    """Whether the hardware slices it, as efsmi says, which must be here for it."""
+    """Whether the hardware can slice the card, as efsmi says; without efsmi it cannot."""
     return card.attributes.get(constants.VIRTUAL) in (constants.DISABLED, constants.DRS)
 
 
 def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
-    """The rule with what its name says where it says nothing itself; `check_rules` lets no other pass."""
+    """The rule with the defaults of its name for what it leaves open; `check_rules` has refused the rest."""
     own = default_rule(options, rule.name)
     if own is None:
         return rule
@@ -199,10 +200,10 @@ def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
 
 
 def _doubts(options: Options, rules: Sequence[ResourceRule], cards: Sequence[Device]) -> Iterator[str]:
-    """What of the cards a person can mend: slices of others, and profiles that nobody knows."""
+    """What a person can mend of the cards: foreign slices, and unknown profiles."""
     drs = options.brand.drs
-    its = [it.devices for it in rules if it.name == drs and isinstance(it.devices, tuple)]
-    sliced = {uuid for uuids in its for uuid in uuids}
+    listed = [it.devices for it in rules if it.name == drs and isinstance(it.devices, tuple)]
+    sliced = {uuid for uuids in listed for uuid in uuids}
     for card in cards:
         if count := card.attributes.get(constants.FOREIGN_SLICES):
             yield FOREIGN.format(card.uuid, count)
@@ -214,5 +215,5 @@ def _doubts(options: Options, rules: Sequence[ResourceRule], cards: Sequence[Dev
 
 
 def _complaints(cards: Sequence[Device]) -> list[str]:
-    its = any(it.fault is not None and it.fault.reason == constants.NO_LIBRARY for it in cards)
-    return [WITHOUT_A_LIBRARY] if its else []
+    blind = any(it.fault is not None and it.fault.reason == constants.NO_LIBRARY for it in cards)
+    return [WITHOUT_A_LIBRARY] if blind else []

@@ -1,4 +1,4 @@
-"""Enflame's settings as frozen values, strictly read."""
+"""Enflame's settings as frozen values, strictly checked."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agent.vendors.enflame.constants import DRIVER_ROOT
 from .names import Brand
 
 DialectName = Literal["none", "gcushare-v1", "gcushare-v4", "hami"]
-#: How a container learns which slice of the hardware is its own.
+#: How a container learns which slice of the hardware it has.
 Variable = Literal["cdi", "env"]
 Unit = Literal["1", "0.1", "0.01", "0.001", "auto"]
-#: GCUShare's slices of a card that nothing keeps apart: more than there are units of memory help nobody.
+#: The most shares of one card without isolation: more shares than units of memory are of no use.
 MAX_SLICES = 128
 
 _Path = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
@@ -36,7 +36,7 @@ def _one_of(names: tuple[str, ...]) -> str:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Every setting: its type, whose it is and what fits it, and its default."""
+    """Every setting: the type, the half that reads it, a description of what fits, the default."""
 
     dialect: Annotated[DialectName, of_agent(_one_of(get_args(DialectName)))] = "none"
     register_resource: Annotated[
@@ -78,7 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return Brand(domain, kind)
 
     def for_backend(self) -> dict[str, Any]:
-        """What the vendor's process needs: every key of its own, by the names in `SETTINGS`."""
+        """The settings of the vendor's process, by the names in `SETTINGS`."""
         mine = msgspec.json.decode(msgspec.json.encode(self))
         return {key: mine[key] for key in _BACKEND}
 
@@ -90,8 +90,8 @@ def _wrong(brand: Brand) -> str:
     return next(filter(None, map(wrong_name, brand.names)), "")
 
 
-#: What may be set, and what would fit.
+#: Each setting with a description of what fits.
 SETTINGS: dict[str, str] = vendor_settings.fitting(Options)
-#: What each is where nobody says it.
+#: The default of each setting.
 DEFAULTS: dict[str, Any] = msgspec.to_builtins(Options())
 _BACKEND = vendor_settings.for_backend(Options)

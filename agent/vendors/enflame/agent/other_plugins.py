@@ -1,4 +1,4 @@
-"""Which cards the answer of another plugin names. Pure."""
+"""Which cards the answer of another device plugin names. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from agent.vendor_api.agent import ContainerEdits, Device
 
 from .container_edits import VISIBLE
 
-#: A card's number, alone as GCUShare and Enflame's plugin write it, or as Enflame's runtime takes it, too.
+#: The number of a card: bare, as GCUShare and Enflame's plugin write it, or as Enflame's runtime reads it.
 _NUMBER = re.compile(r"(GCU-)?(0|[1-9][0-9]{0,5})")
 
 
 def cards_of_answer(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[str, ...] | None:
-    """The uuids of the cards in Enflame's variable; None without it, empty where not all of it is cards.
+    """The uuids of the cards in Enflame's variable; None without the variable, empty where a name is no card.
 
     GCUShare's scheduler chooses the card, the kubelet IDs of any: the variable has the card's minor (gcushare
     v3.6.5, pkg/server). `all` is each card; `none`, `void` and nothing are no card.
@@ -31,9 +31,14 @@ def cards_of_answer(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[
 
 
 def _card(name: str, cards: Sequence[Device]) -> str | None:
-    """A minor is what both know a card by; what `GCU-0` counts nobody has published, so both must agree."""
-    its = _NUMBER.fullmatch(name)
-    if its is None:
+    """The uuid of the card with this minor, or with this uuid; None where there is no such card.
+
+    What the number in `GCU-0` counts is not published. The card is known only where index and minor agree.
+    """
+    number = _NUMBER.fullmatch(name)
+    if number is None:
         return next((it.uuid for it in cards if it.uuid == name), None)
-    found = [it for it in cards if it.minor == int(its[2])]
-    return found[0].uuid if len(found) == 1 and (not its[1] or found[0].index == found[0].minor) else None
+    found = [it for it in cards if it.minor == int(number[2])]
+    if len(found) != 1 or (number[1] and found[0].index != found[0].minor):
+        return None
+    return found[0].uuid

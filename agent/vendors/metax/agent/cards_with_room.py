@@ -1,4 +1,4 @@
-"""What slices have of the cards, what is left of each, and where a slice fits that names no card. Pure."""
+"""What slices take of the cards, what is left of each card, and where a slice without a card fits. Pure."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from agent.vendors.metax.slice_request import (
 
 from .options import Options
 
-#: One of `facts.OWN_SLICES`.
+#: One element of the attributes `OWN_SLICES`: allocation, percent, MiB.
 _OWN = re.compile(r"([0-9a-f]{16}):([0-9]{1,9}):([0-9]{1,9})")
-#: Cards of which a refusal says what is left.
+#: How many cards a refusal names with what is left of them.
 SAID = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Of a card: MiB, percent, slices; and the policy of those that lie there, None where none does."""
+    """What is left of a card: MiB, percent, slices; and the policy of the slices on it, None without any."""
 
     card: str
     memory: int
@@ -42,6 +42,7 @@ class Left:
     qos: str | None = None
 
     def fits(self, wanted: Slice) -> bool:
+        """Whether the card has room for the slice."""
         same = wanted.qos is None or self.qos in (None, wanted.qos)
         return same and wanted.memory <= self.memory and wanted.compute <= self.compute and self.count > 0
 
@@ -58,14 +59,14 @@ def cards_with_room(
     """The cards on which a slice of the request fits, the one with most left first.
 
     Raises:
-        RequestRefused: What is asked for is no slice of any of them.
-        NoRoom: It is more than any has left.
+        RequestRefused: No card can have such a slice.
+        NoRoom: The slice is larger than what is left of each card.
     """
     sizes = {it.uuid: room(it) * MIB for it in devices if it.parent is None}
     count = len(request.ids)
     if count > len(sizes):
         raise NoRoom(f"{len(sizes)} cards are well and have an ID left, {count} are asked for")
-    if count > 1:  # of several cards only whole ones are to be had
+    if count > 1:  # a request for several cards gets whole cards alone
         slices(request, dict([*sizes.items()][:count]), options.unclaimed)
     wanted = _wanted(replace(request, ids=request.ids[:1]), sizes, options)
     rest = {it.uuid: left(options, request.resource, it, grants) for it in devices if it.uuid in wanted}
@@ -73,14 +74,14 @@ def cards_with_room(
     if len(found) < count:
         raise _short(wanted.values(), rest.values(), count)
 
-    def most(it: Left) -> int:
-        return -min(it.compute * WHOLE, it.memory * MIB * WHOLE * WHOLE // max(1, sizes[it.card]))
+    def most(rest: Left) -> int:
+        return -min(rest.compute * WHOLE, rest.memory * MIB * WHOLE * WHOLE // max(1, sizes[rest.card]))
 
     return [it.card for it in sorted(found, key=most)]
 
 
 def _wanted(request: Request, sizes: Mapping[str, int], options: Options) -> dict[str, Slice]:
-    """The slice that it is of each card, without those of which it can be none."""
+    """The slice that the request means on each card, without the cards that cannot have such a slice."""
     found: dict[str, Slice] = {}
     refusal: RequestRefused | None = None
     for uuid, size in sizes.items():
@@ -94,43 +95,49 @@ def _wanted(request: Request, sizes: Mapping[str, int], options: Options) -> dic
 
 
 def _short(wanted: Iterable[Slice], rest: Iterable[Left], count: int) -> NoRoom:
-    its = next(iter(wanted))
-    policy = f" as {its.qos}" if its.qos else ""
+    asked = next(iter(wanted))
+    policy = f" as {asked.qos}" if asked.qos else ""
     on = "no card has as much left" if count == 1 else f"no {count} cards have as much left each"
     most = sorted(rest, key=lambda it: (-it.compute, -it.memory))
     more = [f"and {len(most) - SAID} more"] if len(most) > SAID else []
     told = "; ".join([*map(str, most[:SAID]), *more])
-    return NoRoom(f"{its.memory} MiB and {its.compute} percent{policy} are asked for, and {on}: {told}")
+    return NoRoom(f"{asked.memory} MiB and {asked.compute} percent{policy} are asked for, and {on}: {told}")
 
 
 def part(parameters: Mapping[str, str], memory: int, unclaimed: Unclaimed = "share") -> Part | None:
-    """What the slice of these parameters takes of a card of so many bytes; None: what its ID is of it."""
+    """The part of a card that the slice of these parameters takes; None: the part that its ID stands for.
+
+    `memory`: bytes of the card.
+    """
     asked = {key: parameters[key] for key in (CORE, RATIO, MEMORY) if key in parameters}
     if not all(it.isascii() and it.isdigit() for it in asked.values()) or not (asked or unclaimed == "whole"):
         return None
     try:
-        (it,) = slices(Request("", "", ("",), asked), {"": memory}, unclaimed)
+        (made,) = slices(Request("", "", ("",), asked), {"": memory}, unclaimed)
     except RequestRefused:  # more memory than there is
         return Part(int(asked.get(CORE, 0)) / WHOLE, 1.0)
-    return Part(it.compute / WHOLE, it.memory * MIB / memory if memory else 0.0)
+    return Part(made.compute / WHOLE, made.memory * MIB / memory if memory else 0.0)
 
 
 def left(options: Options, resource: str, card: Device, grants: Iterable[Grant]) -> Left:
-    """What is left of a card beside what others made there and what of it is given out.
+    """What is left of a card without the foreign slices and the allocations on it.
 
-    What has no owner any more counts as gone: the hardware tells late that it is.
+    Slices without an allocation count as gone: the hardware reports late that they are.
     """
-    its = [it for it in grants if card.uuid in it.uuids]
-    if any(it.request.resource != resource for it in its):
+    granted = [it for it in grants if card.uuid in it.uuids]
+    if any(it.request.resource != resource for it in granted):
         return Left(card.uuid, 0, 0, 0)
-    there = lying(card)
+    seen = slices_seen(card)
     own: list[Slice] = []
     policies: list[str] = []
-    for it in its:
-        ours = [one for one in made(options, it, [card]) if one.card == card.uuid]
-        policies += [str(one.qos) for one in ours if one.qos is not None]
-        seen = there.get(it.request.allocation)
-        own += ours if seen is None else [_more(seen, ours if names_amounts(it.request.parameters) else ())]
+    for grant in granted:
+        claimed = [it for it in made(options, grant, [card]) if it.card == card.uuid]
+        policies += [str(it.qos) for it in claimed if it.qos is not None]
+        on_card = seen.get(grant.request.allocation)
+        if on_card is None:
+            own += claimed
+        else:
+            own.append(_more(on_card, claimed if names_amounts(grant.request.parameters) else ()))
     foreign = number(card, constants.FOREIGN_SLICES)
     if foreign or any(not it.whole for it in own):
         policies += filter(None, [card.attributes.get(constants.QOS, "")])
@@ -144,30 +151,30 @@ def left(options: Options, resource: str, card: Device, grants: Iterable[Grant])
 
 
 def _more(seen: Slice, claimed: Sequence[Slice]) -> Slice:
-    """What lies there, or what it is made into as it is claimed by now: it counts with what is more."""
-    its = (seen, *claimed)
-    return replace(seen, memory=max(it.memory for it in its), compute=max(it.compute for it in its))
+    """The slice with the larger of both amounts: those on the card, and those of a newer claim."""
+    both = (seen, *claimed)
+    return replace(seen, memory=max(it.memory for it in both), compute=max(it.compute for it in both))
 
 
 def room(card: Device) -> int:
-    """MiB that slices may take of the card."""
+    """MiB of the card that slices may take."""
     told = card.attributes.get(constants.SLICE_MEMORY, "")
     return int(told) if told.isdecimal() else card.memory // MIB
 
 
 def made(options: Options, grant: Grant, cards: Sequence[Device]) -> Sequence[Slice]:
-    """What slices a grant has. A card that is gone has no memory, and counts as one of the request's."""
+    """The slices of a grant. A card that is gone counts with no memory."""
     sizes = {it.uuid: room(it) * MIB for it in cards}
-    # What was made by another setting than now is no less there.
+    # Slices that were made with an earlier setting are still there.
     unclaimed = "share" if options.unclaimed == "refuse" and grant.partitions else options.unclaimed
     try:
         return slices(grant.request, {uuid: sizes.get(uuid, 0) for uuid in grant.uuids}, unclaimed)
-    except ValueError:  # it is being refused
+    except ValueError:  # this request is being refused
         return ()
 
 
-def lying(card: Device) -> Mapping[str, Slice]:
-    """The slices of ours that were seen on the card: allocation to its slice there."""
+def slices_seen(card: Device) -> Mapping[str, Slice]:
+    """The slices of the agent that the hardware showed on the card: allocation to slice."""
     return {
         allocation: Slice(card.uuid, int(memory), int(compute))
         for name in constants.OWN_SLICES
@@ -176,6 +183,6 @@ def lying(card: Device) -> Mapping[str, Slice]:
 
 
 def number(card: Device, attribute: str) -> int:
-    """A count that the hardware told; 0 where it did not."""
+    """A count that the hardware reported; 0 where it reported none."""
     text = card.attributes.get(attribute, "")
     return int(text) if text.isdecimal() and len(text) < 20 else 0

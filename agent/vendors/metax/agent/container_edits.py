@@ -1,4 +1,4 @@
-"""What a container gets: the driver's own nodes, and those of its cards or of its slice. Pure."""
+"""What a container gets: the nodes of the driver, and those of its cards or of its slice. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .options import Options
 
 
 def container_edits(options: Options, devices: Sequence[Device], request: Request) -> ContainerEdits:
-    """Of cards their nodes. A slice's are named by the CDI spec, for its number is another after a reboot."""
+    """Cards are given by device node, slices by CDI name: the number of a slice changes with a reboot."""
     control = [path for it in devices for path in _list(it, constants.CONTROL_NODES)]
     if options.mode == constants.SGPU:
         return ContainerEdits(

@@ -41,8 +41,8 @@ def mode_of_node(files: FoundFiles, node_name: str) -> FileContent:
     mode = _cluster_mode(documents.get(CLUSTER))
     mode = _node_modes(documents.get(NODES), node_name).get(node_name) or mode
     unknown = tuple(
-        f"{files.path}/{shorten(it, 60)}: is no key of metax-device-config; {nearest(it, KEYS)}"
-        for it in files.others
+        f"{files.path}/{shorten(name, 60)}: is no key of metax-device-config; {nearest(name, KEYS)}"
+        for name in files.others
     )
     value = DEFAULT if mode is None else mode.value
     place = mode or f"{files.path} (names no mode)"

@@ -1,4 +1,4 @@
-"""What MetaX's cards are served with beside the library: the driver, the container runtime. Pure."""
+"""What MetaX's cards need beside the library: the driver, the container runtime. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .options import Options
 
 NAME = "MetaX's container runtime"
 PROGRAM = "mx-container-runtime"
-#: Where MetaX's operator puts it, and a package does.
+#: Where MetaX's operator installs the runtime, and where a package does.
 RUNTIME = (f"/var/lib/metax/tools/usr/bin/{PROGRAM}", f"/usr/bin/{PROGRAM}")
 WITHOUT = "containers get the nodes of their cards, and only what their image has of MetaX's libraries"
 HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), WITHOUT)

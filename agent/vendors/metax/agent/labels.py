@@ -1,6 +1,6 @@
-"""The node's labels as MetaX's gpu-label writes them, as far as they follow from the cards. Pure.
+"""The labels of the Node that MetaX's gpu-label writes, as far as they follow from the cards. Pure.
 
-What says that a part of MetaX's stack is ready (driver.ready, maca.ready) is that stack's to say.
+Labels that say that a part of MetaX's stack is ready (driver.ready, maca.ready) are left to that stack.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GIB = 1 << 30
 
 
 def labels(_: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str, str]:
-    """Product, family, memory and driver, each where all cards say the same."""
+    """Product, family, memory and driver, each where all cards have the same."""
     cards = [it for it in devices if it.parent is None]
     product = _common(it.model for it in cards)
     family = _FAMILY.match(product)
@@ -39,5 +39,5 @@ def labels(_: Sequence[ResourceRule], devices: Sequence[Device]) -> Mapping[str,
 
 
 def _common(texts: Iterable[str]) -> str:
-    its = set(texts) - {""}
-    return its.pop() if len(its) == 1 else ""
+    distinct = set(texts) - {""}
+    return distinct.pop() if len(distinct) == 1 else ""

@@ -1,8 +1,8 @@
-"""What the kubelet counts of MetaX's cards, by the mode of the node. Pure."""
+"""Which resources the kubelet counts on MetaX's cards, by the mode of the node. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agent.vendor_api.agent import (
@@ -25,8 +25,8 @@ from .options import Options
 def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
     """The mode's resource with its devices by uuid, and a sentence for each thing that cannot be served.
 
-    `rules` are the user's own: they rename and choose cards. One that shares no card itself is shared as the
-    mode says, and in sgpu schedulers are heard.
+    `rules` are those of the config: they rename and choose cards. A rule without replicas is shared as the
+    mode requires, and in mode sgpu schedulers choose the cards.
     """
     fit, complaints = _fit(options.mode, devices)
     if not rules:
@@ -34,15 +34,15 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
     made: list[ResourceRule] = []
     left = list(fit)
     for rule in rules:
-        its, wrong = chosen(rule, left, fit, "metax")
+        taken, wrong = chosen(rule, left, fit, "metax")
         complaints += wrong
-        left = [it for it in left if it not in its]
-        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in its))))
+        left = [it for it in left if it not in taken]
+        made.append(_filled(options, replace(rule, devices=tuple(it.uuid for it in taken))))
     return Offering(tuple(made), tuple(complaints))
 
 
 def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
-    """Refuse rules that say what the mode cannot be, and say which ones get no card.
+    """Refuse rules that the mode cannot follow, and warn of rules that get no card.
 
     Raises:
         SettingsError: With the path from the list of rules.
@@ -87,42 +87,41 @@ def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
 
 
 def sharing(options: Options) -> Sharing:
-    """How the mode counts a card."""
+    """How many device IDs a card has in the mode."""
     if options.mode == constants.SGPU:
         return Sharing("replicas", MAX_SLICES)
     return Sharing("replicas", options.share_nums) if options.mode == constants.SHARED else Sharing()
 
 
 def _fit(mode: str, devices: Sequence[Device]) -> tuple[list[Device], list[str]]:
-    """The devices that the mode gives out, and why it gives out no others."""
+    """The devices that the mode serves, and a sentence for each reason why it serves no others."""
     distinct = list({it.uuid: it for it in devices}.values())
     if mode == constants.VGPU:
-        its = [it for it in distinct if it.attributes.get(constants.VIRTUALISATION) == constants.VF]
+        functions = [it for it in distinct if it.attributes.get(constants.VIRTUALISATION) == constants.VF]
         none = "mode is vgpu, and no card has virtual functions: make some (mx-smi vm --enable-vf)"
-        return its, [none] if distinct and not its else []
+        return functions, [none] if distinct and not functions else []
     cards = [it for it in distinct if it.parent is None]
     split = [it for it in cards if constants.VIRTUAL_FUNCTIONS in it.attributes]
     complaints = [
-        f"{it.uuid} is split into {it.attributes[constants.VIRTUAL_FUNCTIONS]} virtual functions, which mode "
-        f"vgpu gives out and {mode} does not"
-        for it in split
+        f"{card.uuid} is split into {card.attributes[constants.VIRTUAL_FUNCTIONS]} virtual functions, which "
+        f"mode vgpu gives out and {mode} does not"
+        for card in split
     ]
-    its = [it for it in cards if it not in split]
-    if any(it.fault is not None and it.fault.reason == constants.NO_LIBRARY for it in its):
+    whole = [it for it in cards if it not in split]
+    if any(it.fault is not None and it.fault.reason == constants.NO_LIBRARY for it in whole):
         complaints.append(
             "libmxsml.so is not here: its cards are known from sysfs alone, by their addresses, and nothing "
             "watches them; mount the driver's library, or let 'library' name it"
         )
-    return its, [*complaints, *(_unsliceable(its) if mode == constants.SGPU else ())]
+    return whole, [*complaints, *(_unsliceable(whole) if mode == constants.SGPU else ())]
 
 
-def _unsliceable(cards: Iterable[Device]) -> Iterator[str]:
-    """What keeps slices from being made. The cards are offered: it may end, and a request says it, too."""
-    its = list(cards)
-    if any(it.attributes.get(constants.SYSFS) == constants.READ_ONLY for it in its):
+def _unsliceable(cards: Sequence[Device]) -> Iterator[str]:
+    """What keeps slices from being made. The cards are offered all the same: the cause may end."""
+    if any(it.attributes.get(constants.SYSFS) == constants.READ_ONLY for it in cards):
         yield "mode is sgpu, and sysfs is read-only: the container needs a writable /sys"
-    for it in its:
-        capable = it.attributes.get(constants.SGPU_CAPABLE)
-        sick = it.fault is not None and it.fault.state is State.UNHEALTHY
+    for card in cards:
+        capable = card.attributes.get(constants.SGPU_CAPABLE)
+        sick = card.fault is not None and card.fault.state is State.UNHEALTHY
         if capable == constants.NO or (capable is None and not sick):
-            yield f"{it.uuid} cannot be sliced: its library or driver knows no sGPU; set mode native"
+            yield f"{card.uuid} cannot be sliced: its library or driver knows no sGPU; set mode native"

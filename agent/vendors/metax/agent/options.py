@@ -1,4 +1,4 @@
-"""MetaX's settings as frozen values, strictly read."""
+"""MetaX's settings as frozen values, strictly checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Variable = Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$", max_leng
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Every setting: its type, whose it is and what fits it, and its default."""
+    """Every setting: the type, the half that reads it, a description of what fits, the default."""
 
     mode: Annotated[Mode, of_backend(f"{', '.join(MODES[:-1])} or {MODES[-1]}")] = "native"
     share_nums: Annotated[
@@ -68,12 +68,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return options
 
     def for_backend(self) -> dict[str, Any]:
-        """What the vendor's process needs: every key of its own, by the names in `SETTINGS`."""
+        """The settings of the vendor's process, by the names in `SETTINGS`."""
         mine = msgspec.json.decode(msgspec.json.encode(self))
         return {key: mine[key] for key in _BACKEND}
 
     def warnings(self) -> tuple[SettingsWarning, ...]:
-        """What is good and yet hardly meant."""
+        """Warnings about settings that are valid and hardly intended."""
         if any(map(_tells_apart, self.slice_nodes)):
             return ()
         return (
@@ -97,8 +97,8 @@ def _tells_apart(pattern: str) -> bool:
     return "{minor}" in pattern or ("{sgpu}" in pattern and ("{card}" in pattern or "{render}" in pattern))
 
 
-#: What may be set, and what would fit.
+#: Each setting with a description of what fits.
 SETTINGS: dict[str, str] = vendor_settings.fitting(Options)
-#: What each is where nobody says it.
+#: The default of each setting.
 DEFAULTS: dict[str, Any] = msgspec.to_builtins(Options())
 _BACKEND = vendor_settings.for_backend(Options)

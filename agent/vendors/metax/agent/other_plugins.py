@@ -1,4 +1,4 @@
-"""Which cards the answer of another plugin names in MetaX's words. Pure."""
+"""Which cards the answer of another device plugin names. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .options import Options
 def cards_of_answer(
     options: Options, answer: ContainerEdits, devices: Sequence[Device]
 ) -> tuple[str, ...] | None:
-    """The uuids in the variable; None without it. Without the variable device nodes say it."""
+    """The uuids in the variable; None without the variable: then the device nodes tell the cards."""
     value = answer.env.get(options.visible_devices) if options.visible_devices else None
     if value is None:
         return None

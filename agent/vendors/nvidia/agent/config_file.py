@@ -27,7 +27,7 @@ from agent.vendor_api.text import shorten
 from .plugin_flags import FLAGS
 
 KEYS = ("flags", "resources", "sharing", "imex")
-#: A hostile file may hold thousands of keys that nobody knows.
+#: A hostile file may hold thousands of unknown keys.
 MAX_WARNINGS = 20
 
 _TREE: dict[Path, Flag] = {tuple(flag.tree.split(".")): flag for flag in FLAGS if flag.tree}

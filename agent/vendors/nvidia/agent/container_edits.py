@@ -14,9 +14,9 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
 #: Where the container runtime looks for a device list given as mounts.
 MOUNTED_LIST = "/var/run/nvidia-container-devices"
-#: Of the part of an annotation's key after the slash.
+#: Characters of an annotation's key after the slash.
 MAX_ANNOTATION = 63
-#: What asks NVIDIA's runtime for an extra.
+#: The variables that ask NVIDIA's runtime for an extra.
 EXTRA_VARIABLES = {
     constants.GDRCOPY: "NVIDIA_GDRCOPY",
     constants.GDS: "NVIDIA_GDS",
@@ -67,7 +67,7 @@ def _enabled(options: Options) -> list[str]:
 
 
 def _there(kinds: Sequence[str], devices: Sequence[Device]) -> list[str]:
-    """Those of the kinds that have a spec: a container that names another one does not start."""
+    """The kinds that have a spec: a container that names a kind without one does not start."""
     told = constants.list_of_node(devices, constants.CDI_EXTRAS)
     return [kind for kind in kinds if kind in told]
 
@@ -77,7 +77,7 @@ def _mounted(name: str) -> Mount:
 
 
 def _nodes(options: Options, devices: Sequence[Device], channels: Sequence[str]) -> Iterator[DeviceNode]:
-    """The driver's own nodes as far as the node has them, then the devices' and the IMEX channels'."""
+    """The nodes of the driver that exist, then those of the devices and of the IMEX channels."""
     paths = constants.list_of_node(devices, constants.CONTROL_NODES)
     paths += [path for it in devices for path in it.paths]
     paths += map(constants.channel_node, channels)
@@ -96,6 +96,6 @@ def _cdi_names(ids: Sequence[str], channels: Sequence[str], extras: Sequence[str
 
 
 def _annotation(options: Options, names: Sequence[str], request: Request) -> Mapping[str, str]:
-    """One key per container, which must be its own: the allocation's id makes it so."""
+    """One key per container; the id of the allocation makes the key unique."""
     key = f"nvidia-device-plugin_{request.allocation}"[:MAX_ANNOTATION]
     return {f"{options.cdi_annotation_prefix}{key}": ",".join(names)} if names else {}

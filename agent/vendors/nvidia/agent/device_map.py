@@ -1,4 +1,4 @@
-"""Which resource each device belongs to before anything is shared: NVIDIA's device map."""
+"""Which resource each device belongs to, before devices are shared: NVIDIA's device map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.vendors.nvidia import constants
 from .names import GPU, full_name
 from .options import Options, Pattern
 
-#: What tells types of MIG devices apart: the profile, and NVML's device attributes.
+#: The attributes that make the type of a MIG device: the profile, and NVML's device attributes.
 _TYPE = (
     constants.MIG_PROFILE,
     constants.MULTIPROCESSORS,
@@ -31,7 +31,7 @@ _LITERAL = str.maketrans({"?": "[?]", "[": "[[]"})
 class DeviceMap:
     """Resource name to devices in the order of their indices.
 
-    A name that the settings give and no device has stands there empty. `refused` says why nothing is named.
+    A name of the settings without devices has an empty tuple. `refused` says why no device has a name.
     """
 
     resources: Mapping[str, tuple[Device, ...]]
@@ -42,8 +42,8 @@ class DeviceMap:
 def device_map(options: Options, devices: Iterable[Device]) -> DeviceMap:
     """Name the devices as NVIDIA's plugin does (k8s-device-plugin v0.20, internal/rm/device_map.go).
 
-    Where its plugin ends, a device without a name is left out and hides no other, and a layout that the
-    strategy `single` refuses leaves nothing to offer until it is another.
+    NVIDIA's plugin exits on errors. Here a device without a name is left out and hides no other, and a layout
+    that the strategy `single` refuses leaves no device to offer until the layout changes.
     """
     found = sorted(devices, key=lambda it: (it.index, it.slice or 0, it.uuid))
     gpus = [it for it in found if it.parent is None]
@@ -51,7 +51,7 @@ def device_map(options: Options, devices: Iterable[Device]) -> DeviceMap:
         return _named(options, gpus, [])
     slices = [it for it in found if it.parent is not None]
     parents = {it.parent for it in slices}
-    # What has MIG devices is never given out whole, whatever its mode reads as.
+    # A GPU with MIG devices is never served whole, whatever its MIG mode reads as.
     sliced = [it for it in gpus if constants.in_mig_mode(it) or it.uuid in parents]
     whole = [it for it in gpus if it not in sliced]
     if options.mig_strategy == "mixed":
@@ -68,7 +68,7 @@ def nothing(options: Options, refused: str) -> DeviceMap:
 
 
 def _is_unread(gpu: Device) -> bool:
-    """Whether a GPU never told its MIG mode: it may be a whole one, or not."""
+    """Whether the MIG mode of a GPU could never be read: the GPU may be a whole one, or not."""
     told = gpu.attributes
     return (
         gpu.fault is not None
@@ -78,7 +78,7 @@ def _is_unread(gpu: Device) -> bool:
 
 
 def _not_uniform(sliced: Sequence[Device], whole: Sequence[Device], slices: Sequence[Device]) -> str:
-    """Why the strategy `single` refuses the layout. What cannot be read now breaks nothing."""
+    """Why the strategy `single` refuses the layout, or nothing. Unreadable devices do not count."""
     parents = {it.parent for it in slices}
     empty = next((it for it in sliced if it.uuid not in parents and it.fault is None), None)
     if empty is not None:
@@ -95,7 +95,7 @@ def _not_uniform(sliced: Sequence[Device], whole: Sequence[Device], slices: Sequ
 
 
 def known_names(options: Options) -> tuple[str, ...]:
-    """The names that devices may have by the settings, but for those of MIG profiles."""
+    """The names that devices may have with these settings, without those made of MIG profiles."""
     mig = options.patterns.mig if options.mig_strategy != "none" else ()
     return (*(it.resource for it in options.patterns.gpus), GPU, *(it.resource for it in mig))
 
@@ -105,9 +105,9 @@ def _named(options: Options, whole: Iterable[Device], slices: Iterable[Device]) 
     complaints: dict[str, None] = {}
     for gpu in whole:
         resources[_matching(options.patterns.gpus, gpu.model) or GPU].append(gpu)
-    for it in slices:
+    for device in slices:
         try:
-            resources.setdefault(_slice_name(options, it), []).append(it)
+            resources.setdefault(_slice_name(options, device), []).append(device)
         except ValueError as error:
             complaints[str(error)] = None
     named = {name: tuple(devices) for name, devices in resources.items()}
@@ -115,7 +115,7 @@ def _named(options: Options, whole: Iterable[Device], slices: Iterable[Device]) 
 
 
 def _slice_name(options: Options, device: Device) -> str:
-    """What a MIG device is called.
+    """The resource of a MIG device.
 
     Raises:
         ValueError: Neither a pattern nor a default names it; in NVIDIA's words.

@@ -1,4 +1,4 @@
-"""The limits of a share in the words of HAMi-core, the library that holds a container to them.
+"""The limits of a share as variables of HAMi-core, the library that enforces them in a container.
 
 Source: koordinator pkg/koordlet/runtimehooks/hooks/gpu/gpu.go at a7a1b76b; Project-HAMi/HAMi-core README.
 """
@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from agent.vendor_api.agent import Device, Mount
 
 LIBRARY = "libvgpu.so"
-#: Where containers of one node wait for each other.
+#: The directory of the locks that containers of one node share.
 LOCKS = "/tmp/vgpulock"
 
 
 def environment(directory: str, parameters: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
-    """What the library reads: bytes of each card, and percent of its cores."""
+    """The variables that the library reads: bytes of each card, and percent of the cores."""
     limits = {
         "CUDA_DEVICE_MEMORY_LIMIT": _memory(parameters, devices),
         "CUDA_DEVICE_SM_LIMIT": parameters.get("core"),
@@ -25,7 +25,7 @@ def environment(directory: str, parameters: Mapping[str, str], devices: Sequence
 
 
 def mounts(directory: str, parameters: Mapping[str, str], devices: Sequence[Device]) -> tuple[Mount, ...]:
-    """The library, and the directory of its locks."""
+    """The mounts of the library and of the directory of its locks."""
     if not environment(directory, parameters, devices):
         return ()
     library = f"{directory}/{LIBRARY}"
@@ -33,7 +33,7 @@ def mounts(directory: str, parameters: Mapping[str, str], devices: Sequence[Devi
 
 
 def _memory(parameters: Mapping[str, str], devices: Sequence[Device]) -> str | None:
-    """Bytes, or a percentage of the smallest card, one limit for all of them; of both the smaller one."""
+    """One limit for all cards: bytes, or a percentage of the smallest card; the smaller one of both."""
     said, percent = parameters.get("memory"), parameters.get("ratio", "")
     sizes = [it.memory for it in devices if it.memory]
     if not (percent.isdecimal() and sizes):

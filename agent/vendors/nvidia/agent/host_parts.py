@@ -1,4 +1,4 @@
-"""What NVIDIA's cards are served with beside the library: the driver, the container runtime. Pure."""
+"""What NVIDIA's cards need beside the library: the driver, the container runtime. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from agent.vendor_api.agent import HostPart, HostRuntime
 from .options import Options
 
 PROGRAMS = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
-#: Where packages and the GPU operator put it, and its hook, which Docker and CRI-O may call without it.
+#: Where packages and the GPU operator install the runtime, and the hook that Docker and CRI-O may call alone.
 RUNTIME = (
     *("/usr/bin/nvidia-container-runtime", "/usr/local/nvidia/toolkit/nvidia-container-runtime"),
     *("/usr/bin/nvidia-container-runtime-hook", "/etc/nvidia-container-runtime/config.toml"),

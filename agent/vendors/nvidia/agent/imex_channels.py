@@ -11,13 +11,13 @@ from .options import Options
 
 
 def channels(options: Options, devices: Sequence[Device]) -> tuple[str, ...]:
-    """The numbers of the channels to give out."""
+    """The numbers of the channels, as text."""
     there = constants.list_of_node(devices, constants.IMEX_CHANNELS)
     return tuple(it for it in map(str, options.imex_channel_ids) if it in there)
 
 
 def missing(options: Options, devices: Sequence[Device]) -> str:
-    """Why no container can be served, in NVIDIA's words (internal/imex/imex.go); mostly empty."""
+    """Why no container can be served, in NVIDIA's words (internal/imex/imex.go); empty where it can."""
     if not options.imex_required:
         return ""
     there = channels(options, devices)

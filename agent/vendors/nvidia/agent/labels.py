@@ -1,7 +1,7 @@
-"""The node's labels as GPU feature discovery makes them: names and values of v0.20.0, internal/lm.
+"""The labels of the Node that GPU feature discovery writes: names and values of v0.20.0, internal/lm.
 
-GFD makes none at all where one card is lost or a version reads otherwise; here the rest is labelled. The
-labels of the machine and of the time are not here: they do not follow from the cards.
+GFD writes no label where one card is lost or a version has another form. Here the other labels are written.
+The labels of the machine and of the time are not made here: they do not follow from the cards.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _FAMILIES = {
     12: "blackwell",
     13: "rubin",
 }
-#: By the class that all cards have on the PCI bus: 3D controller, VGA controller.
+#: The class of a card on the PCI bus (3D controller, VGA controller) to the mode.
 _MODES = {"0x030200": "compute", "0x030000": "graphics"}
-#: Attributes of a MIG device that are labels of it: `slices-gi` is `slices.gi`.
+#: Attributes of a MIG device that become labels: `slices-gi` is `slices.gi`.
 _MIG_ATTRIBUTES = (constants.MULTIPROCESSORS, constants.SLICES_GI, constants.SLICES_CI, *constants.ENGINES)
-#: Characters of a MIG profile; the longest label of one is mig-PROFILE.engines.decoder.
+#: Characters of a MIG profile; the longest label with a profile is mig-PROFILE.engines.decoder.
 _PROFILE_LIMIT = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a resource is shared: replicas of each device, and whether GFD takes them for called otherwise."""
+    """How a resource is shared: replicas of each device, and whether the replicas have their own name."""
 
     replicas: int
     renamed: bool
@@ -52,11 +52,11 @@ class Shares:
 def labels(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Labels:
     """The labels that follow from all GPUs and MIG devices of the node, in the order of their indices.
 
-    `rules` are the user's own resources; where there are none, NVIDIA's `timeSlicing` says what is shared.
+    `rules` are the resources of the config; without any, NVIDIA's `timeSlicing` says which are shared.
 
-    Where there are cards of several models, GFD shows one at random. Here it is the model of most cards, and
-    among equals the one that comes first; models with MIG off go before those with MIG on, as in GFD. A model
-    is told as its last card that can be read is. A sick card counts: NVML counts it.
+    Of cards of several models GFD shows one model at random. Here it is the model of most cards, and among
+    equals the first; models with MIG off go before those with MIG on, as in GFD. The properties of a model
+    are those of its last card that can be read. A sick card counts, as NVML counts it.
     """
     cards = [it for it in devices if it.parent is None]
     if not cards:
@@ -99,7 +99,7 @@ def _driver(cards: Sequence[Device]) -> Labels:
 
 
 def _cuda(cards: Sequence[Device]) -> Labels:
-    """GFD calls the newest CUDA that the driver serves the runtime."""
+    """The newest CUDA version that the driver serves, which GFD calls the runtime."""
     version = _two_numbers(constants.of_node(cards, constants.CUDA_VERSION))
     if version is None:
         return {}
@@ -114,7 +114,7 @@ def _cuda(cards: Sequence[Device]) -> Labels:
 
 
 def _capabilities(cards: Sequence[Device]) -> Labels:
-    """What the node can do. MPS is not served here, so that no node is capable of it."""
+    """The capabilities of the node. MPS is not served here, so no node is capable of MPS."""
     classes = {it.attributes.get(constants.PCI_CLASS, "") for it in cards}
     capable = any(it.attributes.get(constants.MIG_CAPABLE) == constants.YES for it in cards)
     return {
@@ -125,7 +125,7 @@ def _capabilities(cards: Sequence[Device]) -> Labels:
 
 
 def _whole(shares: Mapping[str, Shares], cards: Sequence[Device]) -> Labels:
-    """The labels of `nvidia.com/gpu` for cards as such. Only cards with MIG off have replicas."""
+    """The labels of `nvidia.com/gpu` for whole cards. Only cards with MIG off have replicas."""
     whole = [it for it in cards if not constants.in_mig_mode(it)]
     counts = Counter(it.model for it in cards)
     card = _shown(whole or cards, counts)
@@ -139,7 +139,7 @@ def _whole(shares: Mapping[str, Shares], cards: Sequence[Device]) -> Labels:
 
 
 def _shown(cards: Sequence[Device], counts: Mapping[str, int]) -> Device:
-    """The card that speaks for the node."""
+    """The card that the labels describe."""
     named = [it for it in cards if label_value(it.model)] or cards
     model = max((it.model for it in named), key=lambda model: counts[model])  # of equals the first
     alike = [it for it in named if it.model == model]
@@ -161,14 +161,14 @@ def _architecture(card: Device) -> Labels:
 def _split(
     strategy: str, shares: Mapping[str, Shares], cards: Sequence[Device], slices: Sequence[Device]
 ) -> Labels:
-    """The labels of the MIG strategy; with `single` they take the place of the cards' own."""
+    """The labels of the MIG strategy; with `single` they replace those of the cards."""
     if strategy == "none":
         return {}
     found: Labels = {f"{DOMAIN}mig.strategy": strategy}
     profiles: dict[str, list[Device]] = {}
-    for it in slices:
-        profiles.setdefault(_profile(it), []).append(it)
-    profiles.pop("", None)  # it cannot be read
+    for device in slices:
+        profiles.setdefault(_profile(device), []).append(device)
+    profiles.pop("", None)  # devices that cannot be read
     if strategy == "single":
         return found | _single(shares, cards, slices, profiles)
     for profile, alike in profiles.items():
@@ -193,18 +193,18 @@ def _single(
 
 
 def _mig(shares: Mapping[str, Shares], name: str, profile: str, alike: Sequence[Device]) -> Labels:
-    """The labels of MIG devices of one profile, as the first of them that can be read is."""
-    it = next((it for it in alike if it.fault is None), alike[0])
-    attributes = {key: label_value(it.attributes[key]) for key in _MIG_ATTRIBUTES if key in it.attributes}
+    """The labels of MIG devices of one profile; properties are those of the first that can be read."""
+    shown = next((it for it in alike if it.fault is None), alike[0])
+    told = {key: shown.attributes[key] for key in _MIG_ATTRIBUTES if key in shown.attributes}
     return {
-        **_resource(name, len(alike), shares.get(name), it.model, "MIG", profile),
-        f"{name}.memory": str(it.memory >> 20),
-        **{f"{name}.{key.replace('-', '.')}": value for key, value in attributes.items()},
+        **_resource(name, len(alike), shares.get(name), shown.model, "MIG", profile),
+        f"{name}.memory": str(shown.memory >> 20),
+        **{f"{name}.{key.replace('-', '.')}": label_value(text) for key, text in told.items()},
     }
 
 
 def _invalid(card: Device) -> Labels:
-    """What GFD says of a node that the strategy `single` does not fit."""
+    """The labels that GFD writes where the strategy `single` does not fit the node."""
     return {
         f"{GPU}.product": _product(card.model, "MIG", "INVALID"),
         f"{GPU}.count": "0",
@@ -215,7 +215,7 @@ def _invalid(card: Device) -> Labels:
 
 
 def _resource(name: str, count: int, shared: Shares | None, *product: str) -> Labels:
-    """What every resource has. The product is called shared unless the resource is called otherwise."""
+    """The labels of every resource. The product has SHARED in its name unless the resource was renamed."""
     marks = ("SHARED",) if shared and not shared.renamed else ()
     return {
         f"{name}.product": _product(*product, *marks),
@@ -226,42 +226,43 @@ def _resource(name: str, count: int, shared: Shares | None, *product: str) -> La
 
 
 def _product(model: str, *rest: str) -> str:
-    """The parts as one value. Where they are too long the model gives way: what follows tells nodes apart."""
+    """The parts as one value. Where they are too long the model is cut: the rest tells nodes apart."""
     following = "-".join(rest)
     room = LABEL_LIMIT - len(following) - bool(rest)
     return "-".join(filter(None, (label_value(model, room), following)))
 
 
 def _shares(options: Options, rules: Sequence[ResourceRule]) -> Mapping[str, Shares]:
-    """How each resource is shared; GFD takes the first that is said, and does not look at its `devices`.
+    """How each resource is shared. GFD takes the first entry of a resource, whatever its `devices` are.
 
-    Nor at a `rename`, which is dropped before (api/config/v1/config.go, DisableResourceNamingInConfig).
+    GFD does not look at `rename` either (api/config/v1/config.go, DisableResourceNamingInConfig).
     """
     found: dict[str, Shares] = {}
     if not rules:
-        for it in options.time_slicing.entries:
-            found.setdefault(it.resource, Shares(it.replicas, options.time_slicing.rename_by_default))
+        renamed = options.time_slicing.rename_by_default
+        for replicated in options.time_slicing.entries:
+            found.setdefault(replicated.resource, Shares(replicated.replicas, renamed))
     for rule in rules:
         if rule.sharing.kind == "replicas":
-            # A name that no device has by itself stands for whole cards that are called otherwise.
+            # A name that is no MIG resource is another name of whole cards.
             name = rule.name if rule.name.startswith(f"{DOMAIN}mig-") else GPU
             found.setdefault(name, Shares(rule.sharing.replicas, rule.name != name))
     return found
 
 
 def _profile(device: Device) -> str:
-    """The MIG profile as names have it: 1g.10gb+me is 1g.10gb.me."""
+    """The MIG profile as resources have it: 1g.10gb+me is 1g.10gb.me."""
     return label_value(device.attributes.get(constants.MIG_PROFILE, "").replace("+", "."), _PROFILE_LIMIT)
 
 
 def _fabric(cards: Sequence[Device]) -> Labels:
-    """The NVLink domain and clique, where all cards that are attached to one say the same."""
+    """The NVLink domain and clique, where all cards with one have the same."""
     said = {it.attributes[constants.FABRIC] for it in cards if it.attributes.get(constants.FABRIC)}
     return {f"{DOMAIN}gpu.clique": label_value(said.pop())} if len(said) == 1 else {}
 
 
 def _vgpu(cards: Sequence[Device]) -> Labels:
-    """Whether cards are shares of a host's cards, and what its driver is."""
+    """Whether the cards are vGPUs of a host, and the version of the host's driver."""
     host = next((it.attributes for it in cards if constants.VGPU_DRIVER_VERSION in it.attributes), None)
     if host is None:
         return {f"{DOMAIN}vgpu.present": "false"}

@@ -1,4 +1,4 @@
-"""What NVIDIA's resources are called."""
+"""The names of NVIDIA's resources."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from agent.vendor_api.agent import SettingsError
 from agent.vendor_api.text import shorten
 
-#: Every name that NVIDIA's plugin advertises begins so.
+#: The beginning of every name that NVIDIA's plugin advertises.
 DOMAIN = "nvidia.com/"
-#: What a whole GPU is called unless a pattern says otherwise.
+#: The resource of whole GPUs, unless a pattern names another one.
 GPU = f"{DOMAIN}gpu"
 #: Bytes of a full name, in NVIDIA's plugin (api/config/v1/consts.go).
 _MAX_BYTES = 63

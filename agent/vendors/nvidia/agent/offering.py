@@ -1,4 +1,4 @@
-"""What the kubelet counts of NVIDIA's devices: names, and how the settings or the user's rules share them."""
+"""Which resources the kubelet counts on NVIDIA's devices, by the settings or the rules of the config."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _Parts = dict[str, dict[Sharing, list[Device]]]
 def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Offering:
     """The resources with their devices by uuid, and a sentence for each thing that cannot be served.
 
-    `rules` are the user's own; where there are none, NVIDIA's `timeSlicing` says what is shared. Rules of one
-    name are one resource: a replicated subset, and the cards that it leaves whole.
+    `rules` are those of the config; without any, NVIDIA's `timeSlicing` says which devices are shared. Rules
+    of one name are one resource: replicated devices, and the devices that stay whole.
     """
     distinct = list({it.uuid: it for it in devices}.values())
     lacking = imex_channels.missing(options, distinct)
@@ -37,11 +37,11 @@ def offering(options: Options, rules: Sequence[ResourceRule], devices: Sequence[
 
 
 def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[SettingsWarning]:
-    """What keeps the agent from being ready wherever there are cards."""
+    """A warning for each rule with which the agent is never ready on a node with cards."""
     names = known_names(options)
 
     def pool(rule: ResourceRule) -> str | None:
-        """Which devices `all` and a count mean; those that a rule names may be of any."""
+        """The resource whose devices `all` and a count mean; None for a rule that lists devices."""
         if isinstance(rule.devices, tuple):
             return None
         return rule.name if rule.name in names or _is_profile(rule.name) else GPU
@@ -51,7 +51,7 @@ def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Set
 
 
 def _time_sliced(options: Options, base: DeviceMap) -> Offering:
-    """NVIDIA's replicas. A resource that is named and that no device has is ignored, as there, and noted."""
+    """NVIDIA's replicas. An entry of a resource without devices is ignored, as there; a note says so."""
     strict = options.time_slicing.fail_requests_greater_than_one
     parts: _Parts = {}
     complaints: list[str] = []
@@ -84,14 +84,14 @@ def _rules(options: Options, parts: _Parts) -> Iterator[ResourceRule]:
 
 
 def _policy(options: Options, sharings: Iterable[Sharing], devices: Iterable[Device]) -> Policy:
-    """One for a whole resource (k8s-device-plugin v0.20, internal/rm/nvml_manager.go)."""
+    """The policy of a whole resource (k8s-device-plugin v0.20, internal/rm/nvml_manager.go)."""
     if any(it.kind == "replicas" for it in sharings):
         return options.shared_devices_allocation_policy
     return "aligned" if all(it.parent is None for it in devices) else "distributed"
 
 
 def _subset(entry: Replicated, devices: Sequence[Device]) -> tuple[Sequence[Device], Sequence[str]]:
-    """The devices to replicate, and what NVIDIA's plugin says of those that are not there."""
+    """The devices to replicate, and the sentences of NVIDIA's plugin for those that are not there."""
     wanted = entry.wanted
     if not devices or wanted == "all":
         return devices, ()
@@ -110,10 +110,10 @@ def _no_match(reference: str) -> str:
 
 
 def _referred(references: Iterable[int | str], devices: Iterable[Device]) -> tuple[list[Device], list[str]]:
-    """The devices with these indices and uuids, each once, and the references to none."""
+    """The devices with these indices and uuids, each once, and the references that name no device."""
     known: dict[str, Device] = {}
-    for it in devices:
-        known |= {index_of(it): it, it.uuid: it}
+    for device in devices:
+        known |= {index_of(device): device, device.uuid: device}
     wanted = dict.fromkeys(map(str, references))
     chosen = {known[it].uuid: known[it] for it in wanted if it in known}
     return list(chosen.values()), [it for it in wanted if it not in known]
@@ -125,7 +125,7 @@ def _without(devices: Iterable[Device], taken: Iterable[Device]) -> tuple[Device
 
 
 def _configured(options: Options, rules: Sequence[ResourceRule], base: DeviceMap) -> Offering:
-    """The user's own resources; a device belongs to the first that takes it."""
+    """The resources of the config; a device belongs to the first resource that takes it."""
     made: list[ResourceRule] = []
     complaints: list[str] = []
     if options.time_slicing.resources:
@@ -141,9 +141,11 @@ def _configured(options: Options, rules: Sequence[ResourceRule], base: DeviceMap
 
 
 def _wanted(rule: ResourceRule, base: DeviceMap, owners: Mapping[str, str]) -> tuple[list[Device], list[str]]:
-    """The devices of the user's rule, and what it names beside them."""
+    """The devices of the rule, and a sentence for each device that the rule cannot have."""
     if isinstance(rule.devices, tuple):
-        named, missing = _referred(rule.devices, [it for its in base.resources.values() for it in its])
+        named, missing = _referred(
+            rule.devices, [device for devices in base.resources.values() for device in devices]
+        )
         wrong = [f"{rule.name} names {shorten(it)}, which nvidia does not offer" for it in missing]
         taken = [it for it in named if it.uuid in owners]
         wrong += [f"{rule.name} names {it.uuid}, which {owners[it.uuid]} has already" for it in taken]
@@ -159,7 +161,7 @@ def _wanted(rule: ResourceRule, base: DeviceMap, owners: Mapping[str, str]) -> t
 
 
 def _meant(name: str, resources: Mapping[str, tuple[Device, ...]]) -> tuple[Device, ...]:
-    """What `all` is: the devices of that name, else the default ones; no GPU is taken for a MIG device."""
+    """The devices that `all` means: those of the name, else whole GPUs; never GPUs for a MIG name."""
     return resources.get(name, ()) if name in resources or _is_profile(name) else resources[GPU]
 
 

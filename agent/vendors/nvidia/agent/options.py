@@ -1,4 +1,4 @@
-"""NVIDIA's settings as frozen values: the options of its device plugin v0.20, strictly read."""
+"""NVIDIA's settings as frozen values: the options of its device plugin v0.20, strictly checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Path = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
 
 
 class Pattern(Strict, frozen=True):
-    """Names devices by product or MIG profile; `*` stands for any text, all else for itself."""
+    """Names devices by product or MIG profile; in the pattern `*` is any text."""
 
     pattern: Text
     name: Text
@@ -48,7 +48,7 @@ _YES_OR_NO = "true or false"
 
 
 class Options(Strict, frozen=True, kw_only=True):
-    """Every setting: its type, whose it is and what fits it, and its default."""
+    """Every setting: the type, the half that reads it, a description of what fits, the default."""
 
     library: Annotated[
         Text, of_backend("the path of libnvidia-ml.so.1 or of the driver's root directory")
@@ -129,12 +129,15 @@ class Options(Strict, frozen=True, kw_only=True):
             raise refusal(error, said, SETTINGS | _INNER) from None
 
     def for_backend(self) -> dict[str, Any]:
-        """What the vendor's process needs, as far as it is not the default: others cost it no restart."""
+        """The settings of the vendor's process that differ from their defaults.
+
+        A change of other settings starts no new process.
+        """
         mine, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
         return {key: mine[key] for key in _BACKEND if mine[key] != default[key]}
 
     def warnings(self) -> tuple[SettingsWarning, ...]:
-        """What is good and yet hardly meant."""
+        """Warnings about settings that are valid and hardly intended."""
         lists = {
             "disableHealthChecks": self.disable_health_checks,
             "enableHealthChecks": self.enable_health_checks,
@@ -153,19 +156,19 @@ class Options(Strict, frozen=True, kw_only=True):
 
     @property
     def host_dev_root(self) -> str:
-        """Below which directory of the host the device nodes lie: the driver's root unless said."""
+        """The directory of the host with /dev: `devRoot`, else the driver's root."""
         return self.dev_root or self.driver_root
 
 
-#: What may be set, and what would fit.
+#: Each setting with a description of what fits.
 SETTINGS: dict[str, str] = vendor_settings.fitting(Options)
-#: What each is where nobody says it. timeSlicing is left out: one without resources is refused.
+#: The default of each setting. timeSlicing has none: it is refused without resources.
 DEFAULTS: dict[str, Any] = {
     key: value for key, value in msgspec.to_builtins(Options()).items() if key != "timeSlicing"
 }
 _BACKEND = vendor_settings.for_backend(Options)
 
-#: The same of the keys below.
+#: Descriptions for keys within settings.
 _INNER = {
     "gpus": "a list of {pattern, name}",
     "mig": "a list of {pattern, name}",

@@ -35,7 +35,10 @@ _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", 
 def refusal(
     error: msgspec.ValidationError, given: Mapping[str, Any], fits: Mapping[str, str]
 ) -> SettingsError:
-    """msgspec's words in ours, with the path to the value. `fits`: what would be good for each key."""
+    """The error of msgspec as a SettingsError with the path to the value.
+
+    `fits`: a description of what fits, for each key.
+    """
     what, path = split(str(error))
     cause = error.__cause__
     if isinstance(cause, SettingsError):
@@ -55,7 +58,7 @@ def refusal(
 
 
 def _reached(given: Any, path: Path) -> tuple[Any, Path]:
-    """What stands there, and its path; a list of one may be given as that one alone."""
+    """The value at the path, and the path as far as it exists: a list of one may be given as its element."""
     for depth, step in enumerate(path):
         if not isinstance(given, Mapping | list | tuple):
             return given, path[:depth]

@@ -1,4 +1,4 @@
-"""Mappings of which every key is known, called as NVIDIA calls it."""
+"""The base of mappings that refuse unknown keys, with keys spelled as NVIDIA spells them."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def _key(name: str) -> str:
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_key):
-    """The base of them."""
+    """A frozen mapping that refuses unknown keys."""

@@ -1,6 +1,6 @@
-"""NVIDIA's `timeSlicing`: which devices are advertised several times, and what these are called.
+"""NVIDIA's `timeSlicing`: which devices are advertised several times, and under which name.
 
-Source: api/config/v1/replicas.go of NVIDIA/k8s-device-plugin v0.20, for the sentences as well.
+Source, also of the texts of errors: api/config/v1/replicas.go of NVIDIA/k8s-device-plugin v0.20.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .strict_mappings import Strict, Text
 MAX_REFERENCES = 1024
 _SHARED = ".shared"
 _UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-#: An index, a MIG device's index, a uuid; MIG devices have them in two forms.
+#: An index, the index of a MIG device, a uuid; uuids of MIG devices have two forms.
 _REFERENCE = re.compile(rf"[0-9]+(:[0-9]+)?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII)
 _KINDS = {str: "string", bool: "bool", int: "int", float: "float64", type(None): "nil", list: "list"}
 
@@ -32,8 +32,8 @@ Devices = Literal["all"] | int | tuple[int | str, ...]
 class Replicated(Strict, frozen=True):
     """Devices of one resource, each advertised several times.
 
-    The fields are as they were written. `devices`: all, the first so many, or indices (0, "0", "0:1" of a MIG
-    device) and uuids.
+    The fields are as the config has them. `devices`: all, a count, or indices (0, "0", "0:1" of a MIG device)
+    and uuids.
     """
 
     name: Text
@@ -51,17 +51,17 @@ class Replicated(Strict, frozen=True):
 
     @property
     def resource(self) -> str:
-        """The resource of which it is a part."""
+        """The resource that the devices have without replicas."""
         return full_name(self.name)
 
     @property
     def renamed(self) -> str:
-        """What `renameByDefault` calls it. NVIDIA's plugin takes this unseen; the kubelet takes it too."""
+        """The name that `renameByDefault` gives. NVIDIA's plugin does not check it."""
         return self.resource + _SHARED
 
     @property
     def advertised(self) -> str:
-        """What the replicas are called."""
+        """The resource of the replicas."""
         if self.rename in ("", self.renamed):
             return self.rename or self.resource
         return full_name(self.rename)
@@ -82,18 +82,20 @@ class TimeSlicing(Strict, frozen=True):
         if not self.rename_by_default:
             return self.resources
         return tuple(
-            it if it.rename else msgspec.structs.replace(it, rename=it.renamed) for it in self.resources
+            resource if resource.rename else msgspec.structs.replace(resource, rename=resource.renamed)
+            for resource in self.resources
         )
 
     def warnings(self) -> Iterator[SettingsWarning]:
-        """Entries for which nothing is left."""
+        """A warning for each entry that gets no device."""
         taken: set[str] = set()
-        for index, it in enumerate(self.resources):
-            if it.resource in taken:
-                why = f"an earlier entry takes all devices of '{it.resource}'; none is left for this one"
+        for index, replicated in enumerate(self.resources):
+            if replicated.resource in taken:
+                all_taken = f"an earlier entry takes all devices of '{replicated.resource}'"
+                why = f"{all_taken}; none is left for this one"
                 yield SettingsWarning(why, ("timeSlicing", "resources", index))
-            if it.devices == "all":
-                taken.add(it.resource)
+            if replicated.devices == "all":
+                taken.add(replicated.resource)
 
 
 def _devices(value: Any) -> Devices:
