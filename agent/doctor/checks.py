@@ -1,4 +1,4 @@
-"""All checks, in the order in which one mends: what is first may be why the rest is wrong."""
+"""All checks, in the order of repair: an earlier finding may be the cause of later ones."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from agent.doctor.surroundings import Surroundings
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One look at the surroundings. It says something in every case, if only that all is well.
+    """A check. It returns at least one finding, if only that nothing is wrong.
 
-    `by_config`: what is right there is for the configuration to say, so that without one there is no check.
+    `by_config`: the configuration says what is right, so without a usable one the check is not made.
     """
 
     name: str
@@ -47,15 +47,15 @@ class Check:
     by_config: bool = False
 
     def made(self, around: Surroundings) -> Iterable[Finding]:
-        """What it finds. One that breaks is one that could not be made, and keeps no other from it."""
+        """The findings. A check that raises counts as not made, and does not stop the other checks."""
         if self.by_config and around.configuration.error:
             return [
                 not_made(self.name, "not checked, for the configuration cannot be used (see check config)")
             ]
         try:
-            return tuple(self.make(around)) or [not_made(self.name, "it had nothing to look at")]
+            return tuple(self.make(around)) or [not_made(self.name, "the check found nothing to look at")]
         except Exception as exc:
-            return [not_made(self.name, f"it broke: {type(exc).__name__}: {exc}")]
+            return [not_made(self.name, f"the check failed: {type(exc).__name__}: {exc}")]
 
 
 CHECKS = (
@@ -92,7 +92,7 @@ CHECKS = (
     Check(koordinator_pods.PODS, koordinator_pods.pods, by_config=True),
 )
 
-_ROOMS = (
+_MODULES = (
     *(
         configuration,
         kubelet_sockets,
@@ -121,11 +121,13 @@ _ROOMS = (
     ),
 )
 
-#: Every kind of finding there is, check by check.
-AILMENTS = tuple(it for room in _ROOMS for it in vars(room).values() if isinstance(it, FindingKind))
+#: All kinds of findings, check by check.
+FINDING_KINDS = tuple(
+    kind for module in _MODULES for kind in vars(module).values() if isinstance(kind, FindingKind)
+)
 
 
 def examined(around: Surroundings) -> Iterator[Finding]:
-    """What all checks find."""
+    """The findings of all checks."""
     for check in CHECKS:
         yield from check.made(around)
