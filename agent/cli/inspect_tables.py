@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Pods that the row of a resource names beside its kept IDs; the table of allocations has all.
 MANY_PODS = 5
-#: Sentences on cards that Koordinator is not told of; --json has all.
+#: Sentences on cards that are not reported to Koordinator; --json has all.
 MANY_CARDS = 5
 #: Reasons for which nothing is reported and no scheduler waits for a report. The document has no field that
 #: tells them from other reasons, so these are the constants that the agent writes into the document.
@@ -101,13 +101,13 @@ def _api_server(document: InspectDocument) -> Iterator[Text]:
     if document.api_server is None or not document.api_server.error:
         return
     is_needed = any(resource.placement == "claim" for resource in document.resources)
-    harm = "pods wait for a scheduler's choice that it tells" if is_needed else "nothing waits for it"
+    harm = "pods wait for a scheduler's choice, which it has" if is_needed else "nothing waits for it"
     sentence = f"the API server tells nothing new, and {harm}: {document.api_server.error}"
     yield terminal.styled(sentence, "yellow")
 
 
 def _report(report: InspectedReport) -> Iterator[Text]:
-    """What Koordinator is told, where the cluster has Koordinator."""
+    """What is reported to Koordinator, where the cluster has Koordinator."""
     if report.mode in ("device", "feed"):
         cards = f"{report.cards} cards of {report.vendor or 'no vendor'}"
         yield terminal.styled(
@@ -205,8 +205,8 @@ def _choice(allocation: InspectedAllocation) -> list[Any]:
     """What a scheduler promised, and in what the container's devices differ from that."""
     claim, handed = allocation.claim, allocation.handed
     remarks = (
-        "it asks no device plugin" if allocation.source == "annotation" else "",
-        "on another card than its IDs say" if allocation.diverged else "",
+        "the pod asks no device plugin" if allocation.source == "annotation" else "",
+        "on another card than its device IDs name" if allocation.diverged else "",
         "" if handed is None else f"its container was given {share(handed)}",
         claim.remark if claim else "",
     )
