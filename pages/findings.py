@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.doctor.checks import AILMENTS, CHECKS
+from agent.doctor.checks import CHECKS, FINDING_KINDS
 from agent.scheduler_api.findings import FindingKind
 from pages.table import code, table
 
@@ -21,7 +21,7 @@ class _Places(dict[str, str]):
 def findings() -> Iterator[str]:
     """A section for each check, a row for each thing that it can find."""
     for check in CHECKS:
-        found = [it for it in AILMENTS if it.check == check.name]
+        found = [it for it in FINDING_KINDS if it.check == check.name]
         yield from (f"### {check.name}", "", _told(check.make.__doc__ or ""), "")
         yield from (*table(_HEAD, map(_cells, found)), "")
 

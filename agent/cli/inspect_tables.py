@@ -99,7 +99,7 @@ def _api_server(document: InspectDocument) -> Iterator[Text]:
     if document.api_server is None or not document.api_server.error:
         return
     is_needed = any(resource.placement == "claim" for resource in document.resources)
-    harm = "pods wait for a scheduler's choice that it tells" if is_needed else "nothing waits for it"
+    harm = "pods wait for a scheduler's choice, which it has" if is_needed else "nothing waits for it"
     sentence = f"the API server tells nothing new, and {harm}: {document.api_server.error}"
     yield terminal.styled(sentence, "yellow")
 
@@ -208,8 +208,8 @@ def _choice(allocation: InspectedAllocation) -> list[Any]:
     """What a scheduler promised, and in what the container's devices differ from that."""
     claim, handed = allocation.claim, allocation.handed
     remarks = (
-        "it asks no device plugin" if allocation.source == "annotation" else "",
-        "on another card than its IDs say" if allocation.diverged else "",
+        "the pod asks no device plugin" if allocation.source == "annotation" else "",
+        "on another card than its device IDs name" if allocation.diverged else "",
         "" if handed is None else f"its container was given {share(handed)}",
         claim.remark if claim else "",
     )

@@ -1,4 +1,4 @@
-"""The agents of this node: who holds the lock, who serves, and of which version it is."""
+"""Checks the agents of this node: which one holds the lock, which one serves, and their version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NONE = FindingKind(
     "agent-not-running",
     Severity.WARNS,
     "no agent serves this node",
-    "Nothing is offered to the kubelet until one does; what can be checked without one was.",
+    "Nothing is offered to the kubelet until one does. Checks that need no agent were made.",
     "start it: xpu-agent run, or kubectl -n NAMESPACE get pods -l app.kubernetes.io/name=xpu-agent -o wide; "
     "one that runs with another state directory is asked with --state-dir",
 )
@@ -34,24 +34,24 @@ DOUBTFUL = FindingKind(
     AGENT,
     "cards-doubtful",
     Severity.WARNS,
-    "cards are offered, and something of them is to be mended",
+    "cards are offered, and something about them needs repair",
     "The agent serves, and new pods do not get all that the cards could give; the finding says what.",
-    "do what the finding says; the agent takes it in by itself",
+    "do what the finding says; the agent sees the change by itself",
 )
-UNTOLD = FindingKind(
+NO_RECEIPT = FindingKind(
     AGENT,
     "receipts-unwritten",
     Severity.WARNS,
     "pods that have their devices do not tell their schedulers so",
-    "A scheduler that waits to read it takes them for pods that were not served.",
+    "A scheduler that waits for the receipt treats them as pods without devices.",
     "where the right is missing name the annotations in the chart's pods.receipts",
 )
-UNCOUNTED = FindingKind(
+NOT_COUNTED = FindingKind(
     AGENT,
     "extended-resources-unwritten",
     Severity.WARNS,
     "the Node lacks the extended resources that a vendor counts for it",
-    "Schedulers that go by them pass this node by, or reckon wrong. All that is given out is well.",
+    "Schedulers that use them skip this node, or count wrong. Pods that have devices are not affected.",
     "where the right is missing name the extended resources in the chart's nodeStatus.resources",
 )
 SKEW = FindingKind(
@@ -67,10 +67,10 @@ SILENT = FindingKind(
     SECOND,
     "lock-without-service",
     Severity.STOPS,
-    "who holds the lock does not serve",
+    "the process that holds the lock does not serve",
     "Every other agent of this node stands by until the lock is free.",
-    "where it has just started look again; else look at its log, and where it hangs kill {pid}: the kernel "
-    "frees the lock at once",
+    "where it has just started run the doctor again; else look at its log, and where it hangs kill {pid}: "
+    "the kernel frees the lock at once",
 )
 RIVAL = FindingKind(
     SECOND,
@@ -95,8 +95,8 @@ STANDBY = FindingKind(
     "agent-stands-by",
     Severity.WARNS,
     "a second agent stands by",
-    "In a rollout that is as it should be; for longer it means that two DaemonSets, or one and a service of "
-    "the host, fit this node.",
+    "During a rollout that is right. For longer it means that two DaemonSets, or a DaemonSet and a service "
+    "of the host, run an agent on this node.",
     "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep xpu-agent, and remove the one "
     "that is not meant",
 )
@@ -113,9 +113,9 @@ def agent(around: Surroundings) -> Iterator[Finding]:
         yield SKEW.found(f"the agent is xpu-agent {document.version}, this command is {around.version}")
     yield from (DOUBTFUL.found(doubt) for doubt in document.doubts)
     if document.receipts.error:
-        yield UNTOLD.found(document.receipts.error)
+        yield NO_RECEIPT.found(document.receipts.error)
     if document.extended_resources.error:
-        yield UNCOUNTED.found(document.extended_resources.error)
+        yield NOT_COUNTED.found(document.extended_resources.error)
     if document.troubles:
         yield UNREADY.found("; ".join(_short(trouble) for trouble in document.troubles))
     else:
@@ -123,17 +123,20 @@ def agent(around: Surroundings) -> Iterator[Finding]:
 
 
 def _short(trouble: str) -> str:
-    """The trouble; what is wrong with the config its own check says."""
+    """The trouble, without the text of an error of the config, which the check config has.
+
+    `AgentStatus.troubles` begins that sentence with this word; the document has no other mark on it.
+    """
     return "its config (see check config)" if trouble.startswith("config: ") else trouble
 
 
 def second(around: Surroundings) -> Iterator[Finding]:
-    """Who holds the locks, beside who serves."""
+    """Compares the processes that hold the locks with the process that serves."""
     state_dir, kubelet_dir = around.config.agent.state_dir, around.config.agent.kubelet_dir
     serving = around.sockets.admin
     try:
-        state = _held(state_dir / "agent.lock", state_dir)
-        held = {**_held(kubelet_dir), **state}
+        state = _lock_holders(state_dir / "agent.lock", state_dir)
+        held = {**_lock_holders(kubelet_dir), **state}
     except OSError as exc:
         yield not_made(SECOND, f"{exc.filename or state_dir}: {exc.strerror}")
         return
@@ -157,15 +160,15 @@ def second(around: Surroundings) -> Iterator[Finding]:
         end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
         yield ELSEWHERE.found(f"{path} is served by {there}, {serving.found}", end=end)
     else:
-        yield well(SECOND, "one agent holds the lock and serves" if held else "nobody holds the lock")
+        yield well(SECOND, "one agent holds the lock and serves" if held else "no process holds the lock")
 
 
 def _named(pid: int) -> str:
     return f"{program(pid)} (pid {pid})"
 
 
-def _held(*paths: Path) -> dict[int, Path]:
-    """Who holds these, each with the first; 0 is a process of another pod."""
+def _lock_holders(*paths: Path) -> dict[int, Path]:
+    """Pid of each process that locks one of these paths, to the path. Pid 0 is a process of another pod."""
     found: dict[int, Path] = {}
     for path in paths:
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Asks the API server once for everything that the checks look at."""
+"""Reads the objects that the checks need from the API server, each once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.scheduler_api.node_checks import Observed, SchedulerObjects
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-#: Pods of a page, and pages; a node has some hundreds of pods.
+#: Pods in a page, and pages; a node has some hundreds of pods.
 PAGE = 100
 PAGES = 100
 MOST_CONFIG_MAPS = 50
@@ -23,16 +23,17 @@ T = TypeVar("T")
 
 
 async def node_of(api: Api, name: str) -> tuple[Observed[Object], str]:
-    """The Node, or why not; and what is wrong with the way to the API server."""
+    """The Node or why there is none; and why the API server cannot be used, or an empty text."""
     try:
         return Observed(await api.get(f"/api/v1/nodes/{quote(name, safe='')}")), ""
     except ApiAway as exc:
         return Observed(why=str(exc)), str(exc)
     except ApiRefused as exc:
-        return Observed(why=str(exc)), str(exc) if exc.status == 401 else ""
+        is_absent = isinstance(exc, NotFound)
+        return Observed(why=str(exc), is_absent=is_absent), str(exc) if exc.status == 401 else ""
 
 
-async def asked(
+async def cluster_of(
     api: Api,
     node: Observed[Object],
     name: str,
@@ -62,12 +63,15 @@ async def _pods(api: Api, node: str) -> Observed[tuple[Object, ...]]:
 async def config_maps(
     api: Api, wanted: Sequence[tuple[str, str]]
 ) -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """The data of those that are there and may be read, of the first ones."""
+    """(namespace, name) to data, of the first MOST_CONFIG_MAPS that may be read.
+
+    A missing one has no data.
+    """
     found: dict[tuple[str, str], Mapping[str, str]] = {}
     for namespace, name in wanted[:MOST_CONFIG_MAPS]:
-        at = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
         try:
-            data = part_of(await api.get(at), "data")
+            data = part_of(await api.get(path), "data")
         except NotFound:
             data = {}
         except ApiError:

@@ -1,4 +1,4 @@
-"""The way to the API server, and what this identity may do there."""
+"""Checks whether the API server can be reached, and what this identity may do there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AWAY = FindingKind(
     SERVER,
     "api-server-away",
     Severity.WARNS,
-    "the API server cannot be spoken with",
+    "the API server cannot be reached",
     "Cards are served without it. Labels, Events and a config that matches by the Node's labels wait for it.",
     "kubectl --kubeconfig F get --raw /readyz with the same file shows it too; in a pod see that it has a "
     "service account (automountServiceAccountToken) and that no NetworkPolicy keeps it from the API server",
@@ -23,8 +23,9 @@ UNSEEN = FindingKind(
     SERVER,
     "claims-unseen",
     Severity.STOPS,
-    "a scheduler must choose the cards of a resource, and the agent can see no pod",
-    "What it chose stands on the pods: each that asks for it is refused, and the agent is not ready.",
+    "a scheduler must choose the cards of a resource, and the agent cannot see pods",
+    "The choice is an annotation of the pod. Each pod that asks for the resource is refused, and the agent "
+    "is not ready.",
     "give the agent the API server and its pods (in the chart api.enabled, pods.enabled and rbac.create), or "
     "set placement of {resource} to auto",
 )
@@ -33,7 +34,7 @@ DENIED = FindingKind(
     "right-missing",
     Severity.WARNS,
     "this identity may not do what the config needs",
-    "The feature that is named there does not work; everything else does.",
+    "The feature that the finding names does not work; everything else does.",
     "bind the chart's ClusterRole to it (helm upgrade with rbac.create=true), or add this rule: apiGroups "
     '["{group}"], resources ["{resource}"], verbs ["{verb}"]; check: kubectl auth can-i {verb} {kind} --as '
     "system:serviceaccount:NAMESPACE:xpu-agent",
@@ -41,25 +42,24 @@ DENIED = FindingKind(
 
 
 def server(around: Surroundings) -> Iterator[Finding]:
-    """Whether there is a way to it, and somebody at its end."""
+    """Whether the API server is known and answers."""
     away = around.cluster.away
-    blind = _blind(around)
-    claimed = [
-        it.name
-        for vendor in around.config.vendors.values()
-        for it in vendor.resources
-        if it.placement == "claim"
-    ]
-    if blind and claimed:
-        yield UNSEEN.found(f"{claimed[0]} has placement 'claim', and {blind}", resource=claimed[0])
+    why_unseen = _why_no_pod_is_seen(around)
+    rules = (rule for vendor in around.config.vendors.values() for rule in vendor.resources)
+    claimed = [it.name for it in rules if it.placement == "claim"]
+    if why_unseen and claimed:
+        yield UNSEEN.found(f"{claimed[0]} has placement 'claim', and {why_unseen}", resource=claimed[0])
     elif away:
         yield AWAY.found(away) if around.cluster.broken else not_made(SERVER, away)
     else:
         yield well(SERVER, "the API server answers")
 
 
-def _blind(around: Surroundings) -> str:
-    """Why no pod is seen; empty where one is, or an agent serves that may have another way."""
+def _why_no_pod_is_seen(around: Surroundings) -> str:
+    """Why the agent cannot see pods.
+
+    Empty where it can, or where the running agent may have other credentials.
+    """
     cluster = around.cluster
     denied = [it for it in cluster.denied.value or () if it.resource == "pods"]
     if denied:
@@ -68,7 +68,7 @@ def _blind(around: Surroundings) -> str:
 
 
 def rights(around: Surroundings) -> Iterator[Finding]:
-    """What a SelfSubjectAccessReview says of everything that the config needs."""
+    """The result of a SelfSubjectAccessReview for each right that the config needs."""
     denied = around.cluster.denied
     if denied.value is None:
         yield not_made(RIGHTS, denied.why)

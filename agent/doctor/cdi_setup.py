@@ -1,4 +1,4 @@
-"""The directory of CDI specs: whether the runtime reads it, and the agent can write it."""
+"""Checks the directory of CDI specs: whether the runtime reads it, and whether the agent can write it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ OFF = FindingKind(
     CHECK,
     "cdi-off",
     Severity.STOPS,
-    "the container runtime leaves CDI names alone",
+    "the container runtime ignores CDI names",
     "Containers get their devices by CDI names alone here, and would start without them. containerd before "
-    "2.0 does CDI only where it is told to.",
+    "2.0 uses CDI only where its config enables it.",
     'set enable_cdi = true under [plugins."io.containerd.grpc.v1.cri"] in {source}, then systemctl restart '
     "containerd",
 )
@@ -38,14 +38,17 @@ UNWRITABLE = FindingKind(
     "cdi-directory-closed",
     Severity.STOPS,
     "CDI specs cannot be written",
-    "Without its spec no container that gets its devices by CDI names starts: the agent holds such devices "
-    "back as unhealthy.",
+    "Without its spec no container that gets its devices by CDI names starts, so the agent lists such "
+    "devices as unhealthy.",
     "mount {directory} from the host without readOnly, or name another directory with --cdi-dir",
 )
 
 
 def cdi(around: Surroundings) -> Iterator[Finding]:
-    """Only where a vendor gives devices by CDI names alone; elsewhere a spec is a courtesy."""
+    """Checked only where a vendor gives devices by CDI names alone.
+
+    Other vendors' containers start without specs.
+    """
     vendors = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
     names = ", ".join(it.name for it in vendors if it.offers.cdi_only and around.has_cards(it.name))
     if not names:
@@ -60,22 +63,24 @@ def cdi(around: Surroundings) -> Iterator[Finding]:
         yield not_made(CHECK, str(exc))
         return
     if not found:
-        yield not_made(CHECK, f"{_seen(around.root)}; see that {directory} is in its cdi_spec_dirs")
+        yield not_made(
+            CHECK, f"{_no_runtime_seen(around.root)}; see that {directory} is in its cdi_spec_dirs"
+        )
     for runtime in found:
         yield from _judged(around, runtime, directory, names)
 
 
 def why_closed(directory: Path) -> str:
-    """What keeps the agent from writing there; it makes the directory itself."""
-    there = directory
-    while not os.path.lexists(there):
-        there = there.parent
-    if not there.is_dir():
-        return f"{there} is no directory"
-    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written from here"
+    """Why the agent cannot write there; empty where it can. It makes a missing directory itself."""
+    existing = directory
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is no directory"
+    return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} cannot be written from here"
 
 
-def _seen(root: Path) -> str:
+def _no_runtime_seen(root: Path) -> str:
     where = "" if root == Path("/") else f" below {root}"
     return (
         f"no configuration of containerd or CRI-O is seen{where}; in a container mount the host's /etc "
@@ -87,7 +92,7 @@ def _judged(around: Surroundings, runtime: Runtime, directory: Path, names: str)
     places = ", ".join(runtime.directories) or "none"
     if runtime.cdi == "no" or (runtime.cdi == "unsaid" and _version(around).startswith("containerd://1.")):
         yield OFF.found(f"{names}: CDI is not enabled in {runtime.source}", source=runtime.source)
-    elif not {_plain(directory)} & {_plain(Path(it)) for it in runtime.directories}:
+    elif not {_without_link(directory)} & {_without_link(Path(it)) for it in runtime.directories}:
         what = f"{names}: specs go to {directory}, {runtime.name} ({runtime.source}) reads {places}"
         yield ELSEWHERE.found(what, directories=places, directory=directory, source=runtime.source)
     elif runtime.cdi == "unsaid" and not _version(around):
@@ -98,12 +103,12 @@ def _judged(around: Surroundings, runtime: Runtime, directory: Path, names: str)
 
 
 def _version(around: Surroundings) -> str:
-    """The runtime as the Node has it: `containerd://1.7.20`."""
+    """The runtime with its version as the Node has it, such as containerd://1.7.20."""
     info = part_of(part_of(around.cluster.node.value or {}, "status"), "nodeInfo")
     return str(info.get("containerRuntimeVersion") or "")
 
 
-def _plain(path: Path) -> str:
-    """/var/run is a link to /run on every distribution of today, also where the host is not seen."""
+def _without_link(path: Path) -> str:
+    """The path with /run for /var/run, a link on every current distribution. The host may be out of sight."""
     text = os.path.normpath(path)
     return text.removeprefix("/var") if text.startswith("/var/run/") else text

@@ -1,4 +1,4 @@
-"""All checks, in the order in which one mends: what is first may be why the rest is wrong."""
+"""All checks, in the order of repair: an earlier finding may be the cause of later ones."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from agent.scheduler_api.node_checks import NodeCheck, SchedulerChecks
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One look at the surroundings. It says something in every case, if only that all is well.
+    """A check. It returns at least one finding, if only that nothing is wrong.
 
-    `by_config`: what is right there is for the configuration to say, so that without one there is no check.
+    `by_config`: the configuration says what is right, so without a usable one the check is not made.
     """
 
     name: str
@@ -44,15 +44,15 @@ class Check:
     by_config: bool = False
 
     def made(self, around: Surroundings) -> Iterable[Finding]:
-        """What it finds. One that breaks is one that could not be made, and keeps no other from it."""
+        """The findings. A check that raises counts as not made, and does not stop the other checks."""
         if self.by_config and around.configuration.error:
             return [
                 not_made(self.name, "not checked, for the configuration cannot be used (see check config)")
             ]
         try:
-            return tuple(self.make(around)) or [not_made(self.name, "it had nothing to look at")]
+            return tuple(self.make(around)) or [not_made(self.name, "the check found nothing to look at")]
         except Exception as exc:
-            return [not_made(self.name, f"it broke: {type(exc).__name__}: {exc}")]
+            return [not_made(self.name, f"the check failed: {type(exc).__name__}: {exc}")]
 
 
 def _of_schedulers(chosen: Callable[[SchedulerChecks], tuple[NodeCheck, ...]]) -> Iterator[Check]:
@@ -118,14 +118,14 @@ _MODULES = (
     node_locks,
 )
 
-#: Every kind of finding there is.
-AILMENTS = (
-    *(it for module in _MODULES for it in vars(module).values() if isinstance(it, FindingKind)),
+#: All kinds of findings, check by check.
+FINDING_KINDS = (
+    *(kind for module in _MODULES for kind in vars(module).values() if isinstance(kind, FindingKind)),
     *(kind for it in registered() if it.checks is not None for kind in it.checks.kinds),
 )
 
 
 def examined(around: Surroundings) -> Iterator[Finding]:
-    """What all checks find."""
+    """The findings of all checks."""
     for check in CHECKS:
         yield from check.made(around)

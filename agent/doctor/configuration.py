@@ -1,4 +1,4 @@
-"""The configuration: whether it can be used, and what is odd in it."""
+"""Checks the configuration: whether it can be used, and whether the running agent uses it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.scheduler_api.findings import Finding, FindingKind, Severity, well
 
 CHECK = "config"
 #: Warnings that are shown.
-MOST = 20
+SHOWN = 20
 
 REFUSED = FindingKind(
     CHECK,
@@ -25,9 +25,9 @@ AWAITED = FindingKind(
     CHECK,
     "config-awaits-labels",
     Severity.STOPS,
-    "the configuration depends on labels of the Node that nobody has told",
-    "An agent that starts now knows those that it remembers, in its checkpoint or with its last good config, "
-    "and else waits, not ready. Checks that follow from it are not made; the others look where flags, "
+    "the configuration depends on labels of the Node that are not known",
+    "An agent that starts now uses the labels in its checkpoint or with its last good config; without them "
+    "it waits and is not ready. Checks that follow from it are not made; the others look where flags, "
     "variables, what can be used of the file's `agent`, and defaults say.",
     "mend the way to the API server (check api-server), or match by names",
 )
@@ -35,7 +35,7 @@ ODD = FindingKind(
     CHECK,
     "config-odd",
     Severity.WARNS,
-    "something in the configuration is hardly meant so",
+    "something in the configuration is probably a mistake",
     "It is read as it stands, and may do nothing.",
     "mend the place that is named; xpu-agent config check {arguments} prints what holds",
 )
@@ -59,18 +59,18 @@ OTHER = FindingKind(
 
 
 def configuration(around: Surroundings) -> Iterator[Finding]:
-    """As the agent would read it now, and as the running one has it."""
-    given = around.configuration
-    arguments = f"--config {given.source}" if given.source != "defaults" else ""
-    ailment = AWAITED if given.awaits_labels else REFUSED
-    found = [ailment.found(given.error, arguments=arguments)] if given.error else []
-    found += [ODD.found(it, arguments=arguments) for it in given.config.warnings[:MOST]]
+    """The configuration as an agent would read it now, and as the running agent has it."""
+    read = around.configuration
+    arguments = f"--config {read.source}" if read.source != "defaults" else ""
+    kind = AWAITED if read.awaits_labels else REFUSED
+    found = [kind.found(read.error, arguments=arguments)] if read.error else []
+    found += [ODD.found(it, arguments=arguments) for it in read.config.warnings[:SHOWN]]
     error, source = around.document.config.error, around.document.config.source
     # One error gives one finding. The agent appends what it does meanwhile to the text of the error, and the
     # document says nothing else by which the two errors could be compared.
-    if error and not (given.error and error.startswith(given.error)):
+    if error and not (read.error and error.startswith(read.error)):
         found.append(STALE.found(error))
-    if source and source != given.source and not given.error:
-        what = f"the agent has {source}, this command {given.source}"
+    if source and source != read.source and not read.error:
+        what = f"the agent has {source}, this command {read.source}"
         found.append(OTHER.found(what, source=source))
-    yield from found or [well(CHECK, f"{given.source} can be used")]
+    yield from found or [well(CHECK, f"{read.source} can be used")]

@@ -1,4 +1,4 @@
-"""The container runtimes of a node by their own configurations: CDI specs, and who starts containers."""
+"""Reads the configurations of container runtimes: CDI directories, and the runtime that starts containers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from agent.core.errors import AgentError
 from agent.host import files
 from agent.scheduler_api.document_parts import part_of
 
-#: What containerd and CRI-O have where they are told nothing (container-device-interface, pkg/cdi).
+#: The CDI directories of containerd and CRI-O by default (container-device-interface, pkg/cdi).
 DEFAULTS = ("/etc/cdi", "/var/run/cdi")
 CONTAINERD = ("etc/containerd/config.toml", "var/lib/rancher/k3s/agent/etc/containerd/config.toml")
 CRIO = ("etc/crio/crio.conf", "etc/crio/crio.conf.d")
-#: Docker's, of nodes whose kubelet speaks with it (dockershim, cri-dockerd).
+#: Docker's configuration, for kubelets that use Docker (dockershim, cri-dockerd).
 DOCKER = "etc/docker/daemon.json"
-#: Who starts containers where nobody says so.
+#: The program that starts containers by default.
 RUNC = "runc"
 _MOST = 1 << 20
 #: The CRI plugin of containerd 2 and of containerd 1.
@@ -29,12 +29,15 @@ Cdi = Literal["yes", "no", "unsaid"]
 
 
 class Unreadable(AgentError):
-    """Raised when a runtime's configuration is there and cannot be read."""
+    """Raised when the configuration of a runtime exists and cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`cdi` no: it leaves CDI names alone. Unsaid: containerd 1 does, containerd 2 does not."""
+    """`cdi` is "no" where CDI names are ignored.
+
+    "unsaid" means no in containerd 1 and yes in containerd 2.
+    """
 
     name: str
     source: str
@@ -44,9 +47,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class DefaultRuntime:
-    """Who starts the containers of pods that name no runtimeClass: a name, and the program where one is said.
+    """The runtime that starts the containers of pods without a runtimeClass.
 
-    `key`: where its configuration `source` says so; `restart` makes it hold.
+    `program` is empty where the configuration names none. `key` is the place in the configuration `source`;
+    `restart` is the command after which a change takes effect.
     """
 
     engine: str
@@ -58,10 +62,10 @@ class DefaultRuntime:
 
 
 def defaults(root: Path) -> tuple[DefaultRuntime, ...]:
-    """What each runtime whose configuration is seen below this root has as its default.
+    """The default of each engine with a configuration below this root.
 
     Raises:
-        Unreadable: One is there and is not TOML or JSON as it should be, or not ours to read.
+        Unreadable: A configuration is not TOML or JSON as it should be, or may not be read.
     """
     return (*_docker_default(root), *_containerd_default(root), *_crio_default(root))
 
@@ -84,15 +88,15 @@ def _containerd_default(root: Path) -> Iterator[DefaultRuntime]:
         path = root / place
         document = _document(path)
         if document is None or "cri" in _list(document.get("disabled_plugins")):
-            continue  # one that serves Docker alone
+            continue  # this containerd serves Docker only
         parts = [
-            part_of(part_of(part_of(one, "plugins"), plugin), "containerd")
-            for one in (document, *_imported(document, root))
+            part_of(part_of(part_of(part, "plugins"), plugin), "containerd")
+            for part in (document, *_imported(document, root))
             for plugin in _PLUGINS
         ]
         name = next((found for it in reversed(parts) if (found := _text(it, "default_runtime_name"))), RUNC)
-        its = _merged(part_of(part_of(it, "runtimes"), name) for it in parts)
-        program = _text(part_of(its, "options"), "BinaryName")
+        entry = _merged(part_of(part_of(it, "runtimes"), name) for it in parts)
+        program = _text(part_of(entry, "options"), "BinaryName")
         plugin = _PLUGINS[1 if document.get("version", 1) in (1, 2) else 0]
         key = f'default_runtime_name under [plugins."{plugin}".containerd]'
         yield DefaultRuntime("containerd", str(path), name, program, key, "systemctl restart containerd")
@@ -103,16 +107,17 @@ def _crio_default(root: Path) -> Iterator[DefaultRuntime]:
     if read := _crio_files(root):
         parts = [part_of(part_of(it, "crio"), "runtime") for _, it in read]
         name = _text(_merged(iter(parts)), "default_runtime") or "crun"
-        its = _merged(part_of(part_of(it, "runtimes"), name) for it in parts)
+        entry = _merged(part_of(part_of(it, "runtimes"), name) for it in parts)
+        program = _text(entry, "runtime_path")
         key, source = "default_runtime under [crio.runtime]", str(read[-1][0])
-        yield DefaultRuntime("cri-o", source, name, _text(its, "runtime_path"), key, "systemctl restart crio")
+        yield DefaultRuntime("cri-o", source, name, program, key, "systemctl restart crio")
 
 
 def runtimes(root: Path) -> tuple[Runtime, ...]:
-    """The runtimes whose configuration is seen below this root.
+    """The runtimes with a configuration below this root.
 
     Raises:
-        Unreadable: One is there and is no TOML, or not ours to read.
+        Unreadable: A configuration is no TOML, or may not be read.
     """
     return (*_containerd(root), *_crio(root))
 
@@ -124,15 +129,16 @@ def _containerd(root: Path) -> Iterator[Runtime]:
         if document is None:
             continue
         old = document.get("version", 1) in (1, 2)
-        given = _merged(
+        settings = _merged(
             part_of(part_of(document, "plugins"), name)
             for document in (document, *_imported(document, root))
             for name in _PLUGINS
         )
-        # Off until 2.0 unless asked for (containerd docs/cri/config.md, enable_cdi). 2.0 reads old files too.
-        said = given.get("enable_cdi")
-        cdi: Cdi = ("unsaid" if old else "yes") if said is None else ("yes" if said else "no")
-        yield Runtime("containerd", str(path), _texts(given.get("cdi_spec_dirs")), cdi)
+        # Off by default before 2.0 (containerd docs/cri/config.md, enable_cdi). 2.0 reads files of version 2
+        # too.
+        enabled = settings.get("enable_cdi")
+        cdi: Cdi = ("unsaid" if old else "yes") if enabled is None else ("yes" if enabled else "no")
+        yield Runtime("containerd", str(path), _texts(settings.get("cdi_spec_dirs")), cdi)
 
 
 def _imported(document: Mapping[str, Any], root: Path) -> Iterator[Mapping[str, Any]]:
@@ -143,8 +149,8 @@ def _imported(document: Mapping[str, Any], root: Path) -> Iterator[Mapping[str, 
 
 def _crio(root: Path) -> Iterator[Runtime]:
     if read := _crio_files(root):
-        given = _merged(part_of(part_of(it, "crio"), "runtime") for _, it in read)
-        yield Runtime("CRI-O", str(read[-1][0]), _texts(given.get("cdi_spec_dirs")))
+        settings = _merged(part_of(part_of(it, "crio"), "runtime") for _, it in read)
+        yield Runtime("CRI-O", str(read[-1][0]), _texts(settings.get("cdi_spec_dirs")))
 
 
 def _crio_files(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:

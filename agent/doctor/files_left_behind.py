@@ -1,4 +1,4 @@
-"""Files that agents of this node have left, and that the agent of today keeps no more."""
+"""Checks for files of earlier configurations that the agent does not keep any more."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ LEFT = FindingKind(
     "file-left-behind",
     Severity.WARNS,
     "a file of an earlier configuration is left on the node",
-    "Labels in such a file hold on, and a CDI spec names devices that may be others by now. The agent and "
-    "xpu-agent uninstall remove what they see; in a pod that is what is mounted.",
+    "Labels in such a file stay on the Node, and a CDI spec may name other devices by now. The agent and "
+    "xpu-agent uninstall remove the files that they see; a pod sees only mounted directories.",
     "on the node: rm -f {path}, then strike its line out of {remains}; or mount {directory} again (with the "
     "chart labels.directory, or cdi.dir), and xpu-agent uninstall removes it",
 )
 
 
 def remains(around: Surroundings) -> Iterator[Finding]:
-    """What is written down as ours, and neither kept nor seen to be gone."""
-    noted = around.config.agent.state_dir / NAME
+    """Files in the record of the state directory that the agent does not keep and that may still exist."""
+    record = around.config.agent.state_dir / NAME
     try:
-        files = UninstallRecord(noted).all()
+        files = UninstallRecord(record).all()
     except OSError as exc:
-        yield not_made(CHECK, f"{noted}: {exc.strerror}; ask as root, or as who runs the agent")
+        yield not_made(CHECK, f"{record}: {exc.strerror}; ask as root, or as the user of the agent")
         return
-    left = [(it, why) for it in files if not _is_kept(around, it) and (why := _there(it))]
+    left = [(it, why) for it in files if not _is_kept(around, it) and (why := _presence(it))]
     for path, why in left:
-        yield LEFT.found(f"{path}: {why}", path=path, remains=noted, directory=path.parent)
+        yield LEFT.found(f"{path}: {why}", path=path, remains=record, directory=path.parent)
     if not left:
-        yield well(CHECK, f"{noted}: no file of an earlier configuration is left")
+        yield well(CHECK, f"{record}: no file of an earlier configuration is left")
 
 
 def _is_kept(around: Surroundings, path: Path) -> bool:
-    """A spec of a vendor that is off is kept, too: containers of it may start again."""
+    """Whether the agent keeps the file.
+
+    The spec of a disabled vendor is kept: its containers may start again.
+    """
     report = around.config.report
     labels = report.features_file if report.published_as == "file" else ""
     cards = Path(report.device_infos_dir, report_directory.NAME) if report.mode in ("auto", "feed") else None
     return path.parent == around.config.agent.cdi_dir or str(path) == labels or path == cards
 
 
-def _there(path: Path) -> str:
-    """That it is there, or may be; empty where it is gone."""
+def _presence(path: Path) -> str:
+    """A sentence that the file exists, or may exist; empty where it is gone."""
     if os.path.lexists(path):
-        return "it is there, and nobody keeps it"
+        return "it is there, and no agent keeps it"
     hidden = is_out_of_sight(path, os.environ)
-    return f"it may be on the node, whose {path.parent} is not mounted here" if hidden else ""
+    return f"it may be on the node: {path.parent} of the node is not mounted here" if hidden else ""

@@ -1,4 +1,4 @@
-"""What else a vendor's cards are served with: its driver, its container runtime, its tools."""
+"""Checks for the other parts that a vendor's cards need on the node: driver, container runtime, tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.doctor.surroundings import Surroundings
-from agent.doctor.vendor_libraries import weighed
+from agent.doctor.vendor_libraries import weaker_without_cards
 from agent.isolation.presence import on_the_bus
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.state.uninstall_record import is_pod
@@ -21,8 +21,8 @@ MISSING = FindingKind(
     CHECK,
     "part-missing",
     Severity.STOPS,
-    "something that a vendor's cards are served with is not on the node",
-    "Nothing of the vendor works without it, or not what the configuration asks for.",
+    "something that a vendor's cards need is not on the node",
+    "Without it nothing of the vendor works, or not what the configuration asks for.",
     "{remedy}",
 )
 LACKING = FindingKind(
@@ -30,14 +30,14 @@ LACKING = FindingKind(
     "part-lacking",
     Severity.WARNS,
     "something that a vendor's containers may need is not on the node",
-    "The cards are given out nevertheless; what goes without it is named there.",
+    "The cards are given out nevertheless; the finding says what does not work.",
     "{remedy}",
 )
 
 
 def parts(around: Surroundings) -> Iterator[Finding]:
-    """What vendors name as needed on a node with their cards."""
-    vendors = [it for it in present(around) if it.host.parts]
+    """The parts that the vendors of this node's cards name."""
+    vendors = [it for it in vendors_with_cards(around) if it.host.parts]
     for vendor in vendors:
         for part in vendor.host.parts:
             yield _looked_for(around, vendor.name, part)
@@ -45,14 +45,14 @@ def parts(around: Surroundings) -> Iterator[Finding]:
         yield well(CHECK, "no vendor with cards here needs more than its library")
 
 
-def present(around: Surroundings) -> list[Vendor]:
-    """The vendors with cards here, whether these are listed or only seen on the bus."""
+def vendors_with_cards(around: Surroundings) -> list[Vendor]:
+    """The vendors with cards on this node, listed by the library or only seen on the PCI bus."""
     vendors = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
     return [it for it in vendors if around.has_cards(it.name) or _is_on_the_bus(it)]
 
 
 def is_hidden(around: Surroundings) -> bool:
-    """Whether the host's files are not seen from here."""
+    """Whether this is a pod without the host's files."""
     return around.root == Path("/") and is_pod(os.environ)
 
 
@@ -72,9 +72,9 @@ def _looked_for(around: Surroundings, vendor: str, part: HostPart) -> Finding:
     if part.host and is_hidden(around):
         what = f"{looked}; a pod does not see them: mount the host's / and name where with --host-root"
         return not_made(CHECK, what)
-    ailment = MISSING if part.needed else LACKING
-    finding = ailment.found(f"{looked}; without it {part.without}", remedy=part.remedy)
-    return weighed(around, vendor, finding)
+    kind = MISSING if part.needed else LACKING
+    finding = kind.found(f"{looked}; without it {part.without}", remedy=part.remedy)
+    return weaker_without_cards(around, vendor, finding)
 
 
 def _is_there(root: Path | None, path: str) -> bool:

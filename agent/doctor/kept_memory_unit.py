@@ -1,4 +1,4 @@
-"""Resources that count memory in another unit than the config wants."""
+"""Checks for resources that count memory in another unit than the config wants."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ KEPT = FindingKind(
     "unit-kept",
     Severity.WARNS,
     "memory is counted in another unit than the config says",
-    "A device ID does not say how much memory it stands for: while pods hold some of one size, none of "
-    "another is given out, and what new pods ask for counts in the old unit. A unit that makes too long a "
-    "list for the kubelet is not taken in, either.",
-    "let the pods that are named end (kubectl drain moves them away), or take the old unit back in the "
-    "config; where the list is too long write the unit that is named",
+    "A device ID does not say how much memory it stands for. So while pods hold IDs of the old unit, new "
+    "pods get IDs of the old unit too. A unit that makes too long a list for the kubelet is not used either.",
+    "let the named pods end (kubectl drain moves them away), or write the old unit in the config again; "
+    "where the list is too long write the named unit",
 )
 
 
 def units(around: Surroundings) -> Iterator[Finding]:
-    """What the running agent says of it."""
+    """The units that the running agent kept."""
     if not around.serves:
         yield not_made(CHECK, "no agent that serves this node could be asked")
         return

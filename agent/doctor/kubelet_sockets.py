@@ -1,4 +1,4 @@
-"""The kubelet's directory and its two sockets."""
+"""Checks the kubelet's device-plugins directory and its two sockets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ CLOSED_DIRECTORY = FindingKind(
     "kubelet-directory-closed",
     Severity.STOPS,
     "no socket can be made in the kubelet's directory",
-    "The agent serves each resource on a socket of its own there; without one the kubelet cannot be told.",
+    "The agent serves each resource on a socket of its own there; without one it cannot register with the "
+    "kubelet.",
     "run the agent as root, and mount {directory} without readOnly",
 )
 NO_SOCKET = FindingKind(
@@ -44,7 +45,7 @@ NO_SUCH_SOCKET = FindingKind(
     "kubelet-socket-wrong",
     Severity.STOPS,
     "what is called kubelet.sock is no socket",
-    "Nobody can be called there. A container runtime makes a directory of a hostPath whose file was missing.",
+    "No kubelet can answer there. A container runtime makes a directory of a hostPath that did not exist.",
     "remove it (rmdir {socket}, or rm where it is a file), then systemctl restart kubelet; mount the "
     "directory, never the socket",
 )
@@ -52,9 +53,9 @@ DEAF_SOCKET = FindingKind(
     KUBELET,
     "kubelet-socket-deaf",
     Severity.STOPS,
-    "nobody listens at kubelet.sock",
-    "It is what a kubelet left that has ended, or in a container the socket of the kubelet before: then the "
-    "socket itself was mounted, not its directory.",
+    "no process listens at kubelet.sock",
+    "A kubelet that has ended left it, or a container still has the socket of an earlier kubelet, because "
+    "the socket itself was mounted and not its directory.",
     "systemctl start kubelet; in a container mount the directory {directory}, never the socket",
 )
 
@@ -88,7 +89,7 @@ OFF_POD_RESOURCES = FindingKind(
 
 
 def kubelet(around: Surroundings) -> Iterator[Finding]:
-    """The directory, and who listens at kubelet.sock."""
+    """The directory, and the process that listens at kubelet.sock."""
     directory = around.config.agent.kubelet_dir
     if not directory.is_dir():
         yield NO_DIRECTORY.found(f"there is no directory {directory}", directory=directory)
@@ -97,9 +98,9 @@ def kubelet(around: Surroundings) -> Iterator[Finding]:
         yield CLOSED_DIRECTORY.found(f"{directory} cannot be written from here", directory=directory)
     path = directory / KUBELET_SOCKET
     found = around.sockets.kubelet
-    ailment = {"missing": NO_SOCKET, "not-a-socket": NO_SUCH_SOCKET, "deaf": DEAF_SOCKET}.get(found.state)
-    if ailment is not None:
-        yield ailment.found(found.found, directory=directory, socket=path)
+    kind = {"missing": NO_SOCKET, "not-a-socket": NO_SUCH_SOCKET, "deaf": DEAF_SOCKET}.get(found.state)
+    if kind is not None:
+        yield kind.found(found.found, directory=directory, socket=path)
     elif found.state == "denied":
         yield not_made(KUBELET, f"{found.found}; ask as root")
     else:

@@ -1,4 +1,4 @@
-"""Files that should be a vendor's library: links that lead nowhere, and programs of another machine."""
+"""Finds defects in the files of a vendor's library: dangling links, and files for another machine."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Literal, NamedTuple
 from agent.host import files
 from agent.isolation import library_loader
 
-#: e_machine of an ELF file (elf.h), as uname calls it.
+#: e_machine of an ELF file (elf.h) to the name of the machine in uname.
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 NO_PROGRAM = "no ELF file"
 _HEADER = 20
 
 
 class LibraryDefect(NamedTuple):
-    """What is wrong with one file."""
+    """A defect of one file."""
 
     path: str
     kind: Literal["dangling", "foreign", "broken"]
-    #: Where the link leads, for what machine it is, or what is wrong with it.
+    #: The target of the link, the machine of the file, or why the file is no library.
     detail: str
 
 
 def defects(names: Iterable[str]) -> Iterator[LibraryDefect]:
-    """What is wrong with the files of these names; one that is not there at all is no defect."""
+    """The defects of files with these names. A file that does not exist is no defect."""
     for path in dict.fromkeys(path for name in names for path in _paths(name)):
         if os.path.islink(path) and not os.path.exists(path):
             yield LibraryDefect(path, "dangling", os.path.realpath(path))
@@ -35,8 +35,11 @@ def defects(names: Iterable[str]) -> Iterator[LibraryDefect]:
             yield LibraryDefect(path, "broken" if machine == NO_PROGRAM else "foreign", machine)
 
 
-def there(names: Iterable[str]) -> tuple[str, ...]:
-    """The real paths of those that exist: a driver has its version in the name of its library's file."""
+def existing_paths(names: Iterable[str]) -> tuple[str, ...]:
+    """The real paths of the files that exist.
+
+    The real name of a library often has the version of the driver.
+    """
     paths = (path for name in names for path in _paths(name))
     return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.isfile(path)))
 
@@ -48,7 +51,7 @@ def _paths(name: str) -> list[str]:
 
 
 def machine_of(path: Path) -> str:
-    """For what machine the file is; empty where it is no file, "no ELF file" where it is no program."""
+    """The machine of the file; empty where there is no file, NO_PROGRAM where the file is no ELF file."""
     try:
         head = files.read(path, _HEADER)
     except OSError:

@@ -1,4 +1,4 @@
-"""The Node as the API server has it, against what the agent serves and the config asks for."""
+"""Compares the Node at the API server with the agent's resources and with the config."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ NO_NODE = FindingKind(
     Severity.STOPS,
     "the cluster has no Node of this name",
     "The agent finds its Node, its labels and its pods by this name.",
-    "set NODE_NAME from spec.nodeName (fieldRef) in the pod, or give --node-name one of: kubectl get nodes "
-    "-o name",
+    "set NODE_NAME from spec.nodeName (fieldRef) in the pod, or give --node-name a name of: kubectl get "
+    "nodes -o name",
 )
 NO_LABEL = FindingKind(
     LABELS,
@@ -50,23 +50,23 @@ NO_LABEL = FindingKind(
     Severity.WARNS,
     "the Node lacks a label that the config matches by",
     "What the config says for nodes with this label does not hold here.",
-    "if it should: kubectl label node {node} {key}=VALUE; no restart is needed",
+    "if the Node should have it: kubectl label node {node} {key}=VALUE; no restart is needed",
 )
 MANY_LABELS = 20
 
 
 def allocatable(around: Surroundings) -> Iterator[Finding]:
-    """Node.status.allocatable against the resources that the running agent serves."""
+    """Compares status.allocatable of the Node with the resources of the running agent."""
     node = around.cluster.node
     if node.value is None:
-        yield NO_NODE.found(node.why) if node.why.startswith("404") else not_made(ALLOCATABLE, node.why)
+        yield NO_NODE.found(node.why) if node.is_absent else not_made(ALLOCATABLE, node.why)
         return
     if not around.serves:
         yield not_made(ALLOCATABLE, "no agent serves this node: there is nothing to compare the Node with")
         return
     offered = part_of(part_of(node.value, "status"), "allocatable")
     found = [it for resource in around.resources.values() for it in _compared(resource, offered)]
-    yield from found or [well(ALLOCATABLE, _same(around))]
+    yield from found or [well(ALLOCATABLE, _equal_counts(around))]
 
 
 def _compared(resource: InspectedResource, offered: Mapping[str, Any]) -> Iterator[Finding]:
@@ -78,25 +78,25 @@ def _compared(resource: InspectedResource, offered: Mapping[str, Any]) -> Iterat
     yield NOTHING.found(what) if ours and theirs == 0 else OTHER.found(what)
 
 
-def _same(around: Surroundings) -> str:
+def _equal_counts(around: Surroundings) -> str:
     rows = (f"{name} {it.allocatable}" for name, it in sorted(around.resources.items()))
     return f"the Node offers what the agent does: {', '.join(rows) or 'nothing'}"
 
 
 def labels(around: Surroundings) -> Iterator[Finding]:
-    """The labels that the config asks about."""
+    """Whether the Node has the labels that the config matches by."""
     keys = around.configuration.labels
     if not keys:
-        yield well(LABELS, "the config asks about no label of the Node")
+        yield well(LABELS, "the config matches by no label of the Node")
         return
     node = around.cluster.node
     if node.value is None:
         yield not_made(LABELS, f"the config matches by {', '.join(keys[:MANY_LABELS])}, and {node.why}")
         return
-    there = part_of(part_of(node.value, "metadata"), "labels")
-    missing = [key for key in keys if key not in there]
+    present = part_of(part_of(node.value, "metadata"), "labels")
+    missing = [key for key in keys if key not in present]
     for key in missing[:MANY_LABELS]:
         yield NO_LABEL.found(f"Node {around.node} has no label {key}", node=around.node, key=key)
     if not missing:
-        told = ", ".join(f"{key}={shorten(str(there[key]))}" for key in keys[:MANY_LABELS])
-        yield well(LABELS, f"the Node has {told}")
+        shown = ", ".join(f"{key}={shorten(str(present[key]))}" for key in keys[:MANY_LABELS])
+        yield well(LABELS, f"the Node has {shown}")

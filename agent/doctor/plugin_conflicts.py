@@ -1,4 +1,7 @@
-"""Other device plugins for our resources: the kubelet takes whoever came last, and breaks when one leaves."""
+"""Checks for other device plugins on our resources or cards.
+
+The kubelet uses the plugin that registered last, and fails the resource when one of them ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from agent.scheduler_api.quantities import whole
 from agent.vendor_api.text import shorten
 
 CHECK = "device-plugins"
-#: Letters of a vendor's name by which its plugin's socket is known; fewer stand in any name.
+#: Letters of a vendor's name that mark a socket as its plugin's; a shorter name is part of many names.
 SHORTEST_MARK = 3
 
 SOCKET = FindingKind(
@@ -27,8 +30,9 @@ SOCKET = FindingKind(
     "foreign-plugin",
     Severity.STOPS,
     "another device plugin of the same vendor runs here",
-    "Two plugins on one resource take each other's registration: the kubelet sends Allocate to whoever came "
-    "last, and when the other one's stream ends it marks the devices of both unhealthy (kubelet up to 1.36).",
+    "Two plugins on one resource take each other's registration: the kubelet sends Allocate to the one "
+    "that registered last, and when the stream of the other one ends it marks the devices of both unhealthy "
+    "(kubelet up to 1.36).",
     "remove it from this node: kubectl -n kube-system get daemonsets | grep device-plugin, then kubectl "
     "delete daemonset NAME or give it a nodeSelector that leaves this node out; it served {socket}",
 )
@@ -38,15 +42,16 @@ YIELDED = FindingKind(
     Severity.WARNS,
     "another device plugin has the cards, as the configuration says",
     "Where foreign is `yield` the agent registers nothing of a vendor while another plugin of its cards "
-    "runs: pods are served by that one, with what it gives and without what the agent would.",
-    "nothing while it is to have the cards; remove it from this node and the agent takes over: {socket}",
+    "runs. Pods get what that plugin gives, and not what the agent would give.",
+    "nothing while that plugin is to have the cards; when it is removed from this node the agent takes over: "
+    "{socket}",
 )
 UNSEEN = FindingKind(
     CHECK,
     "plugin-of-unseen-cards",
     Severity.WARNS,
     "another device plugin runs for cards that the agent does not see",
-    "The agent serves nothing of a vendor whose cards it does not see. Once it sees them, two plugins have "
+    "The agent serves nothing of a vendor without cards that it sees. Once it sees them, two plugins have "
     "the same cards: unless foreign is `yield` the agent is not ready then, and registers none of them.",
     "to leave that plugin the cards set vendors.{vendor}.enabled to false; to have the agent serve them mend "
     "what the check vendor-library says, and remove that plugin from this node: it served {socket}",
@@ -66,8 +71,8 @@ REGISTERED = FindingKind(
     "foreign-devices",
     Severity.STOPS,
     "the kubelet has devices of our resource that we never listed",
-    "Somebody else registered the resource after us: pods are given devices of a list that is not ours, and "
-    "our Allocate refuses them as unknown.",
+    "Another plugin registered the resource after the agent: pods are given devices of its list, and the "
+    "agent's Allocate refuses them as unknown.",
     "find the other plugin by its socket in {directory} and remove it, then systemctl restart kubelet",
 )
 UNKNOWN = FindingKind(
@@ -76,7 +81,7 @@ UNKNOWN = FindingKind(
     Severity.WARNS,
     "a pod has cards that are not here",
     "The kubelet's checkpoint has an answer that names cards of a vendor that is served here, and none of "
-    "them is listed: a card may have been taken out; nobody can tell which card the pod uses.",
+    "them is listed. A card may have been taken out; which card the pod uses is not known.",
     "delete the pod, which its controller makes anew with cards that are here: kubectl get pods -A "
     "--field-selector spec.nodeName={node} -o custom-columns=UID:.metadata.uid,NS:.metadata.namespace,"
     "NAME:.metadata.name | grep {uid}",
@@ -86,26 +91,26 @@ ON_NODE = FindingKind(
     "foreign-capacity",
     Severity.STOPS,
     "the Node offers our resource though our agent does not serve it",
-    "Another plugin registered it, or somebody patched the Node's status; the agent would meet it at its "
-    "first registration. Right after an agent has ended these are its own: look again in 10 s.",
+    "Another plugin registered the resource, or the Node's status was patched; the agent would conflict with "
+    "it at its first registration. Right after an agent has ended these are its own: look again in 10 s.",
     "remove the other device plugin from this node before the agent starts: kubectl get daemonsets -A | grep "
     "device-plugin",
 )
 
 
 def device_plugins(around: Surroundings) -> Iterator[Finding]:
-    """Sockets, the kubelet's own record, and what the Node offers."""
+    """Compares the sockets, the kubelet's checkpoint and the Node with the agent's resources."""
     found = [*_sockets(around), *_registered(around), *_unknown(around), *_offered(around)]
     yield from found
     if not found:
-        yield well(CHECK, _nobody(around))
+        yield well(CHECK, _no_conflict(around))
 
 
-def _nobody(around: Surroundings) -> str:
+def _no_conflict(around: Surroundings) -> str:
     directory, names = around.config.agent.kubelet_dir, ", ".join(sorted(around.names))
     if names:
-        return f"nobody else serves {names} in {directory}"
-    return f"no vendor has cards here, and no other plugin for theirs listens in {directory}"
+        return f"no other plugin serves {names} in {directory}"
+    return f"no vendor has cards here, and no other plugin for cards listens in {directory}"
 
 
 def _sockets(around: Surroundings) -> Iterator[Finding]:
@@ -113,61 +118,64 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
     if others.why:
         yield not_made(CHECK, others.why)
     serving = around.sockets.admin.pid
-    marks, yielding = _marks(around), _yielding(around)
-    for path, there in (others.value or {}).items():
-        if there.state != "listens":
+    marks, yielding = _marks(around), _yielded_sockets(around)
+    for path, found in (others.value or {}).items():
+        if found.state != "listens":
             continue
         if OURS.fullmatch(path.name):
-            yield from _agent(path, there, serving)
+            yield from _agent(path, found, serving)
         elif any(fnmatchcase(path.name, it) for it in yielding):
-            yield YIELDED.found(f"{there} listens at {path}", socket=path)
+            yield YIELDED.found(f"{found} listens at {path}", socket=path)
         else:
-            yield from _foreign(around, path, there, marks)
+            yield from _foreign(around, path, found, marks)
 
 
 def _foreign(
-    around: Surroundings, path: Path, there: SocketListener, marks: frozenset[str]
+    around: Surroundings, path: Path, found: SocketListener, marks: frozenset[str]
 ) -> Iterator[Finding]:
     """A plugin of a vendor's cards, whether the agent sees these cards now or not."""
-    its = _known(around, path.name)
-    if _is_marked(path.name, marks) or any(map(around.has_cards, its)):
-        yield SOCKET.found(f"{there} listens at {path}", socket=path)
-    elif its:
-        what = f"{there} listens at {path}, and no card of {its[0]} is seen here"
-        yield UNSEEN.found(what, socket=path, vendor=its[0])
+    vendors = _vendors_of_socket(around, path.name)
+    if _is_marked(path.name, marks) or any(map(around.has_cards, vendors)):
+        yield SOCKET.found(f"{found} listens at {path}", socket=path)
+    elif vendors:
+        what = f"{found} listens at {path}, and no card of {vendors[0]} is seen here"
+        yield UNSEEN.found(what, socket=path, vendor=vendors[0])
 
 
 def _is_marked(name: str, marks: frozenset[str]) -> bool:
     return any(mark in name.lower() for mark in marks)
 
 
-def _agent(path: Path, there: SocketListener, serving: int) -> Iterator[Finding]:
-    # Where the agent of this state directory is in another pid namespace there is nothing to compare.
-    if not serving or there.is_busy or there.pid == serving:
+def _agent(path: Path, found: SocketListener, serving: int) -> Iterator[Finding]:
+    # Without the pid of the agent of this state directory, which another pid namespace hides, nothing
+    # compares.
+    if not serving or found.is_busy or found.pid == serving:
         return
-    end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
-    yield AGENT.found(f"{path} is served by {there}, the admin socket by pid {serving}", end=end)
+    end = f"kill {found.pid}" if found.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
+    yield AGENT.found(f"{path} is served by {found}, the admin socket by pid {serving}", end=end)
 
 
 def _marks(around: Surroundings) -> frozenset[str]:
-    """What the socket of a vendor's own plugin has in its name: NVIDIA's are nvidia-gpu.sock and so on
-    (k8s-device-plugin v0.20, internal/plugin/server.go)."""
+    """Words in the names of the sockets of vendors' own plugins, such as NVIDIA's nvidia-gpu.sock.
+
+    Source: k8s-device-plugin v0.20, internal/plugin/server.go.
+    """
     vendors = {it.name for it in around.configuration.plugins if around.has_cards(it.name)}
     domains = {name.partition("/")[0].split(".")[0] for name in around.names}
     return frozenset(it for it in vendors | domains if len(it) >= SHORTEST_MARK)
 
 
-def _known(around: Surroundings, name: str) -> list[str]:
-    """The vendors that know such a socket as another plugin's."""
-    its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
-    return [it.name for it in its if any(fnmatchcase(name, socket) for socket in it.replaces.sockets)]
+def _vendors_of_socket(around: Surroundings, name: str) -> list[str]:
+    """The vendors that name the socket as one of another plugin for their cards."""
+    vendors = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    return [it.name for it in vendors if any(fnmatchcase(name, socket) for socket in it.replaces.sockets)]
 
 
-def _yielding(around: Surroundings) -> tuple[str, ...]:
-    """Those to which the configuration leaves the cards."""
-    its = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
-    yielding = (it for it in its if around.config.vendor(it.name).foreign == "yield")
-    return tuple(name for it in yielding for name in it.replaces.sockets)
+def _yielded_sockets(around: Surroundings) -> tuple[str, ...]:
+    """The sockets of other plugins to which the configuration leaves the cards."""
+    vendors = (it.vendor for it in around.configuration.plugins if it.vendor is not None)
+    yielding = (it for it in vendors if around.config.vendor(it.name).foreign == "yield")
+    return tuple(name for vendor in yielding for name in vendor.replaces.sockets)
 
 
 def _registered(around: Surroundings) -> Iterator[Finding]:
@@ -179,13 +187,13 @@ def _registered(around: Surroundings) -> Iterator[Finding]:
         return
     if found is None:
         return
-    known = _ours(around)
+    known = _known_ids(around)
     for name in around.resources:
-        # The kubelet writes them in no order.
-        strange = sorted(it for it in found.registered.get(name, ()) if not _is_of(it, known))
-        if known and strange:
-            shown = ", ".join(shorten(it) for it in strange[:3])
-            what = f"{directory / KUBELET_CHECKPOINT} has {len(strange)} devices of {name} such as {shown}"
+        # Sorted, because the kubelet writes them in any order.
+        unlisted = sorted(it for it in found.registered.get(name, ()) if not _is_known(it, known))
+        if known and unlisted:
+            shown = ", ".join(shorten(it) for it in unlisted[:3])
+            what = f"{directory / KUBELET_CHECKPOINT} has {len(unlisted)} devices of {name} such as {shown}"
             yield REGISTERED.found(what, directory=directory)
 
 
@@ -195,8 +203,8 @@ def _unknown(around: Surroundings) -> Iterator[Finding]:
         yield UNKNOWN.found(f"the pod with uid {uid} has {resource}", uid=uid, node=around.node or "NODE")
 
 
-def _ours(around: Surroundings) -> frozenset[str]:
-    """How the IDs of our devices begin in every form, and those that are held."""
+def _known_ids(around: Surroundings) -> frozenset[str]:
+    """The beginnings of our device IDs in every form, and the IDs of allocations."""
     document = around.document
     uuids = [*(it.uuid for it in document.devices), *(it.uuid for it in document.absent)]
     minors = (str(it.minor) for it in document.devices if it.minor is not None)
@@ -204,7 +212,7 @@ def _ours(around: Surroundings) -> frozenset[str]:
     return frozenset((*uuids, *minors, *short_forms(uuids).values(), *held))
 
 
-def _is_of(device: str, known: frozenset[str]) -> bool:
+def _is_known(device: str, known: frozenset[str]) -> bool:
     return device in known or device.partition("::")[0] in known
 
 

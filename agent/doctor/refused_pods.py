@@ -1,4 +1,4 @@
-"""The pods of this node: those that the kubelet refused, and those that go around it."""
+"""Checks the pods of this node: pods that the kubelet refused, and pods that choose cards themselves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agent.vendor_api.text import shorten
 REFUSED = "pods-refused"
 AROUND = "pods-around"
 
-#: Pods that are named one by one; the rest is counted.
+#: Pods that are named; the others are counted.
 SHOWN = 10
-#: Characters of the kubelet's sentence.
+#: Characters of the kubelet's message that are shown.
 LONGEST = 300
-#: Values by which a variable of this kind says that the container gets no device.
+#: Values of such a variable for which the container gets no device.
 NOTHING = ("", "void", "none")
 CONFIG_MAP = "ConfigMap"
-#: Agents, exporters and plugins see all cards on purpose.
+#: Priority classes of agents, exporters and plugins, which see all cards on purpose.
 OF_THE_NODE = ("system-node-critical", "system-cluster-critical")
 
 STUCK = FindingKind(
@@ -31,8 +31,8 @@ STUCK = FindingKind(
     "pod-refused",
     Severity.WARNS,
     "a pod was refused with UnexpectedAdmissionError",
-    "Such a pod stays Failed for ever: its controller makes another one, it itself is only deleted. What the "
-    "kubelet said of it says what to mend first.",
+    "Such a pod stays Failed until it is deleted; its controller makes another one. The kubelet's message "
+    "says what to mend first.",
     "{advice}; then kubectl -n {namespace} delete pod {pod}",
 )
 CHOOSES = FindingKind(
@@ -40,9 +40,9 @@ CHOOSES = FindingKind(
     "pod-chooses-devices",
     Severity.WARNS,
     "a pod sets the vendor's variable of visible devices itself",
-    "Its value takes the place of ours, or without a limit takes cards that nobody gave it: all of them for "
-    "`all`, and the first is the one that everybody then uses.",
-    "remove {variable} from the container's env, or from the ConfigMap that is named, and ask for cards with "
+    "Its value replaces the agent's, or without a limit takes cards that were not assigned to the pod: for "
+    "`all` it takes all cards, and most programs then use the first one.",
+    "remove {variable} from the container's env, or from the named ConfigMap, and ask for cards with "
     "resources.limits",
 )
 PRIVILEGED = FindingKind(
@@ -50,21 +50,23 @@ PRIVILEGED = FindingKind(
     "pod-privileged",
     Severity.WARNS,
     "a privileged pod asks for devices",
-    "A privileged container sees every device node of the host: it uses the first card, whichever it was "
-    "given.",
+    "A privileged container sees every device node of the host: it uses the first card, whichever card was "
+    "assigned to it.",
     "remove privileged: true from the securityContext; add the capabilities that it really needs",
 )
 
-#: What the kubelet says (pkg/kubelet/cm/devicemanager/manager.go, 1.36), and what to do about it.
+#: Words of the message on a refused pod to what helps. The first messages are the kubelet's
+#: (pkg/kubelet/cm/devicemanager/manager.go, 1.36), others are the agent's, which the kubelet passes on. The
+#: pod has no other field for the reason.
 ADVICE = (
     ("cannot allocate unregistered device", "see that the agent is ready: xpu-agent inspect"),
     ("no healthy devices present", "see what the cards have: xpu-agent health list"),
     ("previously allocated devices are no longer healthy", "see what its card has: xpu-agent health list"),
     ("requested number of devices unavailable", "ask for fewer devices, or wait until some are free"),
-    ("is cordoned by", "uncordon the card when its work is done: xpu-agent health uncordon UUID"),
+    ("is cordoned by", "uncordon the card when its maintenance is over: xpu-agent health uncordon UUID"),
     ("is unhealthy:", "see what the card has: xpu-agent health list"),
-    ("unknown device", "look for a second plugin on the resource (check device-plugins)"),
-    ("is held by", "delete the pod that it names"),
+    ("unknown device", "look for another plugin on the resource (check device-plugins)"),
+    ("is held by", "delete the named pod"),
     ("maximum request size for shared resources", "ask for one"),
     ("and each card needs one ID", "ask for as many of the resource as of cards"),
     ("rpc failed", "look at the log of the device plugin that serves the resource"),
@@ -73,39 +75,40 @@ ADVICE = (
 
 
 def refused(around: Surroundings) -> Iterator[Finding]:
-    """Pods that failed at admission."""
+    """Pods that the kubelet refused at admission."""
     pods = around.cluster.pods.value
     if pods is None:
         yield not_made(REFUSED, around.cluster.pods.why)
         return
     stuck = [it for it in pods if part_of(it, "status").get("reason") == "UnexpectedAdmissionError"]
     for number, pod in enumerate(stuck[:SHOWN], start=1):
-        said = shorten(str(part_of(pod, "status").get("message") or ""), LONGEST)
+        message = shorten(str(part_of(pod, "status").get("message") or ""), LONGEST)
         namespace, name = _name(pod)
         more = f" (and {len(stuck) - SHOWN} more pods)" if number == SHOWN < len(stuck) else ""
-        what = f"{namespace}/{name}: {said or 'the kubelet gave no reason'}{more}"
-        yield STUCK.found(what, advice=_advice(said), namespace=namespace, pod=name)
+        what = f"{namespace}/{name}: {message or 'the kubelet gave no reason'}{more}"
+        yield STUCK.found(what, advice=_advice(message), namespace=namespace, pod=name)
     if not stuck:
         yield well(REFUSED, f"none of {len(pods)} pods was refused at admission")
 
 
-def _advice(said: str) -> str:
-    return next((advice for words, advice in ADVICE if words in said), "read what the kubelet says of it")
+def _advice(message: str) -> str:
+    return next((advice for words, advice in ADVICE if words in message), "read the kubelet's message")
 
 
 def around(around: Surroundings) -> Iterator[Finding]:
-    """Pods that reach for cards without the kubelet, or past what it gave them."""
+    """Pods that use cards without asking the kubelet, or other cards than the kubelet assigned."""
     pods = around.cluster.pods.value
     if pods is None:
         yield not_made(AROUND, around.cluster.pods.why)
         return
     variables = variables_of(around.configuration.plugins)
-    living, read = [it for it in pods if _lives(it) and not _is_of_the_node(it)], around.cluster.config_maps
-    found = [it for pod in living for it in _judged(pod, variables, around.names, read)]
-    for number, it in enumerate(found[:SHOWN], start=1):
+    running = [it for it in pods if _is_running(it) and not _is_of_the_node(it)]
+    read = around.cluster.config_maps
+    found = [it for pod in running for it in _findings_of(pod, variables, around.names, read)]
+    for number, finding in enumerate(found[:SHOWN], start=1):
         more = f" (and {len(found) - SHOWN} more like these)" if number == SHOWN < len(found) else ""
-        yield replace(it, what=f"{it.what}{more}")
-    unread = [it for pod in living for it in unknown(pod, variables, read)]
+        yield replace(finding, what=f"{finding.what}{more}")
+    unread = [it for pod in running for it in unread_sources(pod, variables, read)]
     if unread:
         yield not_made(AROUND, _unread(unread))
     elif not found:
@@ -113,7 +116,7 @@ def around(around: Surroundings) -> Iterator[Finding]:
 
 
 def variables_of(plugins: Iterable[VendorPlugin]) -> frozenset[str]:
-    """The variables by which containers are told their devices."""
+    """The variables that name the devices of a container."""
     variables = (it.vendor.host.devices_variable for it in plugins if it.vendor is not None)
     return frozenset(filter(None, variables))
 
@@ -121,100 +124,105 @@ def variables_of(plugins: Iterable[VendorPlugin]) -> frozenset[str]:
 def _unread(found: Sequence[tuple[str, str, Sequence[str]]]) -> str:
     shown = "; ".join(f"{where} from {source}" for where, source, _ in found[:SHOWN])
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    variables = ", ".join(dict.fromkeys(variable for _, _, its in found for variable in its))
+    variables = ", ".join(dict.fromkeys(variable for _, _, names in found for variable in names))
     return (
         f"containers that may set {variables} by envFrom: {shown}{more}; ConfigMaps are read with a "
-        "kubeconfig (--kubeconfig) that may, Secrets never"
+        "kubeconfig (--kubeconfig) that has the right, Secrets never"
     )
 
 
-def unknown(
+def unread_sources(
     pod: Object, variables: frozenset[str], read: Mapping[tuple[str, str], Mapping[str, str]]
 ) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Containers with variables of which nobody has read whether they are ours: where, whence, and which."""
+    """Containers that may get such a variable from a source that was not read.
+
+    Yields the container, the source, and the variables.
+    """
     namespace, name = _name(pod)
-    for it in _containers(pod):
-        where = f"{namespace}/{name}, container {shorten(str(it.get('name')))}"
-        for kind, source, prefix in _sources(it):
-            its = [one for one in sorted(variables) if _may_have(it, prefix, one)]
-            if its and (kind != CONFIG_MAP or (namespace, source) not in read):
-                yield where, f"{kind} {shorten(source)}", its
+    for container in _containers(pod):
+        where = f"{namespace}/{name}, container {shorten(str(container.get('name')))}"
+        for kind, source, prefix in _sources(container):
+            possible = [it for it in sorted(variables) if _may_have(container, prefix, it)]
+            if possible and (kind != CONFIG_MAP or (namespace, source) not in read):
+                yield where, f"{kind} {shorten(source)}", possible
 
 
 def config_maps(pods: Iterable[Object], variables: frozenset[str]) -> list[tuple[str, str]]:
-    """The ConfigMaps, by namespace and name, from which containers may have one of the variables."""
-    living = [it for it in pods if _lives(it) and not _is_of_the_node(it)]
+    """(namespace, name) of the ConfigMaps that may give containers one of the variables."""
+    running = [it for it in pods if _is_running(it) and not _is_of_the_node(it)]
     named = [
         (_name(pod)[0], source)
-        for pod in living
-        for it in _containers(pod)
-        for kind, source, prefix in _sources(it)
-        if kind == CONFIG_MAP and any(_may_have(it, prefix, one) for one in variables)
+        for pod in running
+        for container in _containers(pod)
+        for kind, source, prefix in _sources(container)
+        if kind == CONFIG_MAP and any(_may_have(container, prefix, it) for it in variables)
     ]
     return list(dict.fromkeys(named))
 
 
 def _sources(container: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What a container has variables from: kind, name and the prefix of their names (v1.EnvFromSource)."""
-    for it in rows_of(container, "envFrom"):
+    """The sources of a container's variables: kind, name, and prefix of the variables (v1.EnvFromSource)."""
+    for source in rows_of(container, "envFrom"):
         for key, kind in (("configMapRef", CONFIG_MAP), ("secretRef", "Secret")):
-            if name := part_of(it, key).get("name"):
-                yield kind, str(name), str(it.get("prefix") or "")
+            if name := part_of(source, key).get("name"):
+                yield kind, str(name), str(source.get("prefix") or "")
 
 
 def _may_have(container: Mapping[str, Any], prefix: str, variable: str) -> bool:
-    """Whether such a source may say the variable; what stands in `env` itself wins over all of them."""
-    said = {it.get("name") for it in rows_of(container, "env")}
-    return variable.startswith(prefix) and variable not in said
+    """Whether a source with this prefix may set the variable; a variable in `env` overrides all sources."""
+    own = {it.get("name") for it in rows_of(container, "env")}
+    return variable.startswith(prefix) and variable not in own
 
 
 def _is_of_the_node(pod: Object) -> bool:
     return part_of(pod, "spec").get("priorityClassName") in OF_THE_NODE
 
 
-def _judged(
+def _findings_of(
     pod: Object,
     variables: frozenset[str],
     resources: frozenset[str],
     read: Mapping[tuple[str, str], Mapping[str, str]],
 ) -> Iterator[Finding]:
     namespace, name = _name(pod)
-    for it in _containers(pod):
-        where = f"{namespace}/{name}, container {shorten(str(it.get('name')))}"
-        asks = sorted(resources.intersection(part_of(part_of(it, "resources"), "limits")))
+    for container in _containers(pod):
+        where = f"{namespace}/{name}, container {shorten(str(container.get('name')))}"
+        asks = sorted(resources.intersection(part_of(part_of(container, "resources"), "limits")))
         asked = f"asks for {', '.join(asks)}" if asks else "asks for no device"
-        for variable, value in (*_set(it, variables), *_set_from(it, variables, namespace, read)):
+        for variable, value in (
+            *_own_variables(container, variables),
+            *_config_map_variables(container, variables, namespace, read),
+        ):
             yield CHOOSES.found(f"{where} {asked} and sets {variable}={value}", variable=variable)
-        if asks and part_of(it, "securityContext").get("privileged") is True:
+        if asks and part_of(container, "securityContext").get("privileged") is True:
             yield PRIVILEGED.found(f"{where} {asked} and is privileged")
 
 
-def _set(container: Mapping[str, Any], variables: frozenset[str]) -> Iterator[tuple[str, str]]:
-    for it in rows_of(container, "env"):
-        if it.get("name") in variables and (it.get("valueFrom") or it.get("value") not in (*NOTHING, None)):
-            yield (
-                str(it["name"]),
-                "(from elsewhere)" if it.get("valueFrom") else shorten(str(it["value"]), 60),
-            )
+def _own_variables(container: Mapping[str, Any], variables: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The variables in `env` with their values; (name, value)."""
+    for variable in rows_of(container, "env"):
+        is_reference, value = bool(variable.get("valueFrom")), variable.get("value")
+        if variable.get("name") in variables and (is_reference or value not in (*NOTHING, None)):
+            yield str(variable["name"]), "(from elsewhere)" if is_reference else shorten(str(value), 60)
 
 
-def _set_from(
+def _config_map_variables(
     container: Mapping[str, Any],
     variables: frozenset[str],
     namespace: str,
     read: Mapping[tuple[str, str], Mapping[str, str]],
 ) -> Iterator[tuple[str, str]]:
-    """What ConfigMaps that were read say; of two with one key the last one holds."""
-    said: dict[str, str] = {}
+    """The variables from ConfigMaps that were read; (name, value). The last of two equal keys counts."""
+    found: dict[str, str] = {}
     for kind, source, prefix in _sources(container):
-        its = read.get((namespace, source), {}) if kind == CONFIG_MAP else {}
+        data = read.get((namespace, source), {}) if kind == CONFIG_MAP else {}
         for variable in variables:
-            value = its.get(variable.removeprefix(prefix)) if _may_have(container, prefix, variable) else None
-            if value is not None:
-                said[variable] = (
+            value = data.get(variable.removeprefix(prefix))
+            if value is not None and _may_have(container, prefix, variable):
+                found[variable] = (
                     "" if value in NOTHING else f"{shorten(value, 60)} (ConfigMap {shorten(source)})"
                 )
-    yield from ((variable, value) for variable, value in said.items() if value)
+    yield from ((variable, value) for variable, value in found.items() if value)
 
 
 def _containers(pod: Object) -> list[Mapping[str, Any]]:
@@ -222,7 +230,7 @@ def _containers(pod: Object) -> list[Mapping[str, Any]]:
     return [*rows_of(spec, "initContainers"), *rows_of(spec, "containers")]
 
 
-def _lives(pod: Object) -> bool:
+def _is_running(pod: Object) -> bool:
     return part_of(pod, "status").get("phase") not in ("Succeeded", "Failed")
 
 

@@ -1,4 +1,4 @@
-"""What was found, for people and for programs."""
+"""The findings as output: a list for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _WIDTH = 100
 
 
 def stops(findings: Sequence[Finding]) -> bool:
-    """Whether anything keeps this node from its work."""
+    """Whether a finding keeps this node from its work."""
     return any(it.severity is Severity.STOPS for it in findings)
 
 
 def document(node: str, version: str, findings: Sequence[Finding]) -> dict[str, Any]:
-    """What --json prints. Fields may be added; those that are here stay."""
+    """What --json prints. Keys may be added; keys that are here stay."""
     counts = Counter(it.severity for it in findings)
     return {
         "node": node,
@@ -39,12 +39,12 @@ def document(node: str, version: str, findings: Sequence[Finding]) -> dict[str, 
 
 def summary(findings: Sequence[Finding]) -> str:
     counts = Counter(it.severity for it in findings)
-    told = ", ".join(f"{counts[it]} {_WORDS[it]}" for it in Severity if counts[it])
-    return f"{told}: {'this stops work' if stops(findings) else 'nothing stops work'}"
+    counted = ", ".join(f"{counts[it]} {_WORDS[it]}" for it in Severity if counts[it])
+    return f"{counted}: {'this stops work' if stops(findings) else 'nothing stops work'}"
 
 
 def show(node: str, version: str, findings: Sequence[Finding], stream: TextIO | None = None) -> None:
-    """Print a list: a line for each check, and below what was found why it matters and what mends it."""
+    """Print a line for each finding, and below it why the finding matters and what mends it."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -53,10 +53,11 @@ def show(node: str, version: str, findings: Sequence[Finding], stream: TextIO | 
     for _ in range(2):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for it in findings:
-        table.add_row(Text(_WORDS[it.severity], _STYLES[it.severity]), Text(it.check), Text(it.what))
-        if it.why:
-            table.add_row("", "", Padding(Text(f"why: {it.why}", "dim"), (0, 0, 0, 2)))
-            table.add_row("", "", Padding(Text(f"do:  {it.remedy}"), (0, 0, 0, 2)))
+    for finding in findings:
+        severity = Text(_WORDS[finding.severity], _STYLES[finding.severity])
+        table.add_row(severity, Text(finding.check), Text(finding.what))
+        if finding.why:
+            table.add_row("", "", Padding(Text(f"why: {finding.why}", "dim"), (0, 0, 0, 2)))
+            table.add_row("", "", Padding(Text(f"do:  {finding.remedy}"), (0, 0, 0, 2)))
     heading = terminal.styled(f"node {node}, xpu-agent {version}", "bold")
     terminal.show([heading, table, terminal.styled(summary(findings), "bold")], stream, _WIDTH)

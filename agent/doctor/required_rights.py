@@ -1,4 +1,4 @@
-"""What the configured features ask of the API server, as SelfSubjectAccessReview words it."""
+"""The rights at the API server that the configured features need, as SelfSubjectAccessReview states them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from agent.config.settings import PublishedAs
 
 @dataclass(frozen=True, slots=True)
 class RequiredRight:
-    """One right. `name` empty: on all objects of the kind. `feature` says what goes without it."""
+    """One right.
+
+    An empty `name` means all objects of the kind. `feature` is what does not work without it.
+    """
 
     verb: str
     resource: str
@@ -24,9 +27,9 @@ class RequiredRight:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """What spec.resourceAttributes of the review holds (authorization.k8s.io/v1)."""
+        """The spec.resourceAttributes of the review (authorization.k8s.io/v1)."""
         resource, _, subresource = self.resource.partition("/")
-        given = {
+        attributes = {
             "verb": self.verb,
             "group": self.group,
             "resource": resource,
@@ -34,7 +37,7 @@ class RequiredRight:
             "name": self.name,
             "namespace": self.namespace,
         }
-        return {key: value for key, value in given.items() if value}
+        return {key: value for key, value in attributes.items() if value}
 
 
 def required(
@@ -51,27 +54,27 @@ def required(
     extends: bool = False,
     receipts: bool = False,
 ) -> tuple[RequiredRight, ...]:
-    """Everything that the agent asks of the API server.
+    """All rights that the agent needs.
 
-    `told_as`: how it tells labels, `namespace` where; `events`: whether it writes those;
-    `pods`: whether it follows them; `device`: whether it is to tell Koordinator by the Device object,
-    `withdraws` whether it did so before; `locks`: whether schedulers lock the Node until it has served a pod;
-    `annotates`: whether vendors give the Node annotations, `extends` whether extended resources; `receipts`:
-    whether schedulers read on pods that these have their devices.
+    `told_as` says how the labels are published, with `namespace` for NodeFeature objects. Each other argument
+    is a feature: `events` and `pods` are written and followed; `device`: the agent reports the cards to
+    Koordinator in the Device object, and `withdraws`: an agent did so before; `locks`: schedulers lock the
+    Node until a pod has its devices; `annotates` and `extends`: vendors give the Node annotations and
+    extended resources; `receipts`: schedulers read receipts on pods.
     """
     own = "the Node's labels, by which the config may be chosen"
-    of = "the pods of this node, for schedulers' claims and what the doctor says of them"
-    told = "Events of cards and pods (kubectl describe)"
+    of_pods = "the pods of this node, for schedulers' claims and the doctor's findings on pods"
+    of_events = "Events of cards and pods (kubectl describe)"
     needs = [RequiredRight(verb, "nodes", own, name=node) for verb in ("get", "list", "watch")]
     if pods:
-        needs += [RequiredRight(verb, "pods", of) for verb in ("list", "watch")]
+        needs += [RequiredRight(verb, "pods", of_pods) for verb in ("list", "watch")]
     if pods and receipts:
         by = "what schedulers read on pods that have their devices (pods.receipts of the chart)"
         needs.append(RequiredRight("patch", "pods", by))
     if events:
         writes = ("create", "patch")
         needs += [
-            RequiredRight(verb, "events", told, "events.k8s.io", namespace="default") for verb in writes
+            RequiredRight(verb, "events", of_events, "events.k8s.io", namespace="default") for verb in writes
         ]
     patches = [
         *(["the labels that the cards give the Node"] if told_as == "node" else []),

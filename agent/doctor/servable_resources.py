@@ -1,4 +1,4 @@
-"""What the configuration asks of the cards that are here, against what they can serve."""
+"""Checks whether the cards of this node can serve the resources of the configuration."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ UNSERVED = FindingKind(
     Severity.STOPS,
     "something that the config asks for cannot be served with the cards of this node",
     "The agent serves the rest and is not ready, so that no rollout goes on over it.",
-    "mend the resources of that vendor in the configuration as is said there; xpu-agent config check shows "
-    "what holds on a node with every card",
+    "mend the resources of that vendor in the configuration as the finding says; xpu-agent config check "
+    "shows what holds on a node with every card",
 )
 
 
 def served(around: Surroundings) -> Iterator[Finding]:
-    """What `run` would not be ready with here, by the same code."""
-    found = {name: devices for name, look in around.vendors.items() if (devices := _known(look.value or ()))}
+    """What keeps `run` from being ready here, by the code of `run`."""
+    found = {
+        name: devices
+        for name, look in around.vendors.items()
+        if (devices := _devices_of_library(look.value or ()))
+    }
     if not found:
         yield not_made(CHECK, "no vendor's cards are seen here")
         return
@@ -35,12 +39,12 @@ def served(around: Surroundings) -> Iterator[Finding]:
     new = [it for it in wrong if it not in around.document.troubles]
     yield from (UNSERVED.found(it) for it in new)
     if wrong and not new:
-        yield not_made(CHECK, "not said again, for the running agent complains of it (see check agent)")
+        yield not_made(CHECK, "not repeated: the running agent says the same (see check agent)")
     elif not wrong:
         names = ", ".join(sorted(around.names))
         yield well(CHECK, f"the cards here can serve what the config asks of {', '.join(found)}: {names}")
 
 
-def _known(devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """The devices of a vendor whose library is here; without it the check of the library says what lacks."""
+def _devices_of_library(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """The devices of a vendor with a library; none without one, which the check vendor-library reports."""
     return () if any(it.fault and it.fault.reason == NO_LIBRARY for it in devices) else devices

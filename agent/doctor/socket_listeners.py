@@ -1,4 +1,4 @@
-"""Who listens at a unix socket; asked by connecting and hanging up, which no server minds."""
+"""Finds the process that listens at a unix socket, by connecting and closing the connection at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.host.file_locks import program
 from agent.host.peer_credentials import credentials
 from agent.kubelet.directory import KUBELET_SOCKET
 
-#: Entries of a directory that are looked at; a kubelet's has a handful.
+#: Entries of a directory that are read; the kubelet's directory has a few.
 MOST = 200
 
 State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
@@ -22,9 +22,10 @@ State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
 
 @dataclass(frozen=True, slots=True)
 class SocketListener:
-    """`pid` 0: in another pid namespace, or nobody. `found` words what is not a listener.
+    """The process at a socket. `pid` is 0 without a process, and for a process in another pid namespace.
 
-    `is_busy`: it listens and took no call, so that its pid is not known.
+    `found` says why there is no listener. `is_busy`: the queue of the listener is full, so its pid is
+    unknown.
     """
 
     state: State
@@ -38,18 +39,18 @@ class SocketListener:
         return f"{program(self.pid)} (pid {self.pid})"
 
 
-def beside(kubelet_dir: Path) -> tuple[Path, ...]:
-    """The sockets in the kubelet's directory but for its own, of the first entries.
+def plugin_sockets(kubelet_dir: Path) -> tuple[Path, ...]:
+    """The sockets in the kubelet's directory, without kubelet.sock, among the first MOST entries.
 
     Raises:
-        OSError: It cannot be listed.
+        OSError: The directory cannot be listed.
     """
     entries = islice((it for it in kubelet_dir.iterdir() if it.name != KUBELET_SOCKET), MOST)
     return tuple(sorted(it for it in entries if it.is_socket()))
 
 
 def listener(path: Path) -> SocketListener:
-    """What is at the path. Nothing is sent."""
+    """The listener at the path. Nothing is sent to it."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -73,11 +74,11 @@ def listener(path: Path) -> SocketListener:
 def _connected(path: Path, directory: int) -> SocketListener:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)  # one whose queue is full is a listener, and is not waited for
-            # However long the path is, a socket's address has room for 107 bytes.
+            probe.setblocking(False)  # do not wait for a listener with a full queue
+            # A socket's address has room for 107 bytes; the path may be longer.
             probe.connect(f"/proc/self/fd/{directory}/{path.name}")
             return SocketListener("listens", pid=credentials(probe).pid)
     except ConnectionRefusedError:
-        return SocketListener("deaf", f"{path} is there, and nobody listens")
+        return SocketListener("deaf", f"{path} is there, and no process listens")
     except BlockingIOError:
         return SocketListener("listens", is_busy=True)

@@ -1,4 +1,4 @@
-"""The state directory: whose it is, whether there is room, and what its checkpoint is worth."""
+"""Checks the state directory: its owner and modes, the room on its disk, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ STATE = "state"
 DISK = "state-disk"
 CHECKPOINT = "checkpoint"
 
-#: Bytes that a node full of pods may need for its checkpoint, twice: the new one is written beside the old.
+#: Bytes: twice the checkpoint of a node full of pods, because the new one is written before the old one goes.
 ENOUGH = 2 << 20
-#: Set-aside files that are named.
+#: Files set aside that are named.
 SHOWN = 3
 
 NO_STATE = FindingKind(
     STATE,
     "state-directory-wrong",
     Severity.STOPS,
-    "the state directory is none",
+    "the state directory is no directory",
     "Checkpoint, lock and admin socket live there; the agent does not start without it.",
     "remove {directory}, or name a directory of the agent's own with --state-dir",
 )
@@ -37,8 +37,8 @@ OPEN = FindingKind(
     "state-open",
     Severity.WARNS,
     "others may write to the agent's state",
-    "Who writes the checkpoint decides which cards are healthy and whose they are; who reaches the admin "
-    "socket cordons cards.",
+    "Any user that can write the checkpoint decides which cards are healthy and which pod has them; any user "
+    "that can reach the admin socket can cordon cards.",
     "chmod -R u=rwX,go= {directory}; chown -hR root {directory}",
 )
 READ_ONLY = FindingKind(
@@ -56,7 +56,7 @@ FULL = FindingKind(
     "state-full",
     Severity.STOPS,
     "the disk of the state directory is full",
-    "The checkpoint is not written: what changes now is lost with the agent's process.",
+    "The checkpoint is not written: changes from now on are lost when the agent's process ends.",
     "make room: df -h {directory}; df -i {directory}; du -xh --max-depth=1 the file system; the agent then "
     "writes by itself",
 )
@@ -84,12 +84,12 @@ ASIDE = FindingKind(
     Severity.WARNS,
     "a checkpoint was set aside",
     "An earlier start could not use it, and has forgotten its faults and cordons.",
-    "xpu-agent health list: cordon again what was; when nobody needs the files any more: rm {paths}",
+    "see xpu-agent health list, and cordon again what was cordoned; then remove the files: rm {paths}",
 )
 
 
 def state(around: Surroundings) -> Iterator[Finding]:
-    """Whether the directory and its files are the agent's alone."""
+    """Whether only the agent's user can use the directory and its files."""
     directory = around.config.agent.state_dir
     if (wrong := files.in_the_way(directory)) is not None:
         yield NO_STATE.found(f"{wrong} is no directory", directory=wrong)
@@ -98,9 +98,9 @@ def state(around: Surroundings) -> Iterator[Finding]:
         yield well(STATE, f"there is no {directory} yet; the agent makes it")
         return
     try:
-        bad = [it for path in (directory, *_files(directory)) if (it := _open_to_others(path))]
+        bad = [why for path in (directory, *_files(directory)) if (why := _open_to_others(path))]
     except OSError as exc:
-        yield not_made(STATE, f"{directory}: {exc.strerror}; ask as root, or as who runs the agent")
+        yield not_made(STATE, f"{directory}: {exc.strerror}; ask as root, or as the user of the agent")
         return
     if bad:
         yield OPEN.found("; ".join(bad), directory=directory)
@@ -118,13 +118,13 @@ def _open_to_others(path: Path) -> str:
     wanted = 0o700 if stat.S_ISDIR(found.st_mode) else 0o600
     if found.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to uid {found.st_uid}"
-    # A link has no mode of its own.
+    # The mode of a symbolic link means nothing.
     bad = mode & ~wanted and not stat.S_ISLNK(found.st_mode)
     return f"{path} has mode {mode:04o}, not {wanted:04o}" if bad else ""
 
 
 def disk(around: Surroundings) -> Iterator[Finding]:
-    """Whether there is room, and it may be written; nothing is written to find out."""
+    """Whether the disk has room and can be written. Nothing is written for that."""
     directory = around.config.agent.state_dir
     place = directory
     while not place.is_dir():
@@ -149,9 +149,9 @@ def disk(around: Surroundings) -> Iterator[Finding]:
 
 
 def checkpoint(around: Surroundings) -> Iterator[Finding]:
-    """What the next start would make of the checkpoint."""
+    """Whether the next start can use the checkpoint."""
     path = around.config.agent.state_dir / "checkpoint.json"
-    yield from _aside(path)
+    yield from _set_aside(path)
     try:
         saved = read(path, SavedState, MAX_BYTES)
     except FileNotFoundError:
@@ -160,7 +160,7 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
         yield DAMAGED.found(f"{path}: {exc.why}: {exc}")
     except PermissionError as exc:
         if os.geteuid():
-            yield not_made(CHECKPOINT, f"{path}: {exc.strerror}; ask as root, or as who runs the agent")
+            yield not_made(CHECKPOINT, f"{path}: {exc.strerror}; ask as root, or as the user of the agent")
         else:
             yield UNREADABLE.found(f"{path}: {exc.strerror}", path=path)
     except OSError as exc:
@@ -170,7 +170,7 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
         yield well(CHECKPOINT, f"{path}: {held} allocations, {len(saved.health)} faults")
 
 
-def _aside(path: Path) -> Iterator[Finding]:
+def _set_aside(path: Path) -> Iterator[Finding]:
     found = sorted(path.parent.glob(f"{path.name}.corrupt-*"))
     if found:
         shown = ", ".join(map(str, found[-SHOWN:]))

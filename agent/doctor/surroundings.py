@@ -1,4 +1,4 @@
-"""What the checks look at, gathered once and frozen: no check asks anybody anything."""
+"""Everything that the checks look at, as frozen values: no check asks a server or a process."""
 
 from __future__ import annotations
 
@@ -19,33 +19,36 @@ from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_checks import UNREAD, Observed, OtherFile, SchedulerObjects
 from agent.vendor_api.agent import Device
 
-NOT_ASKED = SocketListener("missing", "nobody looked")
+NOT_ASKED = SocketListener("missing", "not looked at")
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What the agent would run with. With an `error` the rest is what holds without the file."""
+    """The configuration that the agent would use.
+
+    With an `error` the rest is what can be known without it.
+    """
 
     config: Config = field(default_factory=Config)
     source: str = "defaults"
     error: str = ""
     plugins: tuple[VendorPlugin, ...] = ()
-    #: The registered ones, in the order in which they are heard.
+    #: The registered schedulers, in the order in which their annotations are read.
     schedulers: tuple[Scheduler, ...] = ()
     #: Label keys that decide which part, or which file, of the configuration holds on this node.
     labels: tuple[str, ...] = ()
-    #: Whether the error is that nobody has told the Node's labels.
+    #: Whether the error is that the Node's labels are not known.
     awaits_labels: bool = False
 
     @property
     def locks(self) -> tuple[str, ...]:
-        """The annotations of the Node in which registered schedulers lock it, or dialects of the vendors."""
+        """The annotations with which schedulers lock the Node."""
         return keys_of(self.schedulers, [it.vendor for it in self.plugins if it.vendor is not None])
 
 
 @dataclass(frozen=True, slots=True)
 class PodResourcesAnswer:
-    """How the kubelet's PodResources answered. `status` is gRPC's where it refused."""
+    """The answer of the kubelet's PodResources. `status` is the gRPC status of a refusal."""
 
     pods: int | None = None
     status: str = ""
@@ -54,36 +57,39 @@ class PodResourcesAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the API server said, or in `away` why it could not be asked.
+    """The answers of the API server, or in `away` why it could not be asked.
 
-    `broken`: there is a way to it that leads nowhere, where else none is known.
+    `broken`: an API server is configured and cannot be used; otherwise none is known.
     """
 
     node: Observed[Object] = UNREAD
     pods: Observed[tuple[Object, ...]] = UNREAD
-    #: What this identity may not do.
+    #: The needed rights that this identity does not have.
     denied: Observed[tuple[RequiredRight, ...]] = UNREAD
     away: str = ""
     broken: bool = False
     #: What is there of each registered scheduler, by its name.
     schedulers: Mapping[str, SchedulerObjects] = field(default_factory=dict)
-    #: By namespace and name the ConfigMaps that were read, from which containers here have variables.
+    #: (namespace, name) to the data of ConfigMaps from which containers of this node take variables.
     config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Who listens at the sockets of this node."""
+    """The listeners at the sockets of this node."""
 
     kubelet: SocketListener = NOT_ASKED
     #: The agent's admin socket.
     admin: SocketListener = NOT_ASKED
-    #: Those beside the kubelet's, or why its directory cannot be listed.
+    #: The other sockets in the kubelet's directory, or why the directory cannot be listed.
     others: Observed[Mapping[Path, SocketListener]] = UNREAD
 
     @property
     def agent(self) -> tuple[Path, SocketListener] | None:
-        """Where an agent serves the kubelet; None where one answers at the admin socket, or none does."""
+        """A socket on which an agent serves the kubelet although none answers at the admin socket.
+
+        Else None.
+        """
         if self.admin.state == "listens":
             return None
         others = (self.others.value or {}).items()
@@ -92,13 +98,13 @@ class Sockets:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """One node as the doctor found it. `root`: below what the host's files are seen."""
+    """Everything that the doctor gathered about one node. `root` is where the host's / is mounted."""
 
     node: str
     version: str
     root: Path = Path("/")
     configuration: Configuration = Configuration()
-    #: Vendor to its devices, or to why it has none.
+    #: Vendor to its devices, or to why there are none.
     vendors: Mapping[str, Observed[tuple[Device, ...]]] = field(default_factory=dict)
     #: What the agent behind the admin socket answers to /inspect.
     inspected: Observed[InspectDocument] = UNREAD
@@ -116,7 +122,7 @@ class Surroundings:
 
     @property
     def serves(self) -> bool:
-        """Whether an agent serves the node, and said so."""
+        """Whether an agent answers and serves the node; an agent that stands by does not serve."""
         return self.inspected.value is not None and not self.inspected.value.standby
 
     @property
@@ -131,7 +137,10 @@ class Surroundings:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of our resources: those that are served, else those that would be."""
+        """The names of the resources that the running agent serves.
+
+        Without an agent, of those it would serve.
+        """
         if self.resources:
             return frozenset(self.resources)
         named: set[str] = set()
@@ -143,13 +152,16 @@ class Surroundings:
 
     @property
     def cards(self) -> frozenset[str]:
-        """The ids of this node's cards, as their libraries have them."""
+        """The uuids of this node's cards, as their libraries report them."""
         looks = self.vendors.values()
         return frozenset(it.uuid for look in looks for it in look.value or () if it.parent is None)
 
     @property
     def engine(self) -> str:
-        """Whom the kubelet has its containers from, as the Node says: docker, containerd, cri-o; or empty."""
+        """The container runtime of the kubelet as the Node names it: docker, containerd, cri-o.
+
+        Empty if unknown.
+        """
         info = part_of(part_of(self.cluster.node.value or {}, "status"), "nodeInfo")
         return str(info.get("containerRuntimeVersion") or "").partition("://")[0]
 
@@ -164,5 +176,5 @@ class Surroundings:
         return bool(self.vendors.get(vendor, Observed()).value)
 
     def has_cards(self, vendor: str) -> bool:
-        """Whether the vendor is meant to serve here: it has devices, or the config insists on it."""
+        """Whether the vendor should serve here: it lists devices, or the config enables it by name."""
         return self.lists(vendor) or self.config.vendor(vendor).enabled is True

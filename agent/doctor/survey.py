@@ -23,7 +23,7 @@ from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor import api_questions, inspect_questions, refused_pods, required_rights, scheduler_objects
 from agent.doctor.configuration_reading import read_configuration
 from agent.doctor.doctor_arguments import DoctorArguments
-from agent.doctor.socket_listeners import SocketListener, beside, listener
+from agent.doctor.socket_listeners import SocketListener, listener, plugin_sockets
 from agent.doctor.surroundings import (
     Cluster,
     Configuration,
@@ -156,7 +156,9 @@ async def _pod_resources(socket: Path) -> PodResourcesAnswer:
 def _sockets(agent: AgentSettings) -> Sockets:
     kubelet, admin = listener(agent.kubelet_dir / KUBELET_SOCKET), listener(agent.state_dir / "agent.sock")
     try:
-        others: Mapping[Path, SocketListener] = {path: listener(path) for path in beside(agent.kubelet_dir)}
+        others: Mapping[Path, SocketListener] = {
+            path: listener(path) for path in plugin_sockets(agent.kubelet_dir)
+        }
     except OSError as exc:
         return Sockets(kubelet, admin, Observed(why=f"{agent.kubelet_dir}: {exc.strerror}"))
     return Sockets(kubelet, admin, Observed(others))
@@ -182,12 +184,12 @@ async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configurati
         pods=config.agent.watch_pods,
         device=report.mode == "device" or (report.mode == "auto" and has_kind),
         withdraws=has_kind and bool(_written_devices(config)),
-        locks=_is_locked(contact.node.value, configuration.locks) or _heeds(config),
+        locks=_is_locked(contact.node.value, configuration.locks) or _has_scheduler_placement(config),
         annotates=_annotates(configuration.plugins),
         extends=_extends(configuration.plugins),
         receipts=_gives_receipts(configuration.plugins),
     )
-    found = await api_questions.asked(contact.api, contact.node, arguments.node, rights, shown)
+    found = await api_questions.cluster_of(contact.api, contact.node, arguments.node, rights, shown)
     if arguments.kubeconfig.path is None:
         return found  # without a kubeconfig the rights are the agent's, which may not read ConfigMaps
     named = refused_pods.config_maps(found.pods.value or (), refused_pods.variables_of(configuration.plugins))
@@ -264,6 +266,6 @@ def _gives_receipts(plugins: Iterable[VendorPlugin]) -> bool:
     return any(it.receipt is not None for it in dialects)
 
 
-def _heeds(config: Config) -> bool:
+def _has_scheduler_placement(config: Config) -> bool:
     """Whether schedulers choose the cards of a resource."""
     return any(rule.placement != "local" for it in config.vendors.values() for rule in it.resources)

@@ -1,4 +1,4 @@
-"""The vendors' libraries and drivers, as a process of each vendor's own meets them."""
+"""Checks the vendors' libraries and drivers, from the list of a process for each vendor."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MISSING = FindingKind(
     LIBRARY,
     "library-missing",
     Severity.STOPS,
-    "a vendor that the config insists on has no library here",
-    "The agent sees cards through their vendor's library alone.",
+    "a vendor that the config enables by name has no library here",
+    "The agent sees cards only through the library of their vendor.",
     "install the driver of {vendor}; where it lies elsewhere set vendors.{vendor}.library to the file or to "
     "the driver's root; in a container mount the host's library directory read-only (with the chart "
     "vendors.{vendor}.libraries)",
@@ -40,8 +40,8 @@ DANGLING = FindingKind(
     "library-dangling",
     Severity.STOPS,
     "the library is a link that leads nowhere",
-    "The loader finds the name and no file. Half of a driver was removed, or a container has the directory "
-    "of the link and not that of the file.",
+    "The loader finds the name and no file. A driver was removed in part, or a container has the directory "
+    "of the link and not the directory of the file.",
     "install the driver anew, or run ldconfig; in a container mount the directory of {target} read-only at "
     "the same path; the chart does it for vendors.{vendor}.libraries, there named without /driver-root",
 )
@@ -50,7 +50,7 @@ FOREIGN = FindingKind(
     "library-foreign",
     Severity.STOPS,
     "the library is not for this machine",
-    "The loader leaves out a library of another architecture, and says only that there is none.",
+    "The loader skips a library of another architecture, and its error says only that there is none.",
     "install the driver for this machine, and remove {path}",
 )
 UNUSABLE = FindingKind(
@@ -58,8 +58,8 @@ UNUSABLE = FindingKind(
     "library-unusable",
     Severity.STOPS,
     "the library is there and cannot be used",
-    "The loader says what it dislikes: half a file, another architecture, no right to read it, or a library "
-    "that it needs and that is not there; or it is another one, which has none of the vendor's functions.",
+    "The error of the loader says why: part of a file, another architecture, no right to read the file, or a "
+    "missing library that it needs; or the file is another library, without the vendor's functions.",
     "install the driver anew; in a container mount what it needs as well, on a file system without noexec",
 )
 BYPASSED = FindingKind(
@@ -67,8 +67,8 @@ BYPASSED = FindingKind(
     "library-bypassed",
     Severity.STOPS,
     "the driver is loaded, and the vendor's library is not here",
-    "Cards are known by what the kernel shows of them. They are given out, and nothing watches them: one "
-    "that breaks stays on offer. The agent is not ready. With the library the cards have other names.",
+    "The agent knows the cards only from the kernel. It gives them out, and nothing watches them: a card "
+    "that breaks is still offered. The agent is not ready. With the library the cards have other names.",
     "before pods have such cards: let vendors.{vendor}.library name the library or the driver's root; in a "
     "container mount the host's library directory read-only (with the chart vendors.{vendor}.libraries)",
 )
@@ -77,7 +77,7 @@ BROKEN = FindingKind(
     "vendor-left-out",
     Severity.STOPS,
     "a vendor's part of the agent cannot be used, or is not there",
-    "It is left out, and its cards are not served. The agent serves the other vendors, and is not ready.",
+    "Its cards are not served. The agent serves the other vendors, and is not ready.",
     "xpu-agent plugins lists the vendors there are, and why one is left out; install the vendor's package in "
     "the version that fits this agent and restart the agent, or mend the name in the configuration",
 )
@@ -85,9 +85,9 @@ NOT_LOADED = FindingKind(
     DRIVER,
     "driver-not-loaded",
     Severity.STOPS,
-    "the library is there, the kernel's driver is not",
-    "The library speaks with the cards through the driver. After an update of the kernel it may have to be "
-    "built anew.",
+    "the library is there, the kernel driver is not loaded",
+    "The library reaches the cards through the driver. After an update of the kernel the driver may have to "
+    "be built again.",
     "modprobe {vendor}; dmesg | grep -i {vendor}; where that says no such module, install the driver for "
     "this kernel (uname -r)",
 )
@@ -114,8 +114,8 @@ FAILING = FindingKind(
     DRIVER,
     "driver-failing",
     Severity.STOPS,
-    "the vendor's library does not do its work",
-    "It crashed, hung or refused when it was asked for its cards; in the agent its devices are unknown.",
+    "the vendor's library fails",
+    "It crashed, hung or refused when it was asked for its cards. In the agent its devices are unknown.",
     "look at dmesg for the card's errors; try the vendor's own tool (such as nvidia-smi); xpu-agent "
     "conformance {vendor} shows which call it is",
 )
@@ -124,34 +124,35 @@ SICK = FindingKind(
     "device-sick",
     Severity.WARNS,
     "a device cannot be read",
-    "It is listed as unhealthy and given to nobody.",
+    "It is listed as unhealthy, and no pod gets it.",
     "xpu-agent health list says what ends it; reset or replace the card",
 )
 UNWATCHED = FindingKind(
     DRIVER,
     "device-unwatched",
     Severity.WARNS,
-    "nobody knows whether a device is well",
-    "It is given out as a healthy one is: that nothing watches it is no fault of its own. One that breaks "
-    "stays on offer.",
-    "mend what is named there; xpu-agent health cordon keeps pods from a device that is not trusted",
+    "the health of a device is not known",
+    "It is given out like a healthy device, because a missing watch is no fault of the device. A device that "
+    "breaks is still offered.",
+    "mend what the finding names; xpu-agent health cordon keeps pods from a device that is not trusted",
 )
 
-#: What a vendor's process says first, where it is the driver and not the library.
+#: The reason at the beginning of a vendor's error to the finding, for errors of the driver. The error has no
+#: other field for the reason.
 _REASONS = {
     "driver-not-loaded": NOT_LOADED,
     "driver-library-mismatch": MISMATCH,
     "no-permission": DENIED,
 }
-#: Of a vendor whose process finds no library that it can use.
+#: The reasons at the beginning of the error of a vendor without a usable library.
 _WITHOUT = (LIBRARY_NOT_FOUND, LIBRARY_UNUSABLE)
-#: Attributes that a vendor may give to its devices.
+#: Attributes with versions that a vendor may give its devices.
 _VERSIONS = ("driver-version", "cuda-version", "driver", "firmware")
 _LONGEST_VERSION = 400
 
 
 def libraries(around: Surroundings) -> Iterator[Finding]:
-    """The library's files, and whether the vendor's process found one."""
+    """Whether each vendor's process found a library, and defects of the library's files."""
     found = [it for plugin in around.configuration.plugins for it in _library(around, plugin)]
     yield from found
     stopped = any(it.severity is Severity.STOPS for it in found)
@@ -172,7 +173,7 @@ def _library(around: Surroundings, plugin: VendorPlugin) -> Iterator[Finding]:
         yield from _defective(around, plugin)
         yield BYPASSED.found(f"{plugin.name}: {len(blind)} cards: {blind[0]}", vendor=plugin.name)
     elif not look.why.startswith(_WITHOUT):
-        found = library_files.there(_names(plugin)) or ("found",)
+        found = library_files.existing_paths(_names(plugin)) or ("found",)
         yield well(LIBRARY, f"{plugin.name}: {found[0]}")
     else:
         yield from _absent(around, plugin, look)
@@ -183,21 +184,22 @@ def _is_bypassed(device: Device) -> bool:
 
 
 def _names(plugin: VendorPlugin | None) -> Sequence[str]:
-    """The files that the vendor would take for its library, there or not."""
+    """The files that the vendor uses as its library, existing or not."""
     libraries = plugin.vendor.host.libraries if plugin and plugin.vendor else None
     return libraries() if libraries else ()
 
 
 def _defective(around: Surroundings, plugin: VendorPlugin) -> Iterator[Finding]:
-    for it in library_files.defects(_names(plugin)):
-        if it.kind == "dangling":
-            what = f"{plugin.name}: {it.path} leads to {it.detail}"
-            finding = DANGLING.found(what, target=it.detail, vendor=plugin.name)
-        elif it.kind == "broken":
-            finding = UNUSABLE.found(f"{plugin.name}: {it.path} is {it.detail}")
+    for defect in library_files.defects(_names(plugin)):
+        if defect.kind == "dangling":
+            what = f"{plugin.name}: {defect.path} leads to {defect.detail}"
+            finding = DANGLING.found(what, target=defect.detail, vendor=plugin.name)
+        elif defect.kind == "broken":
+            finding = UNUSABLE.found(f"{plugin.name}: {defect.path} is {defect.detail}")
         else:
-            finding = FOREIGN.found(f"{plugin.name}: {it.path} is for {it.detail}", path=it.path)
-        yield weighed(around, plugin.name, finding)
+            what = f"{plugin.name}: {defect.path} is for {defect.detail}"
+            finding = FOREIGN.found(what, path=defect.path)
+        yield weaker_without_cards(around, plugin.name, finding)
 
 
 def _absent(
@@ -206,44 +208,47 @@ def _absent(
     if defective := list(_defective(around, plugin)):
         yield from defective
     elif look.why.startswith(LIBRARY_UNUSABLE):
-        yield weighed(around, plugin.name, UNUSABLE.found(f"{plugin.name}: {look.why}"))
+        yield weaker_without_cards(around, plugin.name, UNUSABLE.found(f"{plugin.name}: {look.why}"))
     elif around.config.vendor(plugin.name).enabled is True:
         yield MISSING.found(f"{plugin.name}: {look.why}", vendor=plugin.name)
     else:
-        yield well(LIBRARY, f"{plugin.name}: no library, and the config does not insist on it")
+        yield well(LIBRARY, f"{plugin.name}: no library, and the config does not enable the vendor by name")
 
 
 def drivers(around: Surroundings) -> Iterator[Finding]:
-    """What the driver says of itself, or why it does not."""
+    """The devices and versions that each vendor's library reports, or its error."""
     for name, look in around.vendors.items():
         if look.value is not None:
             yield from _devices(name, look.value)
         elif not look.why.startswith(_WITHOUT):
-            ailment = _REASONS.get(look.why.partition(":")[0], FAILING)
+            kind = _REASONS.get(look.why.partition(":")[0], FAILING)
             what = f"{name}: {look.why}{_versions(around, name)}"
-            yield weighed(around, name, ailment.found(what, vendor=name))
+            yield weaker_without_cards(around, name, kind.found(what, vendor=name))
 
 
-def weighed(around: Surroundings, name: str, finding: Finding) -> Finding:
-    """One that is `auto` may have a library and no cards here: where another vendor serves, nothing stops."""
-    spare = any(it.value for it in around.vendors.values()) and not around.has_cards(name)
-    return replace(finding, severity=Severity.WARNS) if spare else finding
+def weaker_without_cards(around: Surroundings, name: str, finding: Finding) -> Finding:
+    """The finding as a warning, where the vendor has no cards here and another vendor has.
+
+    A vendor that the config does not enable by name may have a library and no cards.
+    """
+    is_minor = any(it.value for it in around.vendors.values()) and not around.has_cards(name)
+    return replace(finding, severity=Severity.WARNS) if is_minor else finding
 
 
 def _devices(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
-    for it in devices:
-        if it.fault is not None and not _is_bypassed(it):
-            ailment = UNWATCHED if it.fault.state is State.UNKNOWN else SICK
-            yield ailment.found(f"{name} {it.uuid}: {it.fault.reason}: {it.fault.message}")
-    told = {key: it.attributes[key] for it in devices for key in _VERSIONS if it.attributes.get(key)}
-    versions = "".join(f", {key} {value}" for key, value in told.items())
+    for device in devices:
+        if device.fault is not None and not _is_bypassed(device):
+            kind = UNWATCHED if device.fault.state is State.UNKNOWN else SICK
+            yield kind.found(f"{name} {device.uuid}: {device.fault.reason}: {device.fault.message}")
+    found = {key: it.attributes[key] for it in devices for key in _VERSIONS if it.attributes.get(key)}
+    versions = "".join(f", {key} {value}" for key, value in found.items())
     yield well(DRIVER, f"{name}: {len(devices)} devices{versions}")
 
 
 def _versions(around: Surroundings, name: str) -> str:
-    """What version the driver and the library have, as far as files tell."""
+    """The versions of the driver and the library, as far as files show them."""
     plugin = next((it for it in around.configuration.plugins if it.name == name), None)
-    found = [f"library {path}" for path in library_files.there(_names(plugin))[:1]]
+    found = [f"library {path}" for path in library_files.existing_paths(_names(plugin))[:1]]
     try:
         text = files.read(Path(f"/proc/driver/{name}/version"), _LONGEST_VERSION).decode(errors="replace")
         found += [f"driver {line.strip()}" for line in text.splitlines()[:1]]

@@ -43,7 +43,7 @@ class InspectedReceipts(_Part, frozen=True):
 
 
 class InspectedReport(_Part, frozen=True):
-    """What Koordinator is told of the cards, and why in this way."""
+    """The report of the cards to Koordinator: how they are reported, and why so."""
 
     mode: Literal["feed", "device", "none", ""] = ""
     why: str = ""

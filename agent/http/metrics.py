@@ -61,16 +61,16 @@ def _agent(status: AgentStatus) -> Iterator[Metric]:
     ):
         yield _gauge(name, help_, (), [((), bool(holds))])
     ways = [((way,), status.reported.mode == way) for way in ("device", "feed", "none")]
-    yield _gauge("report_mode", "Which way Koordinator hears of the cards.", ("mode",), ways)
+    yield _gauge("report_mode", "How the cards are reported to Koordinator.", ("mode",), ways)
     report = status.reported
     states = [(("healthy",), report.healthy), (("unhealthy",), report.cards - report.healthy)]
-    yield _gauge("report_cards", "Cards that Koordinator is told of.", ("state",), states)
+    yield _gauge("report_cards", "Cards in the report to Koordinator.", ("state",), states)
     help_ = "Whether the report to Koordinator is written and no other program overwrites it."
     yield _gauge("report_valid", help_, (), [((), not (report.error or report.overwritten))])
     help_ = "Pods that have their devices and do not have the receipt for their scheduler yet."
     yield _gauge("receipts_owed", help_, (), [((), status.receipts_owed)])
     if status.api_server is not None:
-        help_ = "Whether the API server answers, if only to refuse; what is served does not wait for it."
+        help_ = "Whether the API server answers, even with a refusal; pods get their cards without it."
         yield _gauge("api_server_up", help_, (), [((), status.api_server.up)])
 
 
@@ -78,14 +78,14 @@ def _hardware(status: AgentStatus) -> Iterator[Metric]:
     vendors = [((it.name, str(it.state)), it.state is VendorState.OPEN) for it in status.snapshot.vendors]
     yield _gauge("vendor_up", "Whether the vendor's library is open.", ("vendor", "state"), vendors)
     opened = [((name,), it.breaker != "closed") for name, it in status.processes.items()]
-    help_ = "Whether the vendor's process is lost so often that it is given rest."
+    help_ = "Whether the vendor's process was lost so often that its next start is delayed."
     yield _gauge("vendor_breaker_open", help_, ("vendor",), opened)
     memory = [((name,), it.memory) for name, it in status.processes.items()]
     yield _gauge(
         "vendor_memory_bytes", "Memory that the vendor's process has of its own.", ("vendor",), memory
     )
     devices = [((it.vendor, it.uuid, it.health.reason), it.told_healthy) for it in status.snapshot.devices]
-    help_ = "Whether the kubelet is told that the device is healthy, and what is known against it."
+    help_ = "Whether the device is listed to the kubelet as healthy, and the reason of its health."
     yield _gauge("device_healthy", help_, ("vendor", "uuid", "reason"), devices)
     cordoned = [((it.vendor, it.uuid), it.cordon is not None) for it in status.snapshot.devices]
     slices = [(key, count) for key, count in sorted(status.foreign_slices.items())]

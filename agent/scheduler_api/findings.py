@@ -1,4 +1,4 @@
-"""Findings of the doctor: what is wrong and where, why it matters, and what mends it."""
+"""A finding of the doctor: what is wrong and where, why it matters, and what mends it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import StrEnum
 
 from agent.vendor_api.text import printable
 
-#: Most characters of a text that may have parts of other authors.
+#: Characters of a text that contains texts of other programs.
 LONGEST = 2000
 
 
 class Severity(StrEnum):
-    """What a finding means for the node. NOT_MADE: the check could not be made."""
+    """What a finding means for the node. NOT_MADE: the check could not look from here."""
 
     STOPS = "stops"
     WARNS = "warns"
@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a check. `ailment` names its kind; empty where nothing is wrong."""
+    """One result of a check. `ailment` is the name of the FindingKind; empty where nothing is wrong."""
 
     check: str
     severity: Severity
@@ -34,32 +34,35 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding. `remedy` has {names} for values of the node. docs/doctor.md lists all kinds."""
+    """A kind of finding.
+
+    `remedy` has {fields} for texts that depend on the node. docs/doctor.md lists all kinds.
+    """
 
     check: str
     name: str
     severity: Severity
-    #: What is wrong, for a reader who has never seen it.
+    #: What is wrong, for a reader who has never seen it before.
     title: str
     why: str
     remedy: str
 
-    def found(self, what: str, /, **places: object) -> Finding:
-        """A finding of this kind; `what` says what was found and where."""
-        remedy = self.remedy.format(**places).strip()
-        return Finding(self.check, self.severity, _told(what), self.name, self.why, _told(remedy))
+    def found(self, what: str, /, **fields: object) -> Finding:
+        """A finding of this kind. `what` says what was found and where; `fields` are those of the remedy."""
+        remedy = self.remedy.format(**fields).strip()
+        return Finding(self.check, self.severity, _bounded(what), self.name, self.why, _bounded(remedy))
 
 
 def well(check: str, what: str) -> Finding:
-    """The result of a check that finds nothing wrong."""
-    return Finding(check, Severity.OK, _told(what))
+    """The finding that nothing is wrong."""
+    return Finding(check, Severity.OK, _bounded(what))
 
 
 def not_made(check: str, why: str) -> Finding:
-    """The result of a check that could not be made; `why` says what was missing."""
-    return Finding(check, Severity.NOT_MADE, _told(why))
+    """The finding that the check could not look; `why` says what is missing for that."""
+    return Finding(check, Severity.NOT_MADE, _bounded(why))
 
 
-def _told(text: str) -> str:
+def _bounded(text: str) -> str:
     clean = printable(text)
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"

@@ -20,10 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Observed(Generic[T]):
-    """A value; or None, and the reason why it could not be read."""
+    """A value; or None, and the reason why it could not be read.
+
+    `is_absent`: the source answered that the object does not exist.
+    """
 
     value: T | None = None
     why: str = ""
+    is_absent: bool = False
 
 
 #: Of values that nothing was read for.

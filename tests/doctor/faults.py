@@ -93,7 +93,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 @fault("kubelet-socket-deaf")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     await patient.kubelet.kill()
-    return "nobody listens"
+    return "no process listens"
 
 
 @fault("pod-resources-missing")
@@ -441,7 +441,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     left = patient.root / "features.d-of-yesterday"
     left.touch()
     UninstallRecord(patient.node.state / NAME).note_features(left)
-    return f"{left}: it is there, and nobody keeps it"
+    return f"{left}: it is there, and no agent keeps it"
 
 
 # Agents

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from agent.doctor.checks import AILMENTS, CHECKS
+from agent.doctor.checks import CHECKS, FINDING_KINDS
 from agent.scheduler_api.findings import Severity
 
 from . import koordinator_faults  # noqa: F401
 from .faults import FAULTS
 from .patient import Patient
 
-KINDS = {it.name: it for it in AILMENTS}
+KINDS = {it.name: it for it in FINDING_KINDS}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -34,7 +34,7 @@ async def test_a_fault_is_found_with_its_place_why_it_matters_and_what_mends_it(
 
 def test_every_kind_of_finding_is_made_by_a_fault() -> None:
     assert set(FAULTS) == set(KINDS)
-    assert len(KINDS) == len(AILMENTS)
+    assert len(KINDS) == len(FINDING_KINDS)
 
 
 async def test_a_healthy_node_has_every_check_made_and_nothing_that_stops(patient: Patient) -> None:

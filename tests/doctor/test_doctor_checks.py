@@ -187,7 +187,7 @@ def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
 
 def test_a_library_that_is_not_there_at_all_is_no_defect(tmp_path: Path) -> None:
     assert list(library_files.defects([f"{tmp_path}/lib.so", "libxpu-nowhere.so.1"])) == []
-    assert library_files.there([f"{tmp_path}/lib.so"]) == ()
+    assert library_files.existing_paths([f"{tmp_path}/lib.so"]) == ()
 
 
 # What cards are served with

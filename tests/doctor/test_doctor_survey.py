@@ -11,7 +11,7 @@ import pytest
 
 from agent.config import AgentSettings
 from agent.doctor import socket_listeners, survey
-from agent.doctor.socket_listeners import SocketListener, beside
+from agent.doctor.socket_listeners import SocketListener, plugin_sockets
 
 from .patient import short_directory
 
@@ -55,9 +55,9 @@ def test_the_kubelet_s_own_socket_and_what_is_none_are_not_beside_it(monkeypatch
             open.enter_context(full(root / name))
         (root / "kubelet_internal_checkpoint").touch()
 
-        assert [it.name for it in beside(root)] == ["a.sock", "b.sock"]
+        assert [it.name for it in plugin_sockets(root)] == ["a.sock", "b.sock"]
         monkeypatch.setattr(socket_listeners, "MOST", 1)
-        assert len(beside(root)) <= 1
+        assert len(plugin_sockets(root)) <= 1
 
 
 def test_a_directory_that_is_not_there_is_told_with_its_name(tmp_path: Path) -> None:

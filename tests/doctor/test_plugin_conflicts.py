@@ -30,11 +30,11 @@ def test_devices_that_the_agent_lists_in_any_form_are_not_foreign() -> None:
         "absent": [{"uuid": "GPU-2"}],
         "allocations": [{"ids": ["GPU-old-3", "GPU-gone::2"]}],
     }
-    known = plugin_conflicts._ours(around(told=document))
+    known = plugin_conflicts._known_ids(around(told=document))
 
     ours = ("GPU-1", "GPU-1::3", "7", "7::0", "GPU-2", "GPU-old-3", "GPU-gone::2")
-    assert all(plugin_conflicts._is_of(it, known) for it in ours)
-    assert not any(plugin_conflicts._is_of(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
+    assert all(plugin_conflicts._is_known(it, known) for it in ours)
+    assert not any(plugin_conflicts._is_known(it, known) for it in ("GPU-3", "GPU-11", "70", "GPU-gone::3"))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_where_no_vendor_has_cards_nobody_is_said_to_serve_no_resource() -> None
         it.what for it in plugin_conflicts.device_plugins(replace(bare, sockets=Sockets(others=Observed({}))))
     ]
 
-    assert told == ["no vendor has cards here, and no other plugin for theirs listens in /nowhere/k"]
+    assert told == ["no vendor has cards here, and no other plugin for cards listens in /nowhere/k"]
 
 
 def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:

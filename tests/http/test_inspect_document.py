@@ -215,7 +215,7 @@ def test_what_schedulers_chose_is_shown_with_who_said_it_and_how_much() -> None:
     line = next(it for it in text.splitlines() if "average" in it)
     assert line.split()[:4] == ["a1", "default/trainer/main", "koordinator", "GPU-1"]
     assert "core=30, memory=10.0 GiB" in line
-    assert "on another card than its IDs say; container main gets the average of its pod" in line
+    assert "on another card than its device IDs name; container main gets the average of its pod" in line
 
 
 def test_what_a_container_was_given_otherwise_is_shown() -> None:
@@ -235,7 +235,7 @@ def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plu
 
     assert subset(document["allocations"][0], source="annotation", ids=[])
     assert subset(document["allocations"][0]["claim"], dialect="koordinator", remark=SHARE.remark)
-    assert "it asks no device plugin" in as_text(document, now=5000.0, width=300)
+    assert "the pod asks no device plugin" in as_text(document, now=5000.0, width=300)
 
 
 def test_pods_whose_schedulers_choice_is_not_heeded_are_listed_where_there_are_any() -> None:

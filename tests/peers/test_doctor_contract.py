@@ -14,7 +14,7 @@ import yaml
 
 from agent.cluster.client import Client, open_api
 from agent.cluster.credentials import find
-from agent.doctor.api_questions import asked, node_of
+from agent.doctor.api_questions import cluster_of, node_of
 from agent.doctor.required_rights import required
 
 from .apiserver import RealApiServer
@@ -69,9 +69,9 @@ async def test_the_rights_of_our_manifests_are_all_that_the_agent_needs(
     token = await api_server.service_account_token("agent", place)
     async with client(api_server, tmp_path / "k", token) as api:
         node, broken = await node_of(api, place)
-        seen = await asked(api, node, place, needs)
-        at_the_node = await asked(api, node, place, required(place, place, "node"))
-        by_an_object = await asked(api, node, place, required(place, place, "nodeFeature"))
+        seen = await cluster_of(api, node, place, needs)
+        at_the_node = await cluster_of(api, node, place, required(place, place, "node"))
+        by_an_object = await cluster_of(api, node, place, required(place, place, "nodeFeature"))
 
     assert broken == ""
     assert (node.value or {})["metadata"]["name"] == place
@@ -86,7 +86,7 @@ async def test_who_has_no_rights_is_told_each_one_that_is_missing(
     needs = required(place, place, "nodeFeature")
     async with client(api_server, tmp_path / "k", api_server.token_for("nobody")) as api:
         node, broken = await node_of(api, place)
-        seen = await asked(api, node, place, needs)
+        seen = await cluster_of(api, node, place, needs)
 
     assert broken == ""
     assert "403 Forbidden" in node.why
@@ -128,7 +128,7 @@ async def test_the_pods_of_this_node_are_seen_with_what_the_kubelet_said(
         await api.post(at, body)
         await api.patch(f"{at}/stuck/status", {"status": status})
         node, _ = await node_of(api, place)
-        seen = await asked(api, node, place, ())
+        seen = await cluster_of(api, node, place, ())
 
     (pod,) = seen.pods.value or ()
     assert pod["metadata"]["name"] == "stuck"
