@@ -1,4 +1,4 @@
-"""Looks anew soon after what it follows changed, once for many changes; and says once what is wrong."""
+"""The base of all wanted values: computed again soon after a change, once for many changes."""
 
 from __future__ import annotations
 
@@ -17,40 +17,42 @@ log = structlog.get_logger()
 
 
 class Debounced(ABC):
-    """Keeps what it makes as the cells are that decide."""
+    """Computes a value again whenever one of the cells that it depends on has changed."""
 
     def __init__(self, cells: Iterable[Cell[Any]], settle: float, *, fails: str, again: str) -> None:
-        """`settle`: seconds after a change, so that many at once are one look. The log says `fails` with
-        the reason where something is wrong, and `again` once it is no more.
+        """`settle`: seconds from a change to the computation, so that many changes cost one.
+
+        `fails` is the log line for an error, `again` the one for its end. Each is logged once.
         """
         self._cells = tuple(cells)
         self._settle = settle
         self._fails = fails
         self._again = again
-        self._news = asyncio.Event()
-        #: Why not all of it is made; empty while all is well.
+        self._changed = asyncio.Event()
+        #: Why the value is not complete; empty while it is.
         self.error = ""
 
     async def run(self) -> None:
         """Follow the cells for ever."""
         async with anyio.create_task_group() as group:
             for cell in self._cells:
-                group.start_soon(for_ever, self._hear, cell)
+                group.start_soon(for_ever, self._follow, cell)
             while True:
-                await self._news.wait()
+                await self._changed.wait()
                 await anyio.sleep(self._settle)
-                self._news.clear()
+                self._changed.clear()
                 await self.once()
 
     @abstractmethod
     async def once(self) -> None:
-        """Look at all that decides, and say what follows."""
+        """Compute the value from the cells as they are now, and publish it."""
 
-    async def _hear(self, cell: Cell[Any]) -> None:
+    async def _follow(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():
-            self._news.set()
+            self._changed.set()
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
+        """Keep the error of this computation, and log it where it is new."""
         if error and error != self.error:
             log.error(self._fails, error=error)
         if self.error and not error:

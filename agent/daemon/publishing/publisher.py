@@ -1,4 +1,4 @@
-"""All that others are told of this node: the values, who keeps them, and what is wrong with them."""
+"""Publishes what this node is: to the API server by values that its writers follow, and in files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from agent.state.uninstall_record import UninstallRecord
 
 
 class Publisher:
-    """What the API server is told lies in cells, for those who write there; files are written here."""
+    """Keeps every wanted value, and the files of labels and of Koordinator."""
 
     def __init__(
         self,
@@ -41,18 +41,17 @@ class Publisher:
         *,
         api: bool,
     ) -> None:
-        """`reads` changes with the dialects. `specs`, `infos`: seconds after which a file of labels, and one
-        of Koordinator's, is looked at again. `api`: whether there is an API server to tell things to.
+        """`reads` changes with the vendors' dialects. `record` is for `uninstall`.
+
+        `api`: whether there is an API server.
         """
-        self._labelling = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
-        self._annotating = WantedNodeAnnotations(
+        self._labels = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
+        self._annotations = WantedNodeAnnotations(
             config, node.snapshot, ledger, pod_state.pods, lambda: node.vendors
         )
-        self._extending = WantedExtendedResources(config, node.snapshot, lambda: node.vendors)
-        self._receipting = WantedReceipts(
-            pod_state.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
-        )
-        self._reporting = Reporting(
+        self._extended = WantedExtendedResources(config, node.snapshot, lambda: node.vendors)
+        self._receipts = WantedReceipts(pod_state.pods, ledger, reads, node.all_vendors, node.schedulers)
+        self._report = Reporting(
             config,
             node.snapshot,
             node.plan,
@@ -61,14 +60,14 @@ class Publisher:
             withheld=lambda: node.withheld,
         )
         self._features = FeaturesFile(
-            self._labelling.wanted,
+            self._labels.wanted,
             intervals.specs,
             note=record.note_features,
             noted=record.features,
             forget=record.forget_features,
         )
-        #: What goes to and fro between who chooses how the cards are told and the API server.
-        self.exchange = self._reporting.exchange
+        #: State shared by the Koordinator report policy and the API-server client.
+        self.exchange = self._report.exchange
         self._infos = DeviceInfosFile(
             self.exchange.telling,
             intervals.device_infos,
@@ -76,38 +75,38 @@ class Publisher:
             noted=record.all,
             elsewhere=self.exchange.elsewhere,
         )
-        #: Labels, and vendors' annotations and extended resources, that the Node is to have; None while
-        #: nobody knows.
-        self.labels = self._labelling.wanted
-        self.annotations = self._annotating.wanted
-        self.extended = self._extending.wanted
-        #: The annotations by which pods are to tell their schedulers that they have their devices.
-        self.receipts = self._receipting.owed
+        #: Labels, and vendors' annotations and extended resources, that the Node should have; None until the
+        #: first config is in force.
+        self.labels = self._labels.wanted
+        self.annotations = self._annotations.wanted
+        self.extended = self._extended.wanted
+        #: The annotations that tell schedulers that their pods have devices.
+        self.receipts = self._receipts.owed
 
     async def run(self) -> None:
-        """Keep all of it, for ever."""
+        """Keep all values and files, for ever."""
         async with anyio.create_task_group() as group:
-            for it in (self._labelling, self._annotating, self._extending, self._receipting, self._reporting):
-                group.start_soon(for_ever, it.run)
+            for value in (self._labels, self._annotations, self._extended, self._receipts, self._report):
+                group.start_soon(for_ever, value.run)
             for file in (self._features, self._infos):
                 group.start_soon(for_ever, file.run)
 
     @property
     def reported(self) -> SchedulerReport:
-        """What Koordinator is told, and which way."""
-        return self._reporting.seen(self._infos.error, self._infos.left_out)
+        """What is reported to Koordinator, and in which way."""
+        return self._report.seen(self._infos.error, self._infos.left_out)
 
     @property
     def device_infos_writes(self) -> int:
         return self._infos.writes
 
-    def seen(self, view: AgentStatus) -> AgentStatus:
-        """The view with what is wrong."""
+    def seen(self, status: AgentStatus) -> AgentStatus:
+        """The status with the errors of all values and files."""
         return replace(
-            view,
-            labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
-            annotations_error=self._annotating.error,
-            extended_error=self._extending.error,
-            receipts_error=self._receipting.error,
+            status,
+            labels_error="; ".join(it for it in (self._labels.error, self._features.error) if it),
+            annotations_error=self._annotations.error,
+            extended_error=self._extended.error,
+            receipts_error=self._receipts.error,
             reported=self.reported,
         )

@@ -1,4 +1,4 @@
-"""Which labels the node is to have, and how they are told: config and devices in, one value out."""
+"""The labels that the Node should have, and the way in which they are published."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNKNOWN_MACHINE = "unknown"
 
 
 def machine(file: str) -> str:
-    """The model of the machine, `unknown` as GPU feature discovery says it where the file cannot be read."""
+    """The model of the machine; `unknown`, as in GPU feature discovery, where the file cannot be read."""
     try:
         return label_value(files.read(Path(file), MAX_MACHINE).decode(errors="replace"))
     except (OSError, ValueError):
         return UNKNOWN_MACHINE
 
 
-def heard(
+def labels_of(
     config: Config, snapshot: NodeSnapshot, vendors: Mapping[str, Vendor], stamp: NodeStamp | None = None
 ) -> VendorLabels:
     """The labels of the vendors that have listed their devices since the agent started."""
@@ -51,8 +51,8 @@ def heard(
     return VendorLabels(labels, frozenset(awaited), "; ".join(trouble))
 
 
-def untold(config: Config) -> str:
-    """Why the labels get nowhere where there is no API server; empty where nobody asked for one."""
+def unpublished(config: Config) -> str:
+    """Why labels are not published without an API server; empty where the config needs none."""
     report = config.report
     if not report.labels or report.labels_as not in ("node", "nodeFeature"):
         return ""
@@ -62,7 +62,7 @@ def untold(config: Config) -> str:
 
 
 class WantedLabels(Debounced):
-    """Keeps `wanted` as config and devices are. Whoever tells the labels reads it."""
+    """Keeps `wanted`, which follows from config and devices. The writers of labels follow it."""
 
     def __init__(
         self,
@@ -74,8 +74,9 @@ class WantedLabels(Debounced):
         api: bool = True,
         settle: float = 0.1,
     ) -> None:
-        """`api`: whether there is an API server to tell labels to. `settle`: seconds after a change,
-        for the vendors take in the same config first, and a storm of health is one look.
+        """`api`: there is an API server. `settle`: seconds from a change to the computation.
+
+        The vendors take in a new config in that time, and a storm of health events costs one computation.
         """
         super().__init__((config, snapshot), settle, fails="labels not told", again="labels are told again")
         self._config = config
@@ -83,29 +84,29 @@ class WantedLabels(Debounced):
         self._vendors = vendors
         self._clock = clock
         self._api = api
+        #: The config of the timestamp label, and the time at which it was loaded.
         self._loaded: Config | None = None
         self._timestamp = 0.0
-        #: None while nobody knows what is wanted.
+        #: None until the first config is in force.
         self.wanted: Cell[WantedFeatures | None] = Cell(None)
 
     async def once(self) -> None:
-        """Look at config and devices, and say what follows."""
         if self._config.value.waiting:
-            return  # nobody knows yet which labels are wanted
+            return  # no config says yet which labels are wanted
         config = self._config.value.config
         report = config.report
         if config != self._loaded:
             # GPU feature discovery takes the time once for each load of its config, too.
             self._loaded, self._timestamp = config, self._clock()
-        known = await self._heard(config) if report.told_as else VendorLabels({})
+        known = await self._labels(config) if report.told_as else VendorLabels({})
         file = report.features_file if report.told_as == "file" else ""
         self.wanted.set(WantedFeatures(report.told_as, known, report.namespace, file))
-        self._tell("; ".join(it for it in (known.trouble, "" if self._api else untold(config)) if it))
+        self._report("; ".join(it for it in (known.trouble, "" if self._api else unpublished(config)) if it))
 
-    async def _heard(self, config: Config) -> VendorLabels:
+    async def _labels(self, config: Config) -> VendorLabels:
         report = config.report
         # A disk that hangs must not hold up the end of the agent.
         read = partial(machine, report.machine_file)
         model = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
         stamp = NodeStamp(model, self._timestamp if report.timestamp else None)
-        return heard(config, self._snapshot.value, self._vendors(), stamp)
+        return labels_of(config, self._snapshot.value, self._vendors(), stamp)
