@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
 import structlog
@@ -15,20 +15,25 @@ from agent.core.endless_tasks import for_ever
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 
-class Debounced(ABC):
-    """Computes a value again whenever one of the cells that it depends on has changed."""
 
-    def __init__(self, cells: Iterable[Cell[Any]], settle: float, *, fails: str, again: str) -> None:
+class Debounced(ABC, Generic[T]):
+    """Keeps `wanted`: computes it again whenever one of the cells that it depends on has changed."""
+
+    #: The log lines for an error and for its end.
+    fails: ClassVar[str]
+    again: ClassVar[str]
+
+    def __init__(self, cells: Iterable[Cell[Any]], settle: float, first: T) -> None:
         """`settle`: seconds from a change to the computation, so that many changes cost one.
 
-        `fails` is the log line for an error, `again` the one for its end. Each is logged once.
+        `first` is the value before the first computation.
         """
         self._cells = tuple(cells)
         self._settle = settle
-        self._fails = fails
-        self._again = again
         self._changed = asyncio.Event()
+        self.wanted: Cell[T] = Cell(first)
         #: Why the value is not complete; empty while it is.
         self.error = ""
 
@@ -43,9 +48,16 @@ class Debounced(ABC):
                 self._changed.clear()
                 await self.once()
 
-    @abstractmethod
     async def once(self) -> None:
         """Compute the value from the cells as they are now, and publish it."""
+        if (computed := await self._computed()) is not None:
+            value, error = computed
+            self.wanted.set(value)
+            self._report(error)
+
+    @abstractmethod
+    async def _computed(self) -> tuple[T, str] | None:
+        """The value, and why it is not complete; None while it cannot be known."""
 
     async def _follow(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():
@@ -54,7 +66,7 @@ class Debounced(ABC):
     def _report(self, error: str) -> None:
         """Keep the error of this computation, and log it where it is new."""
         if error and error != self.error:
-            log.error(self._fails, error=error)
+            log.error(self.fails, error=error)
         if self.error and not error:
-            log.info(self._again)
+            log.info(self.again)
         self.error = error

@@ -81,7 +81,7 @@ class Publisher:
         self.annotations = self._annotations.wanted
         self.extended = self._extended.wanted
         #: The annotations that tell schedulers that their pods have devices.
-        self.receipts = self._receipts.owed
+        self.receipts = self._receipts.wanted
 
     async def run(self) -> None:
         """Keep all values and files, for ever."""

@@ -61,8 +61,11 @@ def unpublished(config: Config) -> str:
     return config.told(("report", "labelsAs"), f"'{report.labels_as}' {why}; {remedy}")
 
 
-class WantedLabels(Debounced):
-    """Keeps `wanted`, which follows from config and devices. The writers of labels follow it."""
+class WantedLabels(Debounced[WantedFeatures | None]):
+    """Follows config and devices. The value is None until the first config is in force."""
+
+    fails = "labels not told"
+    again = "labels are told again"
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class WantedLabels(Debounced):
 
         The vendors take in a new config in that time, and a storm of health events costs one computation.
         """
-        super().__init__((config, snapshot), settle, fails="labels not told", again="labels are told again")
+        super().__init__((config, snapshot), settle, None)
         self._config = config
         self._snapshot = snapshot
         self._vendors = vendors
@@ -87,12 +90,10 @@ class WantedLabels(Debounced):
         #: The config of the timestamp label, and the time at which it was loaded.
         self._loaded: Config | None = None
         self._timestamp = 0.0
-        #: None until the first config is in force.
-        self.wanted: Cell[WantedFeatures | None] = Cell(None)
 
-    async def once(self) -> None:
+    async def _computed(self) -> tuple[WantedFeatures, str] | None:
         if self._config.value.waiting:
-            return  # no config says yet which labels are wanted
+            return None
         config = self._config.value.config
         report = config.report
         if config != self._loaded:
@@ -100,8 +101,9 @@ class WantedLabels(Debounced):
             self._loaded, self._timestamp = config, self._clock()
         known = await self._labels(config) if report.told_as else VendorLabels({})
         file = report.features_file if report.told_as == "file" else ""
-        self.wanted.set(WantedFeatures(report.told_as, known, report.namespace, file))
-        self._report("; ".join(it for it in (known.trouble, "" if self._api else unpublished(config)) if it))
+        errors = (known.trouble, "" if self._api else unpublished(config))
+        wanted = WantedFeatures(report.told_as, known, report.namespace, file)
+        return wanted, "; ".join(it for it in errors if it)
 
     async def _labels(self, config: Config) -> VendorLabels:
         report = config.report

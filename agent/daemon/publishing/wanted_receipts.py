@@ -15,8 +15,11 @@ from agent.vendor_api.agent import Vendor
 NAMED_ERRORS = 3
 
 
-class WantedReceipts(Debounced):
-    """Keeps `owed`, the receipts that pods should have and lack. The receipt writer follows it."""
+class WantedReceipts(Debounced[tuple[OwedReceipt, ...]]):
+    """Follows pods, allocations and dialects. The value has the receipts that pods should have and lack."""
+
+    fails = "receipts not made"
+    again = "receipts are made again"
 
     def __init__(
         self,
@@ -32,12 +35,7 @@ class WantedReceipts(Debounced):
 
         `settle`: seconds from a change to the computation.
         """
-        super().__init__(
-            (pods, ledger.changes, configured),
-            settle,
-            fails="receipts not made",
-            again="receipts are made again",
-        )
+        super().__init__((pods, ledger.changes, configured), settle, ())
         self._pods = pods
         self._ledger = ledger
         self._vendors = vendors
@@ -45,9 +43,8 @@ class WantedReceipts(Debounced):
         self._dialects: Mapping[tuple[str, str], Dialect] = {}
         #: Receipts by pod, as last computed: of a hundred pods one or two change at a time.
         self._known: dict[str, PodReceipts] = {}
-        self.owed: Cell[tuple[OwedReceipt, ...]] = Cell(())
 
-    async def once(self) -> None:
+    async def _computed(self) -> tuple[tuple[OwedReceipt, ...], str]:
         # A vendor's own dialect replaces a common one of the same name.
         dialects = {
             (vendor.name, dialect.name): dialect
@@ -58,6 +55,6 @@ class WantedReceipts(Debounced):
             self._dialects, self._known = dialects, {}
         pods, allocations = self._pods.value, self._ledger.in_use()
         found = receipts(pods, allocations, lambda *name: dialects.get(name), self._known)
-        self.owed.set(found.owed)
         more = len(found.wrong) - NAMED_ERRORS
-        self._report("; ".join((*found.wrong[:NAMED_ERRORS], *([f"and {more} more"] if more > 0 else []))))
+        named = (*found.wrong[:NAMED_ERRORS], *([f"and {more} more"] if more > 0 else []))
+        return found.owed, "; ".join(named)

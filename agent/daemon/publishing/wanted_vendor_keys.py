@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, TypeVar
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
@@ -19,12 +19,8 @@ from agent.vendor_api.text import shorten
 T = TypeVar("T")
 
 
-class WantedVendorKeys(Debounced, Generic[T]):
-    """Keeps `wanted`, which follows from config and devices. A writer of the Node follows it."""
-
-    #: The log lines for an error and for its end.
-    fails: ClassVar[str]
-    again: ClassVar[str]
+class WantedVendorKeys(Debounced[WantedKeys[T] | None]):
+    """Follows config and devices. The value is None until the first config is in force."""
 
     def __init__(
         self,
@@ -36,16 +32,14 @@ class WantedVendorKeys(Debounced, Generic[T]):
         settle: float = 0.05,
     ) -> None:
         """`more`: other cells that the value depends on. `settle`: seconds from change to computation."""
-        super().__init__((config, snapshot, *more), settle, fails=self.fails, again=self.again)
+        super().__init__((config, snapshot, *more), settle, None)
         self._config = config
         self._snapshot = snapshot
         self._vendors = vendors
-        #: None until the first config is in force.
-        self.wanted: Cell[WantedKeys[T] | None] = Cell(None)
 
-    async def once(self) -> None:
+    async def _computed(self) -> tuple[WantedKeys[T], str] | None:
         if self._config.value.waiting:
-            return  # no config says yet which vendors are wanted
+            return None
         values: dict[str, T | None] = {}
         awaited: set[str] = set()
         trouble: list[str] = []
@@ -64,8 +58,7 @@ class WantedVendorKeys(Debounced, Generic[T]):
                 found = None
             values |= {key: value for key, value in (found or {}).items() if key in own}
             awaited |= set() if found is not None else own
-        self.wanted.set(WantedKeys(values, frozenset(awaited)))
-        self._report("; ".join(trouble))
+        return WantedKeys(values, frozenset(awaited)), "; ".join(trouble)
 
     def _of(self, vendor: Vendor, config: Config, *, opened: bool) -> Mapping[str, T | None] | None:
         """The vendor's values by key; None while the vendor has not listed its devices."""

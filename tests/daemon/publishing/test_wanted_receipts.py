@@ -53,7 +53,7 @@ class Here:
         self.ledger.record(allocation(name, ("c0",), claim=claim))
 
     def texts(self) -> Mapping[str, Mapping[str, str]]:
-        return {it.pod: it.texts for it in self.receipting.owed.value}
+        return {it.pod: it.texts for it in self.receipting.wanted.value}
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[None]:
