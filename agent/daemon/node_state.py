@@ -40,9 +40,9 @@ log = structlog.get_logger(__name__)
 
 #: What `clear` answers an operator.
 _CLEARED = {
-    ClearedFaults.CLEARED: "cleared; good looks end what is left of the fault",
-    ClearedFaults.FORGOTTEN: "forgotten: it is not there, and nobody uses it",
-    ClearedFaults.NOTHING: "has no fault that waits for a proof",
+    ClearedFaults.CLEARED: "cleared; healthy polls end what is left of the fault",
+    ClearedFaults.FORGOTTEN: "forgotten: the device is gone and not in use",
+    ClearedFaults.NOTHING: "has no fault that only a proof ends",
 }
 
 Memory = tuple[Mapping[str, HealthRecord], Mapping[str, tuple[Device, ...]]]

@@ -18,7 +18,7 @@ def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
         vendors=node.vendors,
         pods=pod_state.candidates,
         schedulers=node.schedulers,
-        strangers=parts.other_plugins.found,
+        other_plugins=parts.other_plugins.found,
         processes={name: process.status for name, process in parts.vendors.processes.items()},
         foreign_slices=parts.reconciler.foreign,
         resources=node.plan.value,

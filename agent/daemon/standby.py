@@ -131,7 +131,9 @@ class StandbyAgent:
         while True:
             await anyio.sleep(self._intervals.directory)
             if await self._kept():
-                log.warning("state directory locked anew, all is written again", lock=str(self._state.path))
+                log.warning(
+                    "state directory locked again, its files are written again", lock=str(self._state.path)
+                )
                 await parts.write_again()
                 self.moves.set(self.moves.value + 1)
 

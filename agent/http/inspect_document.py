@@ -185,7 +185,7 @@ def _resource(view: AgentStatus, resource: Resource, used: int) -> dict[str, Any
         "session": session.state if session else "waiting",
         "sessionReason": session.reason if session else "",
         "registrations": session.registrations if session else 0,
-        "foreign": view.strangers.get(resource.name, ""),
+        "foreign": view.other_plugins.get(resource.name, ""),
     }
 
 

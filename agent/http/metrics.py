@@ -109,7 +109,7 @@ def _resources(view: AgentStatus) -> Iterator[Metric]:
     yield _gauge("resource_devices", "Device IDs of the resource.", ("resource", "state"), counts)
     registered = [((name,), it.state == "registered") for name, it in view.sessions.items()]
     yield _gauge("session_registered", "Whether the kubelet knows the resource.", ("resource",), registered)
-    foreign = [((name,), name in view.strangers) for name in view.resources]
+    foreign = [((name,), name in view.other_plugins) for name in view.resources]
     units = [
         ((name, unit, kept[0].wanted if (kept := view.kept_units.get(name)) else unit), kept is not None)
         for name, it in view.resources.items()

@@ -468,12 +468,12 @@ async def test_while_a_good_config_is_awaited_nobody_knows_what_is_wanted(node: 
         (
             {"labels_as": "node"},
             False,
-            "report.labelsAs: 'node' is told to the API server, and none is known",
+            "report.labelsAs: 'node' is published through the API server, and none is known",
         ),
         (
             {"labels_as": "nodeFeature"},
             False,
-            "'nodeFeature' is told to the API server, and none is known here",
+            "'nodeFeature' is published through the API server, and none is known here",
         ),
         ({"labels_as": "node"}, True, ""),
         ({"labels_as": "node", "labels": False}, False, ""),
@@ -492,7 +492,7 @@ async def test_who_asks_for_an_api_server_where_there_is_none_is_told_once(
 
     assert said in node.labelling.error
     assert bool(node.labelling.error) is bool(said)
-    assert [it["event"] for it in told] == (["labels not told"] if said else [])
+    assert [it["event"] for it in told] == (["labels not published"] if said else [])
 
 
 async def test_once_the_config_asks_for_no_api_server_all_is_well(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_the_metrics_count_what_is_in_use_of_nobody_knows_whom_and_nothing_that_
 
 def test_another_plugin_on_a_resource_is_shown_everywhere() -> None:
     gpu = "nvidia.com/gpu"
-    fought = replace(VIEW, strangers={gpu: "another plugin answered for the pod"})
+    fought = replace(VIEW, other_plugins={gpu: "another plugin answered for the pod"})
     key = ("xpu_agent_foreign_plugin", (("resource", gpu),))
 
     assert (samples(VIEW)[key], samples(fought)[key]) == (0, 1)

@@ -173,8 +173,8 @@ async def test_nothing_is_registered_while_gpu_manager_runs(node: Node) -> None:
         await plugin.publish({f"{GPU_MANAGER}-0": "Healthy"})
         await plugin.register()
         await node.start(whole(XPU))
-        view = await node.until(lambda it: it.strangers and XPU in it.sessions)
-        assert "vcore.sock" in view.strangers[XPU]
+        view = await node.until(lambda it: it.other_plugins and XPU in it.sessions)
+        assert "vcore.sock" in view.other_plugins[XPU]
         assert not view.sessions[XPU].registrations
 
     await node.counts({XPU: (4, 4)})
@@ -625,7 +625,7 @@ async def test_beside_enflames_plugin_nothing_is_registered_until_it_has_gone(
         await node.start()
         state = "yielded" if foreign == "yield" else "refused"
         view = await node.until(lambda it: GCU in it.sessions and it.sessions[GCU].state == state)
-        assert "another device plugin serves cards of enflame at enflame.sock" in view.strangers[GCU]
+        assert "another device plugin serves cards of enflame at enflame.sock" in view.other_plugins[GCU]
         assert any("enflame.sock" in it for it in view.troubles) == (foreign == "refuse")
         pod = await node.admit("of the other", {GCU: 1})
         assert len(plugin.allocated) == 1
@@ -655,7 +655,7 @@ async def test_beside_a_plugin_of_another_name_that_serves_the_cards_nothing_is_
         await node.admit("of the other", {SHARED: 1})
         await node.start()
         view = await node.until(lambda it: GCU in it.sessions and it.sessions[GCU].state == "refused")
-        assert f"another device plugin serves cards of enflame as {SHARED}" in view.strangers[GCU]
+        assert f"another device plugin serves cards of enflame as {SHARED}" in view.other_plugins[GCU]
         assert node.view.sessions[GCU].registrations == 0
 
     await node.until(lambda it: not it.troubles)

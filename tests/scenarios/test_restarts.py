@@ -163,7 +163,7 @@ async def test_a_list_of_ours_does_not_hide_that_another_plugin_has_gone(node: N
         await stranger.publish({"alien-0": "Healthy"})
         await stranger.register()
         await node.counts({XPU: (1, 1)})
-        await node.until(lambda it: it.strangers)
+        await node.until(lambda it: it.other_plugins)
     await node.fail(0)
 
     await node.until(lambda it: it.sessions[XPU].registrations == 2 and not it.troubles)

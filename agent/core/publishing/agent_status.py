@@ -155,7 +155,7 @@ class AgentStatus:
     #: What pods have that names cards which are not here, each with the vendor that it would be of.
     unknown_cards: tuple[tuple[str, CheckpointAnswer], ...] = ()
     #: Resource to how it shows that another plugin has registered it, too.
-    strangers: Mapping[str, str] = field(default_factory=dict)
+    other_plugins: Mapping[str, str] = field(default_factory=dict)
     #: Monotonic counters by metric name and labels, as the wires keep them.
     counters: Counters = field(default_factory=dict)
     #: Seconds of each Allocate answered so far, by (resource, outcome), as (count, sum, bucket counts).

@@ -185,8 +185,8 @@ def _because(why: str, devices: Iterable[DeviceStatus]) -> str:
 
 
 def _of_strangers(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
-    for resource in sorted(after.strangers.keys() - before.strangers.keys()):
-        yield Notice("ForeignPlugin", f"{resource}: {after.strangers[resource]}")
+    for resource in sorted(after.other_plugins.keys() - before.other_plugins.keys()):
+        yield Notice("ForeignPlugin", f"{resource}: {after.other_plugins[resource]}")
 
 
 def _of_waits(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:

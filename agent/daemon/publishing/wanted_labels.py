@@ -56,7 +56,7 @@ def unpublished(config: Config) -> str:
     report = config.report
     if not report.labels or report.labels_as not in ("node", "nodeFeature"):
         return ""
-    why = "is told to the API server, and none is known here"
+    why = "is published through the API server, and none is known here"
     remedy = "run with a service account, give --kubeconfig, or set it to file"
     return config.told(("report", "labelsAs"), f"'{report.labels_as}' {why}; {remedy}")
 
@@ -64,8 +64,8 @@ def unpublished(config: Config) -> str:
 class WantedLabels(Debounced[WantedFeatures | None]):
     """Follows config and devices. The value is None until the first config is in force."""
 
-    fails = "labels not told"
-    again = "labels are told again"
+    fails = "labels not published"
+    again = "labels are published again"
 
     def __init__(
         self,

@@ -261,10 +261,10 @@ def test_a_unit_that_is_kept_is_told_as_it_begins_and_as_it_ends(
 
 
 def test_a_stranger_on_a_resource_is_told_once() -> None:
-    strange = replace(WELL, strangers={GPU: "another plugin answered"})
+    strange = replace(WELL, other_plugins={GPU: "another plugin answered"})
 
     assert only(WELL, strange) == Notice("ForeignPlugin", f"{GPU}: another plugin answered")
-    assert news(strange, replace(WELL, strangers={GPU: "another plugin lists"})) == ()
+    assert news(strange, replace(WELL, other_plugins={GPU: "another plugin lists"})) == ()
 
 
 WEB, DB = PodRef("default", "web", "uid-web"), PodRef("default", "db", "uid-db")
