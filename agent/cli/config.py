@@ -30,9 +30,9 @@ def config_check(args: argparse.Namespace) -> int:
     """`xpu-agent config check`: exit 1 where an agent with this config would not start, or not be ready."""
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
-    from agent.daemon.config_forecast import cards_of, foreseen
+    from agent.daemon.config_forecast import cards_of, forecast
     from agent.daemon.vendor_plugins import config_inputs, names
-    from agent.daemon.vendors_in_service import check, complete, unserved, wishes
+    from agent.daemon.vendors_in_service import check, complete, rules_by_vendor, unserved
 
     cards = cards_of(args.cards) if args.cards is not None else ()
     arguments, labels = given_by(args), given_labels(args.node_label)
@@ -55,10 +55,13 @@ def config_check(args: argparse.Namespace) -> int:
         print(f"# {note}")
     print(to_yaml(complete(config)), end="")
     lacking = [f"{it} (the agent serves the rest, and is not ready)" for it in unserved(config)]
-    forecast = [*((it, False) for it in lacking), *(foreseen(config, wishes(config), cards) if cards else ())]
-    for sentence, fits in forecast:
+    foreseen = [
+        *((it, False) for it in lacking),
+        *(forecast(config, rules_by_vendor(config), cards) if cards else ()),
+    ]
+    for sentence, fits in foreseen:
         if fits:
             print(f"# {sentence}")
         else:
             tell(sentence)
-    return 0 if all(fits for _, fits in forecast) else REFUSED
+    return 0 if all(fits for _, fits in foreseen) else REFUSED

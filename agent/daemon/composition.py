@@ -202,7 +202,7 @@ class Composition:
                 grace=settings.reconcile.grace if intervals.grace is None else intervals.grace,
             ),
         )
-        self.mismatches = MismatchNotices(self._promises, lambda: self._allocator.started)
+        self.mismatches = MismatchNotices(self._promises, self._started)
         self._external_use = ExternalUseKeeper(
             self.pod_state,
             self.ledger,
@@ -298,6 +298,9 @@ class Composition:
 
     def _promises(self) -> Promises:
         return self._allocator.promises
+
+    def _started(self) -> frozenset[str]:
+        return self._allocator.started
 
     def _refused(self, refused: RefusedAllocate) -> None:
         self.refusals.add(refused)

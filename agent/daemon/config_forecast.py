@@ -1,4 +1,4 @@
-"""What a config makes of cards that are not here: how many device IDs, and whether the kubelet takes them."""
+"""What a config makes of given cards: how many device IDs, and whether the kubelet takes their list."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _CARDS = re.compile(r"([0-9]{1,4})x([0-9A-Za-z. ]*[A-Za-z])")
 
 
 def cards_of(text: str) -> tuple[int, ...]:
-    """The bytes of each card of `8x48GiB`, or of `4x16GiB,4x32GiB`.
+    """The memory of each card in bytes, from `8x48GiB` or `4x16GiB,4x32GiB`.
 
     Raises:
-        UsageError: It says something else.
+        UsageError: The text has another form.
     """
     sizes: list[int] = []
     for part in text.split(","):
@@ -41,29 +41,29 @@ def cards_of(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def foreseen(
-    config: Config, wishes: Mapping[str, VendorRules], sizes: Sequence[int]
+def forecast(
+    config: Config, rules: Mapping[str, VendorRules], sizes: Sequence[int]
 ) -> Iterator[tuple[str, bool]]:
-    """A sentence for each resource that config or vendor name, and whether the kubelet would take its list.
+    """A sentence for each planned resource, and whether the kubelet would take its list.
 
-    `wishes` are of the vendors that say themselves what the config means; of others it is what it says.
-    Half of the cards are on NUMA node 0, as in most machines: others make a list a few percent longer.
+    `rules` are of the vendors with an installed plugin. `sizes`: the memory of each card, bytes. Half of
+    the cards are on NUMA node 0, as in most machines; other numbers make a list a few percent longer.
     """
     for vendor, settings in config.vendors.items():
         half = (len(sizes) + 1) // 2
         devices = [_card(index, size, index // half) for index, size in enumerate(sizes)]
         snapshot = _snapshot({vendor: devices})
         offers: Sequence[Offer] = [Offer(vendor, settings.resources, dynamic=settings.modes == "dynamic")]
-        if vendor in wishes:
-            offers = OfferedResources([wishes[vendor]]).of(snapshot)
-        for it in _planned(offers, snapshot):
-            refusal = too_long(it)
-            yield (str(refusal), False) if refusal else (_told(it), True)
+        if vendor in rules:
+            offers = OfferedResources([rules[vendor]]).of(snapshot)
+        for resource in _planned(offers, snapshot):
+            refusal = too_long(resource)
+            yield (str(refusal), False) if refusal else (_sentence(resource), True)
 
 
-def lacking(wishes: Sequence[VendorRules], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:
-    """A sentence for each thing that the agent is not ready with on a node with these devices, by vendor."""
-    snapshot, offers = _snapshot(found), OfferedResources(wishes)
+def lacking(rules: Sequence[VendorRules], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:
+    """A sentence for each reason why the agent would not be ready on a node with these devices, by vendor."""
+    snapshot, offers = _snapshot(found), OfferedResources(rules)
     planned = _planned(offers.of(snapshot), snapshot)
     for vendor, complaints in offers.complaints.items():
         yield from (f"vendor {vendor}: {it}" for it in complaints)
@@ -76,7 +76,7 @@ def _planned(offers: Sequence[Offer], snapshot: NodeSnapshot) -> Sequence[Resour
 
 
 def _snapshot(found: Mapping[str, Sequence[Device]]) -> NodeSnapshot:
-    """A node whose cards are well, all of them."""
+    """A node on which all these cards are healthy."""
     vendors = tuple(VendorStatus(name, VendorState.OPEN) for name in found)
     well = Health(State.HEALTHY)
     devices = ((name, it) for name, its in found.items() for it in its)
@@ -85,14 +85,14 @@ def _snapshot(found: Mapping[str, Sequence[Device]]) -> NodeSnapshot:
     )
 
 
-def _told(it: Resource) -> str:
-    unit = counted_in(it.rule.sharing)
-    counts = ", ".join(dict.fromkeys(str(len(card)) for card in it.cards))
-    each = f" in units of {unit} GiB, {counts} of each card" if unit else ""
-    size = f"a list of at most {list_size(it)} bytes of {KUBELET_RECEIVE_LIMIT}"
-    return f"{it.name}: {len(it.cards)} cards, {it.capacity} device IDs{each}, {size}"
+def _sentence(resource: Resource) -> str:
+    unit = counted_in(resource.rule.sharing)
+    counts = ", ".join(dict.fromkeys(str(len(card)) for card in resource.cards))
+    units = f" in units of {unit} GiB, {counts} of each card" if unit else ""
+    size = f"a list of at most {list_size(resource)} bytes of {KUBELET_RECEIVE_LIMIT}"
+    return f"{resource.name}: {len(resource.cards)} cards, {resource.capacity} device IDs{units}, {size}"
 
 
 def _card(index: int, memory: int, numa: int) -> Device:
-    """One with a uuid as long as most are."""
+    """A card with a uuid as long as most are."""
     return Device(f"GPU-00000000-0000-4000-8000-{index:012x}", index, index, numa=numa, memory=memory)

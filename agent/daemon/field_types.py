@@ -10,13 +10,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agent.vendor_api.text import shorten
 
-#: What is needed of each plain type, where that is one value, and where it is several.
+#: How a sentence names a plain type that is needed, for one value and for several.
 ONE = {str: "a text", bool: "True or False", int: "a whole number", NoneType: "None"}
 SEVERAL = {str: "texts", int: "whole numbers"}
 
 
 def wrong_field(registered: object) -> str:
-    """The first field whose value its type hint refuses, as a sentence; empty where all values are right.
+    """A sentence on the first field with a wrong value by its type hint; empty where all are right.
 
     The sentence begins with the path of the field: `host.parts is 5; a tuple of HostPart is needed`. A
     function that takes another number of arguments is refused, too.
@@ -46,28 +46,28 @@ def _wrong(value: Any, hint: Any, path: str) -> Iterator[str]:
             yield from _wrong(element, get_args(fitting)[0], f"{path}[{index}]")
     elif get_origin(fitting) is Mapping:
         of_keys, of_values = get_args(fitting)
-        for key, one in value.items():
+        for key, element in value.items():
             yield from _wrong(key, of_keys, f"{path} key")
-            yield from _wrong(one, of_values, f"{path}[{key!r}]")
+            yield from _wrong(element, of_values, f"{path}[{key!r}]")
     elif get_origin(fitting) is Callable:
         yield from _wrong_arguments(value, len(get_args(fitting)[0]), path)
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether the value is of the type, whatever it contains."""
+    """Whether the value is of the type. What it contains is not looked at."""
     if hint is Any:
         return True
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if hint is int:
-        return type(value) is int  # a bool is none
+        return type(value) is int  # not a bool, which is an int to Python
     return isinstance(value, get_origin(hint) or hint)
 
 
 def _wrong_arguments(function: Callable[..., object], count: int, path: str) -> Iterator[str]:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some that are not written in Python have none
+    except (TypeError, ValueError):  # some functions that are not written in Python have no signature
         return
     try:
         signature.bind(*[None] * count)

@@ -45,9 +45,9 @@ class Intervals:
     renewal_again: float = 5.0
     #: Between two looks for other plugins on the vendors' cards.
     other_plugins: float = 2.0
-    #: Until another plugin whose socket is no longer served counts as gone.
+    #: Until another plugin counts as gone after its socket was last served.
     other_plugin_gone: float = 5.0
-    #: How long a resource whose cards schedulers choose waits for the pods of the node before registration.
+    #: How long the registration of a resource with cards that schedulers choose waits for the node's pods.
     pods_known: float = 2.0
     #: From a kubelet's socket to its first list of pods.
     lists_after: float = LISTS_AFTER

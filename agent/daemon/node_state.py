@@ -1,4 +1,4 @@
-"""The node as the agent sees it: reports and config in, snapshot and plan out."""
+"""The state of the node: takes in the vendors' reports and the config, publishes snapshot and plan."""
 
 from __future__ import annotations
 
@@ -38,29 +38,30 @@ from agent.vendor_api.agent import Device, HealthEvent, State, Vendor
 
 log = structlog.get_logger(__name__)
 
+#: What `clear` answers an operator.
 _CLEARED = {
-    ClearedFaults.CLEARED: "cleared; good looks end what is left of the fault",
-    ClearedFaults.FORGOTTEN: "forgotten: it is not there, and nobody uses it",
-    ClearedFaults.NOTHING: "has no fault that waits for a proof",
+    ClearedFaults.CLEARED: "cleared; healthy polls end what is left of the fault",
+    ClearedFaults.FORGOTTEN: "forgotten: the device is gone and not in use",
+    ClearedFaults.NOTHING: "has no fault that only a proof ends",
 }
 
 Memory = tuple[Mapping[str, HealthRecord], Mapping[str, tuple[Device, ...]]]
 
 
 class NodeState:
-    """Takes in reports and publishes what follows. Everything here runs on the loop and never waits."""
+    """Takes in reports and publishes what follows. All but `follow_time` runs on the loop and never waits."""
 
     def __init__(
         self,
         inventory: Inventory,
         ledger: Ledger,
         clock: Callable[[], float],
-        scheduled: PodState | None = None,
+        pod_state: PodState | None = None,
         schedulers: tuple[Scheduler, ...] = (),
     ) -> None:
-        """`scheduled`: the pods bound to this node and its locks, as far as an API server tells.
+        """`clock`: Unix time that never jumps. `pod_state`: the node's pods and locks, from the API server.
 
-        `schedulers`: the registered ones, in the order in which they are heard.
+        `schedulers`: the registered ones. Where several have a claim of one container, the first counts.
         """
         self._inventory = inventory
         self._ledger = ledger
@@ -68,34 +69,36 @@ class NodeState:
         self.schedulers = schedulers
         self._offers = OfferedResources(reserved=[name for it in schedulers for name in it.reserved])
         self._topology = Topology()
-        self._told: tuple[str, ...] = ()
+        #: What was logged of the config that is not served in full.
+        self._logged: tuple[str, ...] = ()
         self._waits: tuple[ResourceWait, ...] = ()
         self._counting = UnitPlan()
         self.vendors: Mapping[str, Vendor] = {}
         #: What ties other plugins' answers to the cards of this node; a new value when the cards change.
         self.ties: Cell[AnswerTies] = Cell(AnswerTies())
-        #: What schedulers go by.
+        #: The time that schedulers write into their locks. It may jump.
         self._wall: Callable[[], float] = time.time
-        self._scheduled = scheduled or PodState()
+        self._pod_state = pod_state or PodState()
         self.snapshot: Cell[NodeSnapshot] = Cell(NodeSnapshot())
         self.plan: Cell[Plan] = Cell({})
-        #: What must outlive the process: faults and what was proven of them, and the names of devices.
+        #: What must outlive the process: faults with their proofs, and the names of devices.
         self.memory: Cell[Memory] = Cell(({}, {}))
-        #: CDI specs that containers need: vendor to file name to content; and why a vendor has none.
+        #: CDI specs that containers need: vendor to file name to content.
         self.specs: Cell[Mapping[str, Mapping[str, str]]] = Cell({})
+        #: Vendor to the reason why it has no CDI specs, or why they are not on disk.
         self._unspecified: dict[str, str] = {}
         self._unwritten: Mapping[str, str] = {}
-        #: What each session serves; a cell lives as long as its resource.
+        #: What each session serves. A cell lives as long as its resource.
         self.resources: dict[str, Cell[Resource]] = {}
 
     def configure(
-        self, vendors: Mapping[str, Vendor], wishes: Sequence[VendorRules], statuses: Sequence[VendorStatus]
+        self, vendors: Mapping[str, Vendor], rules: Sequence[VendorRules], statuses: Sequence[VendorStatus]
     ) -> None:
         """Serve these vendors with these rules from now on."""
-        # A vendor that is gone may still have allocations: its edits are needed no more, its name is.
+        # A vendor that the config leaves out may still have allocations, so it is kept.
         self.vendors = {**self.vendors, **vendors}
-        self._offers.set_rules(wishes)
-        enabled = {it.vendor.name for it in wishes}
+        self._offers.set_rules(rules)
+        enabled = {it.vendor.name for it in rules}
         self.specs.set({name: specs for name, specs in self.specs.value.items() if name in enabled})
         self._unspecified = {name: why for name, why in self._unspecified.items() if name in enabled}
         self._inventory.enable(statuses)
@@ -107,32 +110,32 @@ class NodeState:
         self.refresh()
 
     def observed(self, vendor: str, events: Sequence[HealthEvent]) -> None:
-        """A vendor told of its devices' health."""
+        """A vendor reported the health of its devices."""
         self._inventory.observed(vendor, events, self._clock())
         self.refresh()
 
     def specified(self, vendor: str, specs: Mapping[str, str]) -> None:
-        """A vendor says which CDI specs its containers need."""
+        """A vendor made the CDI specs that its containers need; file name to content."""
         if self.specs.value.get(vendor) == specs and vendor not in self._unspecified:
-            return  # said after each slice that is made
+            return  # they come after each slice that is made
         self._unspecified.pop(vendor, None)
         self.specs.set({**self.specs.value, vendor: specs})
         self.refresh()
 
     def unspecified(self, vendor: str, reason: str) -> None:
-        """A vendor cannot say it."""
+        """A vendor cannot make its CDI specs."""
         if self._unspecified.get(vendor) != reason:
             log.warning("CDI specs not made", vendor=vendor, reason=reason)
         self._unspecified[vendor] = reason
         self.refresh()
 
     def unwritten(self, errors: Mapping[str, str]) -> None:
-        """The CDI specs of these vendors are not on disk; vendor to reason."""
+        """Take in which vendors' CDI specs are not on disk; vendor to reason."""
         self._unwritten = errors
         self.refresh()
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
-        """A vendor cannot be asked."""
+        """A vendor's process cannot be asked any more."""
         self._inventory.lost(vendor, state, reason, self._clock())
         self.refresh()
 
@@ -140,7 +143,7 @@ class NodeState:
         """Do what an operator commands of a device; returns what came of it.
 
         Raises:
-            NoSuchDevice: No device is called so, or several are.
+            NoSuchDevice: No device has this name, or several have.
         """
         uuid = self._inventory.find(command.device)
         done = self._applied(uuid, command)
@@ -176,7 +179,7 @@ class NodeState:
         self.refresh()
 
     def seconds_to_deadline(self) -> float | None:
-        """How long until time alone changes what the kubelet hears."""
+        """Seconds until time alone changes the lists to the kubelet; None where it never does."""
         deadline = self._inventory.next_deadline()
         return None if deadline is None else max(0.0, deadline - self._clock())
 
@@ -195,7 +198,7 @@ class NodeState:
         )
         offers = self._counting.offers
         self._waits = waits_of_resources(offers, after, usage)
-        self._tell_missing(after)
+        self._log_unserved(after)
         self.memory.set((self._inventory.records(), self._inventory.remembered_devices()))
         of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.value.former(name)}
         planned = plan(
@@ -216,7 +219,7 @@ class NodeState:
         self.plan.set(planned)
 
     def makes(self, resource: Resource) -> bool:
-        """Whether its containers need hardware made; a vendor that is left out makes none."""
+        """Whether slices are made for the resource's containers. A vendor that is left out makes none."""
         return resource.vendor in self.vendors and self.vendors[resource.vendor].prepares(resource.name)
 
     @property
@@ -227,79 +230,80 @@ class NodeState:
 
     @property
     def withheld(self) -> Mapping[str, str]:
-        """Vendors, or some of their resources, of which nothing is given out now, and why: a container would
-        not start.
-        """
+        """Vendors, or resources, that no container gets now, with the reason why one would not start."""
         unspecified = {name: it for name, it in self._unspecified.items() if not self.specs.value.get(name)}
         errors = {**unspecified, **self._unwritten}
         by_cdi = {name: it for name, it in self.vendors.items() if it.offers.cdi_only and name in errors}
         slices = {name: it.makes.resources if it.makes else () for name, it in by_cdi.items()}
-        return {one: errors[name] for name, resources in slices.items() for one in resources or (name,)}
+        return {
+            withheld: errors[vendor]
+            for vendor, resources in slices.items()
+            for withheld in resources or (vendor,)
+        }
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What of the config cannot be served with the devices there are, a sentence each."""
-        return tuple(
-            f"vendor {vendor}: {it}" for vendor, its in self._offers.complaints.items() for it in its
-        )
+        """A sentence for each part of the config that the devices of this node cannot serve."""
+        return _sentences(self._offers.complaints)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What a person should mend of cards that are offered nevertheless, a sentence each."""
-        return tuple(f"vendor {vendor}: {it}" for vendor, its in self._offers.doubts.items() for it in its)
+        """A sentence for each card that is offered although an operator should mend something about it."""
+        return _sentences(self._offers.doubts)
 
     @property
     def waits(self) -> Mapping[str, tuple[str, ...]]:
-        """What of the config is served when pods have ended; resource to sentences."""
+        """Resource to sentences on what of the config is served only once pods have ended."""
         found: dict[str, tuple[str, ...]] = {}
-        for it in self._waits:
-            owners = self._ledger.owners_on(it.holder, it.held)
-            found[it.resource] = (*found.get(it.resource, ()), wait_sentence(it, owners))
+        for wait in self._waits:
+            owners = self._ledger.owners_on(wait.holder, wait.held)
+            found[wait.resource] = (*found.get(wait.resource, ()), wait_sentence(wait, owners))
         return found
 
     @property
     def kept_units(self) -> Mapping[str, tuple[KeptUnit, str]]:
         """Resources that count memory in another unit than the config wants, with a sentence on each."""
         return {
-            it.resource: (it, it.sentence(self._ledger.owners_in(it.resource, it.unit)))
-            for it in self._counting.kept
+            unit.resource: (unit, unit.sentence(self._ledger.owners_in(unit.resource, unit.unit)))
+            for unit in self._counting.kept
         }
 
-    def _tell_missing(self, snapshot: NodeSnapshot) -> None:
-        notes = (f"vendor {vendor}: {it}" for vendor, its in self._offers.notes.items() for it in its)
+    def _log_unserved(self, snapshot: NodeSnapshot) -> None:
+        """Log once each part of the config that is not served in full."""
         waiting = (it for its in self.waits.values() for it in its)
         kept = (it for _, it in self.kept_units.values())
         sentences = (
             *missing_cards(self._offers.plain, snapshot),
             *self.complaints,
-            *notes,
+            *_sentences(self._offers.notes),
             *self.doubts,
             *waiting,
             *kept,
         )
         for sentence in sentences:
-            if sentence not in self._told:
+            if sentence not in self._logged:
                 log.warning("config not served in full", what=sentence)
-        self._told = sentences
+        self._logged = sentences
 
     def ended(self, name: str) -> None:
-        """The session of a retired resource is over; if the config has it again, the plan begins anew."""
+        """The session of a retired resource is over. A resource that the config has again is planned anew."""
         self.resources.pop(name, None)
         self.plan.set({key: it for key, it in self.plan.value.items() if key != name})
         self.refresh()
 
     def locks(self) -> tuple[str, ...]:
-        """The keys of the locks that schedulers take, or dialects of the vendors that serve here."""
+        """The Node annotations that are locks of the schedulers, or of the vendors' dialects."""
         return keys_of(self.schedulers, self.vendors.values())
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""
-        if not (its := locks(self._scheduled.locks.value, self.locks())):
+        if not (held := locks(self._pod_state.locks.value, self.locks())):
             return frozenset()
-        return named(its, self._wall(), self._scheduled.waited(self._clock()))
+        return named(held, self._wall(), self._pod_state.waited(self._clock()))
 
     def scene(self) -> Scene:
-        candidates = self._scheduled.candidates  # merged once: each Allocate asks for the scene
+        """All that an answer to the kubelet depends on, as of now."""
+        candidates = self._pod_state.candidates  # merged once: each Allocate asks for the scene
         return Scene(
             self.plan.value,
             self.snapshot.value,
@@ -308,12 +312,17 @@ class NodeState:
             self.withheld,
             candidates,
             self._named(),
-            self._scheduled.found(candidates),
+            self._pod_state.found(candidates),
             self._waits,
             self._ledger.external(),
-            self._scheduled.unseen,
+            self._pod_state.unseen,
             self.schedulers,
         )
+
+
+def _sentences(found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The sentences of all vendors, each with the name of its vendor."""
+    return tuple(f"vendor {vendor}: {it}" for vendor, its in found.items() for it in its)
 
 
 def _too_long(resource: Resource) -> str:
@@ -321,7 +330,7 @@ def _too_long(resource: Resource) -> str:
 
 
 def _log_changes(before: NodeSnapshot, after: NodeSnapshot) -> None:
-    """Say once what an operator may want to know."""
+    """Log what changed of vendors and devices."""
     for vendor in after.vendors:
         old = next((it for it in before.vendors if it.name == vendor.name), None)
         if old != vendor:

@@ -1,4 +1,4 @@
-"""Where notices come from: looks at the agent now and then, and tells what has happened in between."""
+"""Where notices come from: two statuses are compared now and then, and refusals are kept for them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
 from agent.scheduler_api import Candidate
 
-#: Refusals that are shown, and as many again that wait to be. Numbers of others are missing among them.
+#: How many refusals are shown, and how many more are delayed. Gaps in their numbers tell of others.
 SHOWN = 64
-#: IDs of a refusal that are shown.
+#: How many device IDs of a refusal are shown.
 IDS = 16
 
 
 class RecentRefusals:
-    """The last Allocates that were refused, with who may have asked: the kubelet does not say.
+    """The last refused Allocates, with the pods that may have asked: the kubelet does not name the pod.
 
-    A moment later the pod's status has our words; so long a refusal is not shown.
+    A refusal is shown after a delay: by then the status of the pod that asked has the refusal's text.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class RecentRefusals:
         self._delay = delay
         self._clock = clock
         self._number = 0
-        #: When each came; those that are not old enough yet.
+        #: Refusals that are still delayed, each with the time at which it came.
         self._fresh: deque[tuple[float, Refusal]] = deque()
         self._settled: deque[Refusal] = deque(maxlen=SHOWN)
 
     @property
     def last(self) -> tuple[Refusal, ...]:
-        """Those that are old enough to be told, oldest first."""
+        """The refusals that are shown, oldest first."""
         self._let_settle()
         return tuple(self._settled)
 
     def add(self, refused: RefusedAllocate) -> None:
-        """Keep it. The kubelet asks for one container at a time."""
+        """Keep the refusal of these containers' device IDs. The kubelet asks for one container at a time."""
         self._let_settle()
         self._number += 1
         ids, resource = refused.ids, refused.resource
@@ -63,7 +63,7 @@ class RecentRefusals:
         pods = waiting(resource, count, candidates, served) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
         if len(self._fresh) == SHOWN:
-            self._fresh.pop()  # the newest gives way: its number is missing, which tells of it
+            self._fresh.pop()  # the newest: the gap in the numbers shows that it is missing
         self._fresh.append((self._clock(), Refusal(self._number, resource, ids[:IDS], refused.text, asking)))
 
     def _let_settle(self) -> None:
@@ -73,20 +73,20 @@ class RecentRefusals:
 
 
 async def follow(
-    view: Callable[[], AgentStatus | None],
+    status: Callable[[], AgentStatus | None],
     pods: Callable[[], Sequence[Candidate]],
-    tell: Callable[[Notice], None],
+    publish: Callable[[Notice], None],
     every: float = 1.0,
 ) -> None:
-    """Compare two views for ever, `every` so many seconds; what came and went in between was no news.
+    """Compare the status with the one before, every so many seconds, for ever; publish what changed.
 
-    `view` gives None while the agent stands by: the agent that serves tells the notices.
+    `status` returns None while the agent is a standby: the agent that serves publishes the notices.
     """
     before = UNKNOWN
     while True:
-        after = view()
+        after = status()
         if after is not None and after != before:
             for notice in notices(before, after, pods()):
-                tell(notice)
+                publish(notice)
             before = after
         await anyio.sleep(every)

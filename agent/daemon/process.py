@@ -1,4 +1,4 @@
-"""The process around the agent: signals, config watch, and the read-only views on their sockets."""
+"""The process around the agent: signals, the config, the status on sockets, and the API connection."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from agent.kubelet.registration import differs, first
 
 log = structlog.get_logger()
 
-#: How long the views wait for the first registration, which they must not slow down.
+#: Seconds that the views of the status wait for the first registration, which they must not slow down.
 VIEWS_AFTER = 0.5
 #: The same for the connection to the API server: loading its library takes half a second of processor time.
 CONNECT_AFTER = 5.0
-#: Between two tries to listen where somebody else does, the shortest and the longest.
+#: Seconds between two tries to listen at an address that is in use, the shortest and the longest.
 RETRY_BIND = (0.1, 5.0)
 
 
@@ -46,7 +46,7 @@ async def serve(
 ) -> None:
     """Run the agent until SIGTERM or SIGINT; SIGHUP reads the config again.
 
-    `access` leads to the API server, where there is one; `labels` are those of the Node, which come from it.
+    `access` leads to the API server, where there is one. `labels` are the Node's, which that server shows.
     """
     agent = StandbyAgent(watch.cell, node_name, intervals, api=access is not None, recall=watch.recall)
     settings = agent.settings
@@ -68,10 +68,10 @@ async def serve(
                     cells = labels or Cell(None), watch.cell
                     group.start_soon(for_ever, _cluster, agent, access, node_name, *cells)
                 group.start_soon(for_ever, _follow, watch)
-                await _until_told_to_end(signals, watch)
+                await _until_signalled(signals, watch)
                 group.cancel_scope.cancel()
     except Exception as exc:
-        # Also for those who read the log alone, which outlasts the process.
+        # The log outlasts the process and its standard error.
         log.critical("ending, a part of the agent has failed", error=_cause(exc))
         raise
     log.info("ended")
@@ -83,7 +83,7 @@ def _cause(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {exc}"
 
 
-async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
+async def _until_signalled(signals: AsyncIterator[signal.Signals], watch: ConfigWatch) -> None:
     async for number in signals:
         if number is signal.SIGHUP:
             log.info("reading the config again", source=watch.cell.value.source)
@@ -94,7 +94,7 @@ async def _until_told_to_end(signals: AsyncIterator[signal.Signals], watch: Conf
 
 
 async def _follow(watch: ConfigWatch) -> None:
-    """Tell of each change of the config; take in at once what of the agent's own settings can change."""
+    """Log each change of the config. Of the agent's own settings, only the log level changes at once."""
     first = last = watch.cell.value
     _warn(first.config)
     async for state in watch.cell.watch():
@@ -121,13 +121,13 @@ def _but_level(config: Config) -> AgentSettings:
 
 
 async def _views(agent: StandbyAgent) -> None:
-    """Serve the views once the first resource is registered, or soon: they tell why none is."""
+    """Serve the status once the first resource is registered, or soon: the status says why none is."""
     with anyio.move_on_after(VIEWS_AFTER):
         await agent.registered.until(True)
     async with anyio.create_task_group() as group:
         if agent.settings.http:
             group.start_soon(for_ever, _keep_serving, agent.settings.http, agent)
-        # The admin socket belongs to the agent that serves the node, not to one that stands by.
+        # The admin socket belongs to the agent that serves the node, not to a standby agent.
         await agent.serving.until(True)
         while True:
             moves = agent.moves.value
@@ -144,10 +144,11 @@ async def _cluster(
     labels: Cell[Labels | None],
     config: Cell[ConfigState],
 ) -> None:
-    """Open the door to the API server after the first registration; at once where the config waits for it,
-    or where schedulers choose cards.
+    """Connect to the API server after the first registration.
+
+    At once where the config waits for the Node's labels, or where schedulers choose cards.
     """
-    await agent.serving.until(True)  # who stands by writes nothing
+    await agent.serving.until(True)  # a standby agent writes nothing
     with anyio.move_on_after(0.0 if config.value.waiting else CONNECT_AFTER):
         await first(lambda: agent.registered.until(True), lambda: agent.pod_state.wanted.until(True))
     module = await anyio.to_thread.run_sync(import_module, "agent.cluster.connection")
@@ -178,19 +179,22 @@ async def _cluster(
 
 
 async def _keep_serving(address: str, agent: StandbyAgent) -> None:
-    """A port that is taken must not take the agent down; who served until a takeover lets go of it then."""
-    await anyio.to_thread.run_sync(import_module, "agent.http")  # some 20 ms of work, beside the loop
+    """Serve the status at the address for ever.
+
+    A port that is in use must not end the agent: the agent that served before frees the port when it ends.
+    """
+    await anyio.to_thread.run_sync(import_module, "agent.http")  # some 20 ms of work, in a thread
     from agent import http
 
-    told = ""
+    logged = ""
     pauses = Pauses(*RETRY_BIND)
     while True:
         try:
             await http.serve(agent.view, address, agent.apply)
         except http.CannotServe as exc:
-            if str(exc) != told:
+            if str(exc) != logged:
                 log.error("views not served, trying again", address=address, error=str(exc))
-            told = str(exc)
+            logged = str(exc)
             with anyio.move_on_after(pauses.next()):
                 await agent.serving.changed()
                 pauses.reset()

@@ -1,4 +1,4 @@
-"""One node's agent: the lock, the line once it is held, and what is said and shown of both."""
+"""One node's agent: takes the lock of the node, then builds and runs the parts that serve it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agent.logs import file_error
 from agent.scheduler_api import Candidate
 from agent.state.agent_lock import AgentLock, LockLost
 
-if TYPE_CHECKING:  # it is loaded once the kubelet is served
+if TYPE_CHECKING:  # loaded only once the kubelet is served
     from agent.cluster.connection import ApiConnection
 
 log = structlog.get_logger()
@@ -38,7 +38,7 @@ NOT_WATCHED = "agent.watchPods is false (in the chart pods.enabled); it is read 
 
 
 class StandbyAgent:
-    """One node's agent, from the lock to the last goodbye."""
+    """One node's agent: a standby until it holds the lock, then the agent that serves."""
 
     def __init__(
         self,
@@ -50,9 +50,10 @@ class StandbyAgent:
         api: bool = True,
         recall: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`api`: whether there is an API server to tell things to.
+        """`in_process`: vendors' backends run in this process, for tests. `api`: there is an API server.
 
-        `recall`: brings the config up to what the agent knew that served until this one took over.
+        `recall`: called when this agent takes over from another one; it brings the config up to what that
+        agent knew.
         """
         self._api = api
         self._recall = recall
@@ -60,19 +61,20 @@ class StandbyAgent:
         self._node_name = node_name
         self._intervals = intervals or Intervals()
         self._in_process = in_process
-        #: The agent's own settings, which hold until it ends: the lock is in this state directory.
+        #: The agent's own settings, as of its start. They hold until it ends: its lock lies where they say.
         self.settings = config.value.config.agent
         self._state = AgentLock(self.settings.state_dir / "agent.lock")
         self._lock = NodeLock(self.settings.kubelet_dir, self._state)
+        #: Which agent serves the node, where this one does not; empty once this one serves.
         self._standby = "starting"
         #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
         self.serving = Cell(False)
         self.registered = Cell(False)
-        #: How often something new was locked where the state directory lies: nothing may be in it then.
+        #: How often a new state directory, or a new kubelet's directory, was locked. It may be empty.
         self.moves = Cell(0)
-        #: The pods bound to this node; whoever hears of them sets it.
+        #: The pods bound to this node. The API connection sets them.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
-        #: What schedulers and we have to tell each other of them.
+        #: What the pods and the schedulers' locks mean for answers to the kubelet.
         self.pod_state = PodState(self.pods, lists_after=self._intervals.lists_after)
         if not api:
             self.pod_state.unseen = NO_SERVER
@@ -104,7 +106,7 @@ class StandbyAgent:
                 group.start_soon(for_ever, self._parts.run)
 
     async def _take_lock(self) -> bool:
-        """Be the node's one agent; a second one stands by, ready to take over. Returns whether it did."""
+        """Wait until this is the node's one agent; returns whether another one served before."""
         stood_by, began = False, anyio.current_time()
         while holder := self._lock.take():
             if holder != self._standby:
@@ -122,20 +124,25 @@ class StandbyAgent:
         return stood_by
 
     async def _keep_lock(self, parts: Composition) -> None:
-        """See now and then that what is locked lies at its path; write anew what is gone from there."""
+        """Check now and then that the locked directories lie at their paths.
+
+        Where a new directory was locked, the files of the state directory are written again.
+        """
         while True:
             await anyio.sleep(self._intervals.directory)
             if await self._kept():
-                log.warning("state directory locked anew, all is written again", lock=str(self._state.path))
+                log.warning(
+                    "state directory locked again, its files are written again", lock=str(self._state.path)
+                )
                 await parts.write_again()
                 self.moves.set(self.moves.value + 1)
 
     async def _kept(self) -> bool:
-        """Whether something new was locked. One that stands by may have it for a moment: a few tries.
+        """Whether a new directory was locked. Several tries: a standby agent may hold it for a moment.
 
         Raises:
             LockLost: Another agent has it for good.
-            DirectoryRemoved: The kubelet's directory is no more, and no other can be seen.
+            DirectoryRemoved: The kubelet's directory was removed, and no other one can be seen.
         """
         tries = 10
         while True:
@@ -157,21 +164,21 @@ class StandbyAgent:
         return self._parts
 
     async def apply(self, command: Command) -> str:
-        """Do what an operator commands of a device; returns what came of it, which is on disk then.
+        """Do what an operator commands of a device, and save it; returns what came of it.
 
         Raises:
             NotServing: Another agent serves the node.
-            NoSuchDevice: No device is called so, or several are.
-            NotOnDisk: It holds, and could not be written.
+            NoSuchDevice: No device has this name, or several have.
+            NotOnDisk: The command holds, and could not be saved.
         """
         if self._parts is None:
             raise NotServing(self._standby)
         return await self._parts.apply(command)
 
     def view(self) -> AgentStatus:
-        """Everything that is known now."""
+        """The status of the agent, as of now."""
         state = self._config.value
-        view = AgentStatus(
+        status = AgentStatus(
             node=self._node_name,
             version=version(),
             required_vendors=required_vendors(state.config),
@@ -182,9 +189,9 @@ class StandbyAgent:
             log_error=file_error(),
         )
         if self._parts is not None:
-            view = running_status(self._parts, view)
-        return self.api_connection.seen(view) if self.api_connection else view
+            status = running_status(self._parts, status)
+        return self.api_connection.seen(status) if self.api_connection else status
 
     def serving_view(self) -> AgentStatus | None:
-        """The same; None while another agent serves the node."""
+        """The status; None while another agent serves the node."""
         return self.view() if self._parts is not None else None

@@ -11,7 +11,7 @@ from agent.vendor_api.agent import Partition, Request
 
 
 class VendorHardware:
-    """Calls the vendors' processes, and keeps back devices whose CDI specs are not on disk."""
+    """Calls the vendors' processes, and keeps back devices without their CDI specs on disk."""
 
     def __init__(self, vendors: VendorsInService, node: NodeState, cdi: CdiDirectory) -> None:
         self._vendors = vendors
@@ -46,6 +46,6 @@ class VendorHardware:
         return found
 
     async def follow_specs(self) -> None:
-        """Keep back the devices of vendors whose CDI specs could not be written, for ever."""
+        """Keep back the devices of a vendor while its CDI specs cannot be written, for ever."""
         async for errors in self._cdi.errors.watch():
             self._node.unwritten(errors)

@@ -1,4 +1,4 @@
-"""The vendors in service: which the config wants, each with its process; a changed one is replaced alone."""
+"""The vendors in service: those that the config wants, each with its process."""
 
 from __future__ import annotations
 
@@ -36,32 +36,37 @@ log = structlog.get_logger(__name__)
 #: Warnings about the settings of one vendor.
 MAX_WARNINGS = 20
 
-#: The last one says how much memory it may have; called before each start.
+#: Makes a vendor's process. The last argument is called before each start, for the memory that it may use.
 StartProcess = Callable[[Vendor, NodeState, Callable[[], MemoryLimit]], VendorProcess]
 
+#: Backend, settings and memory limit in bytes: what a process is started with.
 Hardware = tuple[str, Mapping[str, Any], int]
 
 
 class VendorsInService:
-    """Follows the config: loads the vendors it wants, runs their processes, tells the node of them."""
+    """Follows the config: loads its vendors, runs their processes and configures the node state.
+
+    Where the hardware settings of a vendor change, it gets a new process; the others keep theirs.
+    """
 
     def __init__(self, node: NodeState, start: StartProcess, memory: int = 0) -> None:
-        """`memory`: the bytes that the agent and all vendors' processes may have; 0 for any number."""
+        """`memory`: bytes that the agent and all vendors' processes together may use; 0 for no limit."""
         self._node = node
         self._start = start
         self._memory = memory
+        #: Vendor to the bytes that the config allows its process; 0 for no limit.
         self._sizes: Mapping[str, int] = {}
-        #: What each process may have; none is in it of a vendor that is not on this node.
+        #: Vendor to what its process may use; only of vendors that are on this node.
         self._limits: dict[str, MemoryLimit] = {}
         self._config = Config()
         self._group: TaskGroup
         self._scopes: dict[str, anyio.CancelScope] = {}
-        #: What a process is started with; the rest of a vendor takes effect without a new one.
+        #: Vendor to what its process was started with. Other settings take effect without a new process.
         self._hardware: Mapping[str, Hardware] = {}
-        #: The last process of each vendor that was taken out of service; the next one waits for its end.
+        #: The last process of each vendor that was taken out of service. The next one waits for its end.
         self._former: dict[str, VendorProcess] = {}
         self.processes: dict[str, VendorProcess] = {}
-        #: How the keys begin of the pods' annotations that dialects read; of vendors that served before, too.
+        #: Which annotations of pods the dialects read, those of vendors that served before, too.
         self.reads: Cell[AnnotationFilter] = Cell(reads(node.schedulers))
 
     async def run(self, config: Cell[ConfigState]) -> None:
@@ -76,16 +81,17 @@ class VendorsInService:
     def _apply(self, config: Config, group: TaskGroup) -> None:
         plugins = {it.name: it for it in in_service(config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
-        wishes = [wish(it, config) for it in vendors.values()]
+        rules = [vendor_rules(it, config) for it in vendors.values()]
         self._sizes = {name: config.vendor(name).memory_limit for name in vendors}
         hardware = {
-            name: (it.backend, it.settings.for_backend, self._sizes[name]) for name, it in vendors.items()
+            name: (vendor.backend, vendor.settings.for_backend, self._sizes[name])
+            for name, vendor in vendors.items()
         }
         for name in [*self.processes]:
             if self._hardware[name] != hardware.get(name):
                 self._end(name)
         self._hardware = hardware
-        self._node.configure(vendors, wishes, [_status(it) for it in plugins.values()])
+        self._node.configure(vendors, rules, [_status(it) for it in plugins.values()])
         self.reads.set(_reads(self._node.schedulers, self._node.vendors.values()))
         self._config, self._group = config, group
         for name in vendors:
@@ -99,22 +105,22 @@ class VendorsInService:
         self._limits.pop(name, None)
 
     def _make(self, name: str) -> None:
-        """Tell the vendor's process of the config; one that is not there is made, and does not run yet."""
+        """Configure the vendor's process; where there is none, make one that does not run yet."""
         if name not in self.processes:
             vendor = self._node.vendors[name]
             self.processes[name] = self._start(vendor, self._node, partial(self._limit_of, name))
         _configure(self.processes[name], self._config.vendor(name))
 
     def _limit_of(self, name: str) -> MemoryLimit:
-        """What a process may have that starts now; others make room for a vendor that was not here."""
+        """What a starting process may use. Where its vendor was not here before, others must use less."""
         if name not in self._limits:
             self._share(name)
         return self._limits[name]
 
     def _share(self, *more: str) -> None:
-        """Say how much memory each vendor may have that is here, and start the processes that are new.
+        """Divide the memory between the vendors that are here, and start the processes that are new.
 
-        A process that must have less than it was started with is replaced.
+        `more`: vendors that count as here. A process that must use less than it was started with is replaced.
         """
         here = [name for name, it in self.processes.items() if name in more or not it.waits]
         new = limits({name: self._sizes[name] for name in here}, self._memory, self._limits)
@@ -125,14 +131,14 @@ class VendorsInService:
             if limit.bound != limit.size and self._limits.get(name) != limit:
                 log.info("memory of the vendor's process is bounded", vendor=name, limit=str(limit))
         self._limits = {**new}
-        for name in [it for it in self.processes if it not in self._scopes]:
+        for name in [vendor for vendor in self.processes if vendor not in self._scopes]:
             self._begin(name)
 
     def _begin(self, name: str) -> None:
         process = self.processes[name]
         former = self._former.pop(name, None)
         if former is None and name in self._limits:
-            process.start_early()  # it loads its library while the agent goes on
+            process.start_early()  # the process loads its library while the agent goes on
         scope = self._scopes[name] = anyio.CancelScope()
 
         async def serve() -> None:
@@ -142,10 +148,10 @@ class VendorsInService:
         self._group.start_soon(serve, name=f"vendor {name}")
 
     async def call(self, vendor: str, method: str, *args: Any) -> Any:
-        """Ask a vendor's process.
+        """Call a method of the vendor's backend; returns its answer.
 
         Raises:
-            VendorError: It is not in service, hung or crashed.
+            VendorError: The vendor is not in service, or its process hung or crashed.
         """
         if vendor not in self.processes:
             raise VendorError(
@@ -155,7 +161,7 @@ class VendorsInService:
 
 
 class AllExcept:
-    """Every name that the config has not switched off."""
+    """All names but those of vendors that the config has switched off."""
 
     def __init__(self, off: frozenset[str]) -> None:
         self._off = off
@@ -165,19 +171,19 @@ class AllExcept:
 
 
 def wanted(config: Config) -> tuple[VendorPlugin, ...]:
-    """The plugins that count: those the config wants, less those that have nothing to offer here."""
+    """The plugins that the config wants, without those that have nothing to offer here."""
     off = frozenset(name for name, it in config.vendors.items() if it.enabled is False)
     found = load(_settings(config), AllExcept(off))
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 
 def in_service(config: Config) -> tuple[VendorPlugin, ...]:
-    """These, with one vendor for each resource: who comes second is left out, and says so."""
+    """The wanted plugins, with one vendor for each resource. A second one is left out, with the reason."""
     return tuple(_without_clashes(wanted(config), config))
 
 
 def unserved(config: Config) -> tuple[str, ...]:
-    """What of the config no node with the vendors' cards serves: a sentence each, with its place.
+    """A sentence with its place for each part of the config that no node with the vendors' cards can serve.
 
     The agent runs with such a config, serves the rest and is not ready.
     """
@@ -193,7 +199,7 @@ def unserved(config: Config) -> tuple[str, ...]:
 
 
 def _judged(config: Config, vendor: Vendor) -> Iterator[SettingsWarning]:
-    """What the vendor says of the rules; of those that may name the same cards it hears one at a time."""
+    """The vendor's warnings about its rules. Rules that may name the same cards are checked one by one."""
     rules = _rules(config, vendor)
     if vendor.offers.check_rules is None:
         return
@@ -205,46 +211,51 @@ def _judged(config: Config, vendor: Vendor) -> Iterator[SettingsWarning]:
             yield replace(warning, path=(index, *warning.path[1:]) if warning.path else ())
 
 
-def wish(vendor: Vendor, config: Config) -> VendorRules:
-    """What the config asks of the vendor."""
-    its = config.vendor(vendor.name)
-    return VendorRules(vendor, its.resources, dynamic=_modes(config, vendor) == "dynamic")
+def vendor_rules(vendor: Vendor, config: Config) -> VendorRules:
+    """The rules that the config has for the vendor."""
+    resources = config.vendor(vendor.name).resources
+    return VendorRules(vendor, resources, dynamic=_modes(config, vendor) == "dynamic")
 
 
-def wishes(config: Config) -> Mapping[str, VendorRules]:
-    """What the config asks of each vendor."""
-    return {it.name: wish(it.vendor, config) for it in wanted(config) if it.vendor is not None}
+def rules_by_vendor(config: Config) -> Mapping[str, VendorRules]:
+    """The rules that the config has for each of its vendors."""
+    return {it.name: vendor_rules(it.vendor, config) for it in wanted(config) if it.vendor is not None}
 
 
 def _modes(config: Config, vendor: Vendor) -> Modes:
-    """Whether its resources may name the same cards: as the config says, or else the vendor."""
+    """Whether the vendor's resources may name the same cards, by the config or else by the vendor."""
     return config.vendor(vendor.name).modes or vendor.offers.modes
 
 
-def _configure(process: VendorProcess, its: VendorSettings) -> None:
-    """Who writes of a library or settings means a vendor that is here."""
-    required = its.enabled is True
-    process.configure(required=required, sought=required or bool(its.library or its.settings))
+def _configure(process: VendorProcess, settings: VendorSettings) -> None:
+    """A vendor with a library or settings in the config is taken to be on this node."""
+    required = settings.enabled is True
+    process.configure(required=required, sought=required or bool(settings.library or settings.settings))
 
 
 def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> AnnotationFilter:
-    its = (it for vendor in vendors for it in (*vendor.schedulers, vendor.pod_limits) if it is not None)
-    return reads(schedulers, its)
+    dialects = (
+        dialect
+        for vendor in vendors
+        for dialect in (*vendor.schedulers, vendor.pod_limits)
+        if dialect is not None
+    )
+    return reads(schedulers, dialects)
 
 
 def _settings(config: Config) -> dict[str, dict[str, Any]]:
     return {
-        name: {**it.settings, **({"library": it.library} if it.library else {})}
-        for name, it in config.vendors.items()
+        name: {**own.settings, **({"library": own.library} if own.library else {})}
+        for name, own in config.vendors.items()
     }
 
 
 def check(config: Config) -> Config:
-    """Have the vendors check what only they know; their warnings join those of the config.
+    """Have the vendors check their settings and rules; returns the config with their warnings.
 
     Raises:
         ConfigError: With the place of a setting that its vendor refuses, or of a resource that takes the
-            cards of another. A plugin that is broken itself is no fault of the config: it is left out.
+            cards of another. A broken plugin is no fault of the config: its vendor is left out.
     """
     if config.report.vendor and config.report.vendor not in (known := names()):
         why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
@@ -261,42 +272,42 @@ def check(config: Config) -> Config:
         if plugin.vendor is not None:
             _check_overlap(config, plugin.vendor)
             _check_rules(config, plugin.vendor)
-            its = islice(plugin.vendor.settings.warnings, MAX_WARNINGS)
-            warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in its)
+            found = islice(plugin.vendor.settings.warnings, MAX_WARNINGS)
+            warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in found)
     return replace(config, warnings=tuple(warnings))
 
 
 def _reserved(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The resources, by their place, whose names belong to a scheduler, with a sentence on that."""
-    for vendor, its in config.vendors.items():
-        for index, rule in enumerate(its.resources):
+    """Places of resources with a name that belongs to a scheduler, each with a sentence on that."""
+    for vendor, settings in config.vendors.items():
+        for index, rule in enumerate(settings.resources):
             if wrong := reserved_name(rule.name, reserved()):
                 yield ("vendors", vendor, "resources", index, "name"), wrong
 
 
 def complete(config: Config) -> Config:
-    """The configuration with what its vendors make of all that it does not say, for people to read."""
+    """The configuration with the vendors' values in place of all that it leaves out, for people to read."""
     vendors = {it.name: it.vendor for it in wanted(config) if it.vendor is not None}
     filled = {
         name: replace(
-            its,
-            settings={**_defaults(vendors[name]), **its.settings},
+            own,
+            settings={**_defaults(vendors[name]), **own.settings},
             resources=_rules(config, vendors[name]),
             modes=_modes(config, vendors[name]),
         )
-        for name, its in config.vendors.items()
+        for name, own in config.vendors.items()
         if name in vendors
     }
     return replace(config, vendors={**config.vendors, **filled})
 
 
 def _defaults(vendor: Vendor) -> Mapping[str, Any]:
-    """Those of settings; the library has a key of its own."""
+    """The defaults of the vendor's settings, without the library, which has a key of its own."""
     return {key: value for key, value in vendor.settings.defaults.items() if key != "library"}
 
 
 def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
-    """The configured rules; one that says no sharing or no placement has the vendor's."""
+    """The configured rules. A rule without sharing or placement gets the vendor's."""
     filled = []
     for index, rule in enumerate(config.vendor(vendor.name).resources):
         at = ("vendors", vendor.name, "resources", index)
@@ -321,17 +332,23 @@ def _check_rules(config: Config, vendor: Vendor) -> None:
 
 
 def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Where the config says a setting of the vendor; the library has a key of its own."""
+    """The place of a vendor's setting in the config. The library has a key of its own."""
     if path[:1] == ("library",) and config.vendor(vendor).library:
         return ("vendors", vendor, *path)
     return ("vendors", vendor, "settings", *path)
 
 
 def _check_overlap(config: Config, vendor: Vendor) -> None:
-    """All cards are for one resource alone, unless the vendor itself says what `all` is of each."""
+    """Refuse rules that name the same cards.
+
+    A vendor with rules of its own for resources decides itself which cards `all` means for each of them.
+
+    Raises:
+        ConfigError: With the place of the rule.
+    """
     rules, dynamic = config.vendor(vendor.name).resources, _modes(config, vendor) == "dynamic"
-    for it in overlaps(_rules(config, vendor), ("vendors", vendor.name, "resources"), dynamic=dynamic):
-        raise config.refused(it.path, it.message)
+    for overlap in overlaps(_rules(config, vendor), ("vendors", vendor.name, "resources"), dynamic=dynamic):
+        raise config.refused(overlap.path, overlap.message)
     if vendor.offers.resources is not None or len(rules) < 2 or dynamic:
         return
     for index, rule in enumerate(rules):
@@ -362,7 +379,7 @@ def _without_clashes(plugins: Iterable[VendorPlugin], config: Config) -> Iterato
 
 
 def _names(config: Config, vendor: Vendor) -> list[str]:
-    """The vendor's resources as far as they are known without its devices."""
+    """The names of the vendor's resources, as far as they are known without its devices."""
     return [rule.name for rule in config.vendor(vendor.name).resources] or [vendor.resource]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.daemon.config_forecast import lacking
-from agent.daemon.vendors_in_service import wish
+from agent.daemon.vendors_in_service import vendor_rules
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.vendor_api.agent import NO_LIBRARY, Device
@@ -34,7 +34,7 @@ def served(around: Surroundings) -> Iterator[Finding]:
         yield not_made(CHECK, "no vendor's cards are seen here")
         return
     vendors = [it.vendor for it in around.configuration.plugins if it.vendor and it.name in found]
-    wrong = list(lacking([wish(it, around.config) for it in vendors], found))
+    wrong = list(lacking([vendor_rules(it, around.config) for it in vendors], found))
     # The agent makes its sentences by `lacking` too, so equal sentences say the same thing.
     new = [it for it in wrong if it not in around.document.troubles]
     yield from (UNSERVED.found(it) for it in new)

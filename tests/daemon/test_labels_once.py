@@ -15,7 +15,7 @@ from support.labels_of_acme import NOTHING, NOW, acme, snapshot
 
 from agent.config import Config
 from agent.core.errors import VendorError
-from agent.core.publishing.label_rules import NodeStamp, as_lines, from_lines, labels_of
+from agent.core.publishing.label_rules import NodeStamp, as_lines, from_lines, vendor_labels
 from agent.daemon.labels_once import ask
 from agent.daemon.publishing.wanted_labels import machine
 from agent.daemon.vendor_plugins import VendorPlugin
@@ -36,13 +36,13 @@ from agent.vendor_api.agent import Labels, Vendor
 )
 def test_a_plugin_that_makes_no_labels_is_named_and_none_of_it_is_taken(labels: Labels, says: str) -> None:
     with pytest.raises(VendorError) as raised:
-        labels_of(acme(labels), (), (), NOTHING)
+        vendor_labels(acme(labels), (), (), NOTHING)
 
     assert says in str(raised.value)
 
 
 def test_a_vendor_without_labels_has_none() -> None:
-    assert labels_of(acme(None), (), (), NOTHING) == {}
+    assert vendor_labels(acme(None), (), (), NOTHING) == {}
 
 
 CARDS = snapshot(2).present("acme")
@@ -52,7 +52,7 @@ WITH_MACHINE = replace(acme(), publishes=replace(acme().publishes, machine_label
 
 
 def test_a_node_with_cards_has_its_machine_and_the_time() -> None:
-    assert labels_of(WITH_MACHINE, (), CARDS, NodeStamp("Board-X", NOW)) == {
+    assert vendor_labels(WITH_MACHINE, (), CARDS, NodeStamp("Board-X", NOW)) == {
         "acme.com/card.count": "2",
         "acme.com/machine": "Board-X",
         "acme.com/timestamp": "1700000000",
@@ -60,21 +60,21 @@ def test_a_node_with_cards_has_its_machine_and_the_time() -> None:
 
 
 def test_a_node_without_cards_has_no_machine() -> None:
-    assert "acme.com/machine" not in labels_of(WITH_MACHINE, (), (), NodeStamp("Board-X", NOW))
+    assert "acme.com/machine" not in vendor_labels(WITH_MACHINE, (), (), NodeStamp("Board-X", NOW))
 
 
 def test_a_node_without_labels_has_no_time() -> None:
-    assert labels_of(acme(lambda *_: {}), (), (), NodeStamp("", NOW)) == {}
+    assert vendor_labels(acme(lambda *_: {}), (), (), NodeStamp("", NOW)) == {}
 
 
 def test_the_time_is_told_only_where_it_is_wanted() -> None:
-    assert "acme.com/timestamp" not in labels_of(acme(), (), CARDS, NodeStamp("Board-X"))
+    assert "acme.com/timestamp" not in vendor_labels(acme(), (), CARDS, NodeStamp("Board-X"))
 
 
 def test_a_vendor_that_names_no_label_for_them_has_neither_machine_nor_time() -> None:
     plain = replace(acme(), publishes=replace(acme().publishes, time_label=""))
 
-    assert labels_of(plain, (), CARDS, NodeStamp("Board-X", NOW)) == {"acme.com/card.count": "2"}
+    assert vendor_labels(plain, (), CARDS, NodeStamp("Board-X", NOW)) == {"acme.com/card.count": "2"}
 
 
 def test_the_machine_is_named_as_a_label_can_name_it(tmp_path: Path) -> None:

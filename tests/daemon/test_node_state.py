@@ -217,9 +217,9 @@ def test_what_is_cleared_is_told_as_what_it_was() -> None:
     said.append(node.apply(Command("clear", "a-0", "alice")))
 
     assert said == [
-        "a-0: cleared; good looks end what is left of the fault",
-        "a-0: has no fault that waits for a proof",
-        "a-0: forgotten: it is not there, and nobody uses it",
+        "a-0: cleared; healthy polls end what is left of the fault",
+        "a-0: has no fault that only a proof ends",
+        "a-0: forgotten: the device is gone and not in use",
     ]
 
 

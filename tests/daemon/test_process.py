@@ -30,7 +30,7 @@ from agent.config import AgentSettings, Config, ConfigState, ConfigWatch
 from agent.core.cell import Cell
 from agent.daemon.composition import Composition
 from agent.daemon.intervals import Intervals
-from agent.daemon.process import _cluster, _follow, _keep_serving, _until_told_to_end
+from agent.daemon.process import _cluster, _follow, _keep_serving, _until_signalled
 from agent.daemon.standby import StandbyAgent
 from agent.http.admin_client import fetch
 from agent.http.inspect_document import from_builtins
@@ -208,7 +208,7 @@ async def test_sighup_has_the_config_looked_at_and_another_signal_ends_the_agent
         for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
             yield number
 
-    await _until_told_to_end(signals(), watch)
+    await _until_signalled(signals(), watch)
 
     assert looks == ["now", "now"]
 

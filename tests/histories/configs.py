@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.config import Config, parse
 from agent.core.devices.offers import VendorRules
-from agent.daemon.vendors_in_service import check, wishes
+from agent.daemon.vendors_in_service import check, rules_by_vendor
 
 
 def _rules(vendor: str, *rules: Mapping[str, Any], modes: str = "", **settings: Any) -> str:
@@ -78,4 +78,4 @@ OF: Mapping[str, Sequence[str]] = {
 def read(text: str) -> tuple[Config, tuple[VendorRules, ...]]:
     """The configuration, and what it asks of each vendor."""
     config = check(parse(text, "config.yaml", "node"))
-    return config, tuple(wishes(config).values())
+    return config, tuple(rules_by_vendor(config).values())

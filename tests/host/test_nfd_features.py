@@ -20,7 +20,7 @@ from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.core.model import NodeSnapshot, VendorState, VendorStatus
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
-from agent.daemon.publishing.wanted_labels import WantedLabels, heard
+from agent.daemon.publishing.wanted_labels import WantedLabels, labels_of
 from agent.host.nfd_features import FeaturesFile, keep, write
 
 # What is written
@@ -83,7 +83,7 @@ def test_a_directory_that_can_not_be_written_says_so() -> None:
 
 
 def test_a_file_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
-    known = heard(Config(), snapshot(2), {"acme": acme()})
+    known = labels_of(Config(), snapshot(2), {"acme": acme()})
     keep(tmp_path / "gfd", known)
     before = (tmp_path / "gfd").stat().st_ino
 
@@ -93,7 +93,7 @@ def test_a_file_that_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_while_there_is_nothing_to_say_no_file_is_made(tmp_path: Path) -> None:
-    keep(tmp_path / "gfd", heard(Config(), snapshot(0, VendorState.STARTING), {"acme": acme()}))
+    keep(tmp_path / "gfd", labels_of(Config(), snapshot(0, VendorState.STARTING), {"acme": acme()}))
 
     assert not (tmp_path / "gfd").exists()
 
@@ -106,21 +106,21 @@ def test_labels_of_a_vendor_that_has_not_spoken_stay(tmp_path: Path, state: Vend
     there = "acme.com/card.count=8\n"
     (tmp_path / "gfd").write_text(there)
 
-    keep(tmp_path / "gfd", heard(Config(), snapshot(0, state), {"acme": acme()}))
+    keep(tmp_path / "gfd", labels_of(Config(), snapshot(0, state), {"acme": acme()}))
 
     assert (tmp_path / "gfd").read_text() == there
 
 
 @pytest.mark.parametrize("state", SILENT)
 def test_labels_of_a_vendor_that_is_lost_are_those_of_its_last_devices(state: VendorState) -> None:
-    assert heard(Config(), snapshot(3, state), {"acme": acme()}).labels == {"acme.com/card.count": "3"}
+    assert labels_of(Config(), snapshot(3, state), {"acme": acme()}).labels == {"acme.com/card.count": "3"}
 
 
 def test_labels_that_a_vendor_no_longer_makes_are_removed_while_another_is_awaited(tmp_path: Path) -> None:
     (tmp_path / "gfd").write_text("acme.com/old=1\nother.com/card.count=1\n")
     node = replace(snapshot(2), vendors=(*snapshot(2).vendors, VendorStatus("other", VendorState.STARTING)))
 
-    keep(tmp_path / "gfd", heard(Config(), node, {"acme": acme(), "other": acme(name="other")}))
+    keep(tmp_path / "gfd", labels_of(Config(), node, {"acme": acme(), "other": acme(name="other")}))
 
     assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\nother.com/card.count=1\n"
 
@@ -130,7 +130,7 @@ def test_labels_of_a_vendor_that_is_switched_off_are_removed(tmp_path: Path) -> 
 
     keep(
         tmp_path / "gfd",
-        heard(Config(), snapshot(2), {"acme": acme(), "other": acme(name="other")}),
+        labels_of(Config(), snapshot(2), {"acme": acme(), "other": acme(name="other")}),
     )
 
     assert (tmp_path / "gfd").read_text() == "acme.com/card.count=2\n"
@@ -141,7 +141,7 @@ def test_a_plugin_that_fails_keeps_its_labels_and_costs_no_other_vendor_his() ->
         snapshot(2), vendors=(VendorStatus("bad", VendorState.OPEN), VendorStatus("acme", VendorState.OPEN))
     )
 
-    known = heard(Config(), node, {"bad": acme(lambda *_: {"x": 1 / 0}, "bad"), "acme": acme()})
+    known = labels_of(Config(), node, {"bad": acme(lambda *_: {"x": 1 / 0}, "bad"), "acme": acme()})
 
     assert known.labels == {"acme.com/card.count": "2"}
     assert known.awaited == {"bad.com"}
@@ -468,12 +468,12 @@ async def test_while_a_good_config_is_awaited_nobody_knows_what_is_wanted(node: 
         (
             {"labels_as": "node"},
             False,
-            "report.labelsAs: 'node' is told to the API server, and none is known",
+            "report.labelsAs: 'node' is published through the API server, and none is known",
         ),
         (
             {"labels_as": "nodeFeature"},
             False,
-            "'nodeFeature' is told to the API server, and none is known here",
+            "'nodeFeature' is published through the API server, and none is known here",
         ),
         ({"labels_as": "node"}, True, ""),
         ({"labels_as": "node", "labels": False}, False, ""),
@@ -492,7 +492,7 @@ async def test_who_asks_for_an_api_server_where_there_is_none_is_told_once(
 
     assert said in node.labelling.error
     assert bool(node.labelling.error) is bool(said)
-    assert [it["event"] for it in told] == (["labels not told"] if said else [])
+    assert [it["event"] for it in told] == (["labels not published"] if said else [])
 
 
 async def test_once_the_config_asks_for_no_api_server_all_is_well(tmp_path: Path) -> None:

@@ -366,7 +366,7 @@ async def test_an_operators_word_clears_a_fault_that_has_no_other_proof(node: No
 
     said = await node.agent.apply(Command("clear", card, "alice"))
 
-    assert said == f"{card}: cleared; good looks end what is left of the fault"
+    assert said == f"{card}: cleared; healthy polls end what is left of the fault"
     await node.counts({XPU: (4, 4)})
 
 

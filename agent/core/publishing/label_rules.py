@@ -59,7 +59,7 @@ def domain(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def labels_of(
+def vendor_labels(
     vendor: Vendor, rules: Sequence[ResourceRule], devices: Sequence[Device], stamp: NodeStamp
 ) -> dict[str, str]:
     """The labels of a vendor, with the machine where it has devices, with the time where it has labels.

@@ -1,11 +1,11 @@
-"""Looks anew soon after what it follows changed, once for many changes; and says once what is wrong."""
+"""The base of all wanted values: computed again soon after a change, once for many changes."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
 import structlog
@@ -15,44 +15,58 @@ from agent.core.endless_tasks import for_ever
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 
-class Debounced(ABC):
-    """Keeps what it makes as the cells are that decide."""
 
-    def __init__(self, cells: Iterable[Cell[Any]], settle: float, *, fails: str, again: str) -> None:
-        """`settle`: seconds after a change, so that many at once are one look. The log says `fails` with
-        the reason where something is wrong, and `again` once it is no more.
+class Debounced(ABC, Generic[T]):
+    """Keeps `wanted`: computes it again whenever one of the cells that it depends on has changed."""
+
+    #: The log lines for an error and for its end.
+    fails: ClassVar[str]
+    again: ClassVar[str]
+
+    def __init__(self, cells: Iterable[Cell[Any]], settle: float, first: T) -> None:
+        """`settle`: seconds from a change to the computation, so that many changes cost one.
+
+        `first` is the value before the first computation.
         """
         self._cells = tuple(cells)
         self._settle = settle
-        self._fails = fails
-        self._again = again
-        self._news = asyncio.Event()
-        #: Why not all of it is made; empty while all is well.
+        self._changed = asyncio.Event()
+        self.wanted: Cell[T] = Cell(first)
+        #: Why the value is not complete; empty while it is.
         self.error = ""
 
     async def run(self) -> None:
         """Follow the cells for ever."""
         async with anyio.create_task_group() as group:
             for cell in self._cells:
-                group.start_soon(for_ever, self._hear, cell)
+                group.start_soon(for_ever, self._follow, cell)
             while True:
-                await self._news.wait()
+                await self._changed.wait()
                 await anyio.sleep(self._settle)
-                self._news.clear()
+                self._changed.clear()
                 await self.once()
 
-    @abstractmethod
     async def once(self) -> None:
-        """Look at all that decides, and say what follows."""
+        """Compute the value from the cells as they are now, and publish it."""
+        if (computed := await self._computed()) is not None:
+            value, error = computed
+            self.wanted.set(value)
+            self._report(error)
 
-    async def _hear(self, cell: Cell[Any]) -> None:
+    @abstractmethod
+    async def _computed(self) -> tuple[T, str] | None:
+        """The value, and why it is not complete; None while it cannot be known."""
+
+    async def _follow(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():
-            self._news.set()
+            self._changed.set()
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
+        """Keep the error of this computation, and log it where it is new."""
         if error and error != self.error:
-            log.error(self._fails, error=error)
+            log.error(self.fails, error=error)
         if self.error and not error:
-            log.info(self._again)
+            log.info(self.again)
         self.error = error

@@ -1,4 +1,4 @@
-"""All that others are told of this node: the values, who keeps them, and what is wrong with them."""
+"""Publishes what this node is: to the API server by values that its writers follow, and in files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _KeptReport:
 
 
 class Publisher:
-    """What the API server is told lies in cells, for those who write there; files are written here."""
+    """Keeps every wanted value, and the files of labels and of Koordinator."""
 
     def __init__(
         self,
@@ -50,17 +50,18 @@ class Publisher:
         *,
         api: bool,
     ) -> None:
-        """`reads` changes with the dialects. `api`: whether the agent has an API server."""
-        self._labelling = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
-        self._annotating = WantedNodeAnnotations(
+        """`reads` changes with the vendors' dialects. `record` is for `uninstall`.
+
+        `api`: whether there is an API server.
+        """
+        self._labels = WantedLabels(config, node.snapshot, lambda: node.vendors, time.time, api=api)
+        self._annotations = WantedNodeAnnotations(
             config, node.snapshot, ledger, pod_state.pods, lambda: node.vendors
         )
-        self._extending = WantedExtendedResources(config, node.snapshot, lambda: node.vendors)
-        self._receipting = WantedReceipts(
-            pod_state.pods, ledger, reads, lambda: node.vendors.values(), node.schedulers
-        )
+        self._extended = WantedExtendedResources(config, node.snapshot, lambda: node.vendors)
+        self._receipts = WantedReceipts(pod_state.pods, ledger, reads, node.all_vendors, node.schedulers)
         self._features = FeaturesFile(
-            self._labelling.wanted,
+            self._labels.wanted,
             intervals.specs,
             note=record.note_features,
             noted=record.features,
@@ -78,19 +79,19 @@ class Publisher:
                 kind, state.published, every, note=record.note, noted=record.all, elsewhere=state.elsewhere
             )
             self._report = _KeptReport(wanted, file)
-        #: Labels, and vendors' annotations and extended resources, that the Node is to have; None while
-        #: nobody knows.
-        self.labels = self._labelling.wanted
-        self.annotations = self._annotating.wanted
-        self.extended = self._extending.wanted
-        #: The annotations by which pods are to tell their schedulers that they have their devices.
-        self.receipts = self._receipting.owed
+        #: Labels, and vendors' annotations and extended resources, that the Node should have; None until the
+        #: first config is in force.
+        self.labels = self._labels.wanted
+        self.annotations = self._annotations.wanted
+        self.extended = self._extended.wanted
+        #: The annotations that tell schedulers that their pods have devices.
+        self.receipts = self._receipts.wanted
 
     async def run(self) -> None:
-        """Keep all of it, for ever."""
+        """Keep all values and files, for ever."""
         async with anyio.create_task_group() as group:
-            for it in (self._labelling, self._annotating, self._extending, self._receipting):
-                group.start_soon(for_ever, it.run)
+            for value in (self._labels, self._annotations, self._extended, self._receipts):
+                group.start_soon(for_ever, value.run)
             group.start_soon(for_ever, self._features.run)
             if self._report is not None:
                 group.start_soon(for_ever, self._report.wanted.run)
@@ -112,13 +113,13 @@ class Publisher:
     def device_infos_writes(self) -> int:
         return self._report.file.writes if self._report is not None else 0
 
-    def seen(self, view: AgentStatus) -> AgentStatus:
-        """The view with what is wrong."""
+    def seen(self, status: AgentStatus) -> AgentStatus:
+        """The status with the errors of all values and files."""
         return replace(
-            view,
-            labels_error="; ".join(it for it in (self._labelling.error, self._features.error) if it),
-            annotations_error=self._annotating.error,
-            extended_error=self._extending.error,
-            receipts_error=self._receipting.error,
+            status,
+            labels_error="; ".join(it for it in (self._labels.error, self._features.error) if it),
+            annotations_error=self._annotations.error,
+            extended_error=self._extended.error,
+            receipts_error=self._receipts.error,
             reported=self.reported,
         )

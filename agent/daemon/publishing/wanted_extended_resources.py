@@ -1,4 +1,4 @@
-"""Which extended resources of vendors the node is to have: config and devices in, one value out."""
+"""The extended resources that vendors want on the Node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.vendor_api.agent import Device, Vendor
 
 
 class WantedExtendedResources(WantedVendorKeys[int]):
-    """Those of `NodeFacts.extended_resources`."""
+    """Keeps what `NodeFacts.extended_resources` of the vendors computes: key to count."""
 
     fails = "extended resources not counted"
     again = "extended resources are counted again"

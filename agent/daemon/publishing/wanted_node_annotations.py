@@ -1,4 +1,4 @@
-"""Which annotations of vendors the node is to have: config, devices and allocations in, one value out."""
+"""The annotations that vendors want on the Node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent.vendor_api.agent import Device, Vendor
 
 
 class WantedNodeAnnotations(WantedVendorKeys[str]):
-    """Those of `NodeFacts.annotations`."""
+    """Keeps what `NodeFacts.annotations` of the vendors computes: key to text."""
 
     fails = "annotations not made"
     again = "annotations are made again"
@@ -30,7 +30,7 @@ class WantedNodeAnnotations(WantedVendorKeys[str]):
         *,
         settle: float = 0.05,
     ) -> None:
-        """What is given out decides, too, and what the pods are that have it."""
+        """Also computed again when allocations change, or the pods that have them."""
         super().__init__(config, snapshot, vendors, (ledger.changes, pods), settle=settle)
         self._ledger = ledger
         self._pods = pods
@@ -39,5 +39,5 @@ class WantedNodeAnnotations(WantedVendorKeys[str]):
         return vendor.publishes.annotation_keys
 
     def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, str | None]:
-        given = grants(self._ledger.in_use(), vendor.name, self._pods.value)
-        return annotations_of(vendor, config.vendor(vendor.name).resources, devices, given)
+        granted = grants(self._ledger.in_use(), vendor.name, self._pods.value)
+        return annotations_of(vendor, config.vendor(vendor.name).resources, devices, granted)

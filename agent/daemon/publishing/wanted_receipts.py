@@ -1,4 +1,4 @@
-"""Which annotations pods are to have for their schedulers: pods and allocations in, what is owed out."""
+"""The annotations that tell schedulers that their pods have devices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from agent.daemon.publishing.debounce import Debounced
 from agent.scheduler_api import AnnotationFilter, Candidate, Dialect, Scheduler, common_dialects
 from agent.vendor_api.agent import Vendor
 
-#: What is wrong with receipts, of as many pods as are named.
-SAID = 3
+#: How many errors a log line names.
+NAMED_ERRORS = 3
 
 
-class WantedReceipts(Debounced):
-    """Keeps `owed` as pods, allocations and vendors are. Whoever writes to pods reads it."""
+class WantedReceipts(Debounced[tuple[OwedReceipt, ...]]):
+    """Follows pods, allocations and dialects. The value has the receipts that pods should have and lack."""
+
+    fails = "receipts not made"
+    again = "receipts are made again"
 
     def __init__(
         self,
@@ -30,36 +33,28 @@ class WantedReceipts(Debounced):
     ) -> None:
         """`configured` changes with the vendors' dialects. `schedulers`: the registered ones.
 
-        `settle`: seconds after a change, so that many are one.
+        `settle`: seconds from a change to the computation.
         """
-        super().__init__(
-            (pods, ledger.changes, configured),
-            settle,
-            fails="receipts not made",
-            again="receipts are made again",
-        )
+        super().__init__((pods, ledger.changes, configured), settle, ())
         self._pods = pods
         self._ledger = ledger
         self._vendors = vendors
         self._common = common_dialects(schedulers)
         self._dialects: Mapping[tuple[str, str], Dialect] = {}
-        #: Of the hundred pods of a node one or two change at a time.
+        #: Receipts by pod, as last computed: of a hundred pods one or two change at a time.
         self._known: dict[str, PodReceipts] = {}
-        self.owed: Cell[tuple[OwedReceipt, ...]] = Cell(())
 
-    async def once(self) -> None:
-        """Look, and say what follows."""
-        # Of one name it is the vendor's own, which is heard first.
-        its = {
-            (vendor.name, it.name): it
+    async def _computed(self) -> tuple[tuple[OwedReceipt, ...], str]:
+        # A vendor's own dialect replaces a common one of the same name.
+        dialects = {
+            (vendor.name, dialect.name): dialect
             for vendor in self._vendors()
-            for it in (*self._common, *vendor.schedulers)
+            for dialect in (*self._common, *vendor.schedulers)
         }
-        if its != self._dialects:
-            self._dialects, self._known = its, {}
-        found = owed_receipts(
-            self._pods.value, self._ledger.in_use(), lambda *name: its.get(name), self._known
-        )
-        self.owed.set(found.owed)
-        more = len(found.wrong) - SAID
-        self._tell("; ".join((*found.wrong[:SAID], *([f"and {more} more"] if more > 0 else []))))
+        if dialects != self._dialects:
+            self._dialects, self._known = dialects, {}
+        pods, allocations = self._pods.value, self._ledger.in_use()
+        found = owed_receipts(pods, allocations, lambda *name: dialects.get(name), self._known)
+        more = len(found.wrong) - NAMED_ERRORS
+        named = (*found.wrong[:NAMED_ERRORS], *([f"and {more} more"] if more > 0 else []))
+        return found.owed, "; ".join(named)

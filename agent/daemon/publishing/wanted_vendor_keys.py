@@ -1,11 +1,11 @@
-"""What vendors want of the Node under keys of their own: config and devices in, one value out."""
+"""What vendors want on the Node under keys of their own: annotations and extended resources."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, TypeVar
 
 from agent.config import Config, ConfigState
 from agent.core.cell import Cell
@@ -19,12 +19,8 @@ from agent.vendor_api.text import shorten
 T = TypeVar("T")
 
 
-class WantedVendorKeys(Debounced, Generic[T]):
-    """Keeps `wanted` as config and devices are. Whoever writes the Node reads it."""
-
-    #: What the log says where something is wrong, and once it is no more.
-    fails: ClassVar[str]
-    again: ClassVar[str]
+class WantedVendorKeys(Debounced[WantedKeys[T] | None]):
+    """Follows config and devices. The value is None until the first config is in force."""
 
     def __init__(
         self,
@@ -35,18 +31,15 @@ class WantedVendorKeys(Debounced, Generic[T]):
         *,
         settle: float = 0.05,
     ) -> None:
-        """`more`: cells that decide, too. `settle`: seconds after a change, so that many at once are one."""
-        super().__init__((config, snapshot, *more), settle, fails=self.fails, again=self.again)
+        """`more`: other cells that the value depends on. `settle`: seconds from change to computation."""
+        super().__init__((config, snapshot, *more), settle, None)
         self._config = config
         self._snapshot = snapshot
         self._vendors = vendors
-        #: None while nobody knows what is wanted.
-        self.wanted: Cell[WantedKeys[T] | None] = Cell(None)
 
-    async def once(self) -> None:
-        """Look at all that decides, and say what follows."""
+    async def _computed(self) -> tuple[WantedKeys[T], str] | None:
         if self._config.value.waiting:
-            return  # nobody knows yet which vendors are wanted
+            return None
         values: dict[str, T | None] = {}
         awaited: set[str] = set()
         trouble: list[str] = []
@@ -55,39 +48,39 @@ class WantedVendorKeys(Debounced, Generic[T]):
             vendor = self._vendors().get(status.name)
             if vendor is None or not self._keys(vendor):
                 continue
-            its = {key for key in self._keys(vendor) if owners.setdefault(key, vendor.name) == vendor.name}
-            trouble += _anothers(self._keys(vendor), owners, vendor.name)
+            keys = self._keys(vendor)
+            own = {key for key in keys if owners.setdefault(key, vendor.name) == vendor.name}
+            trouble += _taken(keys, owners, vendor.name)
             try:
                 found = self._of(vendor, self._config.value.config, opened=status.state is VendorState.OPEN)
             except VendorError as exc:
                 trouble.append(str(exc))
                 found = None
-            values |= {key: value for key, value in (found or {}).items() if key in its}
-            awaited |= set() if found is not None else its
-        self.wanted.set(WantedKeys(values, frozenset(awaited)))
-        self._tell("; ".join(trouble))
+            values |= {key: value for key, value in (found or {}).items() if key in own}
+            awaited |= set() if found is not None else own
+        return WantedKeys(values, frozenset(awaited)), "; ".join(trouble)
 
     def _of(self, vendor: Vendor, config: Config, *, opened: bool) -> Mapping[str, T | None] | None:
-        """None while it has not listed its devices."""
-        its = (it for it in self._snapshot.value.of(vendor.name) if not it.gone)
-        devices = tuple(replace(it.device, fault=_fault(it)) for it in its)
+        """The vendor's values by key; None while the vendor has not listed its devices."""
+        present = (it for it in self._snapshot.value.of(vendor.name) if not it.gone)
+        devices = tuple(replace(it.device, fault=_fault(it)) for it in present)
         return self._made(vendor, config, devices) if devices or opened else None
 
     @abstractmethod
     def _keys(self, vendor: Vendor) -> tuple[str, ...]:
-        """The vendor's own."""
+        """The keys that the vendor may write."""
 
     @abstractmethod
     def _made(self, vendor: Vendor, config: Config, devices: tuple[Device, ...]) -> Mapping[str, T | None]:
-        """What the vendor makes of these devices.
+        """The vendor's values for these devices by key; None removes a key.
 
         Raises:
-            VendorError: It cannot, or may not.
+            VendorError: The vendor failed, or returned what it may not write.
         """
 
 
-def _anothers(keys: Iterable[str], owners: Mapping[str, str], vendor: str) -> list[str]:
-    """A sentence for each key that a vendor which comes first has as its own, too."""
+def _taken(keys: Iterable[str], owners: Mapping[str, str], vendor: str) -> list[str]:
+    """A sentence for each of the keys that an earlier vendor has, too."""
     return [
         f"{vendor}: {shorten(key)} is {owners[key]}'s, and is not written for {vendor}"
         for key in keys
@@ -95,8 +88,8 @@ def _anothers(keys: Iterable[str], owners: Mapping[str, str], vendor: str) -> li
     ]
 
 
-def _fault(it: DeviceStatus) -> Fault | None:
-    """Why nobody new gets it; None where the kubelet may give it out: both shall schedule alike."""
-    if not it.told_healthy:
-        return Fault(it.health.reason, it.health.message, it.health.state)
-    return Fault("cordoned", it.cordon.reason) if it.cordon is not None else None
+def _fault(status: DeviceStatus) -> Fault | None:
+    """Set exactly for devices that new pods cannot get, so that schedulers and the kubelet agree."""
+    if not status.told_healthy:
+        return Fault(status.health.reason, status.health.message, status.health.state)
+    return Fault("cordoned", status.cordon.reason) if status.cordon is not None else None

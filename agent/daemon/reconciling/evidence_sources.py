@@ -1,4 +1,4 @@
-"""Reads what the kubelet, the hardware and the kernel say of our allocations. Every source may fail alone."""
+"""Reads what the kubelet, the hardware and the kernel show of allocations. Each source may fail alone."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from agent.vendor_api.agent import Partition
 
 log = structlog.get_logger(__name__)
 
-#: A pod's folder in the cgroup tree, as either driver of the kubelet names it; systemd's have _ for -.
+#: The name of a pod's cgroup, with the uid. The systemd driver writes _ in place of -.
 POD_CGROUP = re.compile(r"(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f-_]{27}|[0-9a-f]{32})(?:\.slice)?$")
-#: Folders below a cgroup root that may hold pods: the classes of service, of both drivers and versions.
+#: Cgroups that may hold those of pods: the quality-of-service classes, for both drivers and both versions.
 POD_PARENTS = (
     "kubepods",
     "kubepods/burstable",
@@ -37,7 +37,7 @@ POD_PARENTS = (
 
 
 class EvidenceSources:
-    """Where evidence comes from. What cannot be read is said once per change, and changes nothing."""
+    """Reads the sources. An error is logged once per change, and nothing is released because of it."""
 
     def __init__(
         self,
@@ -51,10 +51,13 @@ class EvidenceSources:
         pods_at_once: Callable[[], Awaitable[Pods]] | None = None,
         patience: float = 3.0,
     ) -> None:
-        """`life` names the kubelet's life; `settled` says of one whether it has served for long enough.
+        """`read_checkpoint` verifies the checksum where its argument is true. `partitions`: slices by vendor.
 
-        `pods_at_once` asks for an Allocate, which cannot wait for its turn as the loop does; `patience` is
-        how long it waits for the answer, seconds: less than the deadline of an Allocate.
+        `running`: uids of pods that have a cgroup; None where no cgroup can be seen. `life` names the life of
+        the kubelet. `settled`: whether a life has served for so long that its lists are complete.
+
+        `pods_at_once` asks PodResources for an Allocate, which cannot wait as long as the loop can.
+        `patience`: seconds that an Allocate waits for the answer, less than its own deadline.
         """
         self._read_checkpoint = read_checkpoint
         self._pods_in_use = pods_in_use
@@ -68,7 +71,7 @@ class EvidenceSources:
         self.unreadable: Counter[str] = Counter()
 
     async def evidence(self, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
-        """Everything that can be read now. `vendors` are asked for their slices."""
+        """All that can be read now. `vendors` are asked for their slices. `prove`: verify the checksum."""
         life = self.life
         granted = await self.granted(prove=prove)
         pods = await self._pods()
@@ -80,13 +83,13 @@ class EvidenceSources:
 
     @property
     def life(self) -> str:
-        """Which life of the kubelet this is."""
+        """The life of the kubelet that serves now; empty without one."""
         return self._life()
 
     async def shows(self, owners: Collection[Owner]) -> frozenset[Owner]:
-        """Those of them whose pods are there: they have a cgroup or, where none can be seen, are listed now.
+        """The owners with a pod that exists: it has a cgroup or, where no cgroup can be seen, is listed now.
 
-        In doubt they are not: a node whose PodResources cannot be asked must go on.
+        In doubt a pod does not exist: a node must go on although PodResources does not answer.
         """
         running = await asyncio.to_thread(self._running)
         if running is not None:
@@ -95,11 +98,11 @@ class EvidenceSources:
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
     async def gone(self, owners: Collection[Owner]) -> frozenset[Owner]:
-        """Those of them whose pods are over: they have no cgroup or, where none can be seen, a kubelet that
-        has served for long lists them no more.
+        """The owners with a pod that is over.
 
-        In doubt they are there, for what they have would be given twice: whose pod nobody has named yet is
-        found in no list, and a kubelet that begins lists the pods that it has come to, the oldest first.
+        Such a pod has no cgroup or, where no cgroup can be seen, is not listed by a kubelet that has served
+        for long. In doubt a pod is not over: its cards would be given out twice. A pod without a name yet is
+        in no list, and a kubelet that starts lists only the pods that it has dealt with, oldest first.
         """
         running = await asyncio.to_thread(self._running)
         if running is not None:
@@ -111,11 +114,11 @@ class EvidenceSources:
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) not in pods)
 
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Those of the IDs with which the kubelet lists a pod now: to namespace and name. In doubt none."""
+        """Device ID to the namespace and name of the pod that has it now, by the kubelet; empty in doubt."""
         pods = await self.pods_now()
         return {
-            device_id: name
-            for name, containers in (pods or {}).items()
+            device_id: pod
+            for pod, containers in (pods or {}).items()
             for resources in containers.values()
             for device_id in resources.get(resource, frozenset()).intersection(ids)
         }
@@ -123,9 +126,10 @@ class EvidenceSources:
     async def granted(
         self, *, prove: bool = True, sizes: bool = False
     ) -> tuple[CheckpointAnswer, ...] | None:
-        """What the kubelet's checkpoint holds. `prove` asks for its checksum, too.
+        """The answers in the kubelet's checkpoint; None where it is unreadable. `prove`: verify the checksum.
 
-        `sizes` asks what other plugins made of a card, which the kubelet knows until we have registered.
+        `sizes`: also count the shares that another plugin made of each card. The kubelet knows them until
+        this agent has registered.
         """
         try:
             checkpoint = await asyncio.to_thread(self._read_checkpoint, prove)
@@ -139,7 +143,7 @@ class EvidenceSources:
         return tuple(granted(it, registered) for it in checkpoint.entries)
 
     async def pods_now(self) -> Pods | None:
-        """What PodResources shows, for who cannot wait for a turn; None where it cannot be read in time."""
+        """What PodResources lists, for an Allocate; None where it does not answer in time."""
         with anyio.move_on_after(self._patience):
             return await self._read_pods(self._pods_at_once)
         return None
@@ -170,7 +174,7 @@ class EvidenceSources:
         return found
 
     def _complain(self, source: str, exc: Exception) -> None:
-        """Say it once per change; the loop comes again."""
+        """Keep and count the error of a source, and log it once per change."""
         if self._complaints.get(source) != str(exc):
             log.warning("evidence not read, nothing is released on it", source=source, error=str(exc))
         self._complaints[source] = str(exc)
@@ -178,51 +182,56 @@ class EvidenceSources:
 
     @property
     def complaints(self) -> Mapping[str, str]:
-        """Source to why it could not be read the last time."""
+        """Source to the reason why it could not be read the last time."""
         return dict(self._complaints)
 
 
 def granted(
     entry: CheckpointEntry, registered: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> CheckpointAnswer:
-    """The answer with what it says of itself, where it is ours; else what the list of who gave it says."""
-    said = entry.edits.annotations
-    ours = said if said.get(answer_annotations.ALLOCATION) else {}
+    """The answer, with what the agent's annotations say of it.
+
+    For an answer of another plugin `registered`, that plugin's list by resource, says how many shares a card
+    has.
+    """
+    annotations = entry.edits.annotations
+    own = annotations if annotations.get(answer_annotations.ALLOCATION) else {}
     return CheckpointAnswer(
         allocation_id(entry),
         entry.pod_uid,
         entry.container,
         entry.resource,
         entry.ids,
-        answer_annotations.cards(ours),
-        answer_annotations.share(ours),
-        answer_annotations.unit(ours) if ours else None,
-        0 if ours else _shares(entry, registered.get(entry.resource, ())),
+        answer_annotations.cards(own),
+        answer_annotations.share(own),
+        answer_annotations.unit(own) if own else None,
+        0 if own else _shares(entry, registered.get(entry.resource, ())),
         entry.edits,
     )
 
 
 def _shares(entry: CheckpointEntry, listed: Sequence[str]) -> int:
-    """How many shares its plugin lists of the card of the answer's first ID; 0 where it does no more."""
-    its = share(entry.ids[0]) if entry.ids else None
-    if its is None or entry.ids[0] not in listed or any("::" in it for it in listed):
-        return 0  # a list of ours has of another's IDs those that are in use
-    beginning = its.stem + its.between
-    return sum(it.startswith(beginning) for it in listed)
+    """How many shares another plugin lists of the card of the answer's first ID; 0 where unknown."""
+    first = share(entry.ids[0]) if entry.ids else None
+    if first is None or entry.ids[0] not in listed or any("::" in it for it in listed):
+        return 0  # a list of this agent has only those of another plugin's IDs that are in use
+    prefix = first.stem + first.between
+    return sum(it.startswith(prefix) for it in listed)
 
 
 def allocation_id(entry: CheckpointEntry) -> str:
-    """Our own mark, or an id that is made of its place where another plugin answered."""
+    """The id in the agent's annotation; for another plugin's answer an id made of its place."""
     place = f"{entry.pod_uid}/{entry.container}/{entry.resource}"
     return entry.edits.annotations.get(answer_annotations.ALLOCATION) or foreign_id(place)
 
 
 def foreign_id(place: str) -> str:
+    """The allocation id for an answer of another plugin at this place."""
     return f"{FOREIGN}{hashlib.sha256(place.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def running_pods(root: Path = Path("/sys/fs/cgroup")) -> frozenset[str] | None:
-    """The uids of pods that have a cgroup; None where no pods' cgroups can be seen at all."""
+    """The uids of pods that have a cgroup; None where no pod's cgroup can be seen at all."""
     trees = (root, root / "memory", root / "systemd")  # version 2, and two hierarchies of version 1
     try:
         for tree in trees:
@@ -230,11 +239,11 @@ def running_pods(root: Path = Path("/sys/fs/cgroup")) -> frozenset[str] | None:
             if parents:
                 return frozenset(uid for parent in parents for uid in _pods_below(parent))
     except OSError:
-        pass  # half of them would make the others look gone
+        pass  # with half of the cgroups the other pods would look over
     return None
 
 
 def _pods_below(parent: Path) -> Iterable[str]:
-    for it in parent.iterdir():
-        if found := POD_CGROUP.search(it.name):
+    for folder in parent.iterdir():
+        if found := POD_CGROUP.search(folder.name):
             yield found[1].replace("_", "-")

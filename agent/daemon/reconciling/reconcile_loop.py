@@ -71,7 +71,7 @@ class Reconciler:
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
         self._passes: set[asyncio.Task[Sequence[Change | RecallChange]]] = set()
-        #: The life of the kubelet whose checkpoint was last proven.
+        #: The life of the kubelet that wrote the last proven checkpoint.
         self._known_life = ""
         #: Vendor and mark of slices without an owner to the time at which they were first seen.
         self._ownerless: dict[tuple[str, str], float] = {}
@@ -187,7 +187,7 @@ class Reconciler:
         self.actions["recall"] += len(recalled)
         changes = self._decided(evidence, began, owned)
         if any(isinstance(it, Release) for it in changes) and not evidence.proven:
-            # No allocation is released on a file whose checksum was not verified.
+            # No allocation is released on a file without a verified checksum.
             began, owned = self._clock(), self._owned()
             evidence = await self._sources.evidence(prove=True)
             changes = self._decided(evidence, began, owned)
@@ -197,9 +197,8 @@ class Reconciler:
             exchanged = self._updates.recognise_claims()
         else:
             exchanged = self._updates.exchange_claims(evidence.granted)
-        done: list[Change] = [
-            it for it in changes if not isinstance(it, Release | Remove) and self._updates.apply(it)
-        ]
+        at_once = [it for it in changes if not isinstance(it, Release | Remove)]
+        done: list[Change] = [it for it in at_once if self._updates.apply(it)]
         ended = await self._updates.let_go(changes)
         for change in ended:
             if isinstance(change, Remove):

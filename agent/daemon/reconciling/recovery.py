@@ -1,4 +1,4 @@
-"""Takes back what only the kubelet knows: ours once after each start, and others' whenever they appear."""
+"""Records allocations that only the kubelet knows: own ones after a start, other plugins' at any time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Ours is what we answered before our checkpoint was lost or replaced by an older one: after the first
-    look the kubelet has nothing of ours that we have not. What another plugin answered holds the cards that
-    it names whenever it comes, whatever its resource.
+    """Reads allocations back from the kubelet's checkpoint, or else from PodResources.
+
+    This agent's own answers are missing in its ledger after its checkpoint was lost or replaced by an older
+    one. After the first look none is missing any more. An answer of another plugin holds the cards that it
+    names whenever it appears, whatever its resource is called.
     """
 
     def __init__(
@@ -34,36 +36,38 @@ class Recovery:
         clock: Callable[[], float],
         ties: Cell[AnswerTies] | None = None,
     ) -> None:
-        """`ties` says which cards an answer names; another value each time that the cards are others."""
+        """`ties` tells which cards an answer names. A new value means that the cards have changed."""
         self._ties = ties or Cell(AnswerTies())
         self._ledger = ledger
         self._sources = sources
         self._plan = plan
         self._clock = clock
-        #: What of ours is not taken back yet, for its cards are not known; None before the first look.
+        #: Own allocations that are not recorded yet, because their cards are unknown; None before a look.
         self._left: set[str] | None = None
-        #: What other plugins made of a card, by allocation: it is known before we have registered alone.
+        #: How many shares another plugin made of the card, by allocation. It is known only before this agent
+        #: has registered.
         self._sizes: Mapping[str, int] = {}
-        #: Others' that have nothing to do with these cards, as far as these ties and this plan know.
-        self._strange: frozenset[str] = frozenset()
+        #: Other plugins' allocations that have none of these cards, judged by the ties and the plan below.
+        self._unrelated: frozenset[str] = frozenset()
         self._judged: tuple[AnswerTies, Plan] | None = None
-        #: What names cards that are not here: allocation to vendor, empty where nobody knows it, and answer.
+        #: Answers that name cards that are not on this node: allocation to vendor and answer. The vendor is
+        #: empty where it is not known.
         self.unfit: Mapping[str, tuple[str, CheckpointAnswer]] = {}
         self.is_done = False
         self._turn = asyncio.Lock()
 
     @property
     def has_looked(self) -> bool:
-        """Whether it is known what the kubelet has of us."""
+        """Whether the kubelet's answers of this agent were looked at."""
         return self._left is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether no answer of anybody has to be looked for."""
+        """Whether no answer has to be looked for, of this agent or of another plugin."""
         return self.is_done and not self._ties.value.has_cards
 
     async def at_once(self) -> Sequence[RecallChange]:
-        """Record what others gave of our cards, before the kubelet is told of them; what it was."""
+        """Record what pods have of the cards, before the first list to the kubelet; what was recorded."""
         granted = await self._sources.granted(prove=False, sizes=True)
         if granted is None:
             return await self.once(Evidence(None, pods=await self._sources.pods_now()))
@@ -72,87 +76,102 @@ class Recovery:
         return await self.once(Evidence(granted, proven=False))
 
     async def once(self, evidence: Evidence) -> Sequence[RecallChange]:
-        """Record what can be taken back now; what it was."""
+        """Record what can be recorded now; what was recorded."""
         async with self._turn:
             if evidence.granted is None:
                 return self._from_pods(evidence)
             recalled = await self._looked(evidence.granted, proven=evidence.proven)
-            self.unfit = {name: it for name, it in self.unfit.items() if _is_there(it[1], evidence)}
+            self.unfit = {name: it for name, it in self.unfit.items() if _may_run(it[1], evidence)}
             return recalled
 
     async def _looked(self, granted: Sequence[CheckpointAnswer], *, proven: bool) -> Sequence[RecallChange]:
         plan, ties = self._plan.value, self._ties.value
         if self._judged is None or self._judged[0] is not ties or self._judged[1] is not plan:
-            self._strange = frozenset()
+            self._unrelated = frozenset()
         fresh = self._fresh(granted)
         if fresh and (self._left is None or not proven):
             first = await self._sources.granted(prove=True, sizes=True)
             if first is None:
-                return ()  # nothing is taken from a file that proves wrong
+                return ()  # nothing is recorded from a file with a wrong checksum
             self._sizes = {**self._sizes, **{it.allocation: it.of for it in first if it.of}}
             fresh = self._fresh(first)
         sized = [replace(it, of=self._sizes.get(it.allocation, 0)) for it in fresh]
         recalled = recall(sized, plan, self._clock(), ties)
         found = {it.allocation.id for it in recalled.found}
-        there = {it.allocation for it in granted}
+        present = {it.allocation for it in granted}
         left = {it.allocation for it in fresh} - found
         self._left = {it for it in left if not it.startswith(FOREIGN)}
-        self._strange = (self._strange & there) | {it for it in left if it.startswith(FOREIGN)}
-        self._say(recalled.unfit)
+        self._unrelated = (self._unrelated & present) | {it for it in left if it.startswith(FOREIGN)}
+        self._keep_unfit(recalled.unfit)
         self._judged = (ties, plan)
-        # Other plugins' answers stand there too, and wait for cards of ours that never come.
-        self.is_done = not self._left and (bool(plan) or not self._strange)
-        return self._taken_back(recalled.found)
+        # Other plugins' answers are in the file, too, also of cards that this agent never has.
+        self.is_done = not self._left and (bool(plan) or not self._unrelated)
+        return self._recorded(recalled.found)
 
-    def _say(self, unfit: Mapping[str, tuple[str, CheckpointAnswer]]) -> None:
-        """Keep what still stands there, and say once what is new."""
-        standing = self._strange | (self._left or set())
-        known = {name: it for name, it in self.unfit.items() if name in standing}
+    def _keep_unfit(self, unfit: Mapping[str, tuple[str, CheckpointAnswer]]) -> None:
+        """Keep the answers that are still in the file, and log the new ones."""
+        present = self._unrelated | (self._left or set())
+        known = {name: it for name, it in self.unfit.items() if name in present}
         for name in unfit.keys() - known.keys():
-            vendor, it = unfit[name]
-            log.warning("a pod has cards that are not here", vendor=vendor, resource=it.resource, uid=it.uid)
+            vendor, answer = unfit[name]
+            log.warning(
+                "a pod has cards that are not here", vendor=vendor, resource=answer.resource, uid=answer.uid
+            )
         self.unfit = {**known, **unfit}
 
     def _fresh(self, granted: Sequence[CheckpointAnswer]) -> list[CheckpointAnswer]:
-        """What is not known here, and was not found to be of no card of ours."""
+        """The answers that the ledger lacks, without those that have none of the cards."""
         return [
-            it
-            for it in granted
-            if it.allocation not in self._strange
-            and (self._left is None or it.allocation in self._left or it.allocation.startswith(FOREIGN))
-            and self._ledger.get(it.allocation) is None
+            answer
+            for answer in granted
+            if answer.allocation not in self._unrelated
+            and self._may_be_missing(answer.allocation)
+            and self._ledger.get(answer.allocation) is None
         ]
 
+    def _may_be_missing(self, allocation: str) -> bool:
+        """Whether the ledger may lack it: one of this agent only until it was looked for."""
+        return self._left is None or allocation in self._left or allocation.startswith(FOREIGN)
+
     def _from_pods(self, evidence: Evidence) -> Sequence[RecallChange]:
-        """What PodResources shows of our cards, where nothing else is left to know it from."""
-        # What schedulers gave by themselves was never asked of us: it says nothing of what was.
+        """Record what PodResources lists of the cards, where the ledger has nothing from an Allocate."""
+        # An allocation from a scheduler's annotation needed no Allocate, so the ledger may lack all others.
         bare = (AllocationSource.POD_RESOURCES, AllocationSource.ANNOTATION)
         known = any(it.source not in bare for it in self._ledger.in_use())
         if evidence.pods is None or known or (self.is_done and not self._left):
             return ()
         found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock(), self._ties.value)
-        return self._taken_back([it for it in found if self._ledger.get(it.allocation.id) is None])
+        return self._recorded([it for it in found if self._ledger.get(it.allocation.id) is None])
 
-    def _taken_back(self, recalled: Sequence[RecallChange]) -> Sequence[RecallChange]:
-        for it in recalled:
-            self._ledger.record(it.allocation)
+    def _recorded(self, recalled: Sequence[RecallChange]) -> Sequence[RecallChange]:
+        for change in recalled:
+            allocation = change.allocation
+            self._ledger.record(allocation)
             log.info(
                 "allocation read back",
-                source=it.allocation.source,
-                allocation=it.allocation.id,
-                resource=it.allocation.resource,
-                devices=list(it.allocation.cards),
+                source=allocation.source,
+                allocation=allocation.id,
+                resource=allocation.resource,
+                devices=list(allocation.cards),
             )
-            if it.doubt:
+            if change.doubt:
                 log.warning(
-                    "allocation counted on the cards of its IDs", allocation=it.allocation.id, reason=it.doubt
+                    "allocation counted on the cards of its IDs",
+                    allocation=allocation.id,
+                    reason=change.doubt,
                 )
         return recalled
 
 
-def _is_there(it: CheckpointAnswer, evidence: Evidence) -> bool:
-    """Whether its pod may be there: where nobody is registered, the kubelet writes of nobody who goes."""
-    if evidence.pods is None or (evidence.running is not None and it.uid in evidence.running):
+def _may_run(answer: CheckpointAnswer, evidence: Evidence) -> bool:
+    """Whether the answer's pod may still run.
+
+    The checkpoint does not tell: while no plugin is registered, the kubelet does not write it.
+    """
+    if evidence.pods is None or (evidence.running is not None and answer.uid in evidence.running):
         return True
-    shown = (its.get(it.container, {}).get(it.resource, frozenset()) for its in evidence.pods.values())
-    return any(ids.issuperset(it.ids) for ids in shown)
+    listed = (
+        containers.get(answer.container, {}).get(answer.resource, frozenset())
+        for containers in evidence.pods.values()
+    )
+    return any(ids.issuperset(answer.ids) for ids in listed)

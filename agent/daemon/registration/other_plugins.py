@@ -47,7 +47,7 @@ REMEMBERED = 4
 #: How many IDs of a list are looked up: the kubelet keeps one plugin's list at a time, in no order.
 SAMPLE = 256
 
-#: Called with the resources whose list the kubelet has, each with whether the list is the agent's.
+#: Called with resource to whether the list that the kubelet has of it is the agent's.
 ListsInForce = Callable[[Mapping[str, bool]], None]
 #: Pod uid, container, resource and device IDs of an answer in the kubelet's checkpoint.
 _Answer = tuple[str, str, str, tuple[str, ...]]
@@ -118,7 +118,7 @@ class OtherPlugins:
         return {**self._left_behind(), **self._resources.found}
 
     def _left_behind(self) -> Mapping[str, str]:
-        """Vendor to a resource of which a pod has cards from another plugin that are not on this node."""
+        """Vendor to the resource of a pod that has cards from another plugin which are not on this node."""
         answers = self._recovery.unfit.values()
         others = ((vendor, it) for vendor, it in answers if it.allocation.startswith(FOREIGN))
         return {vendor: it.resource for vendor, it in others if vendor and self._yields(vendor)}
@@ -134,7 +134,7 @@ class ServedSockets:
 
     @property
     def present(self) -> frozenset[OtherSocket]:
-        """Those of the last look whose files are still in the directory."""
+        """Those of the last look that are still in the directory."""
         return self.last & self._kubelet.other_sockets.value
 
     def look(self, *, again: bool) -> frozenset[OtherSocket]:
@@ -286,7 +286,7 @@ class OtherResources:
         self.found = {vendors[name]: name for name in reversed(others)}
 
     def _vendor(self, resource: str) -> str:
-        """The vendor of whose cards other plugins make the resource; empty where this agent serves it."""
+        """The vendor with cards that other plugins make the resource of; empty where this agent serves it."""
         return "" if self._serves(resource) else self._node.ties.value.former(resource)
 
     def _serves(self, resource: str) -> bool:
@@ -314,7 +314,7 @@ class Takeovers:
         #: Resource to the last lists that this agent made of it, oldest first.
         self._listed: dict[str, list[Resource]] = {}
         self._has_looked = False
-        #: Resources of which the kubelet had another plugin's list at the last look.
+        #: Resources with another plugin's list in the kubelet at the last look.
         self._other_lists: frozenset[str] = frozenset()
         #: Resource to a sentence on how the other plugin shows.
         self.found: Mapping[str, str] = {}
@@ -328,7 +328,7 @@ class Takeovers:
             await self.act(in_force)
 
     async def act(self, in_force: ListsInForce) -> None:
-        """Look, and report whose lists the kubelet has of the resources that this agent serves.
+        """Look, and report for each served resource whether the kubelet has the agent's list.
 
         A list is not reported where only one of two looks showed another plugin's.
         """

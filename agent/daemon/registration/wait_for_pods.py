@@ -1,4 +1,4 @@
-"""Delays the registration of resources whose cards schedulers choose until the pods of the node are known.
+"""Where schedulers choose the cards of a resource, its registration waits for the pods of the node.
 
 The pods' annotations carry the choice.
 """
@@ -26,7 +26,7 @@ class PodSync:
         self._plan = plan
         self._pod_state = pod_state
         self._within = within
-        #: Resources whose cards schedulers choose, with the time of their first plan on the loop's clock.
+        #: Resources with cards that schedulers choose, to the time of their first plan on the loop's clock.
         self._planned: Mapping[str, float] = {}
 
     async def run(self) -> None:

@@ -15,7 +15,7 @@ from support.waiting import eventually
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import Owner
-from agent.daemon.publishing.wanted_receipts import SAID, WantedReceipts
+from agent.daemon.publishing.wanted_receipts import NAMED_ERRORS, WantedReceipts
 from agent.scheduler_api import AnnotationFilter, Candidate, Claim, Dialect, PodContainer, ServedClaim
 from agent.vendor_api.agent import ContainerEdits, Vendor
 
@@ -53,7 +53,7 @@ class Here:
         self.ledger.record(allocation(name, ("c0",), claim=claim))
 
     def texts(self) -> Mapping[str, Mapping[str, str]]:
-        return {it.pod: it.texts for it in self.receipting.owed.value}
+        return {it.pod: it.texts for it in self.receipting.wanted.value}
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[None]:
@@ -105,7 +105,7 @@ async def test_what_is_wrong_is_told_once_of_few_pods_and_ends() -> None:
         raise ValueError(f"no sense in {pod.name}")
 
     here = Here()
-    names = [f"pod-{n}" for n in range(SAID + 2)]
+    names = [f"pod-{n}" for n in range(NAMED_ERRORS + 2)]
     here.pods.set(tuple(map(pod, names)))
     for name in names:
         here.gives(name)
