@@ -11,7 +11,7 @@ from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
 from agent.cluster.own_node import path
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.node_locks import EXPIRES, Lock, freeing
+from agent.core.allocation.node_locks import EXPIRES, Lock, freeing_patch
 from agent.core.backoff import Pauses
 
 log = structlog.get_logger()
@@ -54,7 +54,7 @@ class LockWriter:
         left = False
         for it, why in locks.items():
             try:
-                await self._api.patch(path(self._node_name), freeing(it), "json")
+                await self._api.patch(path(self._node_name), freeing_patch(it), "json")
             except Forbidden as exc:
                 self._tell(f"{exc}; {WITHOUT_RIGHT}")
                 left = True

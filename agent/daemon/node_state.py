@@ -9,9 +9,9 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.cards_of_answers import AnswerTies, theirs
+from agent.core.allocation.cards_of_answers import AnswerTies, resources_of_other_plugins
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import keys_of, locks, named
+from agent.core.allocation.node_locks import lock_keys, locks_on_node, named_pods
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import absent
 from agent.core.devices.health_rules import HealthRecord
@@ -184,7 +184,9 @@ class NodeState:
         self._waits = waits(offers, after, usage)
         self._tell_missing(after)
         self.memory.set((self._inventory.records(), self._inventory.named()))
-        of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.former(name)}
+        of_others = {
+            name for name in resources_of_other_plugins(self._ledger.in_use()) if not self.ties.former(name)
+        }
         planned = plan(
             offers,
             after,
@@ -277,13 +279,13 @@ class NodeState:
 
     def locks(self) -> tuple[str, ...]:
         """The keys of the locks that schedulers take, or dialects of the vendors that serve here."""
-        return keys_of(self.schedulers, self.vendors.values())
+        return lock_keys(self.schedulers, self.vendors.values())
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""
-        if not (its := locks(self._scheduled.locks.value, self.locks())):
+        if not (its := locks_on_node(self._scheduled.locks.value, self.locks())):
             return frozenset()
-        return named(its, self._wall(), self._scheduled.waited(self._clock()))
+        return named_pods(its, self._wall(), self._scheduled.waited(self._clock()))
 
     def scene(self) -> Scene:
         candidates = self._scheduled.candidates  # merged once: each Allocate asks for the scene

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import anyio
 
-from agent.core.allocation.pod_attribution import Place, waiting
+from agent.core.allocation.pod_attribution import Place, waiting_for
 from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
@@ -56,7 +56,7 @@ class RecentRefusals:
         self._number += 1
         ids, resource = refused.ids, refused.resource
         count = len(set(ids))
-        pods = waiting(resource, count, self._pods(), self._taken(resource)) if count else ()
+        pods = waiting_for(resource, count, self._pods(), self._taken(resource)) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
         if len(self._fresh) == SHOWN:
             self._fresh.pop()  # the newest gives way: its number is missing, which tells of it

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from agent.cluster.api import Object
 from agent.config import Config
-from agent.core.allocation.node_locks import keys_of
+from agent.core.allocation.node_locks import lock_keys
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.socket_listeners import SocketListener
@@ -48,7 +48,7 @@ class Configuration:
     @property
     def locks(self) -> tuple[str, ...]:
         """The annotations of the Node in which registered schedulers lock it, or dialects of the vendors."""
-        return keys_of(self.schedulers, [it.vendor for it in self.plugins if it.vendor is not None])
+        return lock_keys(self.schedulers, [it.vendor for it in self.plugins if it.vendor is not None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from agent.cluster.credentials import ApiAccess, find
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import FollowTimings
-from agent.core.allocation.node_locks import lock
+from agent.core.allocation.node_locks import parsed_lock
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.publishing.agent_status import AgentStatus, FollowedList
@@ -217,7 +217,7 @@ async def test_a_schedulers_lock_comes_in_and_is_freed_once_it_is_over(tmp_path:
         metadata = {"name": NODE, "annotations": {KEY: held, "others": "word"}}
         here.server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
         await eventually(lambda: here.scheduled.locks.value == {KEY: held})
-        found = lock(KEY, held)
+        found = parsed_lock(KEY, held)
         assert found is not None
 
         here.scheduled.over.set({found: "its pod has its devices"})
@@ -294,7 +294,7 @@ async def test_why_a_lock_stays_is_shown(tmp_path: Path) -> None:
         metadata = {"name": NODE, "annotations": {KEY: held}}
         here.server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
-        found = lock(KEY, held)
+        found = parsed_lock(KEY, held)
         assert found is not None
 
         here.scheduled.over.set({found: "its pod has its devices"})

@@ -17,7 +17,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.node_locks import Lock, lock
+from agent.core.allocation.node_locks import Lock, parsed_lock
 from agent.core.backoff import Pauses
 from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer
@@ -79,7 +79,7 @@ async def writing(tmp_path: Path, pauses: Pauses | None = None) -> AsyncIterator
 
 
 def over(value: str) -> dict[Lock, str]:
-    found = lock(KEY, value)
+    found = parsed_lock(KEY, value)
     assert found is not None
     return {found: "its pod has its devices"}
 

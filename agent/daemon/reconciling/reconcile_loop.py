@@ -13,7 +13,7 @@ import anyio
 import structlog
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.missing_slices import foreign, slices
+from agent.core.allocation.missing_slices import foreign_slices, slice_changes
 from agent.core.allocation.reconcile_changes import (
     Change,
     Confirm,
@@ -27,7 +27,7 @@ from agent.core.allocation.reconcile_changes import (
     Revive,
 )
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence
-from agent.core.allocation.reconcile_rules import kept, reconcile, revived
+from agent.core.allocation.reconcile_rules import confirmations, reconcile, revived
 from agent.core.cell import Cell
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState
@@ -175,7 +175,7 @@ class Reconciler:
         if granted is None or life != self._sources.life:
             return
         self._known_life = life
-        if [it for it in kept(self._mine(), Evidence(granted, life=life)) if self._apply(it)]:
+        if [it for it in confirmations(self._mine(), Evidence(granted, life=life)) if self._apply(it)]:
             await self._changed()
 
     async def once(self, *, full: bool = True) -> Sequence[Change | RecallChange]:
@@ -220,7 +220,7 @@ class Reconciler:
         read = evidence.partitions or {}
         unread = set(making) - read.keys()
         before = {key: count for key, count in self.foreign.items() if key[0] in unread}
-        self.foreign = {**before, **foreign(read)}
+        self.foreign = {**before, **foreign_slices(read)}
 
     def _owned(self) -> frozenset[str]:
         """The allocations that have an owner."""
@@ -242,7 +242,7 @@ class Reconciler:
         abandoned = self._allocator.abandoned
         changes = reconcile(in_use, evidence, now, self._grace, busy, fresh, abandoned)
         said = {it.allocation for it in changes if isinstance(it, Release | Forget)}
-        mine = slices(in_use, evidence, busy)
+        mine = slice_changes(in_use, evidence, busy)
         rest = [it for it in mine if isinstance(it, Remove) or it.allocation not in said]
         released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
         back = revived(released, self._ledger.held(), evidence)

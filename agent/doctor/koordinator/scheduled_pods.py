@@ -10,7 +10,7 @@ from agent.cluster.api import Object
 from agent.cluster.object_fields import text
 from agent.cluster.pods import candidate
 from agent.core.allocation.external_pods import objection
-from agent.core.allocation.pod_attribution import heard
+from agent.core.allocation.pod_attribution import read_claims
 from agent.core.model import AllocationSource
 from agent.doctor.findings import Finding, FindingKind, Severity, not_made, well
 from agent.doctor.koordinator.device_check import entries
@@ -174,7 +174,7 @@ def _whys(around: Surroundings, pod: Candidate) -> Iterator[str]:
             continue
         heeding[plugin.name] = known = {it.uuid: it.minor for it in its if it.parent is None}
         for name in [it.name for it in rules if any(it.name in one.limits for one in pod.containers)]:
-            claims, wrong = heard(pod, name, (*plugin.vendor.schedulers, *common), known)
+            claims, wrong = read_claims(pod, name, (*plugin.vendor.schedulers, *common), known)
             yield from wrong[:1]
             yield from _elsewhere(rows, name, claims)
     if (wrong_one := objection(schedulers, pod, around.names, heeding)) is not None:
