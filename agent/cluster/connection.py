@@ -195,7 +195,7 @@ class ApiConnection:
             note=self._note_device,
             forget=self._forget_device,
         )
-        self._locks = LockWriter(api, self._node_name, self._scheduled)
+        self._locks = LockWriter(api, self._node_name, self._scheduled.locks)
         try:
             async with anyio.create_task_group() as group:
                 self._follow(group, "nodes", nodes)
@@ -231,7 +231,7 @@ class ApiConnection:
     async def _follow_locks(self) -> None:
         """Keep the cell of locks as the Node has them, for ever."""
         async for seen in self.node.watch():
-            self._scheduled.locks.set(seen.locks if seen is not None else {})
+            self._scheduled.locks.annotations.set(seen.locks if seen is not None else {})
 
     async def _list_pods(self, api: Api) -> PodList | None:
         """The pods of this node that have not ended, as of now; None while the server is away.

@@ -347,7 +347,7 @@ class Composition:
             refusals=self._refusals.last,
             swaps=self._allocator.swaps,
             starts_refused=self._allocator.starts_refused,
-            stale_locks=self._scheduled.stale,
+            stale_locks=self._scheduled.locks.stale,
             counters=self._counters(),
             allocate_seconds={key: tuple(it) for key, it in self._allocator.seconds.items()},
             pre_start_seconds={key: tuple(it) for key, it in self._allocator.pre_start_seconds.items()},

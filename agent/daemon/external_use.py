@@ -50,6 +50,7 @@ class ExternalUseKeeper:
         annotations are read.
         """
         self._pods = pods
+        self._locks = pods.locks
         self._ledger = ledger
         self._plan = plan
         self._snapshot = snapshot
@@ -66,14 +67,14 @@ class ExternalUseKeeper:
 
     def look_again(self) -> None:
         """Look again soon: an Allocate was answered or refused, which may end a lock."""
-        if self._pods.locks.value:
+        if self._locks.annotations.value:
             self._wanted.set()
 
     async def run(self) -> None:
         """Follow pods, devices, ledger and locks for ever. Time alone may end a lock as well."""
         cells: tuple[Cell[Any], ...] = (
             self._pods.pods,
-            self._pods.locks,
+            self._locks.annotations,
             self._plan,
             self._snapshot,
         )
@@ -146,11 +147,11 @@ class ExternalUseKeeper:
     def _follow_locks(self) -> None:
         """Decide which locks are over now."""
         pods, now, seen = self._pods.pods.value, self._wall(), self._clock()
-        held = locks_on_node(self._pods.locks.value, self._keys())
-        self._pods.ahead = locks_dated_ahead(held, self._pods.ahead, now, seen)
-        waited, in_use = self._pods.waited(seen), self._ledger.in_use()
+        held = locks_on_node(self._locks.annotations.value, self._keys())
+        self._locks.dated_ahead = locks_dated_ahead(held, self._locks.dated_ahead, now, seen)
+        waited, in_use = self._locks.waited(seen), self._ledger.in_use()
         reasons = {lock: why_over(lock, pods, in_use, now, waited.get(lock, 0.0)) for lock in held}
         over = {lock: why for lock, why in reasons.items() if why}
-        known = self._pods.stale
-        self._pods.stale = (*known, *(it for it in stale_sentences(over) if it not in known))[-STALE:]
-        self._pods.over.set(over)
+        known = self._locks.stale
+        self._locks.stale = (*known, *(it for it in stale_sentences(over) if it not in known))[-STALE:]
+        self._locks.over.set(over)

@@ -283,9 +283,9 @@ class NodeState:
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""
-        if not (its := locks_on_node(self._scheduled.locks.value, self.locks())):
+        if not (its := locks_on_node(self._scheduled.locks.annotations.value, self.locks())):
             return frozenset()
-        return named_pods(its, self._wall(), self._scheduled.waited(self._clock()))
+        return named_pods(its, self._wall(), self._scheduled.locks.waited(self._clock()))
 
     def scene(self) -> Scene:
         candidates = self._scheduled.candidates  # merged once: each Allocate asks for the scene

@@ -228,8 +228,8 @@ def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last
     held = parsed_lock(key, value)
     assert held is not None
     scheduled = PodState()
-    scheduled.locks.set({key: value})
-    scheduled.ahead = {held: 7.0}
+    scheduled.locks.annotations.set({key: value})
+    scheduled.locks.dated_ahead = {held: 7.0}
     node = NodeState(Inventory(), Ledger(), lambda: now[0], scheduled, registered())
 
     assert node.scene().locked == {("default", "web")}

@@ -99,7 +99,7 @@ async def locked(server: RealApiServer, directory: Path, stands: str) -> AsyncIt
     assert access is not None
     api: Api = await open_api(access)
     scheduled = PodState()
-    writer = LockWriter(api, name, scheduled, Pauses(0.01, 0.05))
+    writer = LockWriter(api, name, scheduled.locks, Pauses(0.01, 0.05))
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(writer.run)
@@ -118,7 +118,7 @@ def the(value: str) -> Lock:
 
 async def test_a_lock_is_freed_and_nothing_else_is_touched(api_server: RealApiServer, tmp_path: Path) -> None:
     async with locked(api_server, tmp_path, MINE) as here:
-        here.scheduled.over.set({the(MINE): "its pod has its devices"})
+        here.scheduled.locks.over.set({the(MINE): "its pod has its devices"})
 
         await eventually(lambda: here.writer.freed)
 
