@@ -107,9 +107,9 @@ def test_no_test_reaches_into_a_part_that_it_does_not_test() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from agent.core.allocation.pod_attribution import _Room",
-        "from agent.core.allocation.pod_attribution import (\n    _Room,\n)",
-        "pod_attribution._Room()",
+        "from agent.core.allocation.pod_attribution import _WaitingClaims",
+        "from agent.core.allocation.pod_attribution import (\n    _WaitingClaims,\n)",
+        "pod_attribution._WaitingClaims()",
         "room.allocator._scene = scene",
         "monkeypatch.setattr(allocator, '_scene', scene)",
         "monkeypatch.setattr('agent.daemon.allocation.allocator.Allocator._scene', scene)",

@@ -206,7 +206,7 @@ class ApiConnection:
                 note=self._records.devices.note,
                 forget=self._records.devices.forget,
             )
-        self._locks = LockWriter(api, self._node_name, self._pod_state)
+        self._locks = LockWriter(api, self._node_name, self._pod_state.locks)
         try:
             async with anyio.create_task_group() as group:
                 self._follow(group, "nodes", nodes)
@@ -243,7 +243,7 @@ class ApiConnection:
     async def _follow_locks(self) -> None:
         """Keep the cell of locks equal to the Node's, for ever."""
         async for seen in self.node.watch():
-            self._pod_state.locks.set(seen.locks if seen is not None else {})
+            self._pod_state.locks.annotations.set(seen.locks if seen is not None else {})
 
     async def _list_pods(self, api: Api, followed: FollowedPods) -> PodList | None:
         """The pods of this node that have not ended, as of now; None while the server is away.

@@ -9,9 +9,9 @@ import structlog
 
 from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
+from agent.cluster.node_lock_state import NodeLockState
 from agent.cluster.own_node import path
-from agent.cluster.pod_state import PodState
-from agent.core.allocation.node_locks import EXPIRES, Lock, freeing
+from agent.core.allocation.node_locks import EXPIRES, Lock, freeing_patch
 from agent.core.backoff import Pauses
 
 log = structlog.get_logger()
@@ -26,17 +26,17 @@ WITHOUT_RIGHT = (
 class LockWriter:
     """Frees expired locks for as long as it runs, and retries those that cannot be freed now."""
 
-    def __init__(self, api: Api, node_name: str, scheduled: PodState, pauses: Pauses | None = None) -> None:
+    def __init__(self, api: Api, node_name: str, locks: NodeLockState, pauses: Pauses | None = None) -> None:
         self._api = api
         self._node_name = node_name
-        self._scheduled = scheduled
+        self._locks = locks
         self._pauses = pauses or Pauses(0.1, 60.0)
         #: Why the API server refuses to free a lock; empty while it does not.
         self.error = ""
         self.freed = 0
 
     async def run(self) -> None:
-        over = self._scheduled.over
+        over = self._locks.over
         while True:
             locks = over.value
             if not locks:
@@ -54,7 +54,7 @@ class LockWriter:
         retry = False
         for lock, why in locks.items():
             try:
-                await self._api.patch(path(self._node_name), freeing(lock), "json")
+                await self._api.patch(path(self._node_name), freeing_patch(lock), "json")
             except Forbidden as exc:
                 self._report(f"{exc}; {WITHOUT_RIGHT}")
                 retry = True

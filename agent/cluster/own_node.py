@@ -11,7 +11,7 @@ from urllib.parse import quote
 from agent.cluster.api import Object
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects
-from agent.core.allocation.node_locks import kept
+from agent.core.allocation.node_locks import lock_annotations
 from agent.core.cell import Cell
 from agent.core.kubernetes_names import wrong_label, wrong_name
 from agent.core.publishing.node_annotation_rules import wrong_key
@@ -86,7 +86,7 @@ def own_node(node: Object) -> OwnNode | None:
         frozenset(_nfd(annotations)),
         _counts(part_of(status, "allocatable")),
         _counts(part_of(status, "capacity")),
-        kept(annotations),
+        lock_annotations(annotations),
     )
 
 

@@ -1,31 +1,31 @@
-"""What goes to and fro between who serves the kubelet and the API server, for the sake of schedulers."""
+"""The pods of this node, shared by the code that answers the kubelet and the API client that follows them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from agent.core.allocation.node_locks import Lock
+from agent.cluster.node_lock_state import NodeLockState
 from agent.core.cell import Cell
 from agent.core.model import FirstList
 from agent.scheduler_api import Candidate, PodList, merged
 
 #: Seconds that an Allocate waits for a list of pods.
 SOON = 0.5
-#: Seconds after which a list counts no more: who does not show among those that are followed is gone.
+#: Seconds after which a list of pods counts no more: a pod that is still not followed by then is gone.
 SHOWN_AFTER = 10.0
-#: Seconds from a kubelet's socket to its first list of pods. A kubelet lists them once it has read its Node.
-#: As it begins it has not, and looks again after a second (pkg/kubelet/config/apiserver.go,
+#: Seconds from a kubelet's socket to its first list of pods. A kubelet lists pods once it has read its Node.
+#: At its start it has not, and looks again after a second (pkg/kubelet/config/apiserver.go,
 #: WaitForAPIServerSyncPeriod; the same in 1.32, 1.35 and 1.36); it serves its socket early in that second.
 LISTS_AFTER = 0.9
-#: Seconds after that list in which those that wait are taken for those that were in it.
+#: Seconds after that list during which the waiting pods are taken for the pods in it.
 SEEN_WITHIN = 0.5
 
 
 class PodState:
-    """The pods bound to this node, and the locks that schedulers hold on it."""
+    """The pods bound to this node, and which of them the kubelet found when it started."""
 
     def __init__(
         self,
@@ -34,34 +34,29 @@ class PodState:
         wall: Callable[[], float] = time.time,
         lists_after: float = LISTS_AFTER,
     ) -> None:
+        """`clock` is monotonic, `wall` gives Unix seconds."""
         #: The pods that are followed.
         self.pods: Cell[tuple[Candidate, ...]] = pods or Cell(())
-        #: The Node's annotations that are locks, as last seen.
-        self.locks: Cell[Mapping[str, str]] = Cell({})
-        #: Those that are over, with why.
-        self.over: Cell[Mapping[Lock, str]] = Cell({})
-        #: When those were seen first that were of a time to come, on the clock that nobody sets.
-        self.ahead: Mapping[Lock, float] = {}
-        #: A sentence for each lock that time alone ended, the last ones: freed, it is over for a moment only.
-        self.stale: tuple[str, ...] = ()
-        #: Whether all of them were listed once, and the resourceVersion up to which they are followed.
+        #: The locks that schedulers hold on the node for its pods.
+        self.locks = NodeLockState()
+        #: Whether all pods were listed once, and the resourceVersion up to which they are followed.
         self.followed: Cell[bool] = Cell(False)
         self.reached = 0
-        #: Whether a resource is planned whose cards schedulers choose: then they are to be followed at once.
+        #: Whether schedulers choose the cards of a planned resource: then the pods are followed at once.
         self.wanted: Cell[bool] = Cell(False)
-        #: Lists the pods, as the API server has them now, or None where it does not say; None while it is
-        #: known to be away.
+        #: Lists the pods as the API server has them now; returns None where the API server does not answer.
+        #: None while the API server is known to be away.
         self.ask: Callable[[], Awaitable[PodList | None]] | None = None
-        #: Whether the API server is away: what is known of pods is old then, and a kubelet lists none either.
+        #: Whether the API server is away: the known pods are old then, and a kubelet lists none either.
         self.is_away = False
-        #: Why no pod is ever seen, and what would have it so; empty where they are, or will be.
+        #: Why the agent never sees a pod, and what would help; empty where it does see pods, or will.
         self.unseen = ""
         self._clock = clock
         self._wall = wall
         self._lists_after = lists_after
-        #: Whom the kubelet found that began last, once that is known. It is kept over restarts of the agent.
+        #: The pods that the last kubelet found at its start, once known. Kept over restarts of the agent.
         self.first: Cell[FirstList | None] = Cell(None)
-        #: When the socket of the kubelet came that began last, Unix nanoseconds.
+        #: When the socket of the last kubelet was made, Unix nanoseconds.
         self._began_ns = 0
         #: The last list, and when it came.
         self._listed: PodList | None = None
@@ -69,7 +64,7 @@ class PodState:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The pods as they are known now, oldest first: those followed, with those listed since."""
+        """The known pods, oldest first: the followed ones, with the ones that were listed since."""
         if self._listed is not None and self._clock() - self._at > SHOWN_AFTER:
             self._listed = None
         followed = self.pods.value
@@ -83,11 +78,11 @@ class PodState:
         self.followed.set(True)
 
     async def kubelet_began(self, began_ns: int) -> None:
-        """A kubelet serves its socket since then, Unix nanoseconds; return once it has listed the pods.
+        """Return once the kubelet that serves its socket since `began_ns` has listed the pods.
 
-        Until then it asks for no pod of the API server. Which pods it finds is seen here as it lists them, or
-        was, by the agent before this one. Of a kubelet that began long before, the times tell it, as the pods
-        are followed first.
+        `began_ns`: Unix nanoseconds. Until that list a kubelet asks for no pod of the API server. Which pods
+        it finds is seen here while it lists them, or was seen by an earlier process of the agent. For a
+        kubelet that started long before, the times of the pods tell, once the pods are followed.
         """
         self._began_ns = began_ns
         left = self._listed_at - self._wall()
@@ -99,23 +94,28 @@ class PodState:
             self._keep(self._found_by_times(self.candidates))
 
     def found(self, candidates: Iterable[Candidate]) -> frozenset[str]:
-        """The uids of the pods that the kubelet found as it began, of these where the times tell it."""
+        """The uids of the pods that the kubelet found at its start.
+
+        Where the first list was not seen, these are the candidates that their times show to be in it.
+        """
         known = self._known()
         return self._found_by_times(candidates) if known is None else frozenset(known.pods)
 
     def _found_by_times(self, candidates: Iterable[Candidate]) -> frozenset[str]:
-        """Times are of whole seconds. Pods of the second of the list count as found: more are bound while a
-        kubelet is away than in what is left of a second.
+        """The candidates that waited when the kubelet listed the pods.
+
+        Times are whole seconds. Pods of the second of the list count as found: more pods are bound while a
+        kubelet is away than in the rest of that second.
         """
         return frozenset(pod.uid for pod in candidates if pod.waits and 0 < pod.bound <= self._listed_at)
 
     @property
     def _listed_at(self) -> float:
-        """When the kubelet that began last listed the pods, or is to, Unix seconds."""
+        """When the last kubelet first listed the pods, or will, Unix seconds."""
         return self._began_ns / 1e9 + self._lists_after if self._began_ns else 0.0
 
     def _known(self) -> FirstList | None:
-        """Whom the kubelet found that began last."""
+        """The first list of the last kubelet."""
         first = self.first.value
         return first if first is not None and first.began_ns == self._began_ns else None
 
@@ -123,12 +123,8 @@ class PodState:
         if self._began_ns and self._known() is None:
             self.first.set(FirstList(self._began_ns, tuple(sorted(uids))))
 
-    def waited(self, now: float) -> dict[Lock, float]:
-        """Seconds since those locks were seen that were of a time to come; `now` on their clock."""
-        return {it: now - first for it, first in self.ahead.items()}
-
     async def look(self) -> None:
-        """Have the pods that the API server lists now among the candidates, where it says so soon."""
+        """Add the pods that the API server lists now to the candidates, if it answers soon."""
         if self.ask is None:
             return
         with suppress(TimeoutError):
@@ -137,6 +133,6 @@ class PodState:
             if listed is not None and (self._listed is None or listed.version >= self._listed.version):
                 self._listed, self._at = listed, self._clock()
 
-    async def news(self) -> None:
-        """Return when other pods are known."""
+    async def changed(self) -> None:
+        """Return when the followed pods change."""
         await self.pods.changed()

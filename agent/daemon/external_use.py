@@ -1,4 +1,4 @@
-"""What schedulers do beside Allocate: cards for pods that ask no device plugin, and locks on the node."""
+"""External use: keeps the ledger as annotations say, and decides which node locks are over."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import anyio
 import structlog
 
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.double_booking import overlaps
-from agent.core.allocation.external_pods import changes, external
+from agent.core.allocation.double_booking import double_bookings
+from agent.core.allocation.external_pods import external_allocations, external_changes
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import ahead, locks, over, stale
+from agent.core.allocation.node_locks import locks_dated_ahead, locks_on_node, stale_sentences, why_over
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import AllocationSource, NodeSnapshot, Plan
@@ -21,16 +21,16 @@ from agent.scheduler_api import Cards, Scheduler
 
 log = structlog.get_logger(__name__)
 
-#: Locks that time alone ended and that are still shown.
+#: How many locks that time alone ended are still shown.
 STALE = 16
 
 
 class ExternalUseKeeper:
-    """Keeps the ledger as the pods' annotations say, and says which locks are over."""
+    """Records external use in the ledger, and decides which node locks are over."""
 
     def __init__(
         self,
-        scheduled: PodState,
+        pods: PodState,
         ledger: Ledger,
         plan: Cell[Plan],
         snapshot: Cell[NodeSnapshot],
@@ -43,12 +43,14 @@ class ExternalUseKeeper:
         every: float = 30.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`changed` is awaited after the ledger was changed; `keys`: of the locks that are freed here.
+        """`changed` is awaited after the ledger was changed. `keys`: the locks that the agent frees.
 
-        `moved`: uids of the pods that have other cards than were chosen for them. `wall` is the time that
-        schedulers go by. `schedulers`: the registered ones, in the order in which they are heard.
+        `moved`: uids of the pods that have other cards than were chosen for them. `wall` gives Unix seconds,
+        which schedulers write into locks. `schedulers`: the registered ones, in the order in which their
+        annotations are read.
         """
-        self._scheduled = scheduled
+        self._pods = pods
+        self._locks = pods.locks
         self._ledger = ledger
         self._plan = plan
         self._snapshot = snapshot
@@ -59,94 +61,97 @@ class ExternalUseKeeper:
         self._schedulers = schedulers
         self._every = every
         self._wall = wall
-        self._news = anyio.Event()
-        #: Whether any pods were ever seen: this node has some always, the agent's own at least.
-        self._heard = False
+        self._wanted = anyio.Event()
+        #: Whether any pod was ever seen. This node always has some, the agent's own pod at least.
+        self._has_seen_pods = False
 
     def look_again(self) -> None:
-        """Something was answered or refused, which may end a lock."""
-        if self._scheduled.locks.value:
-            self._news.set()
+        """Look again soon: an Allocate was answered or refused, which may end a lock."""
+        if self._locks.annotations.value:
+            self._wanted.set()
 
     async def run(self) -> None:
-        """Follow pods, devices, ledger and locks for ever; now and then time alone ends a lock."""
+        """Follow pods, devices, ledger and locks for ever. Time alone may end a lock as well."""
         cells: tuple[Cell[Any], ...] = (
-            self._scheduled.pods,
-            self._scheduled.locks,
+            self._pods.pods,
+            self._locks.annotations,
             self._plan,
             self._snapshot,
         )
         async with anyio.create_task_group() as group:
             for cell in cells:
-                group.start_soon(for_ever, self._hear, cell)
+                group.start_soon(for_ever, self._watch, cell)
             while True:
-                self._news = anyio.Event()
+                self._wanted = anyio.Event()
                 await self.once()
                 with anyio.move_on_after(self._every):
-                    await self._news.wait()
+                    await self._wanted.wait()
 
     async def once(self) -> None:
-        """Look, and change what is to be changed."""
-        # What two have is seen once the ledger is as the pods say.
-        changed = [self._follow_pods(), self._follow_overlaps()]
+        """Look once, and change the ledger and the locks accordingly."""
+        # Double bookings show once the ledger is as the pods say.
+        changed = [self._follow_pods(), self._follow_double_bookings()]
         if any(changed):
             await self._changed()
         self._follow_locks()
 
-    async def _hear(self, cell: Cell[Any]) -> None:
+    async def _watch(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():
-            self._news.set()
+            self._wanted.set()
 
     def _follow_pods(self) -> bool:
-        """Whether the ledger is another one now."""
-        pods, now = self._scheduled.pods.value, self._clock()
-        self._heard = self._heard or bool(pods)
-        found = external(self._schedulers, pods, self._plan.value, self._heeding(), now)
-        news, gone = changes(self._ledger.in_use(), found, pods, heard=self._heard)
-        for it in news:
-            self._ledger.record(it)
-            pod = f"{it.owner.namespace}/{it.owner.pod}" if it.owner else ""
+        """Record external use as the pods say; return whether the ledger changed."""
+        pods, now = self._pods.pods.value, self._clock()
+        self._has_seen_pods = self._has_seen_pods or bool(pods)
+        found = external_allocations(self._schedulers, pods, self._plan.value, self._vendor_cards(), now)
+        changed, ended = external_changes(self._ledger.in_use(), found, pods, heard=self._has_seen_pods)
+        for allocation in changed:
+            self._ledger.record(allocation)
+            owner = allocation.owner
             log.info(
-                "cards in use by a scheduler's word", pod=pod, vendor=it.vendor, devices=list(it.devices)
+                "cards in use by a scheduler's word",
+                pod=f"{owner.namespace}/{owner.pod}" if owner else "",
+                vendor=allocation.vendor,
+                devices=list(allocation.devices),
             )
-        for over_ in gone:
-            self._ledger.release(over_.allocation, over_.reason, now)
-            log.info("cards no longer in use by a scheduler's word", allocation=over_.allocation)
-        return bool(news or gone)
+        for released in ended:
+            self._ledger.release(released.allocation, released.reason, now)
+            log.info("cards no longer in use by a scheduler's word", allocation=released.allocation)
+        return bool(changed or ended)
 
-    def _follow_overlaps(self) -> bool:
-        """Whether it is news of a card by a scheduler's word that another pod has it, or has it no more."""
+    def _follow_double_bookings(self) -> bool:
+        """Remark double bookings in the ledger; return whether any came or went."""
         known = [it for it in self._ledger.in_use() if it.source is AllocationSource.ANNOTATION]
-        if not (known and self._heard):
+        if not (known and self._has_seen_pods):
             return False
-        pods, plan, snapshot = self._scheduled.pods.value, self._plan.value, self._snapshot.value
-        found = overlaps(self._ledger.in_use(), pods, plan, snapshot, self._moved(), self._schedulers)
-        news = [(it, why) for it in known if (why := found.get(it.id, "")) != it.reason]
-        for it, why in news:
-            self._ledger.remark(it.id, why)
+        pods, plan, snapshot = self._pods.pods.value, self._plan.value, self._snapshot.value
+        found = double_bookings(self._ledger.in_use(), pods, plan, snapshot, self._moved(), self._schedulers)
+        changed = [(it, why) for it in known if (why := found.get(it.id, "")) != it.reason]
+        for allocation, why in changed:
+            self._ledger.remark(allocation.id, why)
             if why:
-                log.warning("card given twice", allocation=it.id, why=why)
-        return bool(news)
+                log.warning("card given twice", allocation=allocation.id, why=why)
+        return bool(changed)
 
-    def _heeding(self) -> Mapping[str, Cards]:
-        """The cards of the vendors with a resource whose cards schedulers choose."""
+    def _vendor_cards(self) -> Mapping[str, Cards]:
+        """Vendor to its cards, for vendors of a resource with placement by schedulers."""
         names = {it.vendor for it in self._plan.value.values() if it.rule.placement != "local"}
         found = {name: self._cards(name) for name in names}
         return {name: cards for name, cards in found.items() if cards}
 
     def _cards(self, vendor: str) -> Cards:
-        """Those that are here, before those that are away now and may be in use."""
-        its = sorted(self._snapshot.value.of(vendor), key=lambda it: it.gone)
-        return {it.uuid: it.device.minor for it in its if not it.device.parent}
+        """The vendor's cards: present ones first, then cards that are away and may be in use."""
+        statuses = sorted(self._snapshot.value.of(vendor), key=lambda it: it.gone)
+        return {it.uuid: it.device.minor for it in statuses if not it.device.parent}
 
     def _follow_locks(self) -> None:
-        pods, now = self._scheduled.pods.value, self._wall()
-        its = locks(self._scheduled.locks.value, self._keys())
-        seen = self._clock()
-        self._scheduled.ahead = ahead(its, self._scheduled.ahead, now, seen)
-        waited = self._scheduled.waited(seen)
-        reasons = {it: over(it, pods, self._ledger.in_use(), now, waited.get(it, 0.0)) for it in its}
-        done = {it: why for it, why in reasons.items() if why}
-        known = self._scheduled.stale
-        self._scheduled.stale = (*known, *(it for it in stale(done) if it not in known))[-STALE:]
-        self._scheduled.over.set(done)
+        """Decide which locks are over now."""
+        pods, now, seen = self._pods.pods.value, self._wall(), self._clock()
+        held = locks_on_node(self._locks.annotations.value, self._keys())
+        self._locks.dated_ahead = locks_dated_ahead(held, self._locks.dated_ahead, now, seen)
+        waited, in_use = self._locks.waited(seen), self._ledger.in_use()
+        reasons = {lock: why_over(lock, pods, in_use, now, waited.get(lock, 0.0)) for lock in held}
+        over = {lock: why for lock, why in reasons.items() if why}
+        known = self._locks.stale
+        self._locks.stale = (*known, *(it for it in stale_sentences(over) if it not in known))[-STALE:]
+        self._locks.over.set(over)

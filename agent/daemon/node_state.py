@@ -10,9 +10,9 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.cards_of_answers import AnswerTies, theirs
+from agent.core.allocation.cards_of_answers import AnswerTies, resources_of_other_plugins
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import keys_of, locks, named
+from agent.core.allocation.node_locks import lock_keys, locks_on_node, named_pods
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import missing_cards
 from agent.core.devices.health_rules import HealthRecord
@@ -200,7 +200,11 @@ class NodeState:
         self._waits = waits_of_resources(offers, after, usage)
         self._log_unserved(after)
         self.memory.set((self._inventory.records(), self._inventory.remembered_devices()))
-        of_others = {name for name in theirs(self._ledger.in_use()) if not self.ties.value.former(name)}
+        of_others = {
+            name
+            for name in resources_of_other_plugins(self._ledger.in_use())
+            if not self.ties.value.former(name)
+        }
         planned = plan(
             offers,
             after,
@@ -293,13 +297,13 @@ class NodeState:
 
     def locks(self) -> tuple[str, ...]:
         """The Node annotations that are locks of the schedulers, or of the vendors' dialects."""
-        return keys_of(self.schedulers, self.vendors.values())
+        return lock_keys(self.schedulers, self.vendors.values())
 
     def _named(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""
-        if not (held := locks(self._pod_state.locks.value, self.locks())):
+        if not (held := locks_on_node(self._pod_state.locks.annotations.value, self.locks())):
             return frozenset()
-        return named(held, self._wall(), self._pod_state.waited(self._clock()))
+        return named_pods(held, self._wall(), self._pod_state.locks.waited(self._clock()))
 
     def scene(self) -> Scene:
         """All that an answer to the kubelet depends on, as of now."""

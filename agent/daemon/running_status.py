@@ -40,7 +40,7 @@ def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
         refusals=parts.refusals.last,
         swaps=handler.swaps,
         starts_refused=handler.starts_refused,
-        stale_locks=pod_state.stale,
+        stale_locks=pod_state.locks.stale,
         counters=_counters(parts),
         allocate_seconds={key: tuple(values) for key, values in handler.seconds.items()},
         pre_start_seconds={key: tuple(values) for key, values in handler.pre_start_seconds.items()},

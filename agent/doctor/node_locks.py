@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agent.core.allocation.node_locks import EXPIRES, lock
+from agent.core.allocation.node_locks import EXPIRES, parsed_lock
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
@@ -64,7 +64,7 @@ def locks(around: Surroundings) -> Iterator[Finding]:
 
 
 def _judged(around: Surroundings, key: str, value: str) -> Iterator[Finding]:
-    it = lock(key, value)
+    it = parsed_lock(key, value)
     if it is None:
         yield NONSENSE.found(f"{key}: {shorten(value)}", node=around.node, key=key)
         return

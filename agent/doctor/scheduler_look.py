@@ -8,7 +8,7 @@ from agent.cluster.api import Object
 from agent.cluster.pods import candidate
 from agent.config.validation import replicas_as_cards
 from agent.core.allocation.external_pods import objection
-from agent.core.allocation.pod_attribution import heard
+from agent.core.allocation.pod_attribution import read_claims
 from agent.doctor.surroundings import Surroundings
 from agent.http.inspect_document import InspectedAllocation, InspectedOwner, to_builtins
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Scheduler, common_dialects, reads
@@ -83,7 +83,7 @@ def _objections(around: Surroundings, pod: Candidate) -> Iterator[str]:
             continue
         heeding[plugin.name] = known = {it.uuid: it.minor for it in devices if it.parent is None}
         for name in [it.name for it in rules if any(it.name in one.limits for one in pod.containers)]:
-            claims, wrong = heard(pod, name, (*plugin.vendor.schedulers, *common), known)
+            claims, wrong = read_claims(pod, name, (*plugin.vendor.schedulers, *common), known)
             yield from wrong[:1]
             yield from _elsewhere(rows, name, claims)
     if (wrong_one := objection(schedulers, pod, around.names, heeding)) is not None:

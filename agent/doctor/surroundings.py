@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.cluster.api import Object
 from agent.config import Config
-from agent.core.allocation.node_locks import keys_of
+from agent.core.allocation.node_locks import lock_keys
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.socket_listeners import SocketListener
@@ -43,7 +43,7 @@ class Configuration:
     @property
     def locks(self) -> tuple[str, ...]:
         """The annotations with which schedulers lock the Node."""
-        return keys_of(self.schedulers, [it.vendor for it in self.plugins if it.vendor is not None])
+        return lock_keys(self.schedulers, [it.vendor for it in self.plugins if it.vendor is not None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from support.vendor_inputs import INPUTS
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.config import parse
-from agent.core.allocation.external_pods import external
+from agent.core.allocation.external_pods import external_allocations
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.allocation.reconcile_rules import reconcile
@@ -293,7 +293,7 @@ def _promised(pod: Any) -> bool:
     """Whether the pod gets its card by a claim; without one it, or another, gets what the kubelet chose."""
     found = candidate(pod, READS) if isinstance(pod, dict) else None
     node = Node((found,) if found else (), "auto")
-    external(
+    external_allocations(
         registered(), (found,) if found else (), (), {"acme": {it.uuid: it.minor for it in CARDS}}, 1000.0
     )
     ids = node.allocator.preferred(WHOLE, ["GPU-0", "GPU-1"], [], 1)

@@ -17,7 +17,7 @@ from heard import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.answer_annotations import ALLOCATION
-from agent.core.allocation.external_pods import external
+from agent.core.allocation.external_pods import external_allocations
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
@@ -285,7 +285,7 @@ async def _lived(day: Day, clearly: Callable[[Exception], bool]) -> bool:
         if node.rng.random() < 0.8:
             await node.confirms()
         cards = {one.uuid: one.minor for one in CARDS}
-        external(registered(), node.heard, node.plan, {"acme": cards}, 1000.0)
+        external_allocations(registered(), node.heard, node.plan, {"acme": cards}, 1000.0)
     return honoured
 
 

@@ -24,7 +24,7 @@ from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import FollowTimings
-from agent.core.allocation.node_locks import lock
+from agent.core.allocation.node_locks import parsed_lock
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.publishing.agent_status import AgentStatus, FollowedList
@@ -214,13 +214,13 @@ async def test_a_schedulers_lock_comes_in_and_is_freed_once_it_is_over(tmp_path:
         held = "2026-11-20T21:34:09Z,default,web"
         metadata = {"name": NODE, "annotations": {KEY: held, "others": "word"}}
         here.server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-        await eventually(lambda: here.scheduled.locks.value == {KEY: held})
-        found = lock(KEY, held)
+        await eventually(lambda: here.scheduled.locks.annotations.value == {KEY: held})
+        found = parsed_lock(KEY, held)
         assert found is not None
 
-        here.scheduled.over.set({found: "its pod has its devices"})
+        here.scheduled.locks.over.set({found: "its pod has its devices"})
 
-        await eventually(lambda: here.scheduled.locks.value == {})
+        await eventually(lambda: here.scheduled.locks.annotations.value == {})
         node = here.server.find("Node", NODE)
         assert node is not None
         assert node["metadata"]["annotations"] == {"others": "word"}
@@ -292,10 +292,10 @@ async def test_why_a_lock_stays_is_shown(tmp_path: Path) -> None:
         metadata = {"name": NODE, "annotations": {KEY: held}}
         here.server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
-        found = lock(KEY, held)
+        found = parsed_lock(KEY, held)
         assert found is not None
 
-        here.scheduled.over.set({found: "its pod has its devices"})
+        here.scheduled.locks.over.set({found: "its pod has its devices"})
 
         await eventually(lambda: here.door.seen(AgentStatus("n", "v")).locks_error)
 

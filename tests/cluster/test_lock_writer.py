@@ -16,8 +16,8 @@ from agent.cluster.api_errors import ApiAway
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
-from agent.cluster.pod_state import PodState
-from agent.core.allocation.node_locks import Lock, lock
+from agent.cluster.node_lock_state import NodeLockState
+from agent.core.allocation.node_locks import Lock, parsed_lock
 from agent.core.backoff import Pauses
 from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer
@@ -30,8 +30,8 @@ MINE, OTHERS = "2026-11-20T21:34:09Z,default,web", "2026-11-20T21:34:10Z,default
 class Here:
     """A writer, its server, and between them a wire that is cut `fails` times."""
 
-    def __init__(self, server: SimApiServer, scheduled: PodState, writer: LockWriter, api: Api) -> None:
-        self.server, self.scheduled, self.writer = server, scheduled, writer
+    def __init__(self, server: SimApiServer, locks: NodeLockState, writer: LockWriter, api: Api) -> None:
+        self.server, self.locks, self.writer = server, locks, writer
         self.fails = self.tried = 0
         #: Called while a patch is under way.
         self.meanwhile: Callable[[], None] = lambda: None
@@ -66,11 +66,11 @@ async def writing(tmp_path: Path, pauses: Pauses | None = None) -> AsyncIterator
     async with SimApiServer() as server:
         access = find(server.kubeconfig(tmp_path / "kubeconfig"), {})
         assert access is not None
-        api, scheduled = await open_api(access), PodState()
-        writer = LockWriter(api, NODE, scheduled, pauses or Pauses(0.01, 0.05))
+        api, locks = await open_api(access), NodeLockState()
+        writer = LockWriter(api, NODE, locks, pauses or Pauses(0.01, 0.05))
         try:
             async with anyio.create_task_group() as group:
-                here = Here(server, scheduled, writer, api)
+                here = Here(server, locks, writer, api)
                 group.start_soon(writer.run)
                 yield here
                 group.cancel_scope.cancel()
@@ -79,7 +79,7 @@ async def writing(tmp_path: Path, pauses: Pauses | None = None) -> AsyncIterator
 
 
 def over(value: str) -> dict[Lock, str]:
-    found = lock(KEY, value)
+    found = parsed_lock(KEY, value)
     assert found is not None
     return {found: "its pod has its devices"}
 
@@ -88,7 +88,7 @@ async def test_a_lock_that_is_over_is_freed_and_nothing_else_is_touched(tmp_path
     async with writing(tmp_path) as here:
         here.stands(MINE)
 
-        here.scheduled.over.set(over(MINE))
+        here.locks.over.set(over(MINE))
 
         await eventually(lambda: here.writer.freed)
         assert here.annotations == {"others": "word"}
@@ -98,7 +98,7 @@ async def test_a_lock_that_another_pod_has_by_now_stays(tmp_path: Path) -> None:
     async with writing(tmp_path) as here:
         here.stands(OTHERS)
 
-        here.scheduled.over.set(over(MINE))
+        here.locks.over.set(over(MINE))
 
         await eventually(lambda: here.tried)
         assert here.annotations[KEY] == OTHERS
@@ -110,13 +110,13 @@ async def test_a_lock_that_may_not_be_freed_is_said_until_it_is_over_otherwise(t
         here.stands(MINE)
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
 
-        here.scheduled.over.set(over(MINE))
+        here.locks.over.set(over(MINE))
 
         await eventually(lambda: here.writer.error)
         assert "403 Forbidden" in here.writer.error
         assert "where labels.output is not none" in here.writer.error
         assert here.annotations[KEY] == MINE
-        here.scheduled.over.set({})  # a scheduler has ended it, which the mirror of the Node shows
+        here.locks.over.set({})  # a scheduler has ended it, which the mirror of the Node shows
         await eventually(lambda: not here.writer.error)
 
 
@@ -124,7 +124,7 @@ async def test_a_lock_is_freed_once_the_right_is_given(tmp_path: Path) -> None:
     async with writing(tmp_path) as here:
         here.stands(MINE)
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
-        here.scheduled.over.set(over(MINE))
+        here.locks.over.set(over(MINE))
         await eventually(lambda: here.tried)
 
         here.server.permit("patch", f"/api/v1/nodes/{NODE}")
@@ -138,7 +138,7 @@ async def test_a_lock_is_freed_once_the_api_server_is_back(tmp_path: Path) -> No
         here.stands(MINE)
         here.fails = 3
 
-        here.scheduled.over.set(over(MINE))
+        here.locks.over.set(over(MINE))
 
         await eventually(lambda: KEY not in here.annotations)
         await eventually(lambda: here.writer.freed)
@@ -154,10 +154,10 @@ async def test_a_lock_that_is_over_while_another_one_is_freed_does_not_wait_for_
         here.fails = fails
 
         def takes() -> None:
-            here.scheduled.over.set(over(OTHERS))
+            here.locks.over.set(over(OTHERS))
 
         here.meanwhile = takes
-        here.scheduled.over.set(over(MINE))
+        here.locks.over.set(over(MINE))
 
         await eventually(lambda: here.writer.freed)
         assert here.annotations == {"others": "word"}
@@ -167,14 +167,14 @@ async def test_a_lock_that_is_over_no_more_is_left_alone(tmp_path: Path) -> None
     async with writing(tmp_path) as here:
         here.stands(MINE)
         here.server.forbid("patch", f"/api/v1/nodes/{NODE}")
-        here.scheduled.over.set(over(MINE))
+        here.locks.over.set(over(MINE))
         await eventually(lambda: here.writer.error)
 
-        here.scheduled.over.set({})
+        here.locks.over.set({})
         await eventually(lambda: not here.writer.error)
         here.server.permit("patch", f"/api/v1/nodes/{NODE}")
 
         here.stands(OTHERS)
-        here.scheduled.over.set(over(OTHERS))
+        here.locks.over.set(over(OTHERS))
         await eventually(lambda: here.writer.freed)
         assert here.writer.freed == 1

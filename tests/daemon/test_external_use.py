@@ -248,7 +248,7 @@ async def test_an_answer_is_looked_at_where_a_lock_may_be_over_by_it(locked: boo
 
     here.schedulers.once = counted  # type: ignore[method-assign]
     if locked:
-        here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+        here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,web"})
     async with anyio.create_task_group() as group:
         group.start_soon(here.schedulers.run)
         await anyio.wait_all_tasks_blocked()
@@ -263,78 +263,78 @@ async def test_an_answer_is_looked_at_where_a_lock_may_be_over_by_it(locked: boo
 async def test_a_lock_is_over_once_its_pod_has_its_cards() -> None:
     here = Here()
     asking = pod("web", limits={GPU: 1})
-    here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+    here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,web"})
 
     await here.pods(asking)
-    assert here.scheduled.over.value == {}
+    assert here.scheduled.locks.over.value == {}
 
     here.ledger.record(
         allocation("a1", ["GPU-1"], resource=GPU, owner=Owner(asking.uid, "main", "default", "web"))
     )
     await here.pods(asking)
-    assert [*here.scheduled.over.value.values()] == ["its pod has its devices"]
+    assert [*here.scheduled.locks.over.value.values()] == ["its pod has its devices"]
 
 
 async def test_a_lock_of_a_pod_that_asks_no_device_plugin_is_over_in_the_same_round() -> None:
     here = Here()
-    here.scheduled.locks.set({KEY: f"{STAMP},default,one"})
+    here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,one"})
 
     await here.pods(pod("one", *NVIDIA))
 
-    assert [*here.scheduled.over.value.values()] == ["its pod has its devices"]
+    assert [*here.scheduled.locks.over.value.values()] == ["its pod has its devices"]
 
 
 async def test_a_lock_of_a_vendor_that_serves_here_is_over_alike_and_no_other_is_touched() -> None:
     here = Here()
     here.keys = (*LOCKS, "acme.com/mutex.lock")
     value = f"{STAMP},default,one"
-    here.scheduled.locks.set({"acme.com/mutex.lock": value, "other.com/mutex.lock": value})
+    here.scheduled.locks.annotations.set({"acme.com/mutex.lock": value, "other.com/mutex.lock": value})
 
     await here.pods(pod("one", *NVIDIA))
 
-    assert [it.key for it in here.scheduled.over.value] == ["acme.com/mutex.lock"]
+    assert [it.key for it in here.scheduled.locks.over.value] == ["acme.com/mutex.lock"]
 
 
 async def test_a_lock_that_time_ended_is_remembered_once_it_is_freed_and_no_other_is() -> None:
     here = Here()
     for seconds, name in ((EXPIRES, "late"), (0.0, "young"), (EXPIRES, "late")):
         here.now = TAKEN + seconds
-        here.scheduled.locks.set({KEY: f"{STAMP},default,{name}"})
+        here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,{name}"})
         await here.pods()
-        here.scheduled.locks.set({})
+        here.scheduled.locks.annotations.set({})
         await here.pods()
 
-    assert here.scheduled.over.value == {}
-    (said,) = here.scheduled.stale
+    assert here.scheduled.locks.over.value == {}
+    (said,) = here.scheduled.locks.stale
     assert f"{STAMP},default,late has not come for its devices, {EXPIRED}" in said
 
 
 async def test_a_lock_of_a_time_to_come_is_over_once_it_has_been_seen_for_long_enough() -> None:
     here = Here()
     here.now = TAKEN - 86400.0
-    here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+    here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,web"})
     await here.pods()
     here.steady += EXPIRES - 1
     await here.pods()
-    assert here.scheduled.over.value == {}
+    assert here.scheduled.locks.over.value == {}
 
     here.steady += 1
     await here.pods()
-    assert [*here.scheduled.over.value.values()] == [AHEAD]
-    assert AHEAD in here.scheduled.stale[-1]
-    here.scheduled.locks.set({})
+    assert [*here.scheduled.locks.over.value.values()] == [AHEAD]
+    assert AHEAD in here.scheduled.locks.stale[-1]
+    here.scheduled.locks.annotations.set({})
     await here.pods()
-    assert here.scheduled.ahead == {}
+    assert here.scheduled.locks.dated_ahead == {}
 
 
 async def test_time_alone_ends_a_lock_without_any_news() -> None:
     here = Here(every=0.01)
-    here.scheduled.locks.set({KEY: f"{STAMP},default,web"})
+    here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,web"})
     async with anyio.create_task_group() as group:
         group.start_soon(here.schedulers.run)
         here.now += EXPIRES
 
-        await eventually(lambda: [*here.scheduled.over.value.values()] == [EXPIRED])
+        await eventually(lambda: [*here.scheduled.locks.over.value.values()] == [EXPIRED])
         group.cancel_scope.cancel()
 
 
@@ -352,7 +352,7 @@ async def test_news_of_pods_plan_devices_and_answers_are_heard_at_once() -> None
         await eventually(lambda: "two" not in here.used)
         here.places(nvidia="auto", metax="auto")
         await eventually(lambda: "three" in here.used)
-        here.scheduled.locks.set({KEY: f"{STAMP},default,two"})
+        here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,two"})
         asking = replace(pod("two", limits={GPU: 1}), uid="uid-again")
         here.scheduled.pods.set((OURS, asking))
         await eventually(lambda: not here.used)
@@ -360,5 +360,5 @@ async def test_news_of_pods_plan_devices_and_answers_are_heard_at_once() -> None
             allocation("a1", ["GPU-1"], resource=GPU, owner=Owner(asking.uid, "main", "default", "two"))
         )
         here.schedulers.look_again()
-        await eventually(lambda: here.scheduled.over.value)
+        await eventually(lambda: here.scheduled.locks.over.value)
         group.cancel_scope.cancel()

@@ -8,7 +8,7 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import EXPIRES, lock
+from agent.core.allocation.node_locks import EXPIRES, parsed_lock
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.offers import VendorRules
@@ -225,11 +225,11 @@ def test_what_is_cleared_is_told_as_what_it_was() -> None:
 
 def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last() -> None:
     (key,), value, now = LOCKS, "2999-01-01T00:00:00Z,default,web", [7.0]
-    held = lock(key, value)
+    held = parsed_lock(key, value)
     assert held is not None
     scheduled = PodState()
-    scheduled.locks.set({key: value})
-    scheduled.ahead = {held: 7.0}
+    scheduled.locks.annotations.set({key: value})
+    scheduled.locks.dated_ahead = {held: 7.0}
     node = NodeState(Inventory(), Ledger(), lambda: now[0], scheduled, registered())
 
     assert node.scene().locked == {("default", "web")}

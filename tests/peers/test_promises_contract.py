@@ -22,7 +22,7 @@ from agent.cluster.lock_writer import LockWriter
 from agent.cluster.own_node import path
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
-from agent.core.allocation.node_locks import Lock, freeing, lock
+from agent.core.allocation.node_locks import Lock, freeing_patch, parsed_lock
 from agent.core.backoff import Pauses
 from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
@@ -99,7 +99,7 @@ async def locked(server: RealApiServer, directory: Path, stands: str) -> AsyncIt
     assert access is not None
     api: Api = await open_api(access)
     scheduled = PodState()
-    writer = LockWriter(api, name, scheduled, Pauses(0.01, 0.05))
+    writer = LockWriter(api, name, scheduled.locks, Pauses(0.01, 0.05))
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(writer.run)
@@ -111,14 +111,14 @@ async def locked(server: RealApiServer, directory: Path, stands: str) -> AsyncIt
 
 
 def the(value: str) -> Lock:
-    found = lock(KEY, value)
+    found = parsed_lock(KEY, value)
     assert found is not None
     return found
 
 
 async def test_a_lock_is_freed_and_nothing_else_is_touched(api_server: RealApiServer, tmp_path: Path) -> None:
     async with locked(api_server, tmp_path, MINE) as here:
-        here.scheduled.over.set({the(MINE): "its pod has its devices"})
+        here.scheduled.locks.over.set({the(MINE): "its pod has its devices"})
 
         await eventually(lambda: here.writer.freed)
 
@@ -132,7 +132,7 @@ async def test_the_patch_of_a_lock_that_another_pod_has_by_now_is_refused_whole(
 ) -> None:
     async with locked(api_server, tmp_path, OTHERS) as here:
         with pytest.raises(ApiRefused) as refused:
-            await here.api.patch(path(here.name), freeing(the(MINE)), "json")
+            await here.api.patch(path(here.name), freeing_patch(the(MINE)), "json")
 
         assert refused.value.status == 422
         assert (await here.annotations())[KEY] == OTHERS

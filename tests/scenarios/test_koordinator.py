@@ -579,13 +579,15 @@ async def test_a_lock_says_whose_turn_it_is_and_is_over_once_that_pod_has_its_ca
     early, late = one("early", GPU), one("late", GPU)
     node.shows(early, **written(node, 0, bound=1))
     node.shows(late, **written(node, 1, bound=2))
-    node.agent.pod_state.locks.set(locked(late))
-    assert not node.agent.pod_state.over.value
+    node.agent.pod_state.locks.annotations.set(locked(late))
+    assert not node.agent.pod_state.locks.over.value
 
     await node.admit_pod(late)
 
     assert await node.cards_of(late) == uuids(node, 1)
-    await node.until(lambda _: [*node.agent.pod_state.over.value.values()] == ["its pod has its devices"])
+    await node.until(
+        lambda _: [*node.agent.pod_state.locks.over.value.values()] == ["its pod has its devices"]
+    )
 
 
 async def test_a_lock_whose_pod_was_refused_is_over_as_soon_as_the_pod_has_failed(node: Node) -> None:
@@ -593,9 +595,9 @@ async def test_a_lock_whose_pod_was_refused_is_over_as_soon_as_the_pod_has_faile
     await node.counts({GPU: (4, 4)})
     pod = one("refused", GPU)
     node.shows(pod)
-    node.agent.pod_state.locks.set(locked(pod))
+    node.agent.pod_state.locks.annotations.set(locked(pod))
     assert not (await node.kubelet.admit(pod)).admitted
 
     node.agent.pods.set(tuple(replace(it, over=True, ended=True) for it in node.agent.pods.value))
 
-    await node.until(lambda _: [*node.agent.pod_state.over.value.values()] == ["its pod is over"])
+    await node.until(lambda _: [*node.agent.pod_state.locks.over.value.values()] == ["its pod is over"])

@@ -286,7 +286,9 @@ async def test_a_lock_whose_pod_never_came_is_told_on_the_node(node: Node, told:
     await node.counts({XPU: (4, 4)})
     await told.listen(node)
 
-    node.agent.pod_state.locks.set({"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,never-came"})
+    node.agent.pod_state.locks.annotations.set(
+        {"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,never-came"}
+    )
 
     expired = await told.first("LockExpired")
     assert expired.pod is None
@@ -297,10 +299,10 @@ async def test_a_lock_that_was_freed_before_anybody_looked_is_told(node: Node, t
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     scheduled = node.agent.pod_state
-    scheduled.locks.set({"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,never-came"})
-    await scheduled.over.other_than({})
-    scheduled.locks.set({})
-    await scheduled.over.until({})
+    scheduled.locks.annotations.set({"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,never-came"})
+    await scheduled.locks.over.other_than({})
+    scheduled.locks.annotations.set({})
+    await scheduled.locks.over.until({})
 
     await told.listen(node)
 

@@ -1,6 +1,7 @@
-"""What each answer of ours says of itself in container annotations, which the kubelet writes down beside it.
+"""Container annotations by which the agent knows its answers again. Pure.
 
-Its checkpoint is root's own: what stands there is what we answered, also where our own checkpoint is lost.
+The kubelet writes them into its checkpoint with the answer. Only root can change that file: it shows what the
+agent answered, also where the agent's own checkpoint is lost.
 """
 
 from __future__ import annotations
@@ -14,42 +15,42 @@ from agent.core.model import Allocation
 
 #: The id of the allocation.
 ALLOCATION = "xpu-agent.io/allocation"
-#: uuids with commas between them: the cards, where they are not those of the device IDs.
+#: UUIDs with commas between them: the cards, where they are not those of the device IDs.
 CARDS = "xpu-agent.io/cards"
-#: JSON object of texts: the parameters of the claim that the answer was made with.
+#: JSON object of texts: the parameters of the claim with which the answer was made.
 SHARE = "xpu-agent.io/share"
-#: GiB of memory that each device ID stood for; not there where they counted something else.
+#: GiB of memory that each device ID stands for; left out where IDs do not count memory.
 UNIT = "xpu-agent.io/unit"
 
 
-def marks(it: Allocation) -> dict[str, str]:
-    """The annotations of its answer."""
-    found = {ALLOCATION: it.id}
-    if it.diverged:
-        found[CARDS] = ",".join(it.diverged)
-    if it.claim is not None and it.claim.parameters:
-        found[SHARE] = json.dumps(dict(it.claim.parameters), separators=(",", ":"), sort_keys=True)
-    if it.unit:
-        found[UNIT] = it.unit
+def marks(allocation: Allocation) -> dict[str, str]:
+    """The annotations of the allocation's answer."""
+    found = {ALLOCATION: allocation.id}
+    if allocation.diverged:
+        found[CARDS] = ",".join(allocation.diverged)
+    if allocation.claim is not None and allocation.claim.parameters:
+        found[SHARE] = json.dumps(dict(allocation.claim.parameters), separators=(",", ":"), sort_keys=True)
+    if allocation.unit:
+        found[UNIT] = allocation.unit
     return found
 
 
 def unit(annotations: Mapping[str, str]) -> str:
-    """What the IDs of an answer counted memory in; empty where nothing, or what is no mark of ours."""
-    said = annotations.get(UNIT, "")
-    return said if said in THOUSANDTHS else ""
+    """The memory unit of an answer's IDs; empty where they count no memory, or the unit is not known."""
+    written = annotations.get(UNIT, "")
+    return written if written in THOUSANDTHS else ""
 
 
 def cards(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The cards of an answer that are not those of its IDs; none where they are."""
+    """The cards of an answer, where they are not those of its IDs."""
     return tuple(dict.fromkeys(filter(None, annotations.get(CARDS, "").split(","))))
 
 
 def share(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """The parameters that an answer was made with; none of what is no mark of ours."""
+    """The parameters with which an answer was made; none where the annotation is not the agent's."""
     try:
-        said: Any = json.loads(annotations.get(SHARE, "{}"))
+        parsed: Any = json.loads(annotations.get(SHARE, "{}"))
     except (ValueError, RecursionError):
         return {}
-    texts = isinstance(said, dict) and all(isinstance(it, str) for it in said.values())
-    return said if texts else {}
+    texts = isinstance(parsed, dict) and all(isinstance(it, str) for it in parsed.values())
+    return parsed if texts else {}

@@ -56,8 +56,8 @@ def astray_allocations(
 ) -> Sequence[tuple[Allocation, tuple[str, ...]]]:
     """Idle allocations on other cards than were chosen for their pods, with the chosen cards.
 
-    Only allocations whose answers name no card, and only as far as the chosen cards have room for all of
-    them. `idle`: ids of allocations whose containers do not run yet.
+    Only allocations with an answer that names no card, and only as far as the chosen cards have room for all
+    of them. `idle`: ids of allocations with a container that does not run yet.
     """
     served = promises.served(resource)
     if served is None or served[0].rule.placement == "local" or not served[1].prepares(resource):

@@ -18,7 +18,7 @@ from agent.core.allocation.pod_attribution import (
     may_ask,
     places,
     suspect,
-    waiting,
+    waiting_for,
 )
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.vendor_requests import names_no_card
@@ -31,7 +31,7 @@ def is_awaited(promises: Promises, resource: str, count: int) -> bool:
     """Whether a known pod waits for this number of IDs."""
     candidates = promises.scene.candidates
     taken = places(promises.in_use, resource, candidates)
-    pods = waiting(resource, count, candidates, taken)
+    pods = waiting_for(resource, count, candidates, taken)
     return any(pod.uid not in promises.refused for pod in pods)
 
 
@@ -78,7 +78,7 @@ def attribution(promises: Promises, planned: Resource, ids: Sequence[str]) -> At
 
 
 def _attribution(promises: Promises, planned: Resource, ids: Sequence[str], pods: WaitingPods) -> Attribution:
-    """The claim behind a request for these IDs: that of the pod whose turn it is, where the turn is known."""
+    """The claim behind a request for these IDs; where the order of the pods is known, of the next pod."""
     cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
     found = attribute(planned.name, len(ids), cards, pods)
     if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, found)):

@@ -1,4 +1,4 @@
-"""Which of our cards an answer in the kubelet's checkpoint names, whatever its resource and plugin. Pure."""
+"""Which cards an answer in the kubelet's checkpoint names, whichever plugin gave the answer. Pure."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 @dataclass(frozen=True, slots=True)
 class AnswerTie:
-    """The vendor of an answer's cards, and those that it names; empty where it names cards that are not here.
-
-    `by_id`: the card of each of its IDs, where each of them says it.
-    """
+    """The cards that an answer names."""
 
     vendor: str
+    #: Empty where the answer names cards that are not here.
     cards: tuple[str, ...]
+    #: The card of each device ID, where every ID names its card.
     by_id: tuple[str, ...] = ()
 
 
 class AnswerTies:
-    """What ties answers of whatever plugin to the cards that are here.
+    """Finds the present cards that answers of any plugin name.
 
-    Their own words come first: a vendor's variables, and CDI names. Then IDs that say a uuid or a PCI
-    address, then device nodes. A number alone says nothing: another plugin may count something else.
+    A vendor's variables and CDI names come first, then IDs with a UUID or a PCI address, then device nodes. A
+    number alone names no card, since other plugins may count other things.
     """
 
     def __init__(
         self, statuses: Iterable[DeviceStatus] = (), vendors: Mapping[str, Vendor] | None = None
     ) -> None:
         devices = [it for it in statuses if not it.device.nameless]
-        #: Of vendors that have cards here alone.
+        #: Vendor to its devices; vendors without cards here are left out.
         self._devices: dict[str, list[Device]] = {}
-        for it in devices:
-            self._devices.setdefault(it.vendor, []).append(it.device)
+        for status in devices:
+            self._devices.setdefault(status.vendor, []).append(status.device)
         self.vendors = vendors if vendors is not None else {}
         self._vendors = {name: it for name, it in self.vendors.items() if name in self._devices}
         self._vendor_of = {it.uuid: it.vendor for it in devices}
@@ -50,40 +49,43 @@ class AnswerTies:
 
     @property
     def has_cards(self) -> bool:
-        """Whether there is anything to tie to."""
+        """Whether any vendor has cards here."""
         return bool(self._devices)
 
     def former(self, resource: str) -> str:
-        """The vendor out of whose cards other plugins give this resource; empty where none is known."""
-        return next((name for name, it in self._vendors.items() if gives(it, resource)), "")
+        """The vendor of the cards that other plugins give as this resource; empty where it is not known."""
+        return next(
+            (name for name, it in self._vendors.items() if is_other_plugin_resource(it, resource)), ""
+        )
 
-    def told(self, vendor: str, answer: ContainerEdits) -> tuple[str, ...] | None:
-        """The vendor's cards that an answer names in its words; None where it has none of them."""
-        its = self._vendors.get(vendor)
-        if its is None or its.replaces.cards_of_answer is None:
+    def named_cards(self, vendor: str, answer: ContainerEdits) -> tuple[str, ...] | None:
+        """The vendor's cards that its variables in the answer name; None where it has no such variables."""
+        known = self._vendors.get(vendor)
+        if known is None or known.replaces.cards_of_answer is None:
             return None
         try:
-            told = its.replaces.cards_of_answer(answer, tuple(self._devices[vendor]))
-        except Exception:  # contributors' code, and what it reads is others'
+            named = known.replaces.cards_of_answer(answer, tuple(self._devices[vendor]))
+        except Exception:  # contributors' code, which reads answers of other plugins
             return ()
-        return None if told is None else tuple(it for it in dict.fromkeys(told) if it in self._vendor_of)
+        return None if named is None else tuple(it for it in dict.fromkeys(named) if it in self._vendor_of)
 
-    def tie(self, it: CheckpointAnswer) -> AnswerTie | None:
-        """The cards behind an answer. None of one that has nothing to do with cards of ours.
+    def tie(self, answer: CheckpointAnswer) -> AnswerTie | None:
+        """The cards behind an answer; None where the answer has nothing to do with the cards here.
 
-        An answer of our own that fits no card is of a vendor that nobody knows, which has no name.
+        An answer of this agent that names no card belongs to an unknown vendor, with an empty name.
         """
-        by_id = self._by_id(it.ids)
-        worded = {name: told for name in self._vendors if (told := self.told(name, it.answer)) is not None}
-        named = next((told for told in worded.values() if told), ())
-        cards = named or self._by_cdi(it.answer) or self._here(it.cards) or by_id or self._by_node(it.answer)
+        by_id, edits = self._by_id(answer.ids), answer.answer
+        by_vendor = {name: self.named_cards(name, edits) for name in self._vendors}
+        named = next((cards for cards in by_vendor.values() if cards), ())
+        cards = named or self._by_cdi(edits) or self._here(answer.cards) or by_id or self._by_node(edits)
         if cards:
             return AnswerTie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), by_id)
-        vendor = next(iter(worded), "") or self.former(it.resource)
-        return AnswerTie(vendor, ()) if vendor or not it.allocation.startswith(FOREIGN) else None
+        with_words = (name for name, cards_of_vendor in by_vendor.items() if cards_of_vendor is not None)
+        vendor = next(with_words, "") or self.former(answer.resource)
+        return AnswerTie(vendor, ()) if vendor or not answer.allocation.startswith(FOREIGN) else None
 
     def by_id(self, ids: Sequence[str]) -> AnswerTie | None:
-        """The cards that IDs name, where nothing else is to be had; None where not all do."""
+        """The cards that the IDs name, where only the IDs are known; None where an ID names none."""
         cards = self._by_id(ids)
         return AnswerTie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), cards) if cards else None
 
@@ -92,63 +94,63 @@ class AnswerTies:
         return tuple(it for it in cards if it) if all(cards) else ()
 
     def _of_id(self, device_id: str) -> str:
-        its = share(device_id)
-        names = (device_id, device_id.lower(), its.stem if its else "")
+        numbered = share(device_id)
+        names = (device_id, device_id.lower(), numbered.stem if numbered else "")
         return next((self._names[it] for it in names if it in self._names), "")
 
     def _by_cdi(self, answer: ContainerEdits) -> tuple[str, ...]:
-        """`nvidia.com/gpu=UUID`, beside devices that are no cards."""
+        """The cards of CDI names such as `nvidia.com/gpu=UUID`; other CDI devices are no cards."""
         return self._here(it.rpartition("=")[2] for it in answer.cdi_devices)
 
     def _here(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(self._names[it] for it in names if it in self._names)
 
     def _by_node(self, answer: ContainerEdits) -> tuple[str, ...]:
-        """A slice's container has the nodes of its card, too."""
+        """The devices of device nodes. A container with a slice has the nodes of its card as well."""
         paths = [path for it in answer.device_nodes for path in (it.path, it.host_path)]
         found = dict.fromkeys(self._nodes[it] for it in paths if it in self._nodes)
         cards = {self._parents[it] for it in found if it in self._parents}
         return tuple(it for it in found if it not in cards)
 
 
-def gives(vendor: Vendor, resource: str) -> bool:
-    """Whether other plugins give the resource out of the vendor's cards."""
+def is_other_plugin_resource(vendor: Vendor, resource: str) -> bool:
+    """Whether other plugins give the vendor's cards as this resource."""
     return any(fnmatchcase(resource, it) for it in vendor.replaces.resources)
 
 
-def of_others(it: Allocation) -> bool:
-    """Whether another plugin answered it. Of what PodResources alone shows nobody knows: that has no uid."""
-    return it.id.startswith(FOREIGN) and it.owner is not None and bool(it.owner.uid)
+def is_of_other_plugin(allocation: Allocation) -> bool:
+    """Whether another plugin answered it. Without a uid, from PodResources alone, that is not known."""
+    return allocation.id.startswith(FOREIGN) and allocation.owner is not None and bool(allocation.owner.uid)
 
 
-def theirs(in_use: Iterable[Allocation]) -> frozenset[str]:
-    """Resources of which other plugins alone gave what is in use."""
+def resources_of_other_plugins(in_use: Iterable[Allocation]) -> frozenset[str]:
+    """The resources in use that have allocations of other plugins alone."""
     alone: dict[str, bool] = {}
-    for it in in_use:
-        alone[it.resource] = alone.get(it.resource, True) and of_others(it)
+    for allocation in in_use:
+        alone[allocation.resource] = alone.get(allocation.resource, True) and is_of_other_plugin(allocation)
     return frozenset(name for name, others in alone.items() if others)
 
 
 def companions(
     granted: Iterable[CheckpointAnswer], tied: Mapping[str, AnswerTie]
 ) -> Iterator[tuple[CheckpointAnswer, AnswerTie]]:
-    """Entries that name no card beside one of their container that does, with its cards.
+    """Answers that name no card, with the cards of another answer for the same container.
 
     gpu-manager answers a container's cores, and its memory with nothing
     (gpu-manager v1.1.5, pkg/services/allocator/nvidia/allocator.go).
     """
     granted = [*granted]
     beside = {
-        (it.uid, it.container, tie.vendor): tie
-        for it in granted
-        if (tie := tied.get(it.allocation)) is not None and tie.cards
+        (answer.uid, answer.container, tie.vendor): tie
+        for answer in granted
+        if (tie := tied.get(answer.allocation)) is not None and tie.cards
     }
-    for it in granted:
-        tie = tied.get(it.allocation)
-        if tie is None or tie.cards or it.answer != ContainerEdits():
+    for answer in granted:
+        tie = tied.get(answer.allocation)
+        if tie is None or tie.cards or answer.answer != ContainerEdits():
             continue
-        if (other := beside.get((it.uid, it.container, tie.vendor))) is not None:
-            yield it, AnswerTie(other.vendor, other.cards)
+        if (other := beside.get((answer.uid, answer.container, tie.vendor))) is not None:
+            yield answer, AnswerTie(other.vendor, other.cards)
 
 
 def _nodes(devices: Sequence[Device]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Holds a vendor's container edits to what the kubelet takes. Pure."""
+"""Checks that the kubelet can take a vendor's container edits. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class UnusableEdits(AllocationError):
 
 
 def usable(vendor: str, edits: ContainerEdits) -> ContainerEdits:
-    """The same edits, fit to be sent.
+    """Return the edits if the kubelet can take them.
 
     Raises:
-        UnusableEdits: Naming the first field that is of another type or holds what the kubelet does not take.
+        UnusableEdits: Naming the first field of another type, or with a value that the kubelet does not take.
     """
     for field, value, wanted in _wrongs(edits):
         raise UnusableEdits(vendor, field, value, wanted)

@@ -11,7 +11,7 @@ SHOWN_AFTER = 60.0
 
 
 def owned(allocations: Iterable[Allocation]) -> list[Allocation]:
-    """The allocations whose containers are known."""
+    """The allocations with a known container."""
     return [allocation for allocation in allocations if allocation.owner is not None]
 
 
@@ -35,9 +35,9 @@ def owners_of_earlier_lives(
 def owners_to_ask_about(
     allocations: Iterable[Allocation], now: float, alive: Collection[str]
 ) -> frozenset[Owner]:
-    """The owners whose pods may be gone, though their allocations still count.
+    """The owners with a pod that may be gone, though their allocations still count.
 
-    A pod whose Allocate was answered a moment ago may not be listed yet. `alive`: uids of the pods that the
+    A pod that was answered a moment ago may not be listed yet. `alive`: uids of the pods that the
     API server shows and that have not ended.
     """
     return frozenset(

@@ -1,4 +1,4 @@
-"""Cards that a scheduler gave to pods that ask no device plugin: nobody asks us for what they use. Pure."""
+"""External use: cards that pods have by their scheduler's word, without an Allocate. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.scheduler_api import Candidate, Cards, Claim, ExternalUse, Scheduler
 
 @dataclass(frozen=True, slots=True)
 class ReleasedPod:
-    """An allocation whose pod is over."""
+    """An allocation that is over, since its pod has ended."""
 
     allocation: str
     reason: str
@@ -22,25 +22,24 @@ class ReleasedPod:
 
 @dataclass(frozen=True, slots=True)
 class ExternalUseRefused:
-    """Why a pod uses no card here, though a scheduler wrote some. `resource`: what they would count as."""
+    """Why the cards that a scheduler wrote on a pod do not count. `resource`: what they would count as."""
 
     resource: str
     why: str
 
 
-def external(
+def external_allocations(
     schedulers: Sequence[Scheduler],
     pods: Iterable[Candidate],
     served: Collection[str],
     vendors: Mapping[str, Cards],
     now: float,
 ) -> list[Allocation]:
-    """One allocation for each pod that asks no device plugin, and was given cards of a vendor.
+    """One allocation for each pod that asks no device plugin and got cards of a vendor from its scheduler.
 
-    `served`: the resources that device plugins have here. `vendors`: the cards of those where schedulers
-    choose the card.
-    A pod that is being deleted still has them; what makes no sense is as if it were not there, and so is a
-    card that nobody knows here.
+    `served`: the resources that device plugins serve here. `vendors`: vendor to its cards, for vendors where
+    schedulers choose cards. A pod that is being deleted still has its cards. Annotations that cannot be read
+    and cards that are not known do not count.
     """
     uses = _uses(schedulers)
     found: list[Allocation] = []
@@ -48,15 +47,15 @@ def external(
         if pod.ended or _asks_a_plugin(pod, served):
             continue
         for vendor, cards in vendors.items():
-            its = (_allocation(vendor, pod, use, cards, now) for use in uses)
-            found += [it for it in its if it is not None][:1]
+            allocations = (_allocation(vendor, pod, use, cards, now) for use in uses)
+            found += [it for it in allocations if it is not None][:1]
     return found
 
 
 def objection(
     schedulers: Sequence[Scheduler], pod: Candidate, served: Collection[str], vendors: Mapping[str, Cards]
 ) -> ExternalUseRefused | None:
-    """Why such a pod uses no card here, though a scheduler wrote some; None where that is not so."""
+    """Why the cards that a scheduler wrote on a pod do not count; None where they count or there are none."""
     wrong: list[ExternalUseRefused] = []
     uses = () if _asks_a_plugin(pod, served) else _uses(schedulers)
     for use in uses:
@@ -64,29 +63,29 @@ def objection(
             try:
                 if use.claim(pod, cards) is not None:
                     return None
-            except Exception as exc:  # annotations are strangers' words, and schedulers are contributors'
+            except Exception as exc:  # anybody writes annotations, and contributors write schedulers
                 wrong.append(ExternalUseRefused(use.resource, str(exc) or repr(exc)))
     return wrong[0] if wrong else None
 
 
-def changes(
+def external_changes(
     known: Iterable[Allocation], found: Iterable[Allocation], pods: Collection[Candidate], *, heard: bool
 ) -> tuple[list[Allocation], list[ReleasedPod]]:
-    """What of `found` is new or other than in the ledger, and what of the ledger is over.
+    """What changes in the ledger: allocations to record, and allocations that are over.
 
-    Over is what a pod had that is gone or has ended, and nothing else: it runs on its cards, whatever becomes
-    of them, of its annotation or of what is heeded here.
-    `heard`: whether the pods are known at all; else nobody is missing.
+    `found`: the allocations that the pods' annotations say. An allocation is over when its pod has ended or
+    is gone, and not before: a pod runs on its cards whatever becomes of its annotation or of the config.
+    `heard`: whether the pods are known at all; otherwise no pod counts as gone.
     """
     before = {it.id: it for it in known if it.source is AllocationSource.ANNOTATION}
-    news = [it for it in found if it.id not in before or _is_more(before[it.id], it)]
-    there = {it.uid for it in pods if not it.ended}
-    gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in there]
-    return news, [ReleasedPod(name, "its pod is gone") for name in gone] if heard else []
+    changed = [it for it in found if it.id not in before or _has_changed(before[it.id], it)]
+    alive = {it.uid for it in pods if not it.ended}
+    gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in alive]
+    return changed, [ReleasedPod(name, "its pod is gone") for name in gone] if heard else []
 
 
-def _is_more(before: Allocation, after: Allocation) -> bool:
-    """Whether it is another one, not only without cards that are away now."""
+def _has_changed(before: Allocation, after: Allocation) -> bool:
+    """Whether the allocation is another one. One that only lacks cards that are away now is not."""
     return before.claim != after.claim and not set(after.devices) < set(before.devices)
 
 
@@ -100,12 +99,22 @@ def _asks_a_plugin(pod: Candidate, served: Collection[str]) -> bool:
 
 def _allocation(vendor: str, pod: Candidate, use: ExternalUse, cards: Cards, now: float) -> Allocation | None:
     claim: Claim | None = None
-    with suppress(Exception):  # annotations are strangers' words, and schedulers are contributors'
+    with suppress(Exception):  # anybody writes annotations, and contributors write schedulers
         found = use.claim(pod, cards)
         claim = writable(found) if found is not None else None
     if claim is None:
         return None
     name = f"annotation-{hashlib.sha256(f'{vendor}/{pod.uid}'.encode()).hexdigest()[:16]}"
     owner = Owner(pod.uid, "", pod.namespace, pod.name)
-    done, said, cards_had = AllocationState.DONE, AllocationSource.ANNOTATION, claim.devices
-    return Allocation(name, use.resource, vendor, (), cards_had, done, now, said, owner=owner, claim=claim)
+    return Allocation(
+        name,
+        use.resource,
+        vendor,
+        ids=(),
+        devices=claim.devices,
+        state=AllocationState.DONE,
+        since=now,
+        source=AllocationSource.ANNOTATION,
+        owner=owner,
+        claim=claim,
+    )

@@ -1,4 +1,4 @@
-"""The allocations in memory. Changed on the event loop alone, each time from the present value."""
+"""The allocations in memory. Only the event loop changes them."""
 
 from __future__ import annotations
 
@@ -19,28 +19,32 @@ KEPT_RELEASED = 64
 
 
 class Ledger:
-    """Records who holds what. The same device IDs may stand in several allocations: init containers share
-    them within a pod, and the kubelet gives them out again before anybody tells us that they were free."""
+    """All allocations, with the device IDs and cards that they hold.
+
+    The same device IDs may stand in several allocations: the containers of a pod share those of an init
+    container, and the kubelet gives IDs out again before the agent hears that they were free.
+    """
 
     def __init__(self, allocations: Iterable[Allocation] = (), now: float = math.inf) -> None:
-        """`now` corrects allocations that were written while the clock was ahead."""
+        """`now` corrects times of allocations that were written while the clock was wrong."""
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
-        #: Touched whenever an allocation comes, changes or goes.
+        #: Touched whenever an allocation is added, changed or removed.
         self.changes: Cell[None] = Cell(None)
         self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
-        #: Each until an allocation changes: an Allocate asks for them several times.
+        #: Kept until an allocation changes, since an Allocate asks for them several times.
         self._usage: ResourceUsage | None = None
         self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
-        #: Resource to device ID to the allocations in use that hold it: an Allocate looks for few of many.
+        #: Resource to device ID to the ids of the allocations in use that hold it.
         self._holding: dict[str, dict[str, tuple[str, ...]]] = {}
-        for it in self._allocations.values():
-            self._hold(it)
+        for allocation in self._allocations.values():
+            self._hold(allocation)
 
     def __len__(self) -> int:
         return len(self._allocations)
 
     def get(self, allocation_id: str) -> Allocation | None:
+        """The allocation of this id."""
         return self._allocations.get(allocation_id)
 
     def all(self) -> tuple[Allocation, ...]:
@@ -48,13 +52,14 @@ class Ledger:
         return tuple(self._allocations.values())
 
     def in_use(self) -> tuple[Allocation, ...]:
+        """The allocations that are not released, oldest first."""
         if self._in_use is None:
-            its = self._allocations.values()
-            self._in_use = tuple(it for it in its if it.state is not AllocationState.RELEASED)
+            allocations = self._allocations.values()
+            self._in_use = tuple(it for it in allocations if it.state is not AllocationState.RELEASED)
         return self._in_use
 
     def usage(self) -> ResourceUsage:
-        """What of the resources is in use now."""
+        """What is in use of all resources now."""
         if self._usage is None:
             self._usage = ResourceUsage(
                 held=self.held(),
@@ -70,59 +75,61 @@ class Ledger:
         """Resource to device ID to card, for every ID in use."""
         if self._held is None:
             held: dict[str, dict[str, str]] = {}
-            for it in self.in_use():
-                if it.source is AllocationSource.ANNOTATION:
-                    continue  # the kubelet knows no IDs of it
-                cards = it.devices if len(it.devices) == len(it.ids) else it.devices[:1] * len(it.ids)
-                held.setdefault(it.resource, {}).update(zip(it.ids, cards, strict=False))
+            for allocation in self.in_use():
+                if allocation.source is AllocationSource.ANNOTATION:
+                    continue  # it has no IDs
+                cards = (
+                    allocation.devices
+                    if len(allocation.devices) == len(allocation.ids)
+                    else allocation.devices[:1] * len(allocation.ids)
+                )
+                held.setdefault(allocation.resource, {}).update(zip(allocation.ids, cards, strict=False))
             self._held = held
         return self._held
 
     def _units(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-        """Resource to card to what its IDs in use count memory in, oldest first; empty of those that do not.
+        """Resource to card to the memory units of its IDs in use, oldest first; "" for IDs without a unit.
 
-        Cards of IDs and cards on which they lie both count.
+        Both the cards that IDs name and the cards where allocations lie are listed.
         """
         found: dict[str, dict[str, dict[str, None]]] = {}
-        for it in self.in_use():
-            if it.source is not AllocationSource.ANNOTATION:
-                cards = found.setdefault(it.resource, {})
-                for uuid in {*it.devices, *it.diverged}:
-                    cards.setdefault(uuid, {})[it.unit] = None
-        return {name: {uuid: (*its,) for uuid, its in cards.items()} for name, cards in found.items()}
+        for allocation in self.in_use():
+            if allocation.source is not AllocationSource.ANNOTATION:
+                cards = found.setdefault(allocation.resource, {})
+                for uuid in {*allocation.devices, *allocation.diverged}:
+                    cards.setdefault(uuid, {})[allocation.unit] = None
+        return {name: {uuid: (*units,) for uuid, units in cards.items()} for name, cards in found.items()}
 
     def _diverged(self) -> Mapping[str, Mapping[str, Collection[str]]]:
-        """Resource to the cards on which allocations in use lie though their IDs are of others, with those
-        of the IDs by which nobody has their own cards.
-        """
+        """Resource to the cards of diverged allocations, with those IDs that leave their own card free."""
         found: dict[str, dict[str, set[str]]] = {}
-        for it in self.in_use():
-            if it.diverged:
-                cards, ids = found.setdefault(it.resource, {}), self._away(it)
-                for uuid in it.diverged:
+        for allocation in self.in_use():
+            if allocation.diverged:
+                cards, ids = found.setdefault(allocation.resource, {}), self._away(allocation)
+                for uuid in allocation.diverged:
                     cards.setdefault(uuid, set()).update(ids)
         return found
 
-    def _away(self, it: Allocation) -> frozenset[str]:
-        """Its IDs without those that stand in another allocation, too, which lies on their cards."""
-        holding = self._holding[it.resource]
-        shared = (one for one in it.ids if len(holding[one]) > 1)
+    def _away(self, allocation: Allocation) -> frozenset[str]:
+        """The IDs of a diverged allocation that no other allocation has on the cards that the IDs name."""
+        holding = self._holding[allocation.resource]
+        shared = (one for one in allocation.ids if len(holding[one]) > 1)
         at_home = (
             one for one in shared if any(not self._allocations[name].diverged for name in holding[one])
         )
-        return frozenset(it.ids).difference(at_home)
+        return frozenset(allocation.ids).difference(at_home)
 
     def _forgotten(self) -> Mapping[str, frozenset[str]]:
-        """Resource to device IDs that the kubelet takes for free and that are not.
+        """Resource to the device IDs of forgotten allocations: the kubelet takes them for free.
 
-        None that it has given out since, as by another plugin: it gives them to nobody while their pod lives,
-        which would not come back if they were listed as unhealthy.
+        IDs that the kubelet has given out since are left out. It gives them to no other pod while their pod
+        lives, and their pod could not start again if they were listed as unhealthy.
         """
         found: dict[str, set[str]] = {}
-        for it in self.in_use():
-            if it.forgotten:
-                its = (one for one in it.ids if not self._is_given_since(it.resource, one))
-                found.setdefault(it.resource, set()).update(its)
+        for allocation in self.in_use():
+            if allocation.forgotten:
+                ids = (one for one in allocation.ids if not self._is_given_since(allocation.resource, one))
+                found.setdefault(allocation.resource, set()).update(ids)
         return {resource: frozenset(ids) for resource, ids in found.items()}
 
     def _is_given_since(self, resource: str, device_id: str) -> bool:
@@ -130,31 +137,34 @@ class Ledger:
         return any(it.owner is not None and not it.forgotten for it in holders)
 
     def _vendors(self) -> Mapping[str, str]:
-        """Resource to vendor, of those in use."""
+        """Resource in use to its vendor."""
         return {
-            it.resource: it.vendor for it in self.in_use() if it.source is not AllocationSource.ANNOTATION
+            allocation.resource: allocation.vendor
+            for allocation in self.in_use()
+            if allocation.source is not AllocationSource.ANNOTATION
         }
 
     def devices_in_use(self) -> frozenset[str]:
+        """The cards that IDs in use name, and the cards where allocations lie."""
         return frozenset(uuid for it in self.in_use() for uuid in (*it.devices, *it.diverged))
 
     def external(self) -> Mapping[str, Allocation]:
-        """Card to who has it by a scheduler's word alone, which the kubelet knows nothing of."""
+        """Card to the allocation that has it by a scheduler's word alone."""
         if self._external is None:
-            its = (it for it in self.in_use() if it.source is AllocationSource.ANNOTATION)
-            self._external = {uuid: it for it in its for uuid in it.devices}
+            external = (it for it in self.in_use() if it.source is AllocationSource.ANNOTATION)
+            self._external = {uuid: it for it in external for uuid in it.devices}
         return self._external
 
     def owners_on(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
-        """Those of the resource's allocations on the devices; None for one that is not known yet."""
-        its = (it for it in self.in_use() if it.resource == resource)
-        on = (it for it in its if not devices.isdisjoint(it.cards))
+        """The owners of the resource's allocations on these devices; None for an owner not known yet."""
+        mine = (it for it in self.in_use() if it.resource == resource)
+        on = (it for it in mine if not devices.isdisjoint(it.cards))
         return tuple(dict.fromkeys(it.owner for it in on))
 
     def owners_in(self, resource: str, unit: str) -> tuple[Owner | None, ...]:
-        """Those of the resource's allocations that count memory in this unit; None for one not known yet."""
-        its = (it.owner for it in self.in_use() if it.resource == resource and it.unit == unit)
-        return tuple(dict.fromkeys(its))
+        """The owners of the resource's allocations in this memory unit; None for one not known yet."""
+        owners = (it.owner for it in self.in_use() if it.resource == resource and it.unit == unit)
+        return tuple(dict.fromkeys(owners))
 
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
@@ -178,74 +188,81 @@ class Ledger:
         self._in_use = self._external = self._usage = None
         self.changes.touch()
 
-    def _hold(self, it: Allocation) -> None:
+    def _hold(self, allocation: Allocation) -> None:
+        """Note the IDs that the allocation holds."""
         self._held = None
-        resource, ids, _ = _holds(it)
+        resource, ids, _ = _holds(allocation)
         holding = self._holding.setdefault(resource, {})
         shared = [one for one in dict.fromkeys(ids) if one in holding]
-        others = {one: (*holding[one], it.id) for one in shared}
-        holding.update(dict.fromkeys(ids, (it.id,)))  # of units there are thousands
+        others = {one: (*holding[one], allocation.id) for one in shared}
+        holding.update(dict.fromkeys(ids, (allocation.id,)))  # of units there are thousands
         holding.update(others)
 
-    def _let_go(self, it: Allocation | None) -> None:
-        if it is None:
+    def _let_go(self, allocation: Allocation | None) -> None:
+        if allocation is None:
             return
         self._held = None
-        resource, ids, _ = _holds(it)
+        resource, ids, _ = _holds(allocation)
         for one in set(ids):
             holding = self._holding[resource]
-            if left := tuple(name for name in holding.pop(one) if name != it.id):
+            if left := tuple(name for name in holding.pop(one) if name != allocation.id):
                 holding[one] = left
 
     def confirm(self, allocation_id: str, owner: Owner, life: str = "") -> None:
-        """Attach the owner. Who has one was answered, whatever state a crash left behind."""
-        it = self._allocations[allocation_id]
-        self.record(replace(it, owner=owner, life=life, state=AllocationState.DONE))
+        """Set the owner. An allocation with an owner was answered, whatever state a crash left behind."""
+        allocation = self._allocations[allocation_id]
+        self.record(replace(allocation, owner=owner, life=life, state=AllocationState.DONE))
 
     def made(self, allocation_id: str, partitions: Iterable[Partition], state: AllocationState) -> bool:
-        """The hardware of an allocation was made; whether that is news. What was lacking is there again."""
-        it = self._allocations.get(allocation_id)
-        if it is None or it.state is AllocationState.RELEASED:
-            return False  # over meanwhile: who released it removes the hardware, too
-        reason = it.reason if it.forgotten else ""
+        """The hardware of an allocation was made, or made again; return whether the ledger changed."""
+        allocation = self._allocations.get(allocation_id)
+        if allocation is None or allocation.state is AllocationState.RELEASED:
+            return False  # released meanwhile: the release removes the hardware, too
+        reason = allocation.reason if allocation.forgotten else ""
         ids = tuple(one.id for one in partitions)
-        after = replace(it, partitions=ids, state=state, reason=reason, rebooted=False)
+        after = replace(allocation, partitions=ids, state=state, reason=reason, rebooted=False)
         self.record(after)
-        return after != it
+        return after != allocation
 
     def rebooted(self) -> None:
-        """The node was started anew, which takes what the hardware had made."""
-        for it in self.in_use():
-            self.record(replace(it, rebooted=True))
+        """The node was rebooted, which removed all made hardware."""
+        for allocation in self.in_use():
+            self.record(replace(allocation, rebooted=True))
 
     def forgot(self, allocation_id: str, *, forgotten: bool) -> None:
-        """Whether the kubelet has lost its record of it."""
-        it = self._allocations[allocation_id]
-        self.record(replace(it, forgotten=forgotten, reason=FORGOTTEN if forgotten else ""))
+        """The kubelet has lost its record of the allocation, or has it again."""
+        allocation = self._allocations[allocation_id]
+        self.record(replace(allocation, forgotten=forgotten, reason=FORGOTTEN if forgotten else ""))
 
     def found(self, allocation_id: str, partitions: tuple[str, ...]) -> None:
-        """The hardware has these slices of it, of which nobody knew."""
+        """The hardware has slices of the allocation that the ledger did not know."""
         self.record(replace(self._allocations[allocation_id], partitions=partitions))
 
     def revive(self, allocation_id: str) -> None:
-        """Take back a release. When it was answered is known no more: as the oldest it proves nothing."""
-        it = self._allocations[allocation_id]
-        self.record(replace(it, state=AllocationState.DONE, reason=""))
+        """Take back a release. Its time is lost: it becomes the oldest allocation, which proves nothing."""
+        allocation = self._allocations[allocation_id]
+        self.record(replace(allocation, state=AllocationState.DONE, reason=""))
         self._allocations = {allocation_id: self._allocations[allocation_id], **self._allocations}
-        holding = self._holding[it.resource]
-        for one in it.ids:
+        holding = self._holding[allocation.resource]
+        for one in allocation.ids:
             holding[one] = tuple(dict.fromkeys((allocation_id, *holding[one])))
         self._in_use = self._held = self._usage = None
 
     def remark(self, allocation_id: str, text: str) -> None:
-        """Say what a person should know of it; nothing to say ends what the reboot did."""
-        it = self._allocations[allocation_id]
-        self.record(replace(it, reason=text, rebooted=it.rebooted and bool(text)))
+        """Set what a person should know of the allocation; an empty text ends the effects of a reboot."""
+        allocation = self._allocations[allocation_id]
+        self.record(replace(allocation, reason=text, rebooted=allocation.rebooted and bool(text)))
 
     def release(self, allocation_id: str, reason: str, now: float) -> None:
-        it = self._allocations[allocation_id]
+        """Mark the allocation as released; the last released ones are kept for people to see."""
+        allocation = self._allocations[allocation_id]
         released = replace(
-            it, state=AllocationState.RELEASED, since=now, reason=reason, forgotten=False, rebooted=False
+            allocation,
+            state=AllocationState.RELEASED,
+            since=now,
+            reason=reason,
+            forgotten=False,
+            rebooted=False,
         )
         self.forget(allocation_id)
         self.record(released)
@@ -257,6 +274,10 @@ class Ledger:
             del self._allocations[allocation_id]
 
 
-def _holds(it: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Resource, the IDs of it that are held, and their cards."""
-    return (it.resource, it.ids, it.devices) if it.state is not AllocationState.RELEASED else ("", (), ())
+def _holds(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """(resource, held device IDs, their cards) of an allocation; empty for a released one."""
+    return (
+        (allocation.resource, allocation.ids, allocation.devices)
+        if allocation.state is not AllocationState.RELEASED
+        else ("", (), ())
+    )

@@ -1,4 +1,4 @@
-"""What the hardware lacks of the allocations in use, and what it has too much of ours. Pure."""
+"""Slices that allocations in use lack on the hardware, and slices there that no allocation has. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from agent.core.allocation.reconcile_evidence import Evidence
 from agent.core.model import Allocation, AllocationState
 from agent.vendor_api.agent import Partition
 
-#: An allocation's id as the allocator makes them; what else a slice bears was not written by us.
+#: The form of an allocation's id. A slice with another mark was not made by this agent.
 OURS = re.compile(r"[0-9a-f]{16}")
 
 
-def slices(
+def slice_changes(
     allocations: Sequence[Allocation], evidence: Evidence, busy: Collection[str] = ()
 ) -> list[Find | Remark | Remove]:
-    """The changes for these allocations in use. `busy` are being answered or started now."""
+    """The changes for these allocations in use. `busy`: ids of those that are answered or started now."""
     changes: list[Find | Remark | Remove] = []
     for vendor, there in (evidence.partitions or {}).items():
-        for it in allocations:
-            if it.vendor == vendor and it.state is AllocationState.DONE and it.id not in busy:
-                changes += _of(it, there)
+        for allocation in allocations:
+            if (
+                allocation.vendor == vendor
+                and allocation.state is AllocationState.DONE
+                and allocation.id not in busy
+            ):
+                changes += _of(allocation, there)
         if evidence.granted is not None:
             owned = {it.id for it in allocations} | {it.allocation for it in evidence.granted} | set(busy)
             marks = dict.fromkeys(it.allocation for it in there if it.allocation is not None)
@@ -31,26 +35,26 @@ def slices(
     return changes
 
 
-def foreign(partitions: Mapping[str, Sequence[Partition]]) -> dict[tuple[str, str], int]:
-    """Vendor and card to how many slices lie there without our mark, of cards that have some."""
+def foreign_slices(partitions: Mapping[str, Sequence[Partition]]) -> dict[tuple[str, str], int]:
+    """(vendor, card) to the number of slices without the agent's mark, for cards with such slices."""
     found = (
-        (vendor, it.uuid)
+        (vendor, partition.uuid)
         for vendor, there in partitions.items()
-        for it in there
-        if not OURS.fullmatch(it.allocation or "")
+        for partition in there
+        if not OURS.fullmatch(partition.allocation or "")
     )
     return dict(Counter(found))
 
 
-def _of(it: Allocation, there: Sequence[Partition]) -> Iterator[Find | Remark]:
-    found = tuple(one.id for one in there if one.allocation == it.id)
-    if found and not it.partitions:
-        yield Find(it.id, found)  # it was read back from the kubelet, who knows nothing of slices
+def _of(allocation: Allocation, there: Sequence[Partition]) -> Iterator[Find | Remark]:
+    found = tuple(one.id for one in there if one.allocation == allocation.id)
+    if found and not allocation.partitions:
+        yield Find(allocation.id, found)  # it was read back from the kubelet, which knows no slices
         return
     ids = {one.id for one in there}
-    text = _missing([one for one in it.partitions if one not in ids], rebooted=it.rebooted)
-    if text != it.reason and not it.forgotten:
-        yield Remark(it.id, text)
+    text = _missing([one for one in allocation.partitions if one not in ids], rebooted=allocation.rebooted)
+    if text != allocation.reason and not allocation.forgotten:
+        yield Remark(allocation.id, text)
 
 
 def _missing(gone: Sequence[str], *, rebooted: bool) -> str:

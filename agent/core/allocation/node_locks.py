@@ -1,6 +1,7 @@
-"""A scheduler's lock on a node: who holds it, whether it is over, and the patch that frees just this one.
+"""Node locks: reads them, decides when one is over, and words the patch that frees just this one. Pure.
 
-The scheduler takes it before it binds a pod and never frees it: whoever answers Allocate does.
+A scheduler takes the lock before it binds a pod, and never frees it: the device plugin that answers the
+Allocate of that pod frees it.
 Source: Project-HAMi/HAMi pkg/util/nodelock (4707fb02), koordinator device_plugin_adapter.go (a7a1b76b).
 """
 
@@ -17,10 +18,10 @@ from agent.scheduler_api import Candidate, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
-#: Seconds after which schedulers themselves take a lock away from its holder.
+#: Seconds after which schedulers themselves take the lock from its holder.
 EXPIRES = 300.0
 EXPIRED = f"it is older than {EXPIRES:g} s"
-#: Of one of a time to come: schedulers would keep it until then.
+#: Of a lock with a time in the future: schedulers would keep it until then.
 AHEAD = (
     f"it is of a time to come and has been there for {EXPIRES:g} s: the clock of its scheduler or of this "
     "node is wrong"
@@ -30,7 +31,7 @@ MAX_VALUE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """`value` as it stands there; `taken`: Unix time in seconds. Without a name it is of the old form."""
+    """`value`: the annotation as it stands. `taken`: Unix seconds. A lock of the old form names no pod."""
 
     key: str
     value: str
@@ -39,117 +40,119 @@ class Lock:
     pod: str = ""
 
 
-def lock(key: str, value: str) -> Lock | None:
-    """`TIME,NAMESPACE,POD`, or TIME alone as old HAMi wrote it; None of anything else, which is nobody's."""
-    time, *named = value.split(",")
+def parsed_lock(key: str, value: str) -> Lock | None:
+    """Parse `TIME,NAMESPACE,POD`, or TIME alone as old HAMi wrote it; None for any other value."""
+    time, *pod = value.split(",")
     try:
         taken = datetime.fromisoformat(time)
     except ValueError:
         return None
-    if len(value) > MAX_VALUE or taken.tzinfo is None or len(named) not in (0, 2) or not all(named):
+    if len(value) > MAX_VALUE or taken.tzinfo is None or len(pod) not in (0, 2) or not all(pod):
         return None
-    return Lock(key, value, taken.timestamp(), *named)
+    return Lock(key, value, taken.timestamp(), *pod)
 
 
-def locks(annotations: Mapping[str, str], keys: Iterable[str]) -> list[Lock]:
-    """The locks of these keys that stand on the Node."""
-    found = (lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
+def locks_on_node(annotations: Mapping[str, str], keys: Iterable[str]) -> list[Lock]:
+    """The locks under these keys among the Node's annotations."""
+    found = (parsed_lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
     return [it for it in found if it is not None]
 
 
-def kept(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotations that read like a scheduler's lock."""
-    return {key: it for key, it in annotations.items() if lock(key, it) is not None}
+def lock_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations that have the form of a lock, under whichever key."""
+    return {key: it for key, it in annotations.items() if parsed_lock(key, it) is not None}
 
 
-def keys_of(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> tuple[str, ...]:
-    """The locks that are freed here: of the registered schedulers, of their dialects and of the vendors'."""
-    heard = tuple(schedulers)
-    locks = [scheduler.locks for scheduler in heard]
-    locks += [dialect.locks for scheduler in heard for dialect in scheduler.dialects]
-    locks += [dialect.locks for vendor in vendors for dialect in vendor.schedulers]
-    return tuple(dict.fromkeys(key for keys in locks for key in keys))
+def lock_keys(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> tuple[str, ...]:
+    """The keys of the locks that the agent frees: those of schedulers and of all dialects."""
+    registered = tuple(schedulers)
+    groups = [scheduler.locks for scheduler in registered]
+    groups += [dialect.locks for scheduler in registered for dialect in scheduler.dialects]
+    groups += [dialect.locks for vendor in vendors for dialect in vendor.schedulers]
+    return tuple(dict.fromkeys(key for keys in groups for key in keys))
 
 
-def ahead(its: Iterable[Lock], known: Mapping[Lock, float], now: float, seen: float) -> dict[Lock, float]:
-    """When each lock was seen first that lay further ahead of `now` then than it may last.
+def locks_dated_ahead(
+    seen_locks: Iterable[Lock], known: Mapping[Lock, float], now: float, seen: float
+) -> dict[Lock, float]:
+    """Lock to when it was first seen, for locks with a time too far in the future.
 
-    `known`: those of before. `seen`: this moment, on a clock that nobody sets.
+    `known`: the answer of the last call. `now`: Unix seconds. `seen`: the same moment on a monotonic clock.
     """
-    return {it: known.get(it, seen) for it in its if it in known or it.taken - now > EXPIRES}
+    return {it: known.get(it, seen) for it in seen_locks if it in known or it.taken - now > EXPIRES}
 
 
-def named(
-    its: Iterable[Lock], now: float, waited: Mapping[Lock, float] = MappingProxyType({})
+def named_pods(
+    held: Iterable[Lock], now: float, waited: Mapping[Lock, float] = MappingProxyType({})
 ) -> frozenset[tuple[str, str]]:
-    """The pods, by namespace and name, that locks name which have not expired.
+    """(namespace, name) of the pods that unexpired locks name.
 
-    `waited`: seconds since those were seen that were ahead.
+    `waited`: seconds since a lock with a time in the future was first seen.
     """
     return frozenset(
-        (it.namespace, it.pod) for it in its if it.pod and max(now - it.taken, waited.get(it, 0.0)) < EXPIRES
+        (lock.namespace, lock.pod)
+        for lock in held
+        if lock.pod and max(now - lock.taken, waited.get(lock, 0.0)) < EXPIRES
     )
 
 
-def over(
-    it: Lock,
+def why_over(
+    lock: Lock,
     pods: Iterable[Candidate],
     allocations: Iterable[Allocation],
     now: float,
     waited: float = 0.0,
 ) -> str:
-    """Why the lock is to be freed; empty while it is not.
+    """Why the lock must be freed; empty while it must not.
 
-    A pod that is not known may be about to be bound: only time ends its lock. `waited`: seconds since it was
-    seen, of one that was ahead.
+    A pod that is not known may be about to be bound: only time ends its lock. `waited`: seconds since a lock
+    with a time in the future was first seen.
     """
-    mine = [pod for pod in pods if it.pod and (pod.namespace, pod.name) == (it.namespace, it.pod)]
+    mine = [pod for pod in pods if lock.pod and (pod.namespace, pod.name) == (lock.namespace, lock.pod)]
     if mine and all(pod.over for pod in mine):
         return "its pod is over"
-    its = tuple(allocations)
-    served, given = (
-        _served(its),
-        {one.owner.uid for one in its if one.source is AllocationSource.ANNOTATION and one.owner},
-    )
-    if any(_is_served(pod, served) or _asks_nobody(pod, served, given) for pod in mine):
+    known = tuple(allocations)
+    served = _served(known)
+    external = {it.owner.uid for it in known if it.source is AllocationSource.ANNOTATION and it.owner}
+    if any(_is_served(pod, served) or _is_external(pod, served, external) for pod in mine):
         return "its pod has its devices"
-    if now - it.taken >= EXPIRES:
+    if now - lock.taken >= EXPIRES:
         return EXPIRED
     return AHEAD if waited >= EXPIRES else ""
 
 
-def stale(found: Mapping[Lock, str]) -> tuple[str, ...]:
-    """A sentence for each of those that are over which time alone ended."""
+def stale_sentences(found: Mapping[Lock, str]) -> tuple[str, ...]:
+    """A sentence for each lock that time alone ended. `found`: lock to why it is over."""
     return tuple(
-        f"the lock {it.key} of the node is over: {shorten(it.value)} has not come for its devices, {why}"
-        for it, why in found.items()
+        f"the lock {lock.key} of the node is over: {shorten(lock.value)} has not come for its devices, {why}"
+        for lock, why in found.items()
         if why in (EXPIRED, AHEAD)
     )
 
 
-def freeing(it: Lock) -> list[dict[str, Any]]:
-    """The JSON patch of the Node: it fails where another lock stands there by then."""
-    path = f"/metadata/annotations/{it.key.replace('~', '~0').replace('/', '~1')}"
-    return [{"op": "test", "path": path, "value": it.value}, {"op": "remove", "path": path}]
+def freeing_patch(lock: Lock) -> list[dict[str, Any]]:
+    """The JSON patch that removes the lock from the Node. It fails where another lock has taken its place."""
+    path = f"/metadata/annotations/{lock.key.replace('~', '~0').replace('/', '~1')}"
+    return [{"op": "test", "path": path, "value": lock.value}, {"op": "remove", "path": path}]
 
 
 def _served(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[str, str]]]:
-    """Resource to the places, uid and container, that have an allocation of it."""
+    """Resource to the containers, as (pod uid, name), that have an allocation of it."""
     found: dict[str, set[tuple[str, str]]] = {}
-    for it in allocations:
-        if it.place is not None and it.source is not AllocationSource.ANNOTATION:
-            found.setdefault(it.resource, set()).add(it.place)
+    for allocation in allocations:
+        if allocation.place is not None and allocation.source is not AllocationSource.ANNOTATION:
+            found.setdefault(allocation.resource, set()).add(allocation.place)
     return found
 
 
 def _is_served(pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]]) -> bool:
-    """Whether each container of it that asks for what is served here has it, and there is one."""
+    """Whether the pod asks for a served resource, and each such container has its allocation."""
     asking = [(name, it.name) for it in pod.containers for name in it.limits if name in served]
     return bool(asking) and all((pod.uid, container) in served[name] for name, container in asking)
 
 
-def _asks_nobody(
-    pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]], given: Collection[str]
+def _is_external(
+    pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]], external: Collection[str]
 ) -> bool:
-    """Whether it has cards by the scheduler's word alone: nobody is ever asked for them."""
-    return pod.uid in given and not any(name in served for it in pod.containers for name in it.limits)
+    """Whether the pod has cards by its scheduler's word alone, for which no Allocate comes."""
+    return pod.uid in external and not any(name in served for it in pod.containers for name in it.limits)

@@ -113,7 +113,7 @@ def place(promises: Promises, request: Admitted, others: Sequence[Allocation]) -
 
 
 def others_in_use(in_use: Iterable[Allocation], request: Admitted) -> list[Allocation]:
-    """The allocations of the resource, without those whose IDs the kubelet gives out again."""
+    """The allocations of the resource that have no ID of the request, which the kubelet gives out again."""
     again = frozenset(request.ids)
     return [it for it in in_use if it.resource == request.resource.name and again.isdisjoint(it.ids)]
 
@@ -157,7 +157,7 @@ def _on_claimed_card(request: CardRequest, claim: Claim) -> PlacementChoice:
     askers = request.attribution.with_room_for(claim)
     if request.is_as_counted(askers):
         return PlacementChoice(claim)
-    for asker in askers:  # the first of the pods that may ask whose cards have room for any of them
+    for asker in askers:  # the first pod with cards that have room for any of the pods that may ask
         if asker is not None and request.has_room(asker.devices, askers):
             return PlacementChoice(asker, asker.devices)
     if left := _left_for(request, claim):
@@ -315,8 +315,8 @@ def _percent(part: float) -> str:
 def _refuse_other_mode(promises: Promises, request: Admitted, uuids: Sequence[str]) -> None:
     """Refuse a card that went to another resource since the plan was made.
 
-    Where a pod has ended, the kubelet may take an ID for free whose card another plugin gave to that pod: the
-    ID is listed for as long as the pod may be there.
+    Where a pod has ended, the kubelet may take the ID of a card for free that another plugin gave to that
+    pod: the ID is listed for as long as the pod may be there.
 
     Raises:
         InOtherMode: One of the cards has gone to another resource.

@@ -1,4 +1,4 @@
-"""Pods that have or get other cards than a scheduler chose, or than it was to choose, and are told. Pure."""
+"""Placement mismatches: pods with other cards than their scheduler chose, or without a choice. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from agent.core.allocation.answered_claims import astray_allocations
 from agent.core.allocation.external_pods import objection
 from agent.core.allocation.heard_dialects import scheduler_dialects
-from agent.core.allocation.pod_attribution import heard
+from agent.core.allocation.pod_attribution import read_claims
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation, Resource
 from agent.core.notices import PlacementMismatch, PodRef
@@ -18,19 +18,19 @@ from agent.scheduler_api import Candidate, Claim, ContainerRequest, PodContainer
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
-#: What becomes of a container of which no scheduler speaks, where its vendor says nothing else.
+#: What a container gets that no scheduler chose cards for, where its vendor has no other words.
 UNCLAIMED = "gets what the kubelet chooses"
-#: The same, where its own limits are heeded.
+#: The same, where the limits of the pod say how much it gets.
 AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
 
 
 class MismatchNotices:
-    """Looks for them anew only where what decides it has changed: many annotations take long to read."""
+    """The placement mismatches of now. Annotations are read again only after a change that may matter."""
 
     def __init__(
         self, promises: Callable[[], Promises], started: Callable[[], frozenset[str]] = frozenset
     ) -> None:
-        """`started`: the allocations whose containers may run."""
+        """`started`: gives ids of allocations with a container that may run."""
         self._promises = promises
         self._started = started
         self._seen: tuple[Any, ...] = ()
@@ -38,11 +38,20 @@ class MismatchNotices:
 
     @property
     def found(self) -> tuple[PlacementMismatch, ...]:
+        """The mismatches of now, at most one for each pod."""
         promises, started = self._promises(), self._started()
-        it = promises.scene
-        seen = (it.candidates, it.plan, it.snapshot, it.vendors, it.locked, promises.in_use, started)
+        scene = promises.scene
+        seen = (
+            scene.candidates,
+            scene.plan,
+            scene.snapshot,
+            scene.vendors,
+            scene.locked,
+            promises.in_use,
+            started,
+        )
         if seen != self._seen:
-            self._seen, self._found = seen, unheeded(promises, started)
+            self._seen, self._found = seen, placement_mismatches(promises, started)
         return self._found
 
     def moved(self) -> frozenset[str]:
@@ -50,31 +59,32 @@ class MismatchNotices:
         return frozenset(it.pod.uid for it in self.found if it.moved)
 
 
-def unheeded(promises: Promises, started: Collection[str] = ()) -> tuple[PlacementMismatch, ...]:
-    """Each with why, and what it gets instead; pods of a placement `local` are never heeded.
+def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> tuple[PlacementMismatch, ...]:
+    """At most one mismatch for each pod, with the reason and what the pod gets instead.
 
-    `started`: allocations whose containers may run. What others have is made on the chosen card as they
-    start, where that can be.
+    Resources with placement `local` have none. `started`: ids of allocations with a running container. The
+    hardware of other allocations is made on the chosen card when their container starts, where that is
+    possible.
     """
     scene = promises.scene
     plan = {name: it for name, it in scene.plan.items() if it.rule.placement != "local"}
     names = dict.fromkeys(it.vendor for it in plan.values() if it.vendor in scene.vendors)
     vendors = {name: promises.cards(name) for name in names}
     idle = {it.id for it in promises.in_use}.difference(started)
-    home = {it.id for name in plan for it, _ in astray_allocations(promises, name, idle)}
+    moving = {it.id for name in plan for it, _ in astray_allocations(promises, name, idle)}
     found = []
     for pod in scene.candidates:
         if pod.over:
             continue
         if (pod.namespace, pod.name) in scene.locked:
-            pod = replace(pod, scheduler="")  # as who asks for devices is judged
-        its = [it for it in plan.values() if it.vendor in vendors]
-        one = next(_unheeded(promises, pod, its, home), None)
-        if one is None and (wrong := objection(scene.schedulers, pod, scene.plan, vendors)):
+            pod = replace(pod, scheduler="")  # as in pod attribution
+        resources = [it for it in plan.values() if it.vendor in vendors]
+        mismatch = next(_mismatches(promises, pod, resources, moving), None)
+        if mismatch is None and (wrong := objection(scene.schedulers, pod, scene.plan, vendors)):
             why = f"{wrong.resource}: {wrong.why}; the cards that it uses count as free here"
-            one = PlacementMismatch(_ref(pod), why)
-        if one is not None:
-            found.append(one)
+            mismatch = PlacementMismatch(_ref(pod), why)
+        if mismatch is not None:
+            found.append(mismatch)
     return tuple(found)
 
 
@@ -82,10 +92,10 @@ def _ref(pod: Candidate) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid)
 
 
-def _unheeded(
-    promises: Promises, pod: Candidate, plan: Sequence[Resource], home: Collection[str]
+def _mismatches(
+    promises: Promises, pod: Candidate, plan: Sequence[Resource], moving: Collection[str]
 ) -> Iterator[PlacementMismatch]:
-    """`home`: allocations that are brought to their chosen cards as their containers start."""
+    """`moving`: ids of allocations that get their hardware on the chosen card when their container starts."""
     scene = promises.scene
     names = {name for it in pod.containers for name in it.limits}
     for planned in plan:
@@ -94,12 +104,12 @@ def _unheeded(
         vendor = scene.vendors[planned.vendor]
         cards = promises.cards(vendor.name)
         dialects = scheduler_dialects(scene.schedulers, vendor, planned)
-        claims, wrong = heard(pod, planned.name, dialects, cards)
+        claims, wrong = read_claims(pod, planned.name, dialects, cards)
         mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
         asking = [
-            (it, asked)
-            for it in pod.containers
-            if it.limits.get(planned.name) and (asked := _asked(scene.schedulers, it))
+            (container, asked)
+            for container in pod.containers
+            if container.limits.get(planned.name) and (asked := _asked(scene.schedulers, container))
         ]
         if not claims and (wrong or asking) and all(it.claim is None or _is_own(it, vendor) for it in mine):
             why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
@@ -107,22 +117,22 @@ def _unheeded(
                 _ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}"
             )
         for claim in claims:
-            stay = [it for it in mine if it.id not in home]
-            for why in _elsewhere(stay, claim, {card for it in claims for card in it.devices}):
+            staying = [it for it in mine if it.id not in moving]
+            for why in _on_other_cards(staying, claim, {card for it in claims for card in it.devices}):
                 yield PlacementMismatch(_ref(pod), why, moved=True)
 
 
-def _is_own(it: Allocation, vendor: Vendor) -> bool:
-    """Whether its claim is what the pod's own limits say."""
+def _is_own(allocation: Allocation, vendor: Vendor) -> bool:
+    """Whether the claim of the allocation comes from the pod's own limits."""
     limits = vendor.pod_limits
-    return it.claim is not None and limits is not None and it.claim.dialect == limits.name
+    return allocation.claim is not None and limits is not None and allocation.claim.dialect == limits.name
 
 
 def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> ContainerRequest | None:
-    """What the container asks of the first scheduler of which it asks for cards, or for parts of one."""
-    for it in schedulers:
+    """What the container asks the first scheduler for; None where it asks no scheduler for cards."""
+    for scheduler in schedulers:
         with suppress(Exception):  # contributors' code
-            if it.asks is not None and (asked := it.asks(container.limits)) is not None:
+            if scheduler.asks is not None and (asked := scheduler.asks(container.limits)) is not None:
                 return asked
     return None
 
@@ -130,9 +140,9 @@ def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> Containe
 def _instead(
     planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[tuple[PodContainer, ContainerRequest]]
 ) -> str:
-    """What a container gets without a choice; and what the container asks for, where it asks a scheduler."""
-    its = [it for it, _ in asking] or [it for it in pod.containers if it.limits.get(planned.name)]
-    gets = _unclaimed(planned, vendor, its[0].limits[planned.name])
+    """What a container asks a scheduler for, if it does, and what it gets without a choice."""
+    containers = [it for it, _ in asking] or [it for it in pod.containers if it.limits.get(planned.name)]
+    gets = _unclaimed(planned, vendor, containers[0].limits[planned.name])
     by_limits = vendor.pod_limits is not None and planned.rule.placement == "auto"
     if not asking:
         return f"it gets what its limits name of a card, and else {gets}" if by_limits else f"it {gets}"
@@ -143,6 +153,7 @@ def _instead(
 
 
 def _unclaimed(planned: Resource, vendor: Vendor, count: int) -> str:
+    """What a container gets that asks for `count` IDs and has no claim."""
     if planned.rule.placement == "claim":
         return "is refused"
     try:
@@ -156,13 +167,17 @@ def _name(pod: Candidate) -> str:
     return f"{shorten(pod.namespace)}/{shorten(pod.name)}"
 
 
-def _is_of(it: Allocation, pod: Candidate) -> bool:
-    return it.place is not None and it.place[0] == pod.uid
+def _is_of(allocation: Allocation, pod: Candidate) -> bool:
+    return allocation.place is not None and allocation.place[0] == pod.uid
 
 
-def _elsewhere(mine: Sequence[Allocation], claim: Claim, chosen: Collection[str]) -> Iterator[str]:
-    """That its container has cards that were not chosen for its pod."""
-    for it in mine:
-        if it.place == (claim.uid, claim.container) and claim.devices and not {*it.cards} <= {*chosen}:
-            has, were = (", ".join(map(shorten, its)) for its in (it.cards, claim.devices))
-            yield f"{it.resource}: container {shorten(claim.container)} has {has}, chosen was {were}"
+def _on_other_cards(mine: Sequence[Allocation], claim: Claim, chosen: Collection[str]) -> Iterator[str]:
+    """A sentence for each allocation of the claim's container on cards that were not chosen for its pod."""
+    for allocation in mine:
+        if (
+            allocation.place == (claim.uid, claim.container)
+            and claim.devices
+            and not {*allocation.cards} <= {*chosen}
+        ):
+            has, were = (", ".join(map(shorten, its)) for its in (allocation.cards, claim.devices))
+            yield f"{allocation.resource}: container {shorten(claim.container)} has {has}, chosen was {were}"

@@ -1,4 +1,7 @@
-"""Who asks? Allocate does not say: pods that wait are matched to a request; the kubelet proves it later."""
+"""Pod attribution: matches waiting pods to a request, which does not name its pod. Pure.
+
+The kubelet's checkpoint shows later which pod it was.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 
 #: A container's place: pod uid, container name.
 Place = tuple[str, str]
-#: The cards on which a claim that names none may lie with so many IDs, the one that suits it best first.
+#: A claim that names no card, and its number of IDs, to the cards on which it may lie, the best one first.
 Roomy = Callable[[Claim, int], Sequence[str]]
 
 
@@ -23,7 +26,7 @@ def _unknown(claim: Claim, count: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPods:
-    """All that is known of who may ask: the pods, their schedulers' words, and who has what already."""
+    """The pods that may ask for a resource, how their claims are read, and which pods have what already."""
 
     candidates: Sequence[Candidate]
     dialects: Sequence[Dialect]
@@ -31,62 +34,66 @@ class WaitingPods:
     devices: Cards
     #: The containers that have an allocation of the resource.
     taken: Collection[Place] = ()
-    #: Card to the uid of the pod that has it whole.
+    #: Card to the uid of the pod that has the whole card.
     holders: Mapping[str, str] = field(default_factory=dict)
-    #: The pods, by namespace and name, that schedulers' locks of this node name.
+    #: (namespace, name) of the pods that schedulers' locks of this node name.
     locked: Collection[tuple[str, str]] = ()
-    #: The cards of which nothing can be had now: those that failed after they were promised.
+    #: The cards that are not given out now, such as cards that failed after they were promised.
     failed: Collection[str] = ()
-    #: The uids of pods that were refused most likely, though they still seem to wait: they come last.
+    #: The uids of pods that were refused most likely, though they still seem to wait. They come last.
     refused: Collection[str] = ()
-    #: The uids of pods that waited as the kubelet began: it takes them first, by their age.
+    #: The uids of pods that waited when the kubelet started. It takes them first, the oldest one first.
     found: Collection[str] = ()
-    #: Where claims may lie that name no card; none where nobody says.
+    #: Where claims may lie that name no card; no cards where that is not known.
     roomy: Roomy = _unknown
-    #: Those of `refused` of which another pod may have been refused instead.
+    #: Those of `refused` where another pod may have been refused instead.
     guessed: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The claim that a request most likely is, or none. `doubt` says why it may be another's, or why none."""
+    """The claim that is most likely behind a request.
+
+    `doubt` says why it may be another claim, or why none is known.
+    """
 
     claim: Claim | None = None
     doubt: str = ""
-    #: The claims for as many IDs that are on other cards, in the order of their pods: all, where there is no
-    #: claim; those of who comes before it, where the claim names no card.
+    #: Claims on other cards for the same number of IDs, in the order of their pods: all of them where no
+    #: claim was found; where the claim names no card, those of the pods before its pod.
     elsewhere: tuple[Claim, ...] = ()
-    #: Whether a pod without any claim waits for as many, too.
+    #: Whether a pod without any claim waits for the same number of IDs.
     unclaimed: bool = False
-    #: Where the claim names no card: the others that name none, and that the request may be as well.
+    #: Where the claim names no card: the other claims without a card that the request may be for.
     alike: tuple[Claim, ...] = ()
-    #: What those were promised of whom the kubelet may ask for any: it takes them in no order that is known.
-    #: None: nothing. One of them alone where the order is known.
+    #: The claims of the containers that the kubelet may ask for now, in no known order; only the first one
+    #: where the order is known. None stands for a container without a claim.
     askers: tuple[Claim | None, ...] = ()
 
     def with_room_for(self, claim: Claim) -> tuple[Claim | None, ...]:
-        """For whom there must be room where the answer is this claim's: the container is held to it."""
+        """The claims that need room if the answer is for this one: the container may be any of them."""
         return self.askers if claim in self.askers else (claim, *self.askers)
 
 
 def attribute(resource: str, count: int, cards: Collection[str], waiting: WaitingPods) -> Attribution:
     """The claim behind a request for `count` IDs on these cards.
 
-    Only containers that ask for exactly as many IDs come into question; the pod that the kubelet heard of
-    first, or else the oldest, comes first. Of those that it found as it began the oldest does.
+    Only containers that ask for exactly this number of IDs count. The pod that the kubelet heard of first
+    comes first, or else the oldest pod. Of the pods that the kubelet found at its start, the oldest comes
+    first.
     """
-    room = _Room(resource, waiting)
-    return replace(_attributed(room, count, cards), askers=tuple(room.askers(count)))
+    claims = _WaitingClaims(resource, waiting)
+    return replace(_attributed(claims, count, cards), askers=tuple(claims.askers(count)))
 
 
-def _attributed(room: _Room, count: int, cards: Collection[str]) -> Attribution:
+def _attributed(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> Attribution:
     wanted = set(cards)
-    claims, others = room.asking(count)
+    claims, others = waiting.asking(count)
     exact = [it for it in claims if not it.devices or set(it.devices) == wanted]
     fitting = exact or [
-        replace(it, devices=other)
-        for it in claims
-        for other in (room.within_pod(it, wanted), room.settled(it))
+        replace(claim, devices=other)
+        for claim in claims
+        for other in (waiting.within_pod(claim, wanted), waiting.settled(claim))
         if set(other) == wanted
     ]
     if fitting:
@@ -97,20 +104,20 @@ def _attributed(room: _Room, count: int, cards: Collection[str]) -> Attribution:
         doubt = f"claims are on other cards: {claims_on_cards(claims[:3])}"
         return Attribution(None, doubt, tuple(claims), bool(others))
     unsaid = f"{others[0]} asks for as much and has no claim" if others else ""
-    doubt = "; ".join(room.wrong[:3]) or unsaid or "no pod that waits has a claim"
+    doubt = "; ".join(waiting.wrong[:3]) or unsaid or "no pod that waits has a claim"
     return Attribution(None, doubt, unclaimed=bool(others))
 
 
 def due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
-    """What is promised to pods that wait and that were not refused, of cards that a scheduler chose."""
-    its = _Room(resource, waiting).due()
-    return tuple(it for it in its if it.devices and it.uid not in waiting.refused)
+    """The claims on chosen cards of pods that wait and were not refused."""
+    claims = _WaitingClaims(resource, waiting).due()
+    return tuple(it for it in claims if it.devices and it.uid not in waiting.refused)
 
 
 def any_promised(resource: str, waiting: WaitingPods) -> bool:
     """Whether a scheduler promised something of the resource to any of the pods."""
-    room = _Room(resource, waiting)
-    return any(room.of(pod.uid) for pod in waiting.candidates if not pod.over)
+    claims = _WaitingClaims(resource, waiting)
+    return any(claims.of(pod.uid) for pod in waiting.candidates if not pod.over)
 
 
 def suspect(found: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
@@ -119,44 +126,47 @@ def suspect(found: Attribution, resource: str, count: int, waiting: WaitingPods)
         return found.claim.uid
     if found.elsewhere and not found.unclaimed:
         return found.elsewhere[0].uid
-    return next((pod.uid for pod, _ in _Room(resource, waiting).pods(count)), "")
+    return next((pod.uid for pod, _ in _WaitingClaims(resource, waiting).pods(count)), "")
 
 
 def may_ask(resource: str, count: int, waiting: WaitingPods) -> tuple[str, ...]:
-    """The uids of the pods that may ask next for as many IDs: several where nobody knows their order."""
-    return tuple(pod.uid for pod, _ in _Room(resource, waiting).may_ask(count))
+    """The uids of the pods that may ask next for this number of IDs; several where no order is known."""
+    return tuple(pod.uid for pod, _ in _WaitingClaims(resource, waiting).may_ask(count))
 
 
 @dataclass(frozen=True, slots=True)
 class NextRequest:
-    """Who most likely asks next: its claim, and the cards that it is to get; or the cards of others."""
+    """The claim of the pod that most likely asks next, and its cards; or the cards that it should not get."""
 
     claim: Claim | None = None
     cards: tuple[str, ...] = ()
-    #: Those that are promised to pods that wait, where the next one has no promise; where its claim names no
-    #: card, those that have too little left for it.
+    #: Where the next pod has no claim, the cards that are promised to waiting pods. Where its claim names no
+    #: card, the cards that have too little room for it.
     avoid: frozenset[str] = frozenset()
 
 
 def intended(
     resource: str, count: int, held: Collection[str], free: Collection[str], waiting: WaitingPods
 ) -> NextRequest:
-    """Whose request for `count` IDs comes next. `held`: cards that it has already; `free`: those left."""
-    room = _Room(resource, waiting)
-    claims, _ = room.asking(count)
-    there = {*held, *free}
-    for it in claims:
-        if not it.devices:
-            roomy = frozenset(waiting.roomy(it, count))
-            return NextRequest(it, avoid=frozenset(there - roomy) if roomy else frozenset())
-        for cards in (it.devices, room.settled(it), room.within_pod(it, {*held})):
-            if cards and set(held) <= set(cards) <= there:
-                return NextRequest(it, cards)
-    return NextRequest(avoid=room.promised())
+    """The request for `count` IDs that most likely comes next.
+
+    `held`: cards of the IDs that the request must have. `free`: cards of the IDs that it can have.
+    """
+    known = _WaitingClaims(resource, waiting)
+    claims, _ = known.asking(count)
+    available = {*held, *free}
+    for claim in claims:
+        if not claim.devices:
+            roomy = frozenset(waiting.roomy(claim, count))
+            return NextRequest(claim, avoid=frozenset(available - roomy) if roomy else frozenset())
+        for cards in (claim.devices, known.settled(claim), known.within_pod(claim, {*held})):
+            if cards and set(held) <= set(cards) <= available:
+                return NextRequest(claim, cards)
+    return NextRequest(avoid=known.promised())
 
 
-class _Room:
-    """The claims of a resource, each pod's read once and where it is needed."""
+class _WaitingClaims:
+    """The claims on a resource. The annotations of a pod are read when its claims are first needed."""
 
     def __init__(self, resource: str, waiting: WaitingPods) -> None:
         self._resource = resource
@@ -168,7 +178,7 @@ class _Room:
         self.wrong: list[str] = []
 
     def asking(self, count: int) -> tuple[list[Claim], list[str]]:
-        """The claims of those that ask for as many IDs, and the pods that do and have none."""
+        """The claims of containers that ask for this number of IDs, and the pods that ask without a claim."""
         claims: list[Claim] = []
         others: list[str] = []
         for pod, asking in self.pods(count):
@@ -179,15 +189,15 @@ class _Room:
         named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
         if named:
             first = [*self._before(named, claims), *named]
-            # No scheduler chose for who names no card, and none takes a lock for it.
+            # A claim without cards comes from no scheduler, and no scheduler takes a lock for it.
             claims = [*first, *(it for it in claims if not it.devices and it not in first)]
         if claims and not self._failed.isdisjoint(claims[0].devices):
-            # Who asks first is refused, rather than given what the next one was promised.
+            # The pod that asks first is refused; it does not get what the next pod was promised.
             claims = [it for it in claims if it.uid == claims[0].uid]
         return claims, others
 
     def _before(self, named: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
-        """Those of whom the kubelet heard before the pod that the lock names.
+        """The claims of pods that the kubelet heard of before the pod that the lock names.
 
         koord-scheduler may bind two pods at once (v1.8.0, seen 3 ms apart): the lock then names the last one.
         """
@@ -197,21 +207,22 @@ class _Room:
         return [it for it in known if self._turn(self._pods[it.uid]) < turn]
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
-        """The pods with the containers that ask for as many IDs; who most likely asks next comes first."""
+        """The pods with their containers that ask for this number of IDs, the pod that asks next first."""
         for pod in sorted(self._pods.values(), key=self._order):
             if asking := _asking(pod, self._resource, count, self._waiting.taken):
                 yield pod, asking
 
     def askers(self, count: int) -> Iterator[Claim | None]:
-        """What each container was promised that may ask as well as the first one."""
+        """The claim of each container that may ask now, the first one included."""
         for pod, asking in self.may_ask(count):
             claims = {it.container: it for it in self.of(pod.uid)}
             yield from (claims.get(name) for name in sorted(asking))
 
     def may_ask(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
-        """The pods that may ask as well as the first one, with the containers that ask for as many IDs.
+        """The pods that may ask now, with their containers that ask for this number of IDs.
 
-        Those before it, too, that seem to be refused, where that is a guess: others were of one second.
+        These are the first pod and the pods that the kubelet heard of in the same second: their order is not
+        known. A pod that seems to be refused is among them where that is a guess.
         """
         first: tuple[object, ...] | None = None
         for pod, asking in self.pods(count):
@@ -222,103 +233,107 @@ class _Room:
                 yield pod, asking
 
     def _is_order_unknown(self) -> bool:
-        """Whether the kubelet, as it began, found some of one second: who was refused since is a guess."""
-        its = (it for it in self._pods.values() if it.uid in self._waiting.found and (it.pending or it.over))
-        seconds = [it.created for it in its]
+        """Whether the kubelet found pods of one second at its start: which of them was refused is a guess."""
+        found = (it for it in self._pods.values() if it.uid in self._waiting.found)
+        seconds = [pod.created for pod in found if pod.pending or pod.over]
         return len(set(seconds)) < len(seconds)
 
     def of(self, uid: str) -> Sequence[Claim]:
         """All claims of a pod."""
         if uid not in self._claims:
-            pod, its = self._pods.get(uid), self._waiting
-            # Only a scheduler can have written on the Node, whatever the pod says of who bound it.
-            if pod and (pod.namespace, pod.name) in its.locked:
-                pod = replace(pod, scheduler="")
-            found = (
-                remembered_claims.claims(pod, self._resource, its.dialects, its.devices, self.wrong)
-                if pod
-                else ()
-            )
-            self._claims[uid] = [it for it in found if it.uid == uid]
+            self._claims[uid] = [it for it in self._read(self._pods.get(uid)) if it.uid == uid]
         return self._claims[uid]
 
-    def within_pod(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
-        """As many cards of its pod as it claims, those that are wanted first; none where they are not.
+    def _read(self, pod: Candidate | None) -> Sequence[Claim]:
+        waiting = self._waiting
+        if pod is None:
+            return ()
+        # Only a scheduler writes a lock on the Node, whatever scheduler the pod names.
+        if (pod.namespace, pod.name) in waiting.locked:
+            pod = replace(pod, scheduler="")
+        return remembered_claims.claims(pod, self._resource, waiting.dialects, waiting.devices, self.wrong)
 
-        Which container gets which card of its pod is not the scheduler's word, and an init container's go to
-        any of those after it: shares of one size change hands.
+    def within_pod(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
+        """Cards that equal claims of the pod name, as many as this claim names, the wanted ones first.
+
+        None where the wanted cards are not among them. A scheduler does not say which container gets which
+        card of its pod, and the cards of an init container go to any container after it.
         """
         same = (it for it in self.of(claim.uid) if it.parameters == claim.parameters)
-        its = [card for it in same for card in it.devices]
-        if not set(its).issuperset(wanted) or len(wanted) > len(claim.devices):
+        cards = [card for equal in same for card in equal.devices]
+        if not set(cards).issuperset(wanted) or len(wanted) > len(claim.devices):
             return ()
-        rest = [it for it in dict.fromkeys((*claim.devices, *its)) if it not in wanted]
+        rest = [it for it in dict.fromkeys((*claim.devices, *cards)) if it not in wanted]
         return (*wanted, *rest[: len(claim.devices) - len(wanted)])
 
     def settled(self, claim: Claim) -> tuple[str, ...]:
-        """The cards that are left for it where others, who ask for the like, got its own."""
+        """The cards that are left for the claim where pods with equal claims have its cards; else none."""
         passed: set[str] = set()
         cards = [self._left(card, claim.uid, passed) for card in claim.devices]
         return () if None in cards else tuple(it for it in cards if it is not None)
 
     def _left(self, card: str, uid: str, passed: set[str]) -> str | None:
-        """The card at the end of the chain of who has whose; no two chains pass the same one."""
+        """Follow from the card to the card of the pod that holds it, and so on, to a card that is free.
+
+        `passed`: cards of other chains, which are not passed again. None where the chain ends at none.
+        """
         holders = self._waiting.holders
         while (holder := holders.get(card, uid)) != uid:
-            promised = (one for it in self.of(holder) for one in it.devices)
-            ways = (it for it in promised if holders.get(it) not in (holder, uid) and it not in passed)
-            if (after := next(ways, None)) is None:
+            promised = (other for claim in self.of(holder) for other in claim.devices)
+            free = (it for it in promised if holders.get(it) not in (holder, uid) and it not in passed)
+            if (after := next(free, None)) is None:
                 return None
             passed.add(after)
             card = after
         return card
 
     def promised(self) -> frozenset[str]:
-        """The cards that pods that wait are to get."""
-        return frozenset(card for it in self.due() for card in it.devices)
+        """The cards that waiting pods were promised."""
+        return frozenset(card for claim in self.due() for card in claim.devices)
 
     def due(self) -> Iterator[Claim]:
-        """The claims of containers that have nothing of the resource yet."""
+        """The claims of containers of waiting pods that have no allocation of the resource yet."""
         for pod in self._pods.values():
             if pod.waits and any(self._resource in it.limits for it in pod.containers):
-                its = self.of(pod.uid)
-                yield from (it for it in its if (pod.uid, it.container) not in self._waiting.taken)
+                claims = self.of(pod.uid)
+                yield from (it for it in claims if (pod.uid, it.container) not in self._waiting.taken)
 
     def _order(self, pod: Candidate) -> tuple[object, ...]:
         return pod.uid in self._waiting.refused, *self._turn(pod)
 
     def _turn(self, pod: Candidate) -> tuple[bool, int, float, bool, str]:
-        """A kubelet that starts takes those that it finds by their age (kubelet.go, HandlePodAdditions).
+        """The key by which the kubelet takes pods; the uid at the end says nothing of the order.
 
-        Of those of one second it takes any; it serves all containers of one before it takes the next. The uid
-        says nothing of the order.
+        A kubelet that starts takes the pods that it finds by their age (kubelet.go, HandlePodAdditions), and
+        pods of one second in any order. It serves all containers of one pod before it takes the next pod.
         """
         found = pod.uid in self._waiting.found
         begun = any((pod.uid, it.name) in self._waiting.taken for it in pod.containers)
         return not found, 0 if found else pod.appeared, pod.created, not begun, pod.uid
 
 
-def waiting(
+def waiting_for(
     resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[Place]
 ) -> tuple[Candidate, ...]:
-    """The pods with a container that asks for exactly as many IDs and has none of the resource yet."""
+    """The pods with a container that asks for exactly this number of IDs and has no allocation yet."""
     return tuple(it for it in candidates if _asking(it, resource, count, taken))
 
 
 def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place]) -> frozenset[str]:
+    """The containers of the pod that wait for exactly this number of IDs."""
     if not pod.waits:
         return frozenset()
     return frozenset(
-        it.name
-        for it in pod.containers
-        if it.limits.get(resource) == count and (pod.uid, it.name) not in taken
+        container.name
+        for container in pod.containers
+        if container.limits.get(resource) == count and (pod.uid, container.name) not in taken
     )
 
 
-def heard(
+def read_claims(
     pod: Candidate, resource: str, dialects: Sequence[Dialect], devices: Cards
 ) -> tuple[Sequence[Claim], Sequence[str]]:
-    """The claims of a pod; where it has none, what is wrong with its annotations, a sentence each."""
+    """The claims of a pod; without claims, a sentence for each thing that is wrong in its annotations."""
     wrong: list[str] = []
     found = remembered_claims.claims(pod, resource, dialects, devices, wrong)
     return (found, ()) if found else ((), tuple(wrong))
@@ -333,7 +348,7 @@ def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
 def promised(
     resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Cards
 ) -> Claim | None:
-    """The claim of a container that is known to be the one, as its pod says it now."""
+    """The claim of this container, as its pod says now."""
     found = () if pod.over else remembered_claims.claims(pod, resource, dialects, devices, [])
     return next((it for it in found if _place(it) == (pod.uid, container)), None)
 
@@ -343,30 +358,31 @@ def exchanged(
     granted: Iterable[CheckpointAnswer],
     promise: Callable[[Allocation, CheckpointAnswer], Claim | None],
 ) -> dict[str, Claim | None]:
-    """The claims that must change hands: allocation to the claim of the container that the kubelet gave it.
+    """Allocation to its new claim, for the claim swaps that the kubelet's answers ask for.
 
-    Who bore that claim without being granted gets in return what is left. A claim that nobody bears is asked
-    of `promise`. None: nothing was promised.
+    An allocation gets the claim of the container that the kubelet gave it to. An allocation that had this
+    claim and is not granted gets a claim that is left. `promise` finds a claim that no allocation has. None:
+    nothing was promised.
     """
     known = {it.id: it for it in allocations}
-    bearers = {(it.resource, _place(it.claim)): it.id for it in known.values() if it.claim is not None}
+    with_claim = {(it.resource, _place(it.claim)): it.id for it in known.values() if it.claim is not None}
     takers: dict[str, str] = {}
     after: dict[str, Claim | None] = {}
-    for grant in granted:
-        if (it := known.get(grant.allocation)) is None:
+    for answer in granted:
+        if (allocation := known.get(answer.allocation)) is None:
             continue
-        giver = bearers.get((it.resource, (grant.uid, grant.container)))
-        after[it.id] = promise(it, grant) if giver is None else known[giver].claim
+        giver = with_claim.get((allocation.resource, (answer.uid, answer.container)))
+        after[allocation.id] = promise(allocation, answer) if giver is None else known[giver].claim
         if giver is not None:
-            takers[giver] = it.id
+            takers[giver] = allocation.id
     for name in takers.keys() - after.keys():
         after[name] = known[_last(name, takers)].claim
     return {name: claim for name, claim in after.items() if claim != known[name].claim}
 
 
 def _last(name: str, takers: Mapping[str, str]) -> str:
-    """The end of a chain: whose claim goes to nobody who is granted one."""
-    for _ in takers:  # two that bear one claim could go round for ever
+    """The allocation at the end of a chain of givers and takers: its claim goes to no granted allocation."""
+    for _ in takers:  # with two allocations of one claim the chain may be a circle
         if name not in takers:
             break
         name = takers[name]
@@ -382,11 +398,11 @@ def places(
 ) -> frozenset[Place]:
     """The containers that have an allocation of the resource, as the kubelet or else a claim says.
 
-    Whom PodResources alone shows has no uid: it is the pod of its name, if that was there then.
+    An owner that PodResources alone shows has no uid: it is the pod of that name, if that pod existed then.
     """
-    its = [it for it in allocations if it.resource == resource]
-    known = {it.place for it in its if it.place is not None}
-    shown = [(it.owner, it.since) for it in its if it.place is None and it.owner and it.owner.pod]
+    mine = [it for it in allocations if it.resource == resource]
+    known = {it.place for it in mine if it.place is not None}
+    shown = [(it.owner, it.since) for it in mine if it.place is None and it.owner and it.owner.pod]
     if shown:
         known |= {
             (pod.uid, owner.container)
@@ -405,13 +421,13 @@ def starting(
 ) -> list[Allocation]:
     """The allocations in use behind a container that starts with these IDs.
 
-    Init containers hand their IDs on, so that there may be several; all are of one pod. Without the kubelet's
-    checkpoint it is the newest one; also where that says nothing of these IDs: the kubelet may write two at
-    once, and the older one last.
+    There may be several, all of one pod: an init container hands its IDs on. Without the kubelet's checkpoint
+    the newest allocation is meant, and also where the checkpoint lacks these IDs: the kubelet may write the
+    file twice at once, and the older content last.
     """
     wanted = frozenset(ids)
     fitting = [it for it in allocations if it.resource == resource and frozenset(it.ids) == wanted]
-    its = tuple(granted or ())
-    known = {it.allocation for it in its}
-    lags = not any(it.resource == resource and frozenset(it.ids) == wanted for it in its)
+    answers = tuple(granted or ())
+    known = {answer.allocation for answer in answers}
+    lags = not any(it.resource == resource and frozenset(it.ids) == wanted for it in answers)
     return [it for it in fitting if it.id in known] or (fitting[-1:] if lags else [])

@@ -1,4 +1,4 @@
-"""Which of the available IDs to take: GetPreferredAllocation's answer. Pure, and never an error."""
+"""Which of the available IDs are best, where no scheduler chose cards. Pure, and never an error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from agent.core.devices.memory_units import on_one_card
 from agent.core.devices.topology import Topology
 from agent.core.model import Resource
 
-#: Sets of cards that are compared one by one (under 2 ms); beyond it the choice is greedy.
+#: How many sets of cards are compared one by one (under 2 ms). With more sets the choice is greedy.
 EXHAUSTIVE = 1000
-#: Up to so many cards each is tried as the first of a greedy choice; beyond it as many as time allows.
+#: Up to this number of cards each is tried first in a greedy choice; of more, as many as EFFORT allows.
 FEW = 16
 EFFORT = 1 << 13
 
@@ -33,9 +33,9 @@ def prefer(
 ) -> list[str]:
     """Exactly `size` distinct available IDs including the required ones, or [] where that is impossible.
 
-    Units of memory, and replicas that are kept together, are of one card; `room` says how many it holds,
-    those required among them, where the IDs that are free there do not say it. Of other replicas more may be
-    required than are asked for: then it is those, as NVIDIA's plugin answers.
+    Memory units, and replicas that are kept together, come from one card. `room`: card to the number of IDs
+    that it can hold, with the required ones, where the free IDs do not say that. Of other replicas more may
+    be required than `size`: then the required ones are the answer, as NVIDIA's plugin has it.
     """
     free = set(available)
     must = list(dict.fromkeys(required))
@@ -54,7 +54,7 @@ def prefer(
     if is_alone:
         return _on_one_card(resource, left, must, held, size, room)
     count, known = size - len(must), sum(map(len, left.values()))
-    if known <= count:  # IDs that we would refuse in Allocate come last
+    if known <= count:  # IDs with which an Allocate is refused come last
         ours = [device_id for ids in left.values() for device_id in ids]
         return must + ours + sorted(free.difference(ours))[: count - known]
     if (
@@ -76,8 +76,9 @@ def _on_one_card(
     size: int,
     room: Mapping[str, int] | None,
 ) -> list[str]:
-    """The lowest IDs of the card where they fit best, which is that of the required ones; [] if they fit
-    nowhere.
+    """The lowest IDs of the card where they fit best; [] if they fit nowhere.
+
+    Required IDs decide on the card.
     """
     count = size - len(must)
     free = {
@@ -92,7 +93,7 @@ def _on_one_card(
 
 
 def best_fit(resource: Resource, free: Mapping[str, int], count: int) -> str | None:
-    """The card that has room for as many, and least of all to spare; most of all where pods are spread."""
+    """The card with room for `count` IDs that has least to spare, or most where pods are spread."""
     sign = -1 if resource.policy == "distributed" else 1
     fitting = [card.uuid for card in resource.cards if free.get(card.uuid, 0) >= count]
     return min(fitting, key=lambda uuid: sign * free[uuid], default=None)
@@ -100,7 +101,7 @@ def best_fit(resource: Resource, free: Mapping[str, int], count: int) -> str | N
 
 def _card(resource: Resource, device_id: str) -> str:
     card = resource.card_of(device_id)
-    return card.uuid if card else device_id  # an ID that nobody knows counts as a card of its own
+    return card.uuid if card else device_id  # an unknown ID counts as a card of its own
 
 
 def _greedy(resource: Resource, left: Mapping[str, list[str]], held: Counter[str], count: int) -> list[str]:
@@ -126,19 +127,19 @@ def _greedy(resource: Resource, left: Mapping[str, list[str]], held: Counter[str
 
 
 def _aligned(topology: Topology, free: Sequence[str], held: Sequence[str], count: int) -> list[str]:
-    """The free cards that are nearest to each other and to those held already; of equals the first."""
+    """The free cards that are nearest to each other and to the held cards; of equal sets the first."""
     return [free[card] for card in _nearest(topology.rows([*free, *held]), len(free), count)]
 
 
 def _nearest(rows: Rows, free: int, count: int) -> tuple[int, ...]:
-    """The best set among the first `free` of the cards whose pair scores these are; the others are held."""
-    # A card is worth how near it is to the chosen ones and, among equals, how little the others lose by it.
+    """The best set among the first `free` cards of the score matrix `rows`. The other cards are held."""
+    # The worth of a card: how near it is to the chosen ones; among equals, how little the other cards lose.
     unit = 1 + sum(map(sum, rows))
     near = [[unit * score for score in row[:free]] for row in rows[:free]]
     worth = [unit * sum(row[free:]) - sum(row[:free]) for row in rows[:free]]
     if math.comb(free, count) <= EXHAUSTIVE:
         return _best(near, worth, range(free), count)[1]
-    # What a card may bring in later: its nearest so many, whether they are free still or chosen.
+    # What a card may bring in later: the scores of its nearest cards, free or chosen.
     promise = list(
         zip(*(accumulate(sorted(row, reverse=True)[:count], initial=0) for row in near), strict=True)
     )
@@ -149,7 +150,7 @@ def _nearest(rows: Rows, free: int, count: int) -> tuple[int, ...]:
 
 
 def _best(near: Rows, worth: Sequence[float], others: Sequence[int], count: int) -> Chosen:
-    """The best of all sets; of equals the first."""
+    """The best of all sets; of equal sets the first."""
     if count == 1:
         card = max(others, key=worth.__getitem__)
         return worth[card], (card,)
@@ -161,7 +162,7 @@ def _best(near: Rows, worth: Sequence[float], others: Sequence[int], count: int)
 
 
 def _grown(near: Rows, worth: Sequence[float], promise: Rows, card: int, count: int) -> Chosen:
-    """A set that grows from a card, each time by the one that is worth and promises most."""
+    """A set that grows from one card, each time by the card with the highest worth and promise."""
     value: float = 0
     chosen: list[int] = []
     while len(chosen) < count:

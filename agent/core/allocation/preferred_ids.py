@@ -45,7 +45,7 @@ def _preferred(
     if planned.vendor not in scene.vendors or planned.rule.placement == "local":
         return prefer(planned, among, required, size, scene.topology, room)
     pods = waiting_pods(promises, planned.name, free)
-    return scheduler_choice.steered(planned, among, required, size, scene.topology, pods, room)
+    return scheduler_choice.chosen_ids(planned, among, required, size, scene.topology, pods, room)
 
 
 def _ids_of_other_modes(promises: Promises, planned: Resource) -> frozenset[str]:
@@ -73,7 +73,7 @@ def _held_ids(promises: Promises, planned: Resource, available: Collection[str])
 def _room(promises: Promises, planned: Resource, free: Collection[str]) -> Mapping[str, int] | None:
     """Card to the memory units that are left by the ledger, where a container gets them of one card.
 
-    Allocations whose IDs the kubelet gives out now take no room.
+    Allocations with IDs that the kubelet gives out now take no room.
     """
     if not on_one_card(planned.rule.sharing):
         return None

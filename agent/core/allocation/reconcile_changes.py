@@ -1,4 +1,4 @@
-"""What reconcile finds that must change, one thing each."""
+"""The changes that reconciling finds, one value for each kind. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from agent.core.model import Allocation, Owner
 
 @dataclass(frozen=True, slots=True)
 class RecallChange:
-    """An allocation that we did not know, read back from the kubelet."""
+    """An allocation that the ledger lacks was read back from the kubelet."""
 
     allocation: Allocation
-    #: Why it is counted on the cards of its IDs, though its answer names cards.
+    #: Why the cards that its answer names are not used; then it counts on the cards of its IDs.
     doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The kubelet says who has it. Then it was answered, whatever state a crash left it in."""
+    """The kubelet says which container has it: it was answered, whatever state a crash left it in."""
 
     allocation: str
     owner: Owner
@@ -27,22 +27,24 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Release:
+    """The allocation is over."""
+
     allocation: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Revive:
-    """One that was released, and that the kubelet still grants and shows: it was released wrongly."""
+    """An allocation was released wrongly: the kubelet still grants and shows it."""
 
     allocation: str
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """An allocation whose pod nobody shows, and that the kubelet's file still grants.
+    """No source shows the pod of an allocation that the kubelet's checkpoint still grants.
 
-    The kubelet does not write that file when a pod goes: only what it writes next tells.
+    The kubelet does not write that file when a pod goes: the next writing shows whether the pod is gone.
     """
 
     allocation: str
@@ -51,7 +53,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Whether the kubelet has lost its record of an allocation whose pod is there."""
+    """The kubelet has lost its record of the allocation of a living pod, or has it again."""
 
     allocation: str
     forgotten: bool
@@ -59,7 +61,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a person should know of an allocation in use; empty takes it back."""
+    """What a person should know of an allocation in use; an empty text takes it back."""
 
     allocation: str
     text: str
@@ -67,7 +69,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Slices on the hardware that bear the mark of an allocation, which did not know of any."""
+    """Slices on the hardware have the mark of an allocation that knew no slices."""
 
     allocation: str
     partitions: tuple[str, ...]
@@ -75,7 +77,7 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Slices that bear the mark of an allocation which is not ours any more, or never was known."""
+    """Slices on the hardware have the mark of an allocation that is over or was never known."""
 
     vendor: str
     allocation: str

@@ -1,4 +1,4 @@
-"""What the kubelet, the hardware and the kernel say of our allocations, as values."""
+"""Evidence: what the kubelet, the hardware and the kernel say of allocations, as values. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agent.vendor_api.agent import ContainerEdits, Partition
 
-#: How the id of an allocation begins that another plugin answered.
+#: Prefix of ids of allocations that another plugin answered.
 FOREIGN = "kubelet-"
 #: (namespace, pod) to container to resource to device IDs, as PodResources lists them.
 Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
@@ -15,41 +15,41 @@ Pods = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAnswer:
-    """One answer of ours as the kubelet's checkpoint keeps it."""
+    """One answer in the kubelet's checkpoint, of this agent or of another plugin."""
 
     allocation: str
     uid: str
     container: str
     resource: str = ""
     ids: tuple[str, ...] = ()
-    #: The cards that it was answered with, where they are not those of its IDs.
+    #: The cards that the answer names, where they are not those of its IDs.
     cards: tuple[str, ...] = ()
-    #: What of a claim it was made with, where that had something to say.
+    #: The parameters of the claim with which the answer was made.
     share: Mapping[str, str] = field(default_factory=dict)
-    #: What its IDs count memory in, empty where something else; None where another plugin answered.
+    #: The memory unit of its IDs; "" where they count no memory; None where another plugin answered.
     unit: str | None = ""
-    #: Where another plugin answered: how many IDs it made of the first one's card; 0 where nobody knows.
+    #: Where another plugin answered: the number of IDs of the first ID's card; 0 where that is not known.
     of: int = 0
-    #: The answer itself, which may name its cards.
+    #: What the container got, which may name its cards.
     answer: ContainerEdits = field(default_factory=ContainerEdits)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What every source says at one moment. `None` stands for a source that could not be read."""
+    """What all sources say at one moment. None stands for a source that could not be read."""
 
     #: The kubelet's checkpoint, and whether its checksum was proven.
     granted: tuple[CheckpointAnswer, ...] | None = None
     proven: bool = True
     pods: Pods | None = None
-    #: Vendor to the slices on its hardware, of those that could be asked.
+    #: Vendor to the slices on its hardware, for vendors that could be asked.
     partitions: Mapping[str, tuple[Partition, ...]] | None = None
-    #: uids of the pods whose cgroup is there; None where cgroups cannot be seen.
+    #: uids of the pods with a cgroup; None where cgroups cannot be read.
     running: frozenset[str] | None = None
-    #: Which life of the kubelet this is, read before its checkpoint. It loads that file before it listens:
-    #: what proves is what this life began with, or wrote.
+    #: The life of the kubelet, read before its checkpoint. The kubelet loads that file before it listens: a
+    #: proven checkpoint is what this life began with, or what it wrote.
     life: str = ""
-    #: Whether it has served for long enough to be believed when it does not list something.
+    #: Whether the kubelet has served for long enough that what it does not list is gone.
     settled: bool = False
-    #: Whether it was still this life when the last source was read.
+    #: Whether the same life still served when the last source was read.
     steady: bool = True

@@ -1,18 +1,19 @@
-"""Who holds an allocation, and which are over: what the sources say against the ledger. Pure."""
+"""Reconciles the ledger with the evidence: which container has an allocation, and which are over. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Revive
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 
-#: Seconds within which a kubelet has read an answer of ours, however busy the node is. It keeps the answer in
-#: memory at once (pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources): a checkpoint that it
-#: writes later has it.
+#: Seconds within which the kubelet has read an answer, however busy the node is. The kubelet keeps the answer
+#: in memory at once (pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources): each checkpoint
+#: that it writes later has the answer.
 TAKEN_WITHIN = 3.0
 
 
@@ -25,11 +26,12 @@ def reconcile(
     fresh: Collection[str] = (),
     abandoned: Collection[str] = (),
 ) -> list[Change]:
-    """What must change for these allocations in use, given oldest first. `busy` are being answered now.
+    """What must change for these allocations in use, which come oldest first.
 
-    `fresh` were given, or got their owner, while the evidence was read: some of it may be older.
-    `abandoned` have no owner yet, and the pods that they were promised to have ended.
-    A source that could not be read leaves everything as it is.
+    `busy`: ids of allocations that are answered now. `fresh`: ids of allocations that were answered or got an
+    owner while the evidence was read: the evidence may be older. `abandoned`: ids of allocations without an
+    owner that were promised to pods that have ended. `now`, `grace`: seconds. A source that could not be read
+    changes nothing.
     """
     grants = {it.allocation: it for it in evidence.granted or ()}
     holders = {it.id: _owner(it, grants.get(it.id)) for it in allocations}
@@ -43,14 +45,18 @@ def reconcile(
         return changes
     freed = _freed(allocations, superseded, owners, lives, grants, evidence) if superseded else ()
     old = [
-        it
-        for it in allocations
-        if it.id not in busy
+        allocation
+        for allocation in allocations
+        if allocation.id not in busy
         and (
-            now - it.since >= grace
-            or it.id in freed
-            or (it.id not in fresh and _was_known(it, grants, evidence))
-            or (_is_untaken(it, now, abandoned) and evidence.proven and _granted_before(it, evidence))
+            now - allocation.since >= grace
+            or allocation.id in freed
+            or (allocation.id not in fresh and _was_known(allocation, grants, evidence))
+            or (
+                _is_untaken(allocation, now, abandoned)
+                and evidence.proven
+                and _granted_before(allocation, evidence)
+            )
         )
     ]
     cases = _cases(allocations, old, owners, lives, superseded, freed, evidence)
@@ -58,52 +64,55 @@ def reconcile(
     return [*changes, *(it for it in verdicts if it is not None)]
 
 
-def kept(allocations: Sequence[Allocation], evidence: Evidence) -> list[Confirm]:
-    """What the kubelet's checkpoint alone says of these allocations in use, given oldest first: who has them,
-    and which life of the kubelet knows them.
+def confirmations(allocations: Sequence[Allocation], evidence: Evidence) -> list[Confirm]:
+    """The owners of these allocations in use, and the lives of the kubelet that know them.
+
+    Only the kubelet's checkpoint counts as evidence. The allocations come oldest first.
     """
-    its = reconcile(allocations, replace(evidence, pods=None), 0.0, math.inf)
-    return [it for it in its if isinstance(it, Confirm)]
+    found = reconcile(allocations, replace(evidence, pods=None), 0.0, math.inf)
+    return [it for it in found if isinstance(it, Confirm)]
 
 
 def revived(
     released: Iterable[Allocation], held: Mapping[str, Collection[str]], evidence: Evidence
 ) -> list[Revive]:
-    """Those that were released although the kubelet, as it proves, grants and shows them.
+    """The allocations that were released although the kubelet grants and shows them, with proof.
 
-    `held`: resource to IDs in use, which are another's by now.
+    `held`: resource to device IDs that other allocations have by now.
     """
     if not evidence.proven or evidence.pods is None:
         return []
     grants = {it.allocation: it for it in evidence.granted or ()}
     granted = [it for it in released if it.id in grants]
-    # One that was released before its owner was confirmed learns its pod's name from what is shown.
+    # PodResources names the pod of an allocation that was released before its owner was confirmed.
     owners = _named({it.id: _owner(it, grants[it.id]) for it in granted}, granted, evidence.pods)
     return [
-        Revive(it.id)
-        for it in granted
-        if _shown(it, owners[it.id], evidence.pods)
-        and not any(one in held.get(it.resource, ()) for one in it.ids)
+        Revive(allocation.id)
+        for allocation in granted
+        if _shown(allocation, owners[allocation.id], evidence.pods)
+        and not any(one in held.get(allocation.resource, ()) for one in allocation.ids)
     ]
 
 
 def _lives(
     allocations: Sequence[Allocation], grants: Collection[str], evidence: Evidence
 ) -> Mapping[str, str]:
-    """Allocation to the life of the kubelet that knew it last, or knows that it does not.
+    """Allocation to the last life of the kubelet that knew about it, or knew that it has none.
 
-    A kubelet begins with what its file said at some time, which may be long ago: in place of a lost file is
-    that of a backup, or what a disk had kept. It writes each answer: whatever of a life was answered before
-    one that it still knows, it knew then; what was answered later, it may never have known.
-    Once another life has begun, nothing more is said of this one: that one may have been heard by then.
+    A kubelet starts with the content of its file at some time, which may be long ago: a lost file may have
+    been replaced by one from a backup or by what a disk had kept. The kubelet writes each answer. So of the
+    answers of one life, it knew all those before one that it still knows; it may never have known those after
+    it. Once another life has begun, the evidence proves nothing for this one.
     """
     if not (evidence.life and evidence.steady) or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
     newest = {it.life: number for number, it in enumerate(allocations) if it.id in grants and _is_ours(it)}
     newest.pop("", None)
     return {
-        it.id: evidence.life if it.id in grants or number < newest.get(it.life, 0) else it.life
-        for number, it in enumerate(allocations)
+        allocation.id: evidence.life
+        if allocation.id in grants or number < newest.get(allocation.life, 0)
+        else allocation.life
+        for number, allocation in enumerate(allocations)
     }
 
 
@@ -113,91 +122,96 @@ def _confirmed(
     lives: Mapping[str, str],
     grants: Collection[str],
 ) -> Iterable[Confirm]:
-    for it in allocations:
-        owner = owners[it.id]
-        known = it.state is AllocationState.DONE or it.id not in grants
-        if owner is not None and (owner, lives[it.id], known) != (it.owner, it.life, True):
-            yield Confirm(it.id, owner, lives[it.id])
+    for allocation in allocations:
+        owner = owners[allocation.id]
+        known = allocation.state is AllocationState.DONE or allocation.id not in grants
+        if owner is not None and (owner, lives[allocation.id], known) != (
+            allocation.owner,
+            allocation.life,
+            True,
+        ):
+            yield Confirm(allocation.id, owner, lives[allocation.id])
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One allocation, and what speaks for and against it."""
+    """One allocation, with what speaks for and against its end."""
 
     allocation: Allocation
     owner: Owner | None
-    #: The kubelet's checkpoint holds it.
+    #: The kubelet's checkpoint has it.
     granted: bool
     #: PodResources shows its IDs in its container.
     shown: bool
-    #: Another container of its pod is shown, or its pod's cgroup is there.
+    #: PodResources shows another container of its pod, or its pod has a cgroup.
     runs: bool
-    #: Its container has a later answer: the kubelet keeps one of each resource.
+    #: Its container has a later answer: the kubelet keeps one answer for each resource.
     given_anew: bool
-    #: A later allocation of another pod holds an ID of it; and the kubelet is known to have freed it before.
+    #: A later allocation of another pod has one of its IDs.
     superseded: bool
+    #: The kubelet is known to have freed it before that.
     freed: bool
-    #: It was read from PodResources, and the kubelet's checkpoint has an answer with its IDs.
+    #: It was read from PodResources, and the kubelet's checkpoint has an answer with the same IDs.
     known_better: bool
-    #: A kubelet that began without its memory dropped it, not the end of its pod.
+    #: The kubelet started without its record of it, although its pod has not ended.
     forgotten: bool
 
 
 def _verdict(case: _Case, evidence: Evidence) -> Change | None:
-    """The first rule that fits decides."""
-    it = case.allocation
-    if it.state is not AllocationState.DONE:
-        return None if case.granted else Release(it.id, "never answered")
+    """The change that the first fitting rule asks for."""
+    allocation = case.allocation
+    if allocation.state is not AllocationState.DONE:
+        return None if case.granted else Release(allocation.id, "never answered")
     if evidence.pods is None:
         return None
     if case.freed and not case.forgotten:
-        return Release(it.id, "superseded")
-    if not (evidence.settled or _granted_before(it, evidence)):
+        return Release(allocation.id, "superseded")
+    if not (evidence.settled or _granted_before(allocation, evidence)):
         return None
     if case.given_anew:
-        return Release(it.id, "given anew")
+        return Release(allocation.id, "given anew")
     if case.forgotten:
-        return None if it.forgotten else Forget(it.id, forgotten=True)
+        return None if allocation.forgotten else Forget(allocation.id, forgotten=True)
     if case.superseded:
-        return Release(it.id, "superseded")
+        return Release(allocation.id, "superseded")
     if case.known_better:
-        return Release(it.id, "the kubelet's checkpoint knows it better")
-    if it.forgotten and (case.shown or case.granted or case.runs):
-        return Forget(it.id, forgotten=False)
+        return Release(allocation.id, "the kubelet's checkpoint knows it better")
+    if allocation.forgotten and (case.shown or case.granted or case.runs):
+        return Forget(allocation.id, forgotten=False)
     if case.shown or case.runs:
         return None
     if case.granted:
-        return Doubt(it.id, it.resource)
-    return Release(it.id, "pod gone" if case.owner else "never used")
+        return Doubt(allocation.id, allocation.resource)
+    return Release(allocation.id, "pod gone" if case.owner else "never used")
 
 
-def _was_known(it: Allocation, grants: Collection[str], evidence: Evidence) -> bool:
-    """Whether this very life of the kubelet has shown its pod, whose name it says nowhere else, or has let go
-    of what it had written down.
+def _was_known(allocation: Allocation, grants: Collection[str], evidence: Evidence) -> bool:
+    """Whether this life of the kubelet has shown the pod, or has dropped an allocation that it had written.
 
-    What it showed once it shows until the pod is over: no grace is needed for it to appear.
+    What the kubelet showed once it shows until the pod is over: no grace is needed for it to appear. A name
+    in the owner comes from PodResources alone.
     """
-    known = it.owner is not None and (it.owner.pod != "" or it.id not in grants)
-    return known and _granted_before(it, evidence)
+    known = allocation.owner is not None and (allocation.owner.pod != "" or allocation.id not in grants)
+    return known and _granted_before(allocation, evidence)
 
 
-def _is_untaken(it: Allocation, now: float, abandoned: Collection[str]) -> bool:
-    """Whether a kubelet that proves what it keeps has taken it already, or never will.
+def _is_untaken(allocation: Allocation, now: float, abandoned: Collection[str]) -> bool:
+    """Whether the kubelet must have taken the answer by now, or never will.
 
-    No answer of an agent before this one is under way any more; one to a pod that has ended since, which the
-    kubelet may have let go of before anybody saw its owner, is only for a moment.
+    Answers of an earlier process of the agent are not under way any more. An answer to a pod that has ended
+    since is under way for a moment; the kubelet may have dropped it before its owner was seen.
     """
-    is_over = it.id in abandoned and now - it.since >= TAKEN_WITHIN
-    return it.owner is None and (is_over or it.source is AllocationSource.CHECKPOINT)
+    is_over = allocation.id in abandoned and now - allocation.since >= TAKEN_WITHIN
+    return allocation.owner is None and (is_over or allocation.source is AllocationSource.CHECKPOINT)
 
 
-def _granted_before(it: Allocation, evidence: Evidence) -> bool:
-    """Whether this very life of the kubelet has granted it: such a one need not have served for long.
+def _granted_before(allocation: Allocation, evidence: Evidence) -> bool:
+    """Whether this life of the kubelet has granted the allocation; then it need not have served for long.
 
-    While it lives it forgets nothing, and lets go of nothing before it has heard of all its pods
+    A kubelet forgets nothing while it lives, and drops nothing before it has heard of all its pods
     (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices).
     """
-    return evidence.steady and it.life == evidence.life != ""
+    return evidence.steady and allocation.life == evidence.life != ""
 
 
 def _cases(
@@ -220,32 +234,32 @@ def _cases(
     answers = {(it.resource, frozenset(it.ids)) for it in granted} if read else set()
     anew = _given_anew(allocations, owners, granted)
     bearers = _bearers(allocations, owners, grants)
-    for it in wanted:
-        owner = owners[it.id]
-        missing = it.id not in grants and it.id not in shown
+    for allocation in wanted:
+        owner = owners[allocation.id]
+        missing = allocation.id not in grants and allocation.id not in shown
         yield _Case(
-            it,
+            allocation,
             owner,
-            granted=it.id in grants,
-            shown=it.id in shown,
+            granted=allocation.id in grants,
+            shown=allocation.id in shown,
             runs=owner is not None and owner.uid != "" and owner.uid in running,
-            given_anew=it.id in anew,
-            superseded=it.id in superseded,
-            freed=it.id in freed,
-            known_better=it.source is AllocationSource.POD_RESOURCES
-            and (it.resource, frozenset(it.ids)) in answers,
-            forgotten=missing and _forgotten(lives[it.id], owner, bearers, evidence),
+            given_anew=allocation.id in anew,
+            superseded=allocation.id in superseded,
+            freed=allocation.id in freed,
+            known_better=allocation.source is AllocationSource.POD_RESOURCES
+            and (allocation.resource, frozenset(allocation.ids)) in answers,
+            forgotten=missing and _forgotten(lives[allocation.id], owner, bearers, evidence),
         )
 
 
 def _bearers(
     allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], grants: Collection[str]
 ) -> Mapping[tuple[str, str], str]:
-    """Namespace and pod to uid: a name is the newest pod's, unless the kubelet says whose it is."""
+    """(namespace, pod) to uid: a name belongs to the newest pod, unless the kubelet grants another pod."""
     named = [
-        (it.id in grants, (owner.namespace, owner.pod), owner.uid)
-        for it in allocations
-        if (owner := owners[it.id])
+        (allocation.id in grants, (owner.namespace, owner.pod), owner.uid)
+        for allocation in allocations
+        if (owner := owners[allocation.id])
     ]
     return {name: uid for _, name, uid in sorted(named, key=lambda it: it[0])}
 
@@ -253,9 +267,10 @@ def _bearers(
 def _forgotten(
     life: str, owner: Owner | None, bearers: Mapping[tuple[str, str], str], evidence: Evidence
 ) -> bool:
-    """Whether an allocation of that life was dropped by a kubelet without memory.
+    """Whether a kubelet that started without its record dropped an allocation of an earlier life.
 
-    Where cgroups cannot be seen, a pod of its name stands for its pod, unless the kubelet knows that one.
+    Where cgroups cannot be read, a listed pod of that name counts as the owner's pod, unless the kubelet
+    grants something to another pod of that name.
     """
     if owner is None or "" in (life, evidence.life) or life == evidence.life:
         return False
@@ -268,39 +283,39 @@ def _forgotten(
 def _given_anew(
     allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], granted: Iterable[CheckpointAnswer]
 ) -> set[str]:
-    """Those whose container has a later answer: the kubelet keeps one of each resource."""
+    """Ids of allocations of containers with a later answer: the kubelet keeps one for each resource."""
     order = {it.id: number for number, it in enumerate(allocations)}
     latest = {(it.uid, it.container, it.resource): order.get(it.allocation, -1) for it in granted}
     return {
-        it.id
-        for it in allocations
-        if (owner := owners[it.id])
-        and latest.get((owner.uid, owner.container, it.resource), -1) > order[it.id]
+        allocation.id
+        for allocation in allocations
+        if (owner := owners[allocation.id])
+        and latest.get((owner.uid, owner.container, allocation.resource), -1) > order[allocation.id]
     }
 
 
 def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> set[str]:
-    """Those of which a later allocation of another pod holds an ID: the kubelet had freed it by then.
+    """Ids of allocations with an ID that a later allocation of another pod has: the kubelet had freed it.
 
-    The order is the ledger's: a clock that was set back makes times of answers equal, or turns them round.
-    Those that were read back from the kubelet at one moment were not answered by us, and have none.
+    The order of the ledger counts, since a clock that was set back makes times equal or turns them round.
+    Allocations that were read back from the kubelet at the same moment have no order.
     """
     later: dict[str, list[Allocation]] = {}
     held_later: dict[str, set[str]] = {}
     over: set[str] = set()
-    for it in reversed(allocations):
-        uid, read = _uid(owners[it.id]), _read_back(it)
-        seen = held_later.setdefault(it.resource, set())
-        if not seen.isdisjoint(it.ids) and any(
+    for allocation in reversed(allocations):
+        uid, read = _uid(owners[allocation.id]), _read_back(allocation)
+        seen = held_later.setdefault(allocation.resource, set())
+        if not seen.isdisjoint(allocation.ids) and any(
             uid != _uid(owners[one.id])
             and (read is None or read != _read_back(one))
-            and not set(it.ids).isdisjoint(one.ids)
-            for one in later[it.resource]
+            and not set(allocation.ids).isdisjoint(one.ids)
+            for one in later[allocation.resource]
         ):
-            over.add(it.id)
+            over.add(allocation.id)
         if uid:
-            later.setdefault(it.resource, []).append(it)
-            seen.update(it.ids)
+            later.setdefault(allocation.resource, []).append(allocation)
+            seen.update(allocation.ids)
     return over
 
 
@@ -312,23 +327,23 @@ def _freed(
     grants: Collection[str],
     evidence: Evidence,
 ) -> set[str]:
-    """Superseded ones of which the kubelet granted an ID to a later one, and which it freed before that.
+    """Ids of superseded allocations that the kubelet freed before it granted one of their IDs again.
 
-    A kubelet gives out no ID that it has given (pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate);
-    one that lost its memory may. That it did not is shown by its life, or by the cgroups: a pod without one
-    has no container that could use the device.
+    A kubelet gives out no ID that is in use (pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate), but
+    a kubelet that lost its record may. Its life shows that it did not, or the cgroups do: a pod without a
+    cgroup has no container that could use the device.
     """
     granted_later: dict[str, set[str]] = {}
     found: set[str] = set()
-    for it in reversed(allocations):
-        later, uid = granted_later.setdefault(it.resource, set()), _uid(owners[it.id])
-        if it.id in grants:
-            later.update(it.ids)
-        elif it.id in superseded and not later.isdisjoint(it.ids):
-            same_life = evidence.steady and lives[it.id] == evidence.life != ""
+    for allocation in reversed(allocations):
+        later, uid = granted_later.setdefault(allocation.resource, set()), _uid(owners[allocation.id])
+        if allocation.id in grants:
+            later.update(allocation.ids)
+        elif allocation.id in superseded and not later.isdisjoint(allocation.ids):
+            same_life = evidence.steady and lives[allocation.id] == evidence.life != ""
             has_ended = uid != "" and evidence.running is not None and uid not in evidence.running
             if same_life or has_ended:
-                found.add(it.id)
+                found.add(allocation.id)
     return found
 
 
@@ -336,54 +351,56 @@ def _uid(owner: Owner | None) -> str:
     return owner.uid if owner else ""
 
 
-def _is_ours(it: Allocation) -> bool:
-    """Whether we answered it: its place in the ledger is then the kubelet's order."""
-    return _read_back(it) is None
+def _is_ours(allocation: Allocation) -> bool:
+    """Whether this agent answered it: then its place in the ledger shows the kubelet's order."""
+    return _read_back(allocation) is None
 
 
-def _read_back(it: Allocation) -> float | None:
-    """When it was read back from the kubelet; None of one that we answered."""
-    return it.since if it.source in (AllocationSource.KUBELET, AllocationSource.POD_RESOURCES) else None
+def _read_back(allocation: Allocation) -> float | None:
+    """When the allocation was read back from the kubelet; None where this agent answered it."""
+    read = allocation.source in (AllocationSource.KUBELET, AllocationSource.POD_RESOURCES)
+    return allocation.since if read else None
 
 
 def _latest(allocations: Sequence[Allocation]) -> set[str]:
-    """Those whose IDs nobody asked for since: a pod that is shown with IDs that came back is a later one's.
+    """Ids of allocations that share no device ID with a later allocation.
 
-    The kubelet's checkpoint is read before PodResources, and may not know of that one yet.
+    A pod that is shown with IDs that were given again has the later allocation. The kubelet's checkpoint is
+    read before PodResources, and may lack that allocation.
     """
     asked_later: dict[str, set[str]] = {}
     found: set[str] = set()
-    for it in reversed(allocations):
-        later = asked_later.setdefault(it.resource, set())
-        if later.isdisjoint(it.ids):
-            found.add(it.id)
-        later.update(it.ids)
+    for allocation in reversed(allocations):
+        later = asked_later.setdefault(allocation.resource, set())
+        if later.isdisjoint(allocation.ids):
+            found.add(allocation.id)
+        later.update(allocation.ids)
     return found
 
 
 def _named(
     owners: Mapping[str, Owner | None], granted: Sequence[Allocation], pods: Pods
 ) -> dict[str, Owner | None]:
-    """The owners with the names that PodResources adds; one container shown names its whole pod.
+    """The owners, with the pod names that PodResources adds. One listed container names its whole pod.
 
-    A kubelet up to 1.33 also lists pods that have ended, whose IDs may be another's by now: the name that an
-    owner has stays while it fits, and one that no other pod of ours bears comes first.
+    A kubelet up to 1.33 also lists pods that have ended. Another pod may have their IDs by now: an owner
+    keeps its name while it fits, and a name that no other owner has comes first.
     """
     known = {it.uid: (it.namespace, it.pod) for it in owners.values() if it and it.uid and it.pod}
     bearers = {name: uid for uid, name in known.items()}
     nameless = [it for it in granted if it.ids and not _shown(it, owners[it.id], pods)]
     holders = _holders(pods, {it.ids[0] for it in nameless}) if nameless else {}
-    for it in nameless:
-        if owner := owners[it.id]:
-            names = holders.get((owner.container, it.resource, it.ids[0]), ())
-            fits = [name for name in names if _holds(it, pods[name][owner.container])]
+    for allocation in nameless:
+        if owner := owners[allocation.id]:
+            names = holders.get((owner.container, allocation.resource, allocation.ids[0]), ())
+            fits = [name for name in names if _holds(allocation, pods[name][owner.container])]
             if fits:
                 known[owner.uid] = min(fits, key=lambda name: bearers.get(name, owner.uid) != owner.uid)
-    return {allocation: it and _called(it, known.get(it.uid)) for allocation, it in owners.items()}
+    return {name: it and _with_name(it, known.get(it.uid)) for name, it in owners.items()}
 
 
 def _holders(pods: Pods, wanted: Collection[str]) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
-    """Container name, resource and device ID to the pods that show them, for the IDs that are wanted."""
+    """(container, resource, device ID) to the pods that are listed with them, for the wanted IDs."""
     holders: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for name, containers in pods.items():
         for container, resources in containers.items():
@@ -393,26 +410,28 @@ def _holders(pods: Pods, wanted: Collection[str]) -> dict[tuple[str, str, str], 
     return holders
 
 
-def _called(owner: Owner, name: tuple[str, str] | None) -> Owner:
+def _with_name(owner: Owner, name: tuple[str, str] | None) -> Owner:
     return replace(owner, namespace=name[0], pod=name[1]) if name and owner.uid else owner
 
 
-def _owner(it: Allocation, grant: CheckpointAnswer | None) -> Owner | None:
-    if grant is None or (it.owner is not None and it.owner.uid == grant.uid):
-        return it.owner
+def _owner(allocation: Allocation, grant: CheckpointAnswer | None) -> Owner | None:
+    if grant is None or (allocation.owner is not None and allocation.owner.uid == grant.uid):
+        return allocation.owner
     return Owner(grant.uid, grant.container)
 
 
-def _shown(it: Allocation, owner: Owner | None, pods: Pods) -> bool:
+def _shown(allocation: Allocation, owner: Owner | None, pods: Pods) -> bool:
+    """Whether PodResources lists the IDs with the owner, or, without an owner, with any container."""
     if owner is None:
-        return any(_holds(it, resources) for containers in pods.values() for resources in containers.values())
-    return _holds(it, pods.get((owner.namespace, owner.pod), {}).get(owner.container, {}))
+        listed = chain.from_iterable(containers.values() for containers in pods.values())
+        return any(_holds(allocation, resources) for resources in listed)
+    return _holds(allocation, pods.get((owner.namespace, owner.pod), {}).get(owner.container, {}))
 
 
 def _by_name(owner: Owner | None) -> Owner | None:
-    """The owner where its pod is known by name; else whoever is shown with the IDs may be it."""
+    """The owner if its pod is known by name; otherwise any container that is listed with the IDs counts."""
     return owner if owner and owner.pod else None
 
 
-def _holds(it: Allocation, resources: Mapping[str, frozenset[str]]) -> bool:
-    return resources.get(it.resource, frozenset()).issuperset(it.ids)
+def _holds(allocation: Allocation, resources: Mapping[str, frozenset[str]]) -> bool:
+    return resources.get(allocation.resource, frozenset()).issuperset(allocation.ids)

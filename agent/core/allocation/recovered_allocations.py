@@ -1,4 +1,4 @@
-"""The allocations that only the kubelet still knows. Pure."""
+"""Recovered allocations: those that only the kubelet still knows. Pure."""
 
 from __future__ import annotations
 
@@ -25,87 +25,105 @@ from agent.vendor_api.agent import ResourceRule
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What was read back, and what names cards that are not here: allocation to vendor and answer."""
+    """What was read back from the kubelet."""
 
     found: list[RecallChange] = field(default_factory=list)
+    #: Allocation to vendor and answer, for answers that name cards that are not here.
     unfit: dict[str, tuple[str, CheckpointAnswer]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownUse:
+    """Device IDs that a container has, as the kubelet says."""
+
+    allocation: str
+    resource: str
+    ids: tuple[str, ...]
+    owner: Owner
+    source: AllocationSource
+    since: float
+    #: The memory unit of the IDs; None where no answer of this agent says it.
+    unit: str | None = None
+    #: The number of IDs that another plugin made of the first ID's card; 0 where that is not known.
+    of: int = 0
 
 
 def recall(
     granted: Iterable[CheckpointAnswer], plan: Plan, now: float, ties: AnswerTies | None = None
 ) -> Recalled:
-    """The allocations behind these answers, as far as the cards that they hold are known.
+    """The allocations behind these answers, as far as their cards are known.
 
-    A resource of the plan says which card an ID is of. Whatever else names one of our cards holds that, too.
+    The plan says which card an ID of a planned resource is on. Any other answer counts where it names a
+    present card.
     """
     granted = [*granted]
     ties = ties or AnswerTies()
-    plan = {**_lacking({it.resource for it in granted} - plan.keys(), ties, plan), **plan}
+    plan = {**_resources_of_other_plugins({it.resource for it in granted} - plan.keys(), ties, plan), **plan}
     recalled, tied = Recalled(), dict[str, AnswerTie]()
-    for it in granted:
-        owner = Owner(it.uid, it.container)
-        its = _recalled(
-            it.allocation, it.resource, it.ids, owner, AllocationSource.KUBELET, plan, now, it.unit, it.of
-        )
-        if its is not None:
-            cards, doubt = _cards(it, its, plan[it.resource], ties)
-            recalled.found.append(RecallChange(replace(its, diverged=cards, handed=it.share or None), doubt))
-            tied[it.allocation] = AnswerTie(its.vendor, cards or its.cards)
-        elif it.ids and (tie := ties.tie(it)) is not None:
-            tied[it.allocation] = tie
+    for answer in granted:
+        allocation = _planned_allocation(_use_of(answer, now), plan)
+        if allocation is not None:
+            cards, doubt = _cards(answer, allocation, plan[answer.resource], ties)
+            allocation = replace(allocation, diverged=cards, handed=answer.share or None)
+            recalled.found.append(RecallChange(allocation, doubt))
+            tied[answer.allocation] = AnswerTie(allocation.vendor, cards or allocation.cards)
+        elif answer.ids and (tie := ties.tie(answer)) is not None:
+            tied[answer.allocation] = tie
     tied |= {it.allocation: tie for it, tie in companions(granted, tied)}
     known = {it.allocation.id for it in recalled.found}
-    for it in granted:
-        tie = tied.get(it.allocation)
-        if tie is not None and it.allocation not in known:
-            if tie.cards:
-                owner = Owner(it.uid, it.container)
-                its = _held(it.allocation, it.resource, it.ids, owner, AllocationSource.KUBELET, tie, now)
-                recalled.found.append(RecallChange(replace(its, handed=it.share or None, unit=it.unit or "")))
-            else:
-                recalled.unfit[it.allocation] = (tie.vendor, it)
+    for answer in granted:
+        tie = tied.get(answer.allocation)
+        if tie is None or answer.allocation in known:
+            continue
+        if tie.cards:
+            allocation = _tied_allocation(_use_of(answer, now), tie)
+            allocation = replace(allocation, handed=answer.share or None, unit=answer.unit or "")
+            recalled.found.append(RecallChange(allocation))
+        else:
+            recalled.unfit[answer.allocation] = (tie.vendor, answer)
     return recalled
 
 
-def _held(
-    allocation: str,
-    resource: str,
-    ids: tuple[str, ...],
-    owner: Owner,
-    source: AllocationSource,
-    tie: AnswerTie,
-    now: float,
-) -> Allocation:
-    """What holds cards under a name that the plan does not have, or not for these cards.
+def _use_of(answer: CheckpointAnswer, now: float) -> _KnownUse:
+    owner, source = Owner(answer.uid, answer.container), AllocationSource.KUBELET
+    return _KnownUse(
+        answer.allocation, answer.resource, answer.ids, owner, source, now, answer.unit, answer.of
+    )
 
-    Where the IDs say no cards, or others than the answer, each card has its part of them.
+
+def _tied_allocation(use: _KnownUse, tie: AnswerTie) -> Allocation:
+    """The allocation of a resource that the plan lacks, or that the plan has on other cards.
+
+    Where the IDs name no cards, or other cards than the answer, each card gets its part of the IDs.
     """
-    devices = tie.by_id or tuple(islice(cycle(tie.cards), len(ids)))
-    elsewhere = {*tie.cards} - {*devices}
+    devices = tie.by_id or tuple(islice(cycle(tie.cards), len(use.ids)))
+    differs = {*tie.cards} - {*devices}
     return Allocation(
-        allocation,
-        resource,
+        use.allocation,
+        use.resource,
         tie.vendor,
-        ids,
+        use.ids,
         devices,
         AllocationState.DONE,
-        now,
-        source=source,
-        owner=owner,
-        diverged=tie.cards if elsewhere else (),
+        use.since,
+        source=use.source,
+        owner=use.owner,
+        diverged=tie.cards if differs else (),
     )
 
 
 def _cards(
-    it: CheckpointAnswer, its: Allocation, resource: Resource, ties: AnswerTies
+    answer: CheckpointAnswer, allocation: Allocation, resource: Resource, ties: AnswerTies
 ) -> tuple[tuple[str, ...], str]:
-    """The cards of an answer that are not those of its IDs, and why it is not those that it names."""
-    cards = ties.told(its.vendor, it.answer) if it.allocation.startswith(FOREIGN) else None
-    if cards is None or {*cards} == {*its.devices}:
-        return it.cards, ""
+    """The cards of an answer where its IDs name others, and why the cards that it names do not count."""
+    cards = (
+        ties.named_cards(allocation.vendor, answer.answer) if answer.allocation.startswith(FOREIGN) else None
+    )
+    if cards is None or {*cards} == {*allocation.devices}:
+        return answer.cards, ""
     if not cards:
         return (), "its answer names no card that is here"
-    if len(cards) > (1 if on_one_card(resource.rule.sharing) else len(its.ids)):
+    if len(cards) > (1 if on_one_card(resource.rule.sharing) else len(allocation.ids)):
         return (), f"its answer names {len(cards)} cards, which are too many for its IDs"
     return cards, ""
 
@@ -113,12 +131,12 @@ def _cards(
 def recall_pods(
     pods: Pods, plan: Plan, name: Callable[[str], str], now: float, ties: AnswerTies | None = None
 ) -> list[RecallChange]:
-    """The same from PodResources alone, where the kubelet's checkpoint cannot be read: without uids and
-    answers, so that an ID has to name its card.
+    """The allocations behind PodResources, where the kubelet's checkpoint cannot be read.
 
-    `name` makes an id of a place, "namespace/pod/container/resource".
+    PodResources has no uids and no answers: an ID must name its card. `name` makes an allocation's id of a
+    place, "namespace/pod/container/resource".
     """
-    held = (
+    uses = (
         (Owner("", container, namespace, pod), resource, tuple(sorted(ids)))
         for (namespace, pod), containers in pods.items()
         for container, resources in containers.items()
@@ -126,13 +144,14 @@ def recall_pods(
     )
     ties = ties or AnswerTies()
     found: list[RecallChange] = []
-    for owner, resource, ids in held:
-        where, source = name(_place(owner, resource)), AllocationSource.POD_RESOURCES
-        its = _recalled(where, resource, ids, owner, source, plan, now)
-        if its is None and (tie := ties.by_id(ids)) is not None:
-            its = _held(where, resource, ids, owner, source, tie, now)
-        if its is not None:
-            found.append(RecallChange(its))
+    for owner, resource, ids in uses:
+        place = name(_place(owner, resource))
+        use = _KnownUse(place, resource, ids, owner, AllocationSource.POD_RESOURCES, now)
+        allocation = _planned_allocation(use, plan)
+        if allocation is None and (tie := ties.by_id(ids)) is not None:
+            allocation = _tied_allocation(use, tie)
+        if allocation is not None:
+            found.append(RecallChange(allocation))
     return found
 
 
@@ -140,74 +159,69 @@ def _place(owner: Owner, resource: str) -> str:
     return f"{owner.namespace}/{owner.pod}/{owner.container}/{resource}"
 
 
-def _recalled(
-    allocation: str,
-    name: str,
-    ids: tuple[str, ...],
-    owner: Owner,
-    source: AllocationSource,
-    plan: Plan,
-    now: float,
-    unit: str | None = None,
-    of: int = 0,
-) -> Allocation | None:
-    """`unit` None: nobody says what its IDs count, but for how many (`of`) its plugin made of a card."""
-    resource = plan.get(name)
-    if resource is None or not ids:
+def _planned_allocation(use: _KnownUse, plan: Plan) -> Allocation | None:
+    """The allocation of a planned resource; None where an ID names none of its cards."""
+    resource = plan.get(use.resource)
+    if resource is None or not use.ids:
         return None
-    # The number may be one that an earlier config made of the card.
-    cards = [card for it in ids if (card := _card(resource, it)) is not None]
-    if len(cards) != len(ids):
+    # The number in an ID may be one that an earlier config made of the card.
+    cards = [card for device_id in use.ids if (card := _card(resource, device_id)) is not None]
+    if len(cards) != len(use.ids):
         return None
-    unit = _counted(resource, dict(zip(ids, cards, strict=True)), of) if unit is None else unit
+    unit = use.unit
+    if unit is None:
+        unit = _unit_of_other_plugin(resource, dict(zip(use.ids, cards, strict=True)), use.of)
     uuids = tuple(card.uuid for card in cards)
     return Allocation(
-        allocation,
-        name,
+        use.allocation,
+        use.resource,
         resource.vendor,
-        ids,
+        use.ids,
         uuids[:1] if unit and len(set(uuids)) == 1 else uuids,
         AllocationState.DONE,
-        now,
-        source=source,
-        owner=owner,
+        use.since,
+        source=use.source,
+        owner=use.owner,
         unit=unit,
     )
 
 
-def _lacking(names: Iterable[str], ties: AnswerTies, plan: Plan) -> Plan:
-    """These resources of other plugins, each with all cards that its vendor offers now, and no ID on them."""
+def _resources_of_other_plugins(names: Iterable[str], ties: AnswerTies, plan: Plan) -> Plan:
+    """Resources that only other plugins have, with all cards that their vendor offers and no listed ID."""
     found = {}
     for name in names:
         vendor = ties.former(name)
-        its = [it for it in plan.values() if vendor and it.vendor == vendor]
-        cards = {card.uuid: replace(card, ids=None, kept=(), held=()) for it in its for card in it.cards}
-        if its:
-            found[name] = replace(its[0], name=name, rule=ResourceRule(name), cards=tuple(cards.values()))
+        offered = [it for it in plan.values() if vendor and it.vendor == vendor]
+        cards = {card.uuid: replace(card, ids=None, kept=(), held=()) for it in offered for card in it.cards}
+        if offered:
+            rule = ResourceRule(name)
+            found[name] = replace(offered[0], name=name, rule=rule, cards=tuple(cards.values()))
     return found
 
 
 def _card(resource: Resource, device_id: str) -> AdvertisedDevice | None:
-    """The card of an ID: one that is listed now wins over how another plugin writes those of another card."""
+    """The card of an ID: the card that lists it now, else the one that the ID names as other plugins do."""
     known = resource.card_of(device_id)
     return resource.index.by_stem(device_id) if known is None else known
 
 
-def _counted(resource: Resource, cards: Mapping[str, AdvertisedDevice], of: int) -> str:
-    """What another plugin's IDs count memory in, empty where they are as large as our shares.
+def _unit_of_other_plugin(resource: Resource, cards: Mapping[str, AdvertisedDevice], of: int) -> str:
+    """The memory unit of another plugin's IDs; empty where they are as large as the resource's shares.
 
-    `of`: how many it made of the card of the first one.
+    `of`: the number of IDs that the plugin made of the first ID's card; 0 where that is not known.
     """
     mine = counted_in(resource.rule.sharing)
-    its = {
-        one: it for one, on in cards.items() if one not in on and (it := share(one)) and it.between != "::"
+    numbered = {
+        device_id: numbered_id
+        for device_id, card in cards.items()
+        if device_id not in card and (numbered_id := share(device_id)) and numbered_id.between != "::"
     }
-    card = next(iter(cards.values()))
-    if not its:
+    first = next(iter(cards.values()))
+    if not numbered:
         return mine
-    if card.ids is None or card.ids.count is None:  # of a card that we do not cut, or not yet
+    if first.ids is None or first.ids.count is None:  # this agent does not share out the card, or not yet
         return UNKNOWN
     if of and mine:
-        return next((unit for unit in THOUSANDTHS if units(card.memory, unit) == of), UNKNOWN)
-    fits = all(it.number < cards[one].shares for one, it in its.items()) and of in (0, card.shares)
+        return next((unit for unit in THOUSANDTHS if units(first.memory, unit) == of), UNKNOWN)
+    fits = all(it.number < cards[one].shares for one, it in numbered.items()) and of in (0, first.shares)
     return mine if fits else UNKNOWN

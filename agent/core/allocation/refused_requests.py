@@ -1,4 +1,4 @@
-"""Which pods were refused: a request does not say whose it is; a pod's status does, a moment later. Pure."""
+"""Which pods were refused: a request names no pod, and the status of its pod shows it later. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RefusedAllocate:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """One pod was refused with it. The kubelet writes the text into the status of that pod.
+    """A request of one container that was refused. The kubelet writes the text into the status of its pod.
 
     Source: k8s.io/kubernetes, pkg/kubelet/kubelet.go, rejectPod.
     """
@@ -43,9 +43,9 @@ class RefusedRequest:
     text: str
     #: The uids of the pods that may have sent it, the most likely one first.
     uids: tuple[str, ...]
-    #: The uids of pods that have the text from another request.
+    #: The uids of pods that show the same text from another request.
     others: frozenset[str] = frozenset()
-    #: The life of the kubelet: the next one asks again for each pod that still waits.
+    #: The life of the kubelet. The next life asks again for each pod that still waits.
     life: str = ""
 
     def is_told_by(self, pod: Candidate) -> bool:
@@ -54,15 +54,15 @@ class RefusedRequest:
 
 
 def unexplained(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> tuple[RefusedRequest, ...]:
-    """The requests that no pod's status explains, where one that may have sent it seems to wait.
+    """The requests that no pod's status shows yet, while a pod that may have sent them seems to wait.
 
-    Each pod explains one of them.
+    The status of one pod explains one request.
     """
     left = list(requests)
     told: set[str] = set()
     for pod in pods if left else ():
-        if its := [request for request in left if request.is_told_by(pod)]:
-            left.remove(min(its, key=lambda request: (*request.uids, pod.uid).index(pod.uid)))
+        if matching := [request for request in left if request.is_told_by(pod)]:
+            left.remove(min(matching, key=lambda request: (*request.uids, pod.uid).index(pod.uid)))
             told.add(pod.uid)
     waiting = {pod.uid for pod in pods if pod.waits}
     return tuple(
@@ -73,17 +73,17 @@ def unexplained(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -
 
 
 def answered(uid: str, requests: Iterable[RefusedRequest]) -> tuple[RefusedRequest, ...]:
-    """The requests once this pod got an answer: it sent none of them."""
+    """The requests after this pod got an answer: the pod sent none of them."""
     return tuple(replace(request, uids=_without({uid}, request)) for request in requests)
 
 
 def suspects(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
-    """The uids of the pods that were refused most likely, though they still seem to wait: one a request."""
+    """The uids of pods that were refused most likely and still seem to wait, one for each request."""
     return frozenset(uid for uid, _ in _suspected(requests, pods))
 
 
 def guessed(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
-    """Those of them that are suspected of a request which another pod may have sent as well."""
+    """The uids of suspects for requests that another pod may have sent as well."""
     return frozenset(uid for uid, request in _suspected(requests, pods) if len(request.uids) > 1)
 
 
@@ -94,7 +94,8 @@ def _suspected(
     found: set[str] = set()
     for request in unexplained(requests, pods):
         uid = next((uid for uid in request.uids if uid not in found), "")
-        if uid in waiting:  # whose pod is over without the text may have been refused: no other is suspected
+        # A pod that has ended without the text may have been refused too: then no other pod is suspected.
+        if uid in waiting:
             found.add(uid)
             yield uid, request
 

@@ -1,4 +1,7 @@
-"""What schedulers say of a pod. A request asks all pods that wait: each version of one is read once."""
+"""Reads the claims in a pod's annotations, once for each version of the pod. Pure.
+
+Each request looks at all waiting pods: what was read is kept on the candidate.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from dataclasses import dataclass, replace
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.vendor_api.text import shorten
 
-#: Characters of what is wrong with a pod's annotations.
+#: The most characters of a sentence on what is wrong with annotations.
 WORDS = 240
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What decides the answer beside the pod's own words and the resource."""
+    """What the claims depend on besides the pod's annotations and the resource."""
 
     dialect: Dialect
     cards: Mapping[str, int | None]
-    #: What is known better than the pod says it.
+    #: The scheduler of the pod, which a lock may contradict, and whether the pod has ended.
     scheduler: str
     over: bool
 
@@ -27,16 +30,16 @@ class _Question:
 class _Answer:
     question: _Question
     claims: Sequence[Claim] = ()
-    #: Why there are none, where they make no sense.
+    #: Why there are no claims, where the annotations cannot be read.
     wrong: str = ""
 
 
 def claims(
     pod: Candidate, resource: str, dialects: Sequence[Dialect], cards: Cards, wrong: list[str]
 ) -> Sequence[Claim]:
-    """What the first dialect that speaks of the pod makes of it; none where none does.
+    """The claims of the pod in the first dialect that has any; none where no dialect has.
 
-    `wrong` gets a sentence for each dialect that can make no sense of it.
+    A sentence is added to `wrong` for each dialect that cannot read the annotations.
     """
     for dialect in dialects:
         answer = _answer(pod, resource, dialect, cards)
@@ -57,15 +60,15 @@ def _answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _A
 
 def _read(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:
     try:
-        said = question.dialect.claims(pod, resource, cards)
-        found = [replace(writable(it), dialect=question.dialect.name) for it in said]
-    except Exception as exc:  # annotations are strangers' words, and dialects are contributors'
+        read = question.dialect.claims(pod, resource, cards)
+        found = [replace(writable(it), dialect=question.dialect.name) for it in read]
+    except Exception as exc:  # anybody writes annotations, and contributors write dialects
         return _Answer(question, wrong=shorten(str(exc) or repr(exc), WORDS))
     return _Answer(question, found)
 
 
 def writable(claim: Claim) -> Claim:
-    """The claim, fit to be written down; raises ValueError or what else a wrong one does."""
+    """The claim, if it can be written as UTF-8. Raises ValueError, or what a value of another type raises."""
     texts = (claim.uid, claim.namespace, claim.pod, claim.container, claim.remark, claim.dialect)
     for text in (*texts, *claim.devices, *claim.parameters.keys(), *claim.parameters.values()):
         text.encode()

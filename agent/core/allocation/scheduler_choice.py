@@ -1,4 +1,4 @@
-"""How a scheduler's choice of cards becomes the kubelet's: GetPreferredAllocation names IDs on them. Pure."""
+"""Makes the kubelet follow a scheduler's choice of cards: which IDs lie there, and is there room. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, Resource
 from agent.scheduler_api import Claim, Part
 
-#: Where nothing is measured but IDs are counted.
+#: Counts IDs alone.
 BY_IDS = CardAmounts()
 
 
-def steered(
+def chosen_ids(
     resource: Resource,
     available: Sequence[str],
     required: Sequence[str],
@@ -27,10 +27,9 @@ def steered(
     waiting: WaitingPods,
     room: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """`size` of the available IDs, the required ones among them, on the cards of who most likely asks.
+    """`size` of the available IDs, with the required ones, on the cards of the pod that may ask next.
 
-    Who was promised nothing is kept from the cards of who was, as long as there are others. `room` is for
-    `prefer`.
+    A pod without a promise gets no promised cards while there are others. `room`: as for `prefer`.
     """
     cards = {one: card.uuid for one in available if (card := resource.card_of(one))}
     held = {cards[one] for one in required if one in cards}
@@ -49,7 +48,7 @@ def _even(
     size: int,
     cards: Mapping[str, str],
 ) -> list[str]:
-    """As many IDs of each of these cards, the first ones more where it does not come out; [] if it fails."""
+    """The same number of IDs of each card, one more of the first ones if need be; [] if that fails."""
     must = list(dict.fromkeys(required))
     left = {
         uuid: deque(one for one in available if cards.get(one) == uuid and one not in must) for uuid in aim
@@ -66,12 +65,12 @@ def _even(
 
 
 def holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
-    """Card to the uid of the pod that has it, as the kubelet or else a claim says."""
+    """Card to the uid of the pod that has the card, as the kubelet or else a claim says."""
     return {
-        uuid: it.place[0]
-        for it in in_use
-        if it.resource == resource and it.place is not None
-        for uuid in it.cards
+        uuid: allocation.place[0]
+        for allocation in in_use
+        if allocation.resource == resource and allocation.place is not None
+        for uuid in allocation.cards
     }
 
 
@@ -85,10 +84,10 @@ def has_room(
     amounts: CardAmounts = BY_IDS,
     claims: Sequence[Claim | None] = (None,),
 ) -> bool:
-    """Whether a container with any of these claims fits on these cards, whatever IDs those before bear.
+    """Whether a container with any of these claims fits on these cards, whichever IDs earlier ones have.
 
-    `count`: of its replicas, by which it counts where nobody measured more exactly what it is promised.
-    `sick`: also on cards that are given to nobody new, for who has them already.
+    `count`: the number of IDs, which count where no dialect measures the claim. `sick`: unhealthy cards
+    count too, for a container that has them already.
     """
     if len(uuids) > count or (on_one_card(resource.rule.sharing) and len(set(uuids)) > 1):
         return False
@@ -118,21 +117,24 @@ def _fits(
 def free_on(
     resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False, amounts: CardAmounts = BY_IDS
 ) -> Mapping[str, int]:
-    """Card to how many replicas or units of memory more fit on it, wherever their IDs are of.
+    """Card to the number of replicas or memory units that still fit on it.
 
-    What a card lists beyond its number, for who has it, is no room of it. An ID that containers of a pod have
-    one after another takes room once (kubelet, devicesToReuse); of made hardware each of them has its own.
-    What was promised in percent or in bytes takes as many of them as these are of the card.
+    Allocations count on the cards where they lie, whichever cards their IDs name. IDs that a card lists only
+    for pods that hold them are no room. An ID that containers of a pod have one after another takes room once
+    (kubelet, devicesToReuse); made hardware takes room for each container. What was promised in percent or in
+    bytes takes the same part of the card.
     """
     in_use = tuple(in_use)
-    there: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
-    for it in in_use:
-        whose = it.id if it.partitions else it.place[0] if it.place else ""
-        for n, uuid in enumerate(it.cards if it.resource == resource.name else ()):
-            there[whose, uuid].append(it.ids[n :: len(it.cards)] if len(it.cards) > 1 else it.ids)
+    lying: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
+    for allocation in in_use:
+        holder = allocation.id if allocation.partitions else allocation.place[0] if allocation.place else ""
+        for n, uuid in enumerate(allocation.cards if allocation.resource == resource.name else ()):
+            lying[holder, uuid].append(
+                allocation.ids[n :: len(allocation.cards)] if len(allocation.cards) > 1 else allocation.ids
+            )
     taken: Counter[str] = Counter()
-    for (_, uuid), its in there.items():  # of units there are thousands
-        taken[uuid] += len(its[0]) if len(its) == 1 else len(set().union(*its))
+    for (_, uuid), id_lists in lying.items():  # of units there are thousands
+        taken[uuid] += len(id_lists[0]) if len(id_lists) == 1 else len(set().union(*id_lists))
     free = {}
     for card in resource.cards:
         if not (card.healthy or sick):
@@ -153,20 +155,19 @@ def is_as_counted(
 ) -> bool:
     """Whether the cards of these IDs have the room that the kubelet counts there.
 
-    It gives out no ID twice; but shares that lie on other cards than their IDs say take the room of these,
-    and what was promised in percent or in bytes it does not count. What lies on one card has room on one
-    card alone.
+    The kubelet gives out no ID twice. It does not see shares that lie on other cards than their IDs name, nor
+    what was promised in percent or in bytes. IDs that must lie on one card need the room on that card.
     """
     cards = [card.uuid for card in resource.cards_of(ids) if card is not None]
     exact = counted_in(resource.rule.sharing)
     alone = on_one_card(resource.rule.sharing) and len(set(cards)) > 1
     shares = all(map(resource.shares, ids))
     known = {*cards}
-    lies = any(it.diverged for it in others)
+    diverged = any(it.diverged for it in others)
     measured = any(amounts.is_measured_on(it, others) for it in known) or any(
         amounts.promised(claim, uuid, len(known)) is not None for claim in claims for uuid in known
     )
-    if not (exact or alone) and not ((lies or measured) and shares):
+    if not (exact or alone) and not ((diverged or measured) and shares):
         return True
     return has_room(resource, cards, len(ids), others, sick=True, amounts=amounts, claims=claims)
 
@@ -174,9 +175,9 @@ def is_as_counted(
 def roomier(
     resource: Resource, count: int, others: Iterable[Allocation], *, amounts: CardAmounts = BY_IDS
 ) -> tuple[str, ...]:
-    """Where as many fit: one card, or else a card for each; none where there is no room.
+    """Cards with room for `count` IDs: one card for all, or else a card for each; none without room.
 
-    What lies on one card goes where it fits best.
+    IDs that must lie on one card go where they fit best.
     """
     free = free_on(resource, others, amounts=amounts)
     if on_one_card(resource.rule.sharing):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
-from agent.core.allocation.pod_attribution import heard, places
+from agent.core.allocation.pod_attribution import places, read_claims
 from agent.core.model import Allocation, AllocationState, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api import Candidate, Claim
@@ -123,7 +123,7 @@ def _reserved(
         for pod in status.pods:
             if pod.over or not any(it.limits.get(planned.name) for it in pod.containers):
                 continue
-            claims, _ = heard(pod, planned.name, dialects(status.schedulers, vendor, planned), cards)
+            claims, _ = read_claims(pod, planned.name, dialects(status.schedulers, vendor, planned), cards)
             for claim in claims:
                 if (pod.uid, claim.container) not in taken:
                     yield from _promised(planned, pod, claim)

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 LOGGED_AFTER = 0.001
 #: IDs of one container that a log line shows.
 SHOWN = 16
-#: Containers whose refused start is logged once. The one refused longest ago is dropped first.
+#: Refused starts that are remembered, to log each once. The oldest one is dropped first.
 REMEMBERED = 1024
 #: Refused starts that become notices, the last ones.
 STARTS = 64

@@ -1,4 +1,4 @@
-"""What the allocator asks of the world: the kubelet's word, a disk, and the hardware."""
+"""What an Allocate needs from outside: the kubelet's evidence, the disk and the hardware."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from agent.vendor_api.agent import Partition, Request
 
 
 class AllocationStore(Protocol):
-    """Where the ledger outlives the process."""
+    """The disk that keeps the ledger over restarts."""
 
     async def save(self, *, durable: bool) -> None:
-        """Write the ledger; durable means that it survives a power cut."""
+        """Write the ledger. `durable`: it survives a power cut."""
 
 
-#: Have the hardware of a request made by this vendor on these cards; called again it changes nothing.
+#: Takes vendor, request and cards: makes the hardware. A second call changes nothing.
 Prepare = Callable[[str, Request, Sequence[str]], Awaitable[Sequence[Partition]]]
-#: Have the hardware of this vendor's allocation removed.
+#: Takes vendor and allocation: removes the hardware of the allocation.
 ReleaseSlices = Callable[[str, str], Awaitable[None]]
-#: Let go of what is over but still lies on the hardware; whether anything was.
+#: Removes hardware of allocations that are over; returns whether there was any.
 MakeRoom = Callable[[], Awaitable[bool]]
 
 
 class KubeletEvidence(Protocol):
-    """What the kubelet says, asked for where an answer depends on it."""
+    """Kubelet evidence: the part of the evidence that an Allocate needs at once."""
 
     @property
     def life(self) -> str:
-        """Which life of the kubelet this is."""
+        """The present life of the kubelet; empty where it is not known."""
 
     async def granted(self) -> Sequence[CheckpointAnswer] | None:
-        """What its checkpoint holds; None where it cannot be read."""
+        """The answers in the kubelet's checkpoint; None where it cannot be read."""
 
     async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
-        """Those of them whose pods it lists now; in doubt it does not."""
+        """The owners with a pod that the kubelet lists now. In doubt an owner is left out."""
 
     async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
-        """Those of them whose pods are over; in doubt they are not."""
+        """The owners with a pod that has ended. In doubt an owner is left out."""
 
     async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Those of the IDs with which it lists a pod now: to its namespace and name; in doubt none."""
+        """Device ID to (namespace, name) of the pod that the kubelet lists with it now; in doubt empty."""

@@ -1,4 +1,7 @@
-"""Answers the kubelet: validate, record, prepare, edit, save, answer. Write first, then answer."""
+"""Answers an Allocate: admit, place, record, make hardware, word the edits, save, answer.
+
+The ledger is written before the kubelet is answered.
+"""
 
 from __future__ import annotations
 
@@ -54,20 +57,20 @@ from agent.daemon.allocation.holder_checks import refuse_held
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
 from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
-#: Why a request is refused where others have what it is to get; slices aside.
+#: Refusals because other allocations have the cards or the room. For slices it is InsufficientRoom.
 TAKEN = (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one container gets, and the allocation that it has by that."""
+    """What one container gets, and the allocation that was recorded for it."""
 
     allocation: Allocation
     edits: ContainerEdits
 
 
 class Allocator:
-    """Turns requests into allocations, one at a time."""
+    """Turns requests into allocations, one request at a time."""
 
     def __init__(
         self,
@@ -80,7 +83,10 @@ class Allocator:
         evidence: KubeletEvidence,
         make_room: MakeRoom | None = None,
     ) -> None:
-        """`make_room` lets go of what is over but still lies on the hardware; whether anything was."""
+        """`scene` gives that of now. `prepare` makes hardware and `release` removes it.
+
+        `make_room` removes hardware of allocations that are over; it returns whether there was any.
+        """
         self._scene = scene
         self._ledger = ledger
         self._store = store
@@ -88,7 +94,7 @@ class Allocator:
         self._evidence = evidence
         self._turn = asyncio.Lock()
         self.swaps = Swaps(ledger)
-        #: The requests that were refused, as long as a pod that may have sent one seems to wait.
+        #: Refused requests, as long as a pod that may have sent them seems to wait.
         self._refused: tuple[RefusedRequest, ...] = ()
         self._hardware = MadeHardware(ledger, store, prepare, release, make_room)
         self._starts = ContainerStarts(
@@ -97,12 +103,12 @@ class Allocator:
 
     @property
     def busy(self) -> set[str]:
-        """Ids of allocations whose answer or hardware changes now."""
+        """Ids of allocations that are being answered, or that get or lose hardware now."""
         return self._hardware.busy
 
     @property
     def started(self) -> frozenset[str]:
-        """The allocations whose containers may run."""
+        """Ids of allocations with a container that may run."""
         return self._hardware.started
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
@@ -120,12 +126,12 @@ class Allocator:
                 raise
 
     async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
-        """Answer; else once more with what the kubelet says of the answers before; where something is in the
-        way, each time that something was let go of which is over, until there is room or no more time.
+        """Answer the request, if need be after the ledger has caught up with what is over.
 
-        Who was taken for the pod of an answer before may be who asks now.
-        A scheduler gives away the room of a pod that has ended before its slices are gone, and its card, also
-        in another way than the pod had it, before the ledger has let go of it.
+        A slice may be lacking because an earlier answer has the claim of this pod: the kubelet's checkpoint
+        says so. A scheduler gives away the room and the cards of an ended pod before the slices are removed
+        and the ledger lets go of them: then room is made and the request tried again, until it can be
+        answered or the time is over.
         """
         refusal: AllocationError
         try:
@@ -141,18 +147,18 @@ class Allocator:
         while self._may_be_over(resource, refusal) and await self._hardware.make_room(until):
             try:
                 return await self._answers(resource, containers)
-            except (InsufficientRoom, *TAKEN) as exc:  # what was let go of was not in the way of this one
+            except (InsufficientRoom, *TAKEN) as exc:  # what was removed was not in the way of this request
                 refusal = exc
         raise refusal
 
     def _may_be_over(self, resource: str, refusal: AllocationError) -> bool:
-        """Whether what is in the way may be over; of slices that is known once they are looked at."""
+        """Whether allocations that are over may be in the way. Of slices only the hardware tells."""
         if isinstance(refusal, TAKEN):
             return self.promises.is_kept_by_ended(resource)
         return isinstance(refusal, InsufficientRoom)
 
     async def _follow_kubelet(self) -> bool:
-        """Whether claims changed hands by what the kubelet has written down since."""
+        """Swap claims as the kubelet's checkpoint says; return whether any changed."""
         granted = await self._evidence.granted()
         return granted is not None and bool(self.swaps.exchange(self.promises, granted))
 
@@ -172,7 +178,7 @@ class Allocator:
 
     @property
     def abandoned(self) -> frozenset[str]:
-        """The allocations that no container is known to have, and whose pods, as promised, have ended."""
+        """Ids of allocations without an owner that were promised to pods that have ended."""
         scene = self._scene()
         unowned = (it for it in self._ledger.in_use() if it.owner is None) if scene.candidates else ()
         return frozenset(it.id for it in unowned if it.claim is not None and it.claim.uid not in scene.alive)
@@ -183,6 +189,7 @@ class Allocator:
         return self._promises_in(self._scene())
 
     def _promises_in(self, scene: Scene) -> Promises:
+        """What schedulers promised in this scene, with the ledger and the refused requests of now."""
         in_use = self._ledger.in_use()
         if not self._refused:
             return Promises(scene, in_use)
@@ -190,6 +197,7 @@ class Allocator:
         return Promises(scene, in_use, suspects(requests, pods), guessed(requests, pods))
 
     async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        """Answer the request once. The scene is taken anew after each wait, and handed on in between."""
         if not containers:
             raise InvalidRequest(resource, "it asks for no container")
         scene = await self._learned(self._scene(), resource)
@@ -337,18 +345,18 @@ class Allocator:
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
     ) -> list[str]:
-        """The IDs to take, or [] where no choice can be made."""
+        """Answer a GetPreferredAllocation: the IDs to take; [] where no choice can be made."""
         promises = self.promises
         planned = promises.scene.plan.get(resource)
         return preferred_ids(promises, planned, available, required, size) if planned else []
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Ensure the hardware of a container that starts, also after a reboot or another pod's claim.
+        """Answer a PreStartContainer: the hardware of the container is there afterwards.
 
         Raises:
-            NotAllocated: Nothing of ours holds these IDs.
-            LimitsUnread: What the container asks for decides, and is not known yet.
-            StartRefused: What its pod asks for cannot be had on its card.
+            NotAllocated: No allocation holds these IDs.
+            LimitsUnread: The limits of the container decide, and its pod is not known yet.
+            StartRefused: What the pod asks for cannot be had on its card.
             VendorError: The hardware cannot be made now. The kubelet tries again.
         """
         async with self._turn:
@@ -361,7 +369,7 @@ def _admitted_in(scene: Scene, request: Admitted) -> Admitted:
 
 
 def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:
-    """The card of each ID; of thousands of units on one card that card alone."""
+    """The card of each ID; for memory units on one card, which may be thousands, that card once."""
     uuids = tuple(it.uuid for it in devices)
     return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
 

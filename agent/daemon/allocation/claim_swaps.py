@@ -32,7 +32,7 @@ class Swaps:
     def exchange(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
         """Give each allocation the claim of the pod that the kubelet gave it to.
 
-        Returns the ids of the allocations whose claims have changed.
+        Returns the ids of the allocations with another claim than before.
         """
         changed = exchanged_claims(promises, granted)
         for name, claim in changed.items():

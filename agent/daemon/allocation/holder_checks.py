@@ -18,7 +18,7 @@ async def refuse_held(
     Raises:
         StillHeld: The kubelet lost its checkpoint, and takes the devices of running pods for free.
         GivenTwice: The kubelet gives the IDs to a second pod. Its devicemanager (1.36.3, manager.go:577)
-            frees IDs whose Allocate is under way while PodResources is listed and a pod has gone.
+            frees the IDs of an Allocate that is under way while PodResources is listed and a pod has gone.
     """
     earlier = owners_of_earlier_lives(holders, ids, evidence.life)
     if not earlier:

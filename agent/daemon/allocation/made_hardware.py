@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agent.core.allocation.answered_claims import astray_allocations, may_move
-from agent.core.allocation.cards_of_answers import of_others
+from agent.core.allocation.cards_of_answers import is_of_other_plugin
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.vendor_requests import requested
@@ -39,11 +39,11 @@ class MadeHardware:
         self._release = release
         self._make_room = make_room
         self._undoing: set[asyncio.Task[None]] = set()
-        #: Ids of allocations whose answer or hardware changes now: no other task may touch them.
+        #: Ids of allocations that are answered, or get or lose hardware now: no other task may touch them.
         self.busy: set[str] = set()
-        #: Ids of allocations whose containers may run: PreStartContainer was answered.
+        #: Ids of allocations with a container that may run: PreStartContainer was answered.
         self.started: frozenset[str] = frozenset()
-        #: Allocation whose container was not started to the parameters that its hardware was made with.
+        #: Allocation to the parameters of its hardware, until its container starts.
         self.made_with: Mapping[str, Mapping[str, str]] = {}
 
     async def make(self, vendor: Vendor, allocation: Allocation, request: Request) -> None:
@@ -61,7 +61,7 @@ class MadeHardware:
     async def ensure(self, vendor: Vendor, allocation_id: str) -> bool:
         """Make the hardware as the allocation is claimed now; return whether the ledger changed."""
         allocation = self._ledger.get(allocation_id)
-        if allocation is None or of_others(allocation):
+        if allocation is None or is_of_other_plugin(allocation):
             return False  # the answer names other hardware than this agent would make
         request = requested(allocation)
         made = await self._prepare(vendor.name, request, allocation.cards)
@@ -124,9 +124,9 @@ class MadeHardware:
     def misplaced(
         self, promises: Promises, resource: str, granted: Collection[str] = ()
     ) -> Mapping[str, Sequence[str]]:
-        """Allocations whose hardware nothing uses yet and is not as their claims say, to the claimed cards.
+        """Allocation to its claimed cards, for unused hardware that is not as the claim says.
 
-        `granted`: ids of allocations whose pods the kubelet names, besides those with an owner.
+        `granted`: ids of allocations that the kubelet grants to a pod, besides those with an owner.
         """
         in_use = self._ledger.in_use()
         owned = {it.id for it in in_use if it.owner is not None and it.owner.uid}

@@ -95,7 +95,7 @@ class PodWaiter:
     async def _promised(self, promises: Promises, resource: str, count: int) -> Promises:
         """Wait until a pod is known that was promised this number of IDs."""
         while not is_promised(promises, resource, count):
-            changed = asyncio.ensure_future(self._pods.news())
+            changed = asyncio.ensure_future(self._pods.changed())
             try:
                 await self._pods.look()
                 promises = self._promises()

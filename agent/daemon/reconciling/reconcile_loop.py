@@ -11,7 +11,7 @@ from typing import TypeVar
 import anyio
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.missing_slices import foreign, slices
+from agent.core.allocation.missing_slices import foreign_slices, slice_changes
 from agent.core.allocation.reconcile_changes import (
     Change,
     Doubt,
@@ -23,7 +23,7 @@ from agent.core.allocation.reconcile_changes import (
     Remove,
 )
 from agent.core.allocation.reconcile_evidence import Evidence
-from agent.core.allocation.reconcile_rules import kept, reconcile, revived
+from agent.core.allocation.reconcile_rules import confirmations, reconcile, revived
 from agent.core.cell import Cell
 from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.daemon.allocation.allocator import Allocator
@@ -159,7 +159,7 @@ class Reconciler:
         if granted is None or life != self._sources.life:
             return
         self._known_life = life
-        changes = kept(self._asked_for(), Evidence(granted, life=life))
+        changes = confirmations(self._asked_for(), Evidence(granted, life=life))
         if [it for it in changes if self._updates.apply(it)]:
             await self._changed()
 
@@ -213,7 +213,7 @@ class Reconciler:
         read = evidence.partitions or {}
         unread = set(makers) - read.keys()
         before = {key: count for key, count in self.foreign.items() if key[0] in unread}
-        self.foreign = {**before, **foreign(read)}
+        self.foreign = {**before, **foreign_slices(read)}
 
     def _owned(self) -> frozenset[str]:
         """The allocations that have an owner."""
@@ -236,7 +236,7 @@ class Reconciler:
         abandoned = self._allocator.abandoned
         changes = reconcile(in_use, evidence, now, self._timing.grace, busy, fresh, abandoned)
         settled = {it.allocation for it in changes if isinstance(it, Release | Forget)}
-        of_slices = slices(in_use, evidence, busy)
+        of_slices = slice_changes(in_use, evidence, busy)
         rest = [it for it in of_slices if isinstance(it, Remove) or it.allocation not in settled]
         released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
         back = revived(released, self._ledger.held(), evidence)

@@ -11,7 +11,7 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.cards_of_answers import AnswerTie, AnswerTies, theirs
+from agent.core.allocation.cards_of_answers import AnswerTie, AnswerTies, resources_of_other_plugins
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.recovered_allocations import recall, recall_pods
@@ -198,7 +198,9 @@ def test_its_card_is_given_out_in_no_other_way_until_it_is_free(
     ledger = held(snapshot, answered)
     offers = [Offer("acme", (ResourceRule(GPU, sharing=sharing),))]
 
-    planned = plan(offers, snapshot, usage=ledger.usage(), of_others=theirs(ledger.in_use()))
+    planned = plan(
+        offers, snapshot, usage=ledger.usage(), of_others=resources_of_other_plugins(ledger.in_use())
+    )
 
     assert {it.uuid for it in planned[GPU].cards} == {"a", "c"}
     assert set(planned) == {GPU}
@@ -210,7 +212,9 @@ def test_several_cards_of_more_or_fewer_ids_are_all_held() -> None:
         ledger = held(snapshot, entry(*ids, env={"CARDS": "a,c"}))
         offers = [Offer("acme", (ResourceRule(GPU),))]
 
-        planned = plan(offers, snapshot, usage=ledger.usage(), of_others=theirs(ledger.in_use()))
+        planned = plan(
+            offers, snapshot, usage=ledger.usage(), of_others=resources_of_other_plugins(ledger.in_use())
+        )
 
         assert [it.uuid for it in planned[GPU].cards] == ["b"]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from agent.core.allocation.double_booking import overlaps
+from agent.core.allocation.double_booking import double_bookings
 from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Resource
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim
@@ -57,7 +57,9 @@ def told(
     names = {it.owner.pod for it in in_use if it.owner} - {"gone"}
     pods = [Candidate(name, "default", name, ended=name in ended) for name in sorted(names)]
     plan = {GPU: resource or whole(["c0", "c1"])}
-    return [f"{name}: {it}" for name, it in overlaps(in_use, pods, plan, here, moved, registered()).items()]
+    return [
+        f"{name}: {it}" for name, it in double_bookings(in_use, pods, plan, here, moved, registered()).items()
+    ]
 
 
 T = TypeVar("T")

@@ -13,14 +13,14 @@ from agent.core.allocation.node_locks import (
     EXPIRED,
     EXPIRES,
     Lock,
-    ahead,
-    freeing,
-    keys_of,
-    lock,
-    locks,
-    named,
-    over,
-    stale,
+    freeing_patch,
+    lock_keys,
+    locks_dated_ahead,
+    locks_on_node,
+    named_pods,
+    parsed_lock,
+    stale_sentences,
+    why_over,
 )
 from agent.core.model import AllocationSource, Owner
 from agent.daemon.scheduler_plugins import registered
@@ -51,12 +51,12 @@ def served(container: str, uid: str = "uid-web") -> object:
     ],
 )
 def test_a_lock_is_read_as_schedulers_write_it(value: str, expected: Lock | None) -> None:
-    assert lock(KEY, value) == expected
+    assert parsed_lock(KEY, value) == expected
 
 
 @given(strategies.hostile_texts)
 def test_no_annotation_crashes_the_reading_of_locks(value: str) -> None:
-    found = lock(KEY, value)
+    found = parsed_lock(KEY, value)
 
     assert found is None or found.value == value
 
@@ -91,7 +91,7 @@ def test_no_annotation_crashes_the_reading_of_locks(value: str) -> None:
 def test_a_lock_is_over_when_its_pod_has_its_devices_or_will_never_have_them(
     pods: list[Candidate], allocations: list[object], age: float, why: str
 ) -> None:
-    assert over(HELD, pods, allocations, TAKEN + age) == why  # type: ignore[arg-type]
+    assert why_over(HELD, pods, allocations, TAKEN + age) == why  # type: ignore[arg-type]
 
 
 BY_WORD = replace(allocation("x", [], owner=Owner("uid-web", "")), source=AllocationSource.ANNOTATION)
@@ -99,44 +99,44 @@ ALONE = replace(WEB, containers=(PodContainer("a", {"koordinator.sh/gpu-core": 5
 
 
 def test_who_asks_no_device_plugin_is_served_once_its_cards_are_known() -> None:
-    assert over(HELD, [ALONE], [], TAKEN) == ""
-    assert over(HELD, [ALONE], [served("b", "uid-another")], TAKEN) == ""  # type: ignore[list-item]
-    assert over(HELD, [ALONE], [BY_WORD], TAKEN) == "its pod has its devices"
+    assert why_over(HELD, [ALONE], [], TAKEN) == ""
+    assert why_over(HELD, [ALONE], [served("b", "uid-another")], TAKEN) == ""  # type: ignore[list-item]
+    assert why_over(HELD, [ALONE], [BY_WORD], TAKEN) == "its pod has its devices"
 
 
 def test_cards_by_a_schedulers_word_serve_nobody_who_asks_for_others() -> None:
-    assert over(HELD, [WEB], [BY_WORD, served("b", "uid-another")], TAKEN) == ""  # type: ignore[list-item]
+    assert why_over(HELD, [WEB], [BY_WORD, served("b", "uid-another")], TAKEN) == ""  # type: ignore[list-item]
 
 
 def test_a_lock_of_the_old_form_ends_by_time_alone() -> None:
     old = Lock(KEY, "2026-11-20T21:34:09Z", TAKEN)
 
-    assert over(old, [WEB], [], TAKEN + 1) == ""
-    assert over(old, [WEB], [], TAKEN + EXPIRES)
+    assert why_over(old, [WEB], [], TAKEN + 1) == ""
+    assert why_over(old, [WEB], [], TAKEN + EXPIRES)
 
 
 def test_a_lock_that_has_expired_names_nobody() -> None:
-    assert named([HELD], TAKEN + 1) == {("default", "web")}
-    assert named([HELD], TAKEN + EXPIRES) == frozenset()
+    assert named_pods([HELD], TAKEN + 1) == {("default", "web")}
+    assert named_pods([HELD], TAKEN + EXPIRES) == frozenset()
 
 
 NOW = TAKEN - EXPIRES - 1
 
 
 def test_a_lock_of_a_time_to_come_is_over_when_it_has_been_seen_for_as_long_as_one_may_last() -> None:
-    assert over(HELD, [], [], NOW, EXPIRES - 1) == ""
-    assert over(HELD, [], [], NOW, EXPIRES) == AHEAD
-    assert over(HELD, [], [], TAKEN + EXPIRES, EXPIRES) == EXPIRED
-    assert over(HELD, [replace(WEB, over=True)], [], NOW, EXPIRES) == "its pod is over"
-    (said,) = stale({HELD: AHEAD, replace(HELD, pod="other"): "its pod is over"})
+    assert why_over(HELD, [], [], NOW, EXPIRES - 1) == ""
+    assert why_over(HELD, [], [], NOW, EXPIRES) == AHEAD
+    assert why_over(HELD, [], [], TAKEN + EXPIRES, EXPIRES) == EXPIRED
+    assert why_over(HELD, [replace(WEB, over=True)], [], NOW, EXPIRES) == "its pod is over"
+    (said,) = stale_sentences({HELD: AHEAD, replace(HELD, pod="other"): "its pod is over"})
     assert said.startswith(
         f"the lock {KEY} of the node is over: {VALUE} has not come for its devices, it is of a"
     )
 
 
 def test_a_lock_of_a_time_to_come_names_its_pod_no_longer_than_another() -> None:
-    assert named([HELD], NOW, {HELD: EXPIRES - 1}) == {("default", "web")}
-    assert named([HELD], NOW, {HELD: EXPIRES}) == frozenset()
+    assert named_pods([HELD], NOW, {HELD: EXPIRES - 1}) == {("default", "web")}
+    assert named_pods([HELD], NOW, {HELD: EXPIRES}) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,16 @@ def test_a_lock_of_a_time_to_come_names_its_pod_no_longer_than_another() -> None
 def test_it_counts_from_when_it_was_seen_first(
     known: dict[Lock, float], now: float, expected: dict[Lock, float]
 ) -> None:
-    assert ahead([HELD], known, now, 7.0) == expected
+    assert locks_dated_ahead([HELD], known, now, 7.0) == expected
 
 
 def test_the_patch_frees_this_lock_and_no_other() -> None:
     path = "/metadata/annotations/hami.io~1mutex.lock"
 
-    assert freeing(HELD) == [{"op": "test", "path": path, "value": VALUE}, {"op": "remove", "path": path}]
+    assert freeing_patch(HELD) == [
+        {"op": "test", "path": path, "value": VALUE},
+        {"op": "remove", "path": path},
+    ]
 
 
 def test_a_vendor_adds_its_own_lock() -> None:
@@ -167,12 +170,18 @@ def test_a_vendor_adds_its_own_lock() -> None:
     vendor = Vendor("acme", "a:B", GPU, lambda *_: ContainerEdits(), schedulers=(dialect,))
     held = {KEY: VALUE, "acme.com/mutex.lock": VALUE, "other.com/mutex.lock": VALUE}
 
-    assert [it.key for it in locks(held, keys_of(registered(), []))] == [KEY]
-    assert [it.key for it in locks(held, keys_of(registered(), [vendor]))] == [KEY, "acme.com/mutex.lock"]
-    assert keys_of([], [vendor]) == ("acme.com/mutex.lock", KEY)
+    assert [it.key for it in locks_on_node(held, lock_keys(registered(), []))] == [KEY]
+    assert [it.key for it in locks_on_node(held, lock_keys(registered(), [vendor]))] == [
+        KEY,
+        "acme.com/mutex.lock",
+    ]
+    assert lock_keys([], [vendor]) == ("acme.com/mutex.lock", KEY)
 
 
 def test_a_scheduler_s_dialect_adds_its_lock() -> None:
     dialect = Dialect("acme", lambda pod, resource, cards: (), locks=("acme.com/mutex.lock",))
 
-    assert keys_of([Scheduler("acme", dialects=(dialect,), locks=(KEY,))], []) == (KEY, "acme.com/mutex.lock")
+    assert lock_keys([Scheduler("acme", dialects=(dialect,), locks=(KEY,))], []) == (
+        KEY,
+        "acme.com/mutex.lock",
+    )

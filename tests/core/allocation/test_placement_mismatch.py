@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.placement_mismatch import MismatchNotices, unheeded
+from agent.core.allocation.placement_mismatch import MismatchNotices, placement_mismatches
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
@@ -56,7 +56,7 @@ def told(
         locked=frozenset(locked),
         schedulers=registered(),
     )
-    found = unheeded(Promises(scene, in_use))
+    found = placement_mismatches(Promises(scene, in_use))
     assert [one.pod for one in found] == [PodRef("default", "web", "u")] * len(found)
     return [one.why for one in found]
 
@@ -323,7 +323,7 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
     assert len(before) == 1
     assert lookout.found is before
     now[0] = becomes(now[0])
-    assert lookout.found == unheeded(now[0])
+    assert lookout.found == placement_mismatches(now[0])
     assert lookout.found is not before
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.cards_of_answers import AnswerTies
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.missing_slices import foreign, slices
+from agent.core.allocation.missing_slices import foreign_slices, slice_changes
 from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 from agent.core.allocation.reconcile_rules import TAKEN_WITHIN, reconcile
@@ -1018,12 +1018,12 @@ def test_a_slice_that_is_gone_is_said_once() -> None:
     evidence = Evidence((), partitions=there())
     text = "one/0 is gone from the hardware; made again when the container starts anew"
 
-    assert slices([SLICED], evidence) == [Remark("one", text)]
-    assert slices([replace(SLICED, reason=text)], evidence) == []
+    assert slice_changes([SLICED], evidence) == [Remark("one", text)]
+    assert slice_changes([replace(SLICED, reason=text)], evidence) == []
 
 
 def test_a_slice_that_a_reboot_took_is_said_to_be() -> None:
-    assert slices([replace(SLICED, rebooted=True)], Evidence((), partitions=there())) == [
+    assert slice_changes([replace(SLICED, rebooted=True)], Evidence((), partitions=there())) == [
         Remark("one", "the reboot took one/0; made again before the container starts")
     ]
 
@@ -1031,23 +1031,23 @@ def test_a_slice_that_a_reboot_took_is_said_to_be() -> None:
 def test_a_slice_that_is_back_takes_the_remark_back() -> None:
     lost = replace(SLICED, reason="one/0 is gone")
 
-    assert slices([lost], Evidence((), partitions=there("one"))) == [Remark("one", "")]
+    assert slice_changes([lost], Evidence((), partitions=there("one"))) == [Remark("one", "")]
 
 
 def test_nothing_is_said_of_the_slices_of_who_is_forgotten_or_busy() -> None:
     evidence = Evidence((), partitions=there())
 
-    assert slices([replace(SLICED, forgotten=True)], evidence) == []
-    assert slices([SLICED], evidence, busy={"one"}) == []
+    assert slice_changes([replace(SLICED, forgotten=True)], evidence) == []
+    assert slice_changes([SLICED], evidence, busy={"one"}) == []
 
 
 def test_a_vendor_that_could_not_be_asked_has_lost_no_slice() -> None:
-    assert slices([SLICED], Evidence((), partitions={"other": ()})) == []
-    assert slices([SLICED], Evidence((), partitions=None)) == []
+    assert slice_changes([SLICED], Evidence((), partitions={"other": ()})) == []
+    assert slice_changes([SLICED], Evidence((), partitions=None)) == []
 
 
 def test_slices_of_ours_that_nobody_owns_are_removed_and_foreign_ones_never() -> None:
-    found = slices([SLICED], Evidence((), partitions=there("one", LOST, LOST, None)))
+    found = slice_changes([SLICED], Evidence((), partitions=there("one", LOST, LOST, None)))
 
     assert found == [Remove("acme", LOST)]
 
@@ -1056,20 +1056,20 @@ def test_slices_of_ours_that_nobody_owns_are_removed_and_foreign_ones_never() ->
 def test_a_slice_that_bears_no_id_of_an_allocation_is_foreign_and_never_removed(mark: str) -> None:
     found = there(mark, LOST, None)
 
-    assert slices([], Evidence((), partitions=found)) == [Remove("acme", LOST)]
-    assert foreign(found) == {("acme", "a"): 2}
+    assert slice_changes([], Evidence((), partitions=found)) == [Remove("acme", LOST)]
+    assert foreign_slices(found) == {("acme", "a"): 2}
 
 
 def test_a_slice_of_an_allocation_that_only_the_kubelet_knows_is_kept() -> None:
-    assert slices([], Evidence((CheckpointAnswer(LOST, "uid", "main"),), partitions=there(LOST))) == []
+    assert slice_changes([], Evidence((CheckpointAnswer(LOST, "uid", "main"),), partitions=there(LOST))) == []
 
 
 def test_without_the_kubelets_checkpoint_no_slice_is_removed() -> None:
-    assert slices([], Evidence(None, partitions=there(LOST))) == []
+    assert slice_changes([], Evidence(None, partitions=there(LOST))) == []
 
 
 def test_the_slice_of_an_answer_that_is_being_made_is_kept() -> None:
-    assert slices([], Evidence((), partitions=there(LOST)), busy={LOST}) == []
+    assert slice_changes([], Evidence((), partitions=there(LOST)), busy={LOST}) == []
 
 
 @pytest.mark.parametrize("state", UNFINISHED)
@@ -1077,5 +1077,5 @@ def test_the_slice_of_what_a_crash_left_half_done_goes_with_its_allocation(state
     """Reconcile rolls that back; until then its slice is owned, and nobody says that one is missing."""
     it = replace(SLICED, state=state)
 
-    assert slices([it], Evidence((), partitions=there("one"))) == []
-    assert slices([it], Evidence((), partitions=there())) == []
+    assert slice_changes([it], Evidence((), partitions=there("one"))) == []
+    assert slice_changes([it], Evidence((), partitions=there())) == []

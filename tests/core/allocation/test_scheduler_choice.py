@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.pod_attribution import WaitingPods
-from agent.core.allocation.scheduler_choice import free_on, has_room, holders, is_as_counted, roomier, steered
+from agent.core.allocation.scheduler_choice import (
+    chosen_ids,
+    free_on,
+    has_room,
+    holders,
+    is_as_counted,
+    roomier,
+)
 from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, Owner, Resource
 from agent.scheduler_api import Candidate
@@ -60,7 +67,7 @@ def steer(
 ) -> list[str]:
     cards = {card.uuid: n for n, card in enumerate(resource.cards)}
     waiting = WaitingPods(pods, [CHOSEN], cards, holders=whole_of or {})
-    return steered(resource, available.split(), required.split(), size, Topology(), waiting)
+    return chosen_ids(resource, available.split(), required.split(), size, Topology(), waiting)
 
 
 def pod(name: str, *cards: str, count: int = 1, **fields: float) -> Candidate:

@@ -15,7 +15,7 @@ from core.values import allocation, node, status
 from heard import READS
 
 from agent.cluster.pods import candidate
-from agent.core.allocation.node_locks import EXPIRED, EXPIRES, lock, over
+from agent.core.allocation.node_locks import EXPIRED, EXPIRES, parsed_lock, why_over
 from agent.core.allocation.pod_attribution import WaitingPods, attribute
 from agent.core.allocation.reconcile_evidence import Evidence, Pods
 from agent.core.allocation.reconcile_rules import reconcile
@@ -215,12 +215,12 @@ def test_cards_that_are_written_as_one_containers_are_split_over_all() -> None:
 
 def test_a_lock_of_a_pod_whose_binding_failed_ends_when_schedulers_take_it_themselves() -> None:
     """Nobody here can tell it from one that is about to be bound."""
-    mine = lock(KEY, "2026-11-20T21:34:09Z,default,web")
+    mine = parsed_lock(KEY, "2026-11-20T21:34:09Z,default,web")
     another = Candidate("uid-job", "default", "job", (PodContainer("main", {SGPU: 1}),))
     assert mine is not None
 
-    assert over(mine, [another], [], TAKEN + EXPIRES - 1) == ""
-    assert over(mine, [another], [], TAKEN + EXPIRES) == EXPIRED
+    assert why_over(mine, [another], [], TAKEN + EXPIRES - 1) == ""
+    assert why_over(mine, [another], [], TAKEN + EXPIRES) == EXPIRED
 
 
 WEB = Candidate("uid-web", "default", "web", (PodContainer("main", {SGPU: 1}),))
@@ -240,11 +240,11 @@ SERVED = allocation("a1", ["MX-0"], resource=SGPU, owner=Owner("uid-web", "main"
 def test_a_lock_of_any_release_is_read_and_freed_as_its_pod_goes(
     value: str, pods: tuple[Candidate, ...], why: str
 ) -> None:
-    found = lock(KEY, value)
+    found = parsed_lock(KEY, value)
 
     assert found is not None
     assert found.taken == TAKEN
-    assert over(found, pods, [SERVED], TAKEN + 1) == why
+    assert why_over(found, pods, [SERVED], TAKEN + 1) == why
 
 
 CARDS = node(status("GPU-0", 0, vendor="nvidia"), status("MX-0", 0, vendor="metax"))
