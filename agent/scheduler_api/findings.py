@@ -39,7 +39,7 @@ class FindingKind:
     check: str
     name: str
     severity: Severity
-    #: What is wrong, for a reader who has never seen it.
+    #: What is wrong, for a reader without knowledge of the matter.
     title: str
     why: str
     remedy: str
@@ -47,19 +47,19 @@ class FindingKind:
     def found(self, what: str, /, **places: object) -> Finding:
         """A finding of this kind; `what` says what was found and where."""
         remedy = self.remedy.format(**places).strip()
-        return Finding(self.check, self.severity, _told(what), self.name, self.why, _told(remedy))
+        return Finding(self.check, self.severity, _printable(what), self.name, self.why, _printable(remedy))
 
 
 def well(check: str, what: str) -> Finding:
     """The result of a check that finds nothing wrong."""
-    return Finding(check, Severity.OK, _told(what))
+    return Finding(check, Severity.OK, _printable(what))
 
 
 def not_made(check: str, why: str) -> Finding:
     """The result of a check that could not be made; `why` says what was missing."""
-    return Finding(check, Severity.NOT_MADE, _told(why))
+    return Finding(check, Severity.NOT_MADE, _printable(why))
 
 
-def _told(text: str) -> str:
+def _printable(text: str) -> str:
     clean = printable(text)
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"
