@@ -152,8 +152,8 @@ class ReportObjectFollower:
             async with anyio.create_task_group() as group:
                 for loop in (objects.run, programs.run, partial(writer.run, returns)):
                     group.start_soon(for_ever, loop)
-                ours = self._state.published, self._state.elsewhere
-                for cell in (objects.cell, programs.cell, writer.overwritten, *ours):
+                of_policy = self._state.published, self._state.elsewhere
+                for cell in (objects.cell, programs.cell, writer.overwritten, *of_policy):
                     group.start_soon(for_ever, watch, cell)
                 while not await self._is_gone(objects.cell.value):
                     self._judge(objects.cell.value, programs.cell.value, writer)

@@ -1,4 +1,4 @@
-"""Finds plugins, in a folder of this tree and in other distributions; nothing is imported before `load`."""
+"""Finds plugins, in a folder of this tree and in other distributions. `FoundPlugin.load` imports one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DISTRIBUTION = "xpu-agent"
 
 
 class BrokenPlugin(Exception):
-    """Raised when a plugin does not keep the contract; says what would."""
+    """Raised for a plugin that does not keep the contract; the text says what would."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPlugin:
-    """A plugin by its name. `clash`: why it is left out, where another distribution has brought its name."""
+    """A plugin by its name. `clash`: another distribution brings the same name, so this one is left out."""
 
     name: str
     origin: str
@@ -28,20 +28,17 @@ class FoundPlugin:
 
 
 def found(package: ModuleType, group: str, kind: str) -> tuple[FoundPlugin, ...]:
-    """Every plugin of the kind: a folder of `package` with a `plugin.py`, then entry points of the group."""
-    in_tree = [
-        FoundPlugin(
-            it.name, DISTRIBUTION, _version(DISTRIBUTION), _importer(f"{package.__name__}.{it.name}.plugin")
-        )
-        for it in pkgutil.iter_modules(package.__path__)
-        if _is_whole(package, it.name)
-    ]
+    """Every plugin of the kind: folders of `package` with a `plugin.py`, then entry points of the group."""
+    folders = [it.name for it in pkgutil.iter_modules(package.__path__) if _is_whole(package, it.name)]
+    importers = {it: _importer(f"{package.__name__}.{it}.plugin") for it in folders}
+    version = _version(DISTRIBUTION)
+    in_tree = [FoundPlugin(name, DISTRIBUTION, version, load) for name, load in importers.items()]
     first = {it.name: it.origin for it in in_tree}
     return (*in_tree, *(_pointed(it, first, kind) for it in metadata.entry_points(group=group)))
 
 
 def _is_whole(package: ModuleType, folder: str) -> bool:
-    """Whether the folder registers a plugin; one that is still being built does not."""
+    """Whether the folder has a `plugin.py`; an unfinished plugin has none."""
     paths = [str(Path(path, folder)) for path in package.__path__]
     return any(it.name == "plugin" for it in pkgutil.iter_modules(paths))
 

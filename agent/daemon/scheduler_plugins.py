@@ -1,4 +1,4 @@
-"""Finds schedulers' plugins, in the tree and in other distributions; loads them in the order of hearing."""
+"""Loads schedulers' plugins, of the tree and of other distributions, in the order in which they are heard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SITS_OUT = "not in use: it offers nothing"
 
 @dataclass(frozen=True, slots=True)
 class SchedulerPlugin:
-    """A scheduler's plugin that was found; without a `scheduler`, the reason says why it is left out."""
+    """A scheduler's plugin. Without a `scheduler` the plugin is left out, and `reason` says why."""
 
     name: str
     origin: str
@@ -36,15 +36,16 @@ class SchedulerPlugin:
 
 @cache
 def load() -> tuple[SchedulerPlugin, ...]:
-    """Every scheduler's plugin. A broken one is left out, and harms no other."""
+    """Every scheduler's plugin. A broken plugin is left out and harms no other."""
     return tuple(_without_clashes(map(_loaded, found(agent.schedulers, ENTRY_POINTS, "scheduler"))))
 
 
 def log_left_out() -> None:
-    """Say which plugins are left out, and why."""
-    for it in load():
-        if it.scheduler is None and it.reason != SITS_OUT:
-            log.warning("scheduler plugin left out", scheduler=it.name, origin=it.origin, reason=it.reason)
+    """Log which plugins are left out, and why."""
+    for plugin in load():
+        if plugin.scheduler is None and plugin.reason != SITS_OUT:
+            about = {"scheduler": plugin.name, "origin": plugin.origin, "reason": plugin.reason}
+            log.warning("scheduler plugin left out", **about)
 
 
 @cache
@@ -54,12 +55,12 @@ def registered() -> tuple[Scheduler, ...]:
 
 
 def reserved() -> tuple[Reserved, ...]:
-    """The names of resources that belong to a scheduler."""
+    """The resource names that schedulers' own programs write to the Node."""
     return tuple(name for it in registered() for name in it.reserved)
 
 
 def in_order(schedulers: Iterable[Scheduler]) -> Iterator[Scheduler]:
-    """By name, each after those that it names in `after`; two that name each other stand by name."""
+    """By name, each after the schedulers in its `after`. Two schedulers that name each other are by name."""
     left = {it.name: it for it in sorted(schedulers, key=lambda it: it.name)}
     while left:
         free = (it for it in left.values() if left.keys().isdisjoint({*it.after} - {it.name}))
@@ -86,11 +87,11 @@ def _without_clashes(plugins: Iterable[SchedulerPlugin]) -> Iterator[SchedulerPl
 
 
 def hearing(vendor: Vendor) -> Vendor:
-    """The vendor with the dialects that it names, in its order, before those that it brings itself.
+    """The vendor with the dialects that it names, in the vendor's order, before the dialects that it brings.
 
     Raises:
-        BrokenPlugin: No scheduler brings such a dialect, or one refuses the vendor's terms; a dialect of the
-            vendor has the name of a scheduler's; or two dialects read a pod's limits.
+        BrokenPlugin: No scheduler brings a named dialect, or its scheduler refuses the vendor's terms; a
+            dialect of the vendor has the name of a scheduler's dialect; or two dialects read a pod's limits.
     """
     made = [(wanted, _made(wanted)) for wanted in vendor.hears]
     limits = [dialect for wanted, dialect in made if wanted.of_limits]
@@ -106,40 +107,41 @@ def hearing(vendor: Vendor) -> Vendor:
 
 
 def _made(wanted: DialectOf) -> Dialect:
-    whose = f"hears {shorten(wanted.dialect)!r} of the scheduler {shorten(wanted.scheduler)!r}"
+    what = f"hears {shorten(wanted.dialect)!r} of the scheduler {shorten(wanted.scheduler)!r}"
     makers = {(it.name, name): make for it in registered() for name, make in it.vendor_dialects.items()}
     make = makers.get((wanted.scheduler, wanted.dialect))
     if make is None:
-        there = ", ".join(f"{name} of {scheduler}" for scheduler, name in sorted(makers)) or "none"
-        raise BrokenPlugin(f"{whose}, which is not here; there are: {there}")
+        known = ", ".join(f"{name} of {scheduler}" for scheduler, name in sorted(makers)) or "none"
+        raise BrokenPlugin(f"{what}, which is not here; there are: {known}")
     try:
         dialect = make(wanted.terms, registered())
     except Exception as exc:  # contributors' code
-        raise BrokenPlugin(f"{whose}, which cannot be made: {type(exc).__name__}: {exc}") from exc
+        raise BrokenPlugin(f"{what}, which cannot be made: {type(exc).__name__}: {exc}") from exc
     if not isinstance(dialect, Dialect):
-        raise BrokenPlugin(f"{whose}, which is made as a {type(dialect).__name__}; a Dialect is needed")
+        raise BrokenPlugin(f"{what}, which is made as a {type(dialect).__name__}; a Dialect is needed")
     if wrong := wrong_field(dialect) or wrong_dialect("dialect", dialect):
-        raise BrokenPlugin(f"{whose}, whose {wrong}")
+        raise BrokenPlugin(f"{what}, whose {wrong}")
     return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
 
 
-def _loaded(it: FoundPlugin) -> SchedulerPlugin:
-    if it.clash:
-        return SchedulerPlugin(it.name, it.origin, it.version, None, it.clash)
+def _loaded(found_plugin: FoundPlugin) -> SchedulerPlugin:
+    plugin = SchedulerPlugin(found_plugin.name, found_plugin.origin, found_plugin.version)
+    if found_plugin.clash:
+        return replace(plugin, reason=found_plugin.clash)
     try:
-        scheduler = _offered(it)
+        scheduler = _offered(found_plugin)
     except BrokenPlugin as exc:
-        return SchedulerPlugin(it.name, it.origin, it.version, None, str(exc))
+        return replace(plugin, reason=str(exc))
     except (Exception, SystemExit) as exc:  # contributors' code
-        return SchedulerPlugin(it.name, it.origin, it.version, None, f"{type(exc).__name__}: {exc}")
-    return SchedulerPlugin(it.name, it.origin, it.version, scheduler, SITS_OUT if scheduler is None else "")
+        return replace(plugin, reason=f"{type(exc).__name__}: {exc}")
+    return replace(plugin, scheduler=scheduler, reason=SITS_OUT if scheduler is None else "")
 
 
-def _offered(it: FoundPlugin) -> Scheduler | None:
+def _offered(plugin: FoundPlugin) -> Scheduler | None:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(SchedulerHooks)
-    module = it.load()
-    manager.register(module, name=it.name)
+    module = plugin.load()
+    manager.register(module, name=plugin.name)
     manager.check_pending()
     if not manager.get_hookcallers(module):
         raise BrokenPlugin(
@@ -150,30 +152,29 @@ def _offered(it: FoundPlugin) -> Scheduler | None:
         return None
     if not isinstance(offered, Scheduler):
         raise BrokenPlugin(f"register_scheduler returned a {type(offered).__name__}, a Scheduler is needed")
-    if trouble := _trouble(it.name, offered):
+    if trouble := _trouble(plugin.name, offered):
         raise BrokenPlugin(f"register_scheduler returned a Scheduler whose {trouble}")
     return offered
 
 
-def _trouble(name: str, its: Scheduler) -> str:
-    """What of the Scheduler the agent cannot work with; empty where it can."""
-    if trouble := wrong_field(its):
+def _trouble(name: str, scheduler: Scheduler) -> str:
+    """The first field with which the agent cannot work; empty where it can."""
+    if trouble := wrong_field(scheduler):
         return trouble
-    if its.name != name:
-        return f"name is {shorten(its.name)!r}; it is registered as {name!r}"
-    if not all(it.prefix and it.why for it in its.reserved):
-        return f"reserved is {shorten(repr(its.reserved))}; a prefix and a reason are needed in each"
-    if trouble := _wrong_reads("reads", its.reads) or _wrong_locks("locks", its.locks):
+    if scheduler.name != name:
+        return f"name is {shorten(scheduler.name)!r}; it is registered as {name!r}"
+    if not all(it.prefix and it.why for it in scheduler.reserved):
+        return f"reserved is {shorten(repr(scheduler.reserved))}; a prefix and a reason are needed in each"
+    if trouble := _wrong_reads("reads", scheduler.reads) or _wrong_locks("locks", scheduler.locks):
         return trouble
-    if deaf := next((it.name for it in its.dialects if not (it.reads or its.reads)), ""):
+    if deaf := next((it.name for it in scheduler.dialects if not (it.reads or scheduler.reads)), ""):
         return f"reads is (); without a prefix of its annotations the dialect {deaf!r} sees none of a pod's"
-    return next(
-        filter(None, (wrong_dialect(f"dialects[{at}]", it) for at, it in enumerate(its.dialects))), ""
-    )
+    numbered = enumerate(scheduler.dialects)
+    return next(filter(None, (wrong_dialect(f"dialects[{at}]", it) for at, it in numbered)), "")
 
 
 def wrong_dialect(path: str, dialect: Dialect) -> str:
-    """What of a dialect the agent cannot work with, though all types are right; empty where it can."""
+    """The first field of a dialect with which the agent cannot work; empty where it can."""
     keys = dialect.receipt_keys
     if trouble := _wrong_reads(f"{path}.reads", dialect.reads) or _wrong_locks(
         f"{path}.locks", dialect.locks

@@ -1,4 +1,4 @@
-"""Locks that schedulers hold on the Node, and nobody has freed."""
+"""Checks schedulers' locks on the Node that were not freed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_mad
 from agent.vendor_api.text import shorten
 
 CHECK = "scheduler-locks"
-#: Seconds by which the clock of a scheduler may be ahead of this one.
+#: Seconds by which a scheduler's clock may be ahead of this node's.
 SKEW = 60.0
-#: Of a vendor that the agent does not serve: the agent frees those of the registered schedulers alone.
+#: A lock that the agent does not free, because no registered scheduler takes it.
 NOT_FREED = "cambricon.com/dsmlu.lock"
 
 LEFT = FindingKind(
@@ -22,8 +22,8 @@ LEFT = FindingKind(
     "lock-left-behind",
     Severity.WARNS,
     "a scheduler's lock on the Node is not freed",
-    "A scheduler takes it before it binds a pod and waits for up to 5 minutes until whoever serves the pod "
-    "frees it. An agent does so when the pod has its cards, has failed, or that time is over.",
+    "A scheduler takes it before it binds a pod and waits for up to 5 minutes until the agent of that node "
+    "frees it. The agent does so when the pod has its cards, has failed, or that time is over.",
     "kubectl annotate node {node} {key}-; and see that an agent runs here that may patch its Node (check "
     "rbac; with the chart any labels.output but none)",
 )
@@ -59,16 +59,16 @@ def locks(around: Surroundings) -> Iterator[Finding]:
     found = [it for key, value in held.items() for it in _judged(around, key, value)]
     if held.keys() & {*freed} and any(_frees(it) for it in around.cluster.denied.value or ()):
         found.append(FORBIDDEN.found(f"{', '.join(held)}; patch nodes/{around.node} is forbidden"))
-    told = f"held: {', '.join(held)}, not for long" if held else "no scheduler holds a lock on the Node"
-    yield from found or [well(CHECK, told)]
+    summary = f"held: {', '.join(held)}, not for long" if held else "no scheduler holds a lock on the Node"
+    yield from found or [well(CHECK, summary)]
 
 
 def _judged(around: Surroundings, key: str, value: str) -> Iterator[Finding]:
-    it = parsed_lock(key, value)
-    if it is None:
+    held = parsed_lock(key, value)
+    if held is None:
         yield NONSENSE.found(f"{key}: {shorten(value)}", node=around.node, key=key)
         return
-    age = time.time() - it.taken
+    age = time.time() - held.taken
     if age < -SKEW:
         what = f"{key}: {shorten(value)}, which is {-age / 60:.0f} minutes ahead"
         yield NONSENSE.found(what, node=around.node, key=key)

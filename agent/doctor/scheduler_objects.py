@@ -51,7 +51,7 @@ async def _queried(api: Api, found: SchedulerObjects, checks: SchedulerChecks | 
 async def stale(
     api: Api, node: str, kind: ReportObject, cards: Collection[str], noted: Collection[str] = ()
 ) -> Observed[tuple[StaleObject, ...]]:
-    """Objects of other names with cards of this node, and whose Nodes do not work any more.
+    """Objects of other names with cards of this node, if the Node of that name does not work any more.
 
     `noted`: names under which an agent of this node has written an object.
     """

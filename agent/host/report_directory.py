@@ -117,7 +117,7 @@ class ReportFileWriter:
         self._elsewhere = elsewhere or Cell(frozenset())
         self._others = OtherFiles(reporting.file)
         self._changed = asyncio.Event()
-        #: The directory since whose choice earlier files of the agent elsewhere are removed.
+        #: The chosen directory for which the agent's files in other directories were removed.
         self._cleaned_for = ""
         #: The directory from which the agent's file was withdrawn.
         self._withdrawn_from = ""

@@ -224,9 +224,11 @@ class AnnotationFilter:
 
 def reads(schedulers: Iterable[Scheduler], dialects: Iterable[Dialect] = ()) -> AnnotationFilter:
     """The annotations that these schedulers and these dialects of vendors read, with their receipts."""
-    heard = tuple(schedulers)
+    registered = tuple(schedulers)
     # Receipts are read too. Without that, the agent would write each receipt again and again.
-    prefixes = [OWN, *(prefix for it in heard for prefix in it.reads)]
-    prefixes += [key for it in (*common_dialects(heard), *dialects) for key in (*it.reads, *it.receipt_keys)]
-    writers = tuple((it.program, it.writes) for it in heard if it.program and it.writes)
+    prefixes = [OWN, *(prefix for it in registered for prefix in it.reads)]
+    prefixes += [
+        key for it in (*common_dialects(registered), *dialects) for key in (*it.reads, *it.receipt_keys)
+    ]
+    writers = tuple((it.program, it.writes) for it in registered if it.program and it.writes)
     return AnnotationFilter(tuple(dict.fromkeys(prefixes)), writers)

@@ -257,7 +257,7 @@ class NodeReport:
     #: Whether a vendor in service brings the cards of the report, or that is not known yet. The text is the
     #: vendor that the config names.
     is_served: Callable[[NodeCards, str, Report], bool]
-    #: A sentence for each vendor whose cards are left out because the config names another vendor.
+    #: A sentence for each vendor that is left out because the config names another vendor.
     passed_over: Callable[[NodeCards, str], Sequence[str]]
     #: The way to publish the report; None while that is not known, and the last way stays.
     choose: Callable[[ModeQuestion], ModeChoice | None]

@@ -529,6 +529,6 @@ async def test_a_koordlet_that_does_nothing_is_in_nobody_s_way(
     koordination.introduce(patient, monkeypatch)
     await koordination.reports(patient, mode="device", healthy=2)
     # As the agent has it a minute later: its word is what counts here, and not how it came to it.
-    monkeypatch.setattr(report_path, "sign", lambda _: "koordlet x runs here with Accelerators=true")
+    monkeypatch.setattr(report_path, "koordlet_sign", lambda _: "koordlet x runs here with Accelerators=true")
 
     assert "koordlet-in-the-way" not in ailments(await patient.findings())

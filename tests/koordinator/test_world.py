@@ -41,7 +41,7 @@ from agent.daemon.scheduler_plugins import registered
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.scheduler_api import Candidate, PodContainer
 from agent.scheduler_api.node_report import Report
-from agent.schedulers.koordinator.device_object import device, told
+from agent.schedulers.koordinator.device_object import device, report_in
 from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import (
@@ -220,7 +220,7 @@ class Agent:
 
     def fresh_device(self) -> dict[str, Any] | None:
         there = self._world.device
-        before = self.told or told(there)
+        before = self.told or report_in(there)
         less = withheld(self.snapshot.value, self.plan.value)
         self.told = report(self.snapshot.value, before=before, withheld=less)
         assert self.told is not None

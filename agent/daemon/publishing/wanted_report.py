@@ -176,7 +176,7 @@ class WantedReport:
         elif withdraw_object:
             self._last_mode = "none"
         passed_over = self._reporting.passed_over(cards, settings.vendor)
-        self._passed_over = _unsaid(passed_over, now.left_out if now else ())
+        self._passed_over = _new_sentences(passed_over, now.left_out if now else ())
         self._choose(chosen)
         directory = settings.device_infos_dir
         self.state.published.set(PublishedReport(chosen.mode, now, directory, withdraw_file, withdraw_object))
@@ -247,9 +247,9 @@ class WantedReport:
         return next(of_config, "") or _shared(self._plan.value, whole_cards)
 
 
-def _unsaid(sentences: Iterable[str], said: Iterable[str]) -> tuple[str, ...]:
-    """The sentences whose first part, up to the colon, is in no sentence of `said`."""
-    known = {it.partition(":")[0] for it in said}
+def _new_sentences(sentences: Iterable[str], known_sentences: Iterable[str]) -> tuple[str, ...]:
+    """The sentences that start, up to the colon, as no sentence of `said` does."""
+    known = {it.partition(":")[0] for it in known_sentences}
     return tuple(it for it in sentences if it.partition(":")[0] not in known)
 
 

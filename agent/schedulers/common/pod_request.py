@@ -36,7 +36,7 @@ class PodRequest:
         return CardGrant(0, "", core, memory, ratio)
 
 
-def wish(limits: Mapping[str, int]) -> PodRequest:
+def requested(limits: Mapping[str, int]) -> PodRequest:
     """The request that these limits make: of one container, or of a whole pod."""
     whole = sum(limits.get(name, 0) for name in WHOLE_CARDS)
     if not any(limits.get(name) for name in (GPU, SHARED, CORE, MEMORY, RATIO)):
@@ -47,9 +47,9 @@ def wish(limits: Mapping[str, int]) -> PodRequest:
     return PodRequest(cards, limits.get(CORE, percent), limits.get(MEMORY), ratio)
 
 
-def asked(pod: Candidate) -> PodRequest:
+def requested_by(pod: Candidate) -> PodRequest:
     """The request of the whole pod, by which the scheduler places the pod."""
-    return wish({name: count for name in _NAMES if (count := _sum(pod, name))})
+    return requested({name: count for name in _NAMES if (count := _sum(pod, name))})
 
 
 def _sum(pod: Candidate, name: str) -> int:
@@ -58,7 +58,7 @@ def _sum(pod: Candidate, name: str) -> int:
 
 def most_cards(pod: Candidate) -> int:
     """The most cards that the pod can have, by the sum of its limits or by its containers."""
-    return max(asked(pod).cards, split(pod, lambda it: wish(it.limits).cards)[1])
+    return max(requested_by(pod).cards, split(pod, lambda it: requested(it.limits).cards)[1])
 
 
 def asks_koordinator(pod: Candidate) -> bool:
@@ -101,10 +101,10 @@ def believed(wanted: PodRequest, grants: Sequence[CardGrant], key: str) -> tuple
     return tuple(replace(it, core=core, memory=memory, ratio=ratio) for it, core, memory, ratio in amounts)
 
 
-def _believed(said: Sequence[int | None], most: int | None, name: str, key: str) -> Sequence[int | None]:
+def _believed(granted: Sequence[int | None], most: int | None, name: str, key: str) -> Sequence[int | None]:
     if most is None:
-        return [None] * len(said)
-    amounts = [most // len(said) if it is None else it for it in said]
+        return [None] * len(granted)
+    amounts = [most // len(granted) if it is None else it for it in granted]
     if sum(amounts) > most or not all(amounts):
         raise ValueError(f"{key} gives {sum(amounts)} of {name}, its containers ask for {most}")
     return amounts
@@ -121,8 +121,8 @@ def shared_out(
     Raises:
         ValueError: The annotation `key` does not fit what the pod asks for.
     """
-    wanted = asked(pod)
-    parts, most = split(pod, lambda it: wish(it.limits).cards)
+    wanted = requested_by(pod)
+    parts, most = split(pod, lambda it: requested(it.limits).cards)
     if len(grants) != min(most, wanted.cards):
         raise ValueError(f"{key} names {len(grants)} cards, its containers ask for {min(most, wanted.cards)}")
     amounts = believed(wanted, grants, key)
@@ -137,7 +137,7 @@ def _at_one_time(
     """The grants, limited to what the containers of one time ask for. The pod has the most of any time."""
     running = _running_with(pod, container)
     names = {name for one in running for name in one.limits}
-    own = wish({name: sum(one.limits.get(name, 0) for one in running) for name in names}).each
+    own = requested({name: sum(one.limits.get(name, 0) for one in running) for name in names}).each
     return tuple(
         replace(
             grant,
@@ -157,8 +157,8 @@ def _running_with(pod: Candidate, container: PodContainer) -> list[PodContainer]
     return [*(one for one in before if one.restartable), container]
 
 
-def _lesser(granted: int | None, asked: int | None) -> int | None:
-    return granted if granted is None or asked is None else min(granted, asked)
+def _lesser(granted: int | None, requested_by: int | None) -> int | None:
+    return granted if granted is None or requested_by is None else min(granted, requested_by)
 
 
 def _packed(
@@ -168,7 +168,7 @@ def _packed(
     left = list(grants)
     found = []
     for container in pod.containers:
-        wanted = wish(container.limits)
+        wanted = requested(container.limits)
         own = wanted.each
         places = [n for n, card in enumerate(left) if _fits(own, card)][: wanted.cards]
         if len(places) < wanted.cards:

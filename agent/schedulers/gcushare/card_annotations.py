@@ -1,4 +1,4 @@
-"""What every generation of GCUShare says of a pod: a card, and the sum of its containers."""
+"""Annotations that every generation of GCUShare writes on a pod: a card, and the sum of the containers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class AnnotationKeys:
 
 
 def number(annotations: Mapping[str, str], key: str) -> int | None:
-    """The number that stands there; None where nothing does.
+    """The number in the annotation; None without the annotation.
 
     Raises:
-        ValueError: It is no decimal number of up to seven digits.
+        ValueError: The annotation is no decimal number of up to seven digits.
     """
     text = annotations.get(key)
     if text is None:
@@ -40,48 +40,50 @@ def number(annotations: Mapping[str, str], key: str) -> int | None:
 
 
 def asking(pod: Candidate, resources: Collection[str]) -> list[PodContainer]:
-    """The containers with a limit of any of these, in their order."""
+    """The containers with a limit of any of these resources, in the order of the pod."""
     return [it for it in pod.containers if any(it.limits.get(name) for name in resources)]
 
 
-def total(its: Iterable[PodContainer], resources: Collection[str]) -> int:
-    """What they ask for together; init containers count for nothing, as to every GCUShare."""
-    return sum(it.limits.get(name, 0) for it in its if not it.init for name in resources)
+def total(containers: Iterable[PodContainer], resources: Collection[str]) -> int:
+    """The sum of the containers' limits. No generation of GCUShare counts init containers."""
+    return sum(it.limits.get(name, 0) for it in containers if not it.init for name in resources)
 
 
-def is_served(pod: Candidate, given: Iterable[ServedClaim], resources: Collection[str]) -> bool:
-    """Whether each container has all that it asks for of these."""
-    has = {(it.container, it.resource) for it in given}
+def is_served(pod: Candidate, served: Iterable[ServedClaim], resources: Collection[str]) -> bool:
+    """Whether each container has all that it asks for of these resources."""
+    has = {(it.container, it.resource) for it in served}
     wanted = {(it.name, name) for it in pod.containers for name in resources if it.limits.get(name)}
     return wanted <= has
 
 
 def check(pod: Candidate, keys: AnnotationKeys) -> None:
-    """Refuse what no scheduler of these generations writes.
+    """Refuse annotations that no scheduler of these generations writes.
 
     Raises:
-        ValueError: With the annotation, what it says, and what was awaited.
+        ValueError: With the annotation, its value, and the expected value.
     """
     assigned, time = (pod.annotations.get(key) for key in (keys.assigned, keys.time))
     if assigned is not None and assigned not in _ASSIGNED:
         raise ValueError(f"{keys.assigned} is '{shorten(assigned, 40)}', awaited is 'false' or 'true'")
     if time is None or not _TIME.fullmatch(time):
-        said = "is missing" if time is None else f"is '{shorten(time, 40)}'"
-        raise ValueError(f"{keys.time} {said}, awaited is the time in nanoseconds: its scheduler writes both")
+        found = "is missing" if time is None else f"is '{shorten(time, 40)}'"
+        raise ValueError(
+            f"{keys.time} {found}, awaited is the time in nanoseconds: its scheduler writes both"
+        )
 
 
 def card(minor: int, key: str, cards: Cards) -> str:
     """The uuid of the card with this number of `/dev/gcuN`.
 
     Raises:
-        ValueError: No card here has it.
+        ValueError: No card of the node has the number.
     """
-    found = next((uuid for uuid, its in cards.items() if its == minor), None)
+    found = next((uuid for uuid, number in cards.items() if number == minor), None)
     if found is None:
-        there = ", ".join(str(it) for it in cards.values() if it is not None) or "none"
-        raise ValueError(f"{key} names card {minor}, which is not here; the cards here: {there}")
+        known = ", ".join(str(it) for it in cards.values() if it is not None) or "none"
+        raise ValueError(f"{key} names card {minor}, which is not here; the cards here: {known}")
     return found
 
 
-def claim(pod: Candidate, it: PodContainer, uuid: str, parameters: Mapping[str, str]) -> Claim:
-    return Claim(pod.uid, pod.namespace, pod.name, it.name, (uuid,), parameters)
+def claim(pod: Candidate, container: PodContainer, uuid: str, parameters: Mapping[str, str]) -> Claim:
+    return Claim(pod.uid, pod.namespace, pod.name, container.name, (uuid,), parameters)

@@ -1,6 +1,6 @@
 """GCUShare's first generation: an extender of kube-scheduler gives units of one card's memory. Pure.
 
-Source: GCUShare's user manual v1.2 (2024-04), whose logs show the annotations; its parents,
+Source: the logs in GCUShare's user manual v1.2 (2024-04), which show the annotations; its parents,
 AliyunContainerService/gpushare-scheduler-extender (c0b6141) and gpushare-device-plugin (45fb8b8).
 """
 
@@ -15,7 +15,7 @@ from . import card_annotations as of_pod
 from .card_annotations import AnnotationKeys
 from .names import ResourceNames
 
-#: What HAMi counts in the resource of the same name, for one of 1024 units of this dialect's.
+#: MiB in a GiB: HAMi counts the resource of the same name in MiB.
 _MIB = 1024
 
 
@@ -42,33 +42,33 @@ def _claims(
     """The claims of the pod's containers, all on one card.
 
     Raises:
-        ValueError: The annotations make no sense, alone or beside what the pod asks for.
+        ValueError: The annotations make no sense, or do not fit what the pod asks for.
     """
-    its = of_pod.asking(pod, (resource,))
+    containers = of_pod.asking(pod, (resource,))
     minor = of_pod.number(pod.annotations, keys.card)
-    if resource != names.memory or not its or minor is None:
+    if resource != names.memory or not containers or minor is None:
         return ()
     of_pod.check(pod, keys)
-    promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(its, (resource,))
+    promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(containers, (resource,))
     if promised != wanted:
         raise ValueError(_differs(keys.size, promised, wanted, resource))
     uuid = of_pod.card(minor, keys.card, cards)
-    return [of_pod.claim(pod, it, uuid, {}) for it in its]
+    return [of_pod.claim(pod, it, uuid, {}) for it in containers]
 
 
 def _receipt(
-    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, given: Sequence[ServedClaim]
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, served: Sequence[ServedClaim]
 ) -> Mapping[str, str]:
-    """One word for all containers; while one lacks its units it stays as its scheduler wrote it."""
-    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (names.memory,)) else {}
+    """That all containers have their units; nothing while one lacks them."""
+    return {keys.assigned: "true"} if of_pod.is_served(pod, served, (names.memory,)) else {}
 
 
 def _differs(key: str, promised: int | None, wanted: int, resource: str) -> str:
     if promised is None:
         return f"{key} is missing, awaited is {wanted}: what the pod's containers ask for together"
-    said = f"{key} promises {promised} of {resource}, the pod's containers ask for {wanted} together"
+    what = f"{key} promises {promised} of {resource}, the pod's containers ask for {wanted} together"
     if _MIB * promised == wanted or promised == _MIB * wanted:
         return (
-            f"{said}; MiB are counted in the dialect hami, this node speaks gcushare-v1, which counts units"
+            f"{what}; MiB are counted in the dialect hami, this node speaks gcushare-v1, which counts units"
         )
-    return said
+    return what

@@ -18,8 +18,8 @@ from .card_annotations import AnnotationKeys
 from .names import ResourceNames
 from .pod_records import RECORDS, PodRecord, slices
 
-#: Parameters of a claim on a slice of the hardware, for the vendor that makes the slice: its profile's name,
-#: and number.
+#: Parameters of a claim on a slice of the hardware, for the vendor that makes the slice: name and number of
+#: the profile.
 PROFILE, PROFILE_ID = "profile", "profile-id"
 
 
@@ -50,26 +50,27 @@ def _claims(
     """The claims of the pod's containers, all on one card.
 
     Raises:
-        ValueError: The annotations make no sense, alone or beside what the pod asks for.
+        ValueError: The annotations make no sense, or do not fit what the pod asks for.
     """
-    its = of_pod.asking(pod, (resource,))
+    containers = of_pod.asking(pod, (resource,))
     minor = of_pod.number(pod.annotations, keys.card)
-    if resource not in (names.shared, names.drs) or not its or minor is None:
+    if resource not in (names.shared, names.drs) or not containers or minor is None:
         return ()
     believed(pod, keys)
-    promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(its, (resource,))
+    promised, wanted = of_pod.number(pod.annotations, keys.size), of_pod.total(containers, (resource,))
     if promised != wanted:
         raise ValueError(
             f"{keys.size} promises {promised} of {resource}, the pod's containers ask for {wanted} together"
         )
-    return on_card(names, pod, its, resource, of_pod.card(minor, keys.card, cards), recorded(pod))
+    uuid = of_pod.card(minor, keys.card, cards)
+    return on_card(names, pod, containers, resource, uuid, recorded(pod))
 
 
 def believed(pod: Candidate, keys: AnnotationKeys) -> None:
-    """Refuse what GCUShare's scheduler did not write.
+    """Refuse annotations that GCUShare's scheduler did not write.
 
     Raises:
-        ValueError: It makes no sense, or Kubernetes' own scheduler binds the pod, which chooses no card.
+        ValueError: They make no sense, or Kubernetes' own scheduler binds the pod, which chooses no card.
     """
     if pod.scheduler == DEFAULT_SCHEDULER:
         raise ValueError(f"{keys.card} is not believed of a pod of {DEFAULT_SCHEDULER}")
@@ -77,10 +78,10 @@ def believed(pod: Candidate, keys: AnnotationKeys) -> None:
 
 
 def recorded(pod: Candidate) -> dict[str, PodRecord]:
-    """What stands on the pod of its containers.
+    """The records on the pod, by container.
 
     Raises:
-        ValueError: It is not what GCUShare writes.
+        ValueError: The annotation is not what GCUShare writes.
     """
     return records.read(pod.annotations[RECORDS]) if RECORDS in pod.annotations else {}
 
@@ -88,60 +89,61 @@ def recorded(pod: Candidate) -> dict[str, PodRecord]:
 def on_card(
     names: ResourceNames,
     pod: Candidate,
-    its: Sequence[PodContainer],
+    containers: Sequence[PodContainer],
     resource: str,
     uuid: str,
     known: Mapping[str, PodRecord],
 ) -> list[Claim]:
-    """Their claims on this card; slices of the hardware with the profile that is recorded of each."""
+    """The claims of the containers on this card; a slice of the hardware with its recorded profile."""
     drs = resource == names.drs
-    return [of_pod.claim(pod, it, uuid, _parameters(it, resource, known, drs=drs)) for it in its]
+    return [of_pod.claim(pod, it, uuid, _parameters(it, resource, known, drs=drs)) for it in containers]
 
 
 def _parameters(
-    it: PodContainer, resource: str, known: Mapping[str, PodRecord], *, drs: bool
+    container: PodContainer, resource: str, known: Mapping[str, PodRecord], *, drs: bool
 ) -> Mapping[str, str]:
-    record, wanted = known.get(it.name), it.limits[resource]
+    name, wanted = container.name, container.limits[resource]
+    record = known.get(name)
     if record is not None and record.request not in (None, wanted):
         raise ValueError(
-            f"{RECORDS} promises container {it.name} {record.request} of {resource}, it asks for {wanted}"
+            f"{RECORDS} promises container {name} {record.request} of {resource}, it asks for {wanted}"
         )
     has_profile = record is not None and record.profile_name and record.profile_id
-    if not drs or (it.init and not has_profile):  # GCUShare's scheduler overlooks init containers
+    if not drs or (container.init and not has_profile):  # GCUShare's scheduler overlooks init containers
         return {}
     if record is None or not has_profile:
-        raise ValueError(f"{RECORDS} names no profile of container {it.name}, which asks for {resource}")
+        raise ValueError(f"{RECORDS} names no profile of container {name}, which asks for {resource}")
     if slices(record.profile_name) != wanted:
         raise ValueError(
-            f"{RECORDS} names {record.profile_name} for container {it.name}, which asks for {wanted} slices"
+            f"{RECORDS} names {record.profile_name} for container {name}, which asks for {wanted} slices"
         )
     return {PROFILE: record.profile_name, PROFILE_ID: record.profile_id}
 
 
 def receipt(
-    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, given: Sequence[ServedClaim]
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, served_claims: Sequence[ServedClaim]
 ) -> Mapping[str, str]:
-    """The records of those containers that have their slices, and a word for all once none lacks its own.
+    """The records with the containers that have their slices, and whether all containers have theirs.
 
     Raises:
-        ValueError: What stands there is not what GCUShare writes.
+        ValueError: The pod's records are not what GCUShare writes.
     """
-    its = [it for it in given if it.resource == names.shared or it.partitions]
+    served = [it for it in served_claims if it.resource == names.shared or it.partitions]
     known = recorded(pod)
-    known |= {it.container: _allocated(known.get(it.container, PodRecord()), it) for it in its}
-    return {RECORDS: records.write(known), **done(names, keys, pod, its)} if its else {}
+    known |= {it.container: _allocated(known.get(it.container, PodRecord()), it) for it in served}
+    return {RECORDS: records.write(known), **done(names, keys, pod, served)} if served else {}
 
 
 def done(
-    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, given: Iterable[ServedClaim]
+    names: ResourceNames, keys: AnnotationKeys, pod: Candidate, served_claims: Iterable[ServedClaim]
 ) -> Mapping[str, str]:
-    """The word for all; while a container lacks its slices it stays as the scheduler wrote it."""
-    return {keys.assigned: "true"} if of_pod.is_served(pod, given, (names.shared, names.drs)) else {}
+    """That all containers have their slices; nothing while one lacks them."""
+    return {keys.assigned: "true"} if of_pod.is_served(pod, served_claims, (names.shared, names.drs)) else {}
 
 
-def _allocated(record: PodRecord, given: ServedClaim) -> PodRecord:
-    """One slice of the hardware is made for a container; its id is its number on the card, and its uuid."""
-    if not given.partitions:
+def _allocated(record: PodRecord, served: ServedClaim) -> PodRecord:
+    """The record with the container's slice. The id of a slice is its number on the card, and its uuid."""
+    if not served.partitions:
         return replace(record, allocated=True)
-    number, _, uuid = given.partitions[0].partition(":")
+    number, _, uuid = served.partitions[0].partition(":")
     return replace(record, allocated=True, instance_id=number, instance_uuid=uuid)

@@ -1,4 +1,4 @@
-"""What GCUShare calls a vendor's resources and annotations, in the terms of who sells the cards."""
+"""GCUShare's names of resources and annotations, for Enflame's brand or for another brand of the cards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class ResourceNames:
-    """`domain/kind` is the whole card, as enflame.com/gcu; `memory`, `shared` and `drs` are resources: units
-    of memory, slices that nothing keeps apart, and slices that the hardware makes.
+    """`domain/kind` is the whole card, as enflame.com/gcu. `memory`, `shared` and `drs` are resources: units
+    of memory, slices without isolation, and slices that the hardware makes.
 
-    Annotations are made of Enflame's by putting domain and kind in, first the domain, then the kind, wherever
-    they stand, also in the domain: those of gcucloud.com/card begin with cardcloud.com/card.
+    An annotation's key is Enflame's key with the domain replaced first and the kind after it, everywhere in
+    the key, also in the domain: keys of gcucloud.com/card begin with cardcloud.com/card.
     Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/config/config.go (ee04a65).
     """
 
@@ -24,10 +24,10 @@ class ResourceNames:
 
     @classmethod
     def of(cls, terms: Mapping[str, str]) -> ResourceNames:
-        """The names in a vendor's terms.
+        """The names from a vendor's terms.
 
         Raises:
-            ValueError: One is missing, or unknown.
+            ValueError: A term is missing, or unknown.
         """
         wanted = {it.name for it in fields(cls)}
         if terms.keys() != wanted:
@@ -35,10 +35,10 @@ class ResourceNames:
         return cls(**terms)
 
     def key(self, enflames: str) -> str:
-        """The annotation that stands for this one of Enflame's: `enflame.com/gcu-assigned`."""
+        """The key for this key of Enflame's, such as `enflame.com/gcu-assigned`."""
         return enflames.replace("enflame.com", self.domain).replace("gcu", self.kind)
 
     @property
     def keys(self) -> str:
-        """How all annotations but `assigned-containers` begin."""
+        """Prefix of all annotations but `assigned-containers`."""
         return self.key("enflame.com/")

@@ -1,6 +1,6 @@
-"""GCUShare: schedulers that give parts of one card of Enflame's, and HAMi, which writes in their words.
+"""Registers GCUShare: schedulers of parts of one Enflame card, and HAMi, which writes their annotations.
 
-One of its dialects holds on a node, for one name means two things in two of them.
+A node has one of these dialects, because the same resource name means different units in two of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .dialect_v4 import v4
 from .names import ResourceNames
 from .pod_records import RECORDS
 
-#: By the names under which vendors hear them; the terms are the fields of `ResourceNames`.
+#: The dialects by the names that vendors give; their terms are the fields of `ResourceNames`.
 DIALECTS: Mapping[str, Callable[[ResourceNames], Dialect]] = {
     "gcushare-v1": v1,
     "gcushare-v4": v4,
@@ -33,7 +33,7 @@ def _in_terms(made: Callable[[ResourceNames], Dialect]) -> MakeDialect:
 
 SCHEDULER = Scheduler(
     "gcushare",
-    # Those of another brand the dialects name themselves.
+    # Dialects of another brand name their prefixes themselves.
     reads=("enflame.com/", RECORDS),
     vendor_dialects={name: _in_terms(made) for name, made in DIALECTS.items()},
 )

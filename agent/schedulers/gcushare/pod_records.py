@@ -1,6 +1,6 @@
-"""What each container of a pod was given, as GCUShare writes it: the annotation `assigned-containers`.
+"""GCUShare's annotation `assigned-containers`: what each container of a pod was given.
 
-JSON: container name to a record, without what nobody said. Its key bears no domain of anybody's.
+JSON: container name to a record, without empty values. The annotation's key has no domain.
 Source: EnflameTechnology/gcushare, gcushare-device-plugin/pkg/structs/structs.go (ee04a65).
 """
 
@@ -16,7 +16,7 @@ from agent.vendor_api.text import shorten
 
 RECORDS = "assigned-containers"
 MAX_RECORDS = 500
-#: How a profile is called: how many of the card's slices it takes, and its GB.
+#: Name of a profile: its number of the card's slices, and its GB.
 PROFILE_NAME = re.compile(r"(?P<slices>[1-9][0-9]{0,2})g\.(?P<gigabytes>[1-9][0-9]{0,3})gb", re.ASCII)
 _ID = re.compile(r"0|[1-9][0-9]{0,5}")
 _UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -25,7 +25,7 @@ _DONE = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """What a container was promised, and whether it has it; the rest is of slices of the hardware alone."""
+    """The promise to a container, and whether it is kept. Profile and instance are of hardware slices."""
 
     allocated: bool = False
     request: int | None = None
@@ -35,7 +35,7 @@ class PodRecord:
     instance_uuid: str = ""
 
 
-#: JSON's name of each field, what it may be, and that in words.
+#: JSON's name of each field, its pattern, and the pattern in words.
 _TEXTS = {
     "profileID": ("profile_id", _ID, "a number such as '1'"),
     "profileName": ("profile_name", PROFILE_NAME, "a profile such as '3g.20gb'"),
@@ -45,78 +45,76 @@ _TEXTS = {
 
 
 def slices(profile: str) -> int:
-    """How many of the card's slices one of a profile takes; 0 where it is no profile's name."""
+    """The number of the card's slices in a profile's name; 0 for another text."""
     found = PROFILE_NAME.fullmatch(profile)
     return int(found["slices"]) if found else 0
 
 
 def read(text: str) -> dict[str, PodRecord]:
-    """The records of a pod by container.
+    """The records of a pod, by container.
 
     Raises:
-        ValueError: It is not what GCUShare writes.
+        ValueError: The text is not what GCUShare writes.
     """
     return {name: _record(name, it) for name, it in _containers(text).items()}
 
 
 def read_old(text: str) -> dict[str, bool]:
-    """Container to whether it has its devices, as the second generation wrote it; the third wrote records.
+    """Whether each container has its devices, by container: texts of the second generation, or records.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither.
     """
     found: dict[str, bool] = {}
-    for name, it in _containers(text).items():
-        of_old = _DONE.get(it) if isinstance(it, str) else None
-        found[name] = _record(name, it).allocated if of_old is None else of_old
+    for name, value in _containers(text).items():
+        of_old = _DONE.get(value) if isinstance(value, str) else None
+        found[name] = _record(name, value).allocated if of_old is None else of_old
     return found
 
 
 def _containers(text: str) -> Mapping[str, Any]:
     try:
-        said: Any = json.loads(text, object_pairs_hook=_distinct)
+        document: Any = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError as exc:
         raise ValueError(f"{RECORDS} is too deep to be read") from exc
     except ValueError as exc:
         raise ValueError(f"{RECORDS} is no JSON: {exc}") from exc
-    if not isinstance(said, dict) or len(said) > MAX_RECORDS:
+    if not isinstance(document, dict) or len(document) > MAX_RECORDS:
         raise ValueError(f"{RECORDS} is no JSON object of up to {MAX_RECORDS} containers")
-    return said
+    return document
 
 
 def write(records: Mapping[str, PodRecord]) -> str:
-    """The annotation, as its readers parse it: compact, and without what nobody said."""
+    """The annotation's text, as its readers parse it: compact, and without empty values."""
     names = {field: key for key, (field, _, _) in _TEXTS.items()}
-    its = {
-        container: {
-            names.get(field, field): value for field, value in asdict(it).items() if value not in (None, "")
-        }
-        for container, it in sorted(records.items())
-    }
-    return _compact(its)
+    document = {}
+    for container, record in sorted(records.items()):
+        values = {field: value for field, value in asdict(record).items() if value not in (None, "")}
+        document[container] = {names.get(field, field): value for field, value in values.items()}
+    return _compact(document)
 
 
 def write_old(done: Mapping[str, bool]) -> str:
-    """The annotation for readers of the second generation: texts, and of containers with devices alone."""
+    """The annotation's text of the second generation: the containers that have their devices."""
     return _compact({container: "true" for container, it in sorted(done.items()) if it})
 
 
-def _compact(its: Mapping[str, Any]) -> str:
-    return json.dumps(its, separators=(",", ":"))
+def _compact(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
-def _record(name: str, said: Any) -> PodRecord:
+def _record(name: str, document: Any) -> PodRecord:
     where = f"{RECORDS}, container {shorten(name, 63)}"
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         raise ValueError(f"{where}: no JSON object")
-    allocated, request = said.get("allocated", False), said.get("request")
+    allocated, request = document.get("allocated", False), document.get("request")
     if type(allocated) is not bool:
         raise ValueError(f"{where}: allocated is {shorten(repr(allocated), 40)}, awaited is true or false")
     if request is not None and (type(request) is not int or not 0 <= request < 1_000_000):
         raise ValueError(f"{where}: request is {shorten(repr(request), 40)}, awaited is a number of slices")
     texts: dict[str, str] = {}
     for key, (field, pattern, awaited) in _TEXTS.items():
-        value = said.get(key, "")
+        value = document.get(key, "")
         if not isinstance(value, str) or (value and not pattern.fullmatch(value)):
             raise ValueError(f"{where}: {key} is {shorten(repr(value), 60)}, awaited is {awaited}")
         texts[field] = value
@@ -124,7 +122,7 @@ def _record(name: str, said: Any) -> PodRecord:
 
 
 def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object that names nothing twice: of two readers each might take another one."""
+    """A JSON object without a repeated key: two readers may take different ones of two values."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

@@ -1,5 +1,4 @@
-"""How koord-scheduler and HAMi hand over cards of MetaX, with the policy that the pod names; and what a pod
-asks for itself, where neither did. Pure.
+"""Claims on MetaX's cards by koord-scheduler, HAMi or the pod's own limits, with the pod's policy. Pure.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go (a7a1b76b), HAMi
 pkg/device/metax/sdevice.go (4707fb02).
@@ -13,18 +12,18 @@ from functools import partial
 
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer, Scheduler
 from agent.schedulers.common.grants import CardGrant, share
-from agent.schedulers.common.pod_request import PodRequest, wish
+from agent.schedulers.common.pod_request import PodRequest, requested
 from agent.schedulers.common.resource_names import PREFIX, SHARED
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, asked_of_each
 from agent.vendor_api.text import shorten
 
-#: Annotations of pods: the policy of their slices, and whether others are to be suspended for them.
+#: Annotations of pods: the policy of their slices, and whether other pods are to be suspended for them.
 POLICY, APP_CLASS = "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class"
-#: The policy of a pod that names none.
+#: The policy of a pod without one.
 BEST_EFFORT = "best-effort"
 ONLINE = "online"
-#: Parameters of the claims beside core, memory and ratio, for the vendor that makes the slices: a policy,
-#: that any policy will do, and why what is said cannot be done.
+#: More parameters of the claims, for the vendor that makes the slices: a policy, that any policy will do, and
+#: why the claim is refused.
 QOS, ANY_QOS, REFUSED = "qos", "any-qos", "refused"
 CORE, MEMORY = "core", "memory"
 WHOLE = 100  # percent
@@ -36,16 +35,17 @@ _NOT_SUSPENDED = f"{APP_CLASS} is {ONLINE}, and no pod that is offline is suspen
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """koord-scheduler's own dialect, and the annotation in which it is written."""
+    """koord-scheduler's own dialect, and its annotation."""
 
     dialect: Dialect
     annotation: str
 
 
 def metax_sgpu(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
-    """The dialect `metax-sgpu`, beside what koord-scheduler says in its own words where that is heard."""
-    its = (_Other(it.dialects[0], it.writes) for it in schedulers if it.name == "koordinator" and it.dialects)
-    return Dialect("metax-sgpu", partial(claims, next(its, None)))
+    """The dialect `metax-sgpu`, which compares koord-scheduler's two annotations if Koordinator is there."""
+    named = (it for it in schedulers if it.name == "koordinator" and it.dialects)
+    others = (_Other(it.dialects[0], it.writes) for it in named)
+    return Dialect("metax-sgpu", partial(claims, next(others, None)))
 
 
 def metax_limits(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
@@ -56,14 +56,14 @@ def metax_limits(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> D
 def claims(other: _Other | None, pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
     """The claims of the pod's containers, with the policy of their slices.
 
-    koord-scheduler writes two annotations. Where they say two things the claim says so, and is refused.
+    koord-scheduler writes two annotations. If they differ, the claim has the reason and is refused.
 
     Raises:
         ValueError: No annotation makes sense.
     """
     wrong: list[str] = []
-    koordinators = _heard(other.dialect, pod, resource, cards, wrong) if other else ()
-    metaxs = _heard(METAX, pod, resource, cards, wrong)
+    koordinators = _claims_of(other.dialect, pod, resource, cards, wrong) if other else ()
+    metaxs = _claims_of(METAX, pod, resource, cards, wrong)
     found = koordinators or metaxs
     if wrong and not found:
         raise ValueError("; ".join(wrong))
@@ -73,7 +73,7 @@ def claims(other: _Other | None, pod: Candidate, resource: str, cards: Cards) ->
     return [_meant(pod, it, "; ".join(wrong)) for it in found or HAMI.claims(pod, resource, cards)]
 
 
-def _heard(
+def _claims_of(
     dialect: Dialect, pod: Candidate, resource: str, cards: Cards, wrong: list[str]
 ) -> Sequence[Claim]:
     try:
@@ -84,12 +84,12 @@ def _heard(
 
 
 def _agree(one: Sequence[Claim], other: Sequence[Claim]) -> bool:
-    """Whether both say the same of each container. One counts memory in bytes, the other in MiB."""
-    its = {it.container: it for it in other}
-    return {it.container for it in one} == its.keys() and all(
-        {*it.devices} == {*its[it.container].devices} and _same(it.parameters, its[it.container].parameters)
-        for it in one
-    )
+    """Whether both make the same claims. One counts memory in bytes, the other in MiB."""
+    of_other = {it.container: it for it in other}
+    if {it.container for it in one} != of_other.keys():
+        return False
+    pairs = [(claim, of_other[claim.container]) for claim in one]
+    return all({*a.devices} == {*b.devices} and _same(a.parameters, b.parameters) for a, b in pairs)
 
 
 def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -101,7 +101,7 @@ def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 
 def _meant(pod: Candidate, claim: Claim, refused: str) -> Claim:
-    """The claim in the words of `share`: one without amounts is of the whole card."""
+    """The claim with its policy. A claim without amounts takes the whole card."""
     return _with_policy(pod, replace(claim, parameters=claim.parameters or _ALL), refused)
 
 
@@ -120,46 +120,44 @@ def _with_policy(pod: Candidate, claim: Claim, refused: str) -> Claim:
 
 
 def limits(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
-    """What the pod's own limits and annotation ask for, a claim on no card for each container that asks.
+    """The claims by the pod's own limits and annotation, one on no card for each container that asks.
 
-    One that names no amounts has the policy alone: what it gets is `unclaimed`.
+    A claim without amounts has the policy alone; its container gets the setting `unclaimed`.
     """
-    return [
-        _with_policy(
-            pod,
-            Claim(pod.uid, pod.namespace, pod.name, it.name, (), _asked(it, resource)),
-            _mismatch(it, resource, count),
-        )
-        for it in pod.containers
-        if (count := it.limits.get(resource))
-    ]
+    found = []
+    for container in pod.containers:
+        if count := container.limits.get(resource):
+            parameters = _requested(container, resource)
+            claim = Claim(pod.uid, pod.namespace, pod.name, container.name, (), parameters)
+            found.append(_with_policy(pod, claim, _mismatch(container, resource, count)))
+    return found
 
 
-def _asked(it: PodContainer, resource: str) -> Mapping[str, str]:
-    """Of each card, in Koordinator's words, else in HAMi's; empty where none is said.
+def _requested(container: PodContainer, resource: str) -> Mapping[str, str]:
+    """The amount of each card, by Koordinator's names or else by HAMi's; empty without any.
 
-    Of what is not said in HAMi's words it counts all (pkg/device/metax/sdevice.go:250-273).
+    HAMi takes the whole of an amount that the limits lack (pkg/device/metax/sdevice.go:250-273).
     """
-    own = _of_koordinator(it).each
+    own = _of_koordinator(container).each
     if own.core is own.memory is own.ratio is None:
-        own = asked_of_each(resource, it.limits)
+        own = asked_of_each(resource, container.limits)
         if own.core is own.memory is None:
             return {}
         own = CardGrant(0, "", own.core or WHOLE, own.memory, None if own.memory else WHOLE)
     return _ALL if own.whole else share([own])
 
 
-def _of_koordinator(it: PodContainer) -> PodRequest:
-    """Cards that another vendor's plugin counts whole are none of these."""
-    return wish({name: count for name, count in it.limits.items() if name.startswith(PREFIX)})
+def _of_koordinator(container: PodContainer) -> PodRequest:
+    """The request by Koordinator's own names, without whole cards of other vendors."""
+    return requested({name: count for name, count in container.limits.items() if name.startswith(PREFIX)})
 
 
-def _mismatch(it: PodContainer, resource: str, count: int) -> str:
-    """Why what is asked of cards cannot be had with so many IDs."""
-    wanted = _of_koordinator(it).cards
+def _mismatch(container: PodContainer, resource: str, count: int) -> str:
+    """Why the number of device IDs does not fit the other limits; empty where it fits."""
+    wanted = _of_koordinator(container).cards
     if wanted in (0, count):
         return ""
     return (
-        f"container {it.name} asks for {count} of {resource}, and by its other limits for parts of {wanted} "
-        f"cards: ask for as many as cards ({SHARED})"
+        f"container {container.name} asks for {count} of {resource}, and by its other limits for parts of "
+        f"{wanted} cards: ask for as many as cards ({SHARED})"
     )

@@ -1,4 +1,4 @@
-"""HAMi: a scheduler that writes each container's cards on the pod, in its own words or in MetaX's."""
+"""Registers HAMi, which writes each container's cards on the pod, in its own annotations or in MetaX's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.schedulers.common.node_lock import LOCKS
 from .metax_claims import metax_limits, metax_sgpu
 from .pod_annotations import HAMI, METAX
 
-#: koord-scheduler writes MetaX's annotation beside its own, which says the same and more.
+#: Heard after Koordinator: koord-scheduler writes MetaX's annotation too, and its own says more.
 SCHEDULER = Scheduler(
     "hami",
     after=("koordinator",),

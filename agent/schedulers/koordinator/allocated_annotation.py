@@ -47,12 +47,12 @@ def allocated(text: str) -> tuple[CardGrant, ...]:
 
 def _read(text: str) -> tuple[CardGrant, ...]:
     try:
-        said: Any = json.loads(text, object_pairs_hook=_distinct)
+        document: Any = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError as exc:
         raise ValueError("too deep to be read") from exc
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         raise ValueError("no JSON object")
-    cards = said.get("gpu", [])
+    cards = document.get("gpu", [])
     if not isinstance(cards, list) or len(cards) > MAX_GRANTS:
         raise ValueError(f"gpu is no list of up to {MAX_GRANTS} cards")
     grants = tuple(map(_grant, cards))
@@ -68,10 +68,10 @@ def _read(text: str) -> tuple[CardGrant, ...]:
 _known = lru_cache(maxsize=256)(_read)
 
 
-def _grant(said: Any) -> CardGrant:
-    if not isinstance(said, dict):
+def _grant(card: Any) -> CardGrant:
+    if not isinstance(card, dict):
         raise ValueError("a card is no JSON object")
-    minor, uuid, resources = said.get("minor"), said.get("id", ""), said.get("resources", {})
+    minor, uuid, resources = card.get("minor"), card.get("id", ""), card.get("resources", {})
     if type(minor) is not int or not 0 <= minor <= MAX_MINOR:
         raise ValueError(f"minor {shorten(repr(minor), 40)} is no number from 0 on")
     if not isinstance(uuid, str) or len(uuid) > MAX_ID:
@@ -87,8 +87,8 @@ def _amounts(minor: int, resources: Mapping[str, Any]) -> Iterator[tuple[str, in
         if name in resources:
             found = exact(resources[name])
             if found is None or found > most:
-                said = shorten(repr(resources[name]), 40)
-                raise ValueError(f"{name} of minor {minor} is {said}, awaited is {awaited}")
+                value = shorten(repr(resources[name]), 40)
+                raise ValueError(f"{name} of minor {minor} is {value}, awaited is {awaited}")
             yield name, int(found)
 
 

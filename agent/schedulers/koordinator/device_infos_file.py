@@ -1,8 +1,8 @@
 """The device-infos file from which koordlet makes the Device.
 
-Source: koordinator pkg/koordlet/util/device.go (XPUDeviceInfo), collector_xpu.go, and for what becomes of it
-states_device_linux.go. An array of objects whose scalars are strings but for booleans: one number, and
-koordlet takes no file of the directory.
+The file is an array of objects. Their scalars are strings or booleans: with one number in a file koordlet
+takes no file of the directory. Source: koordinator pkg/koordlet/util/device.go (XPUDeviceInfo),
+collector_xpu.go; states_device_linux.go for what koordlet makes of the file.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from agent.schedulers.common.resource_names import WHOLE, quantity
 from agent.schedulers.koordinator.report import MAX_MINOR, reason
 from agent.vendor_api.text import shorten
 
-#: Where koordlet looks unless its flag -xpu-device-infos-dir says otherwise.
+#: The directory of the files, unless koordlet has the flag -xpu-device-infos-dir.
 DIRECTORY = "/var/run/koordlet/xpu-device-infos"
 
-#: koordlet puts its domain before these, and adds the ratio.
+#: koordlet adds its domain to these names, and adds the ratio.
 _CORE, _MEMORY = "gpu-core", "gpu-memory"
 _OWN = frozenset({_CORE, _MEMORY})
 
-#: What is a string where it is there, and what an object; koordlet decodes more, and these are what counts.
+#: The keys that koordlet decodes into strings, of an entry and of its parts.
 _SCALARS = ("vendor", "model", "uuid", "minor")
 _OF_TOPOLOGY = ("socketID", "nodeID", "pcieID", "busID")
 _OF_STATUS = ("errCode", "errMessage")
@@ -35,10 +35,10 @@ _Entry = Mapping[str, Any]
 
 
 def device_infos(report: Report) -> str:
-    """The whole text of the file, a card in a line.
+    """The whole text of the file, one card a line.
 
     Raises:
-        ValueError: There are no cards, and koordlet takes an empty list at its word.
+        ValueError: The report has no cards. koordlet would remove all cards because of an empty list.
     """
     if not report.cards:
         raise ValueError("a file without cards takes all of them from the node")
@@ -47,10 +47,10 @@ def device_infos(report: Report) -> str:
 
 
 def unlisted(report: Report, files: Mapping[str, Mapping[str, int]]) -> Report:
-    """The report for a directory where other files are; it may be left without cards: then no file is to be.
+    """The report without the cards that other files of the directory list. It may have no card left.
 
-    `files`: name to what the file lists (`cards`). koordlet counts twice what stands there twice, cards of
-    one minor, too: what ours would double is left out, and named in `left_out`.
+    `files`: name to the cards of the file (`cards`). koordlet counts a card twice that two files list, also
+    two cards of one minor. Each card that is left out gets a sentence in `left_out`.
     """
     lists = {uuid: name for name, listed in files.items() for uuid in listed}
     other = {minor: (uuid, name) for name, listed in files.items() for uuid, minor in listed.items()}
@@ -73,23 +73,23 @@ def cards(text: str) -> Mapping[str, int]:
     """The cards that a file lists, uuid to minor.
 
     Raises:
-        ValueError: koordlet takes neither it nor its neighbours.
+        ValueError: koordlet cannot decode the file, and so takes no file of the directory.
     """
     # A minor that is no number is 0 to koordlet.
     return {_text(it, "uuid"): _number(_text(it, "minor")) or 0 for it in _entries(text)}
 
 
-def told(text: str) -> Report | None:
-    """What a file that we wrote said, as far as a file holds it; None where it lists no card."""
+def report_in(text: str) -> Report | None:
+    """The report in a file that the agent wrote, as far as the file holds it; None where it lists no card."""
     try:
         entries = _entries(text)
     except ValueError:
         return None
     found: dict[int, ReportedCard] = {}
-    for it in entries:
-        minor = _number(_text(it, "minor"))
-        if minor is not None and 0 <= minor <= MAX_MINOR and _text(it, "uuid"):
-            found.setdefault(minor, _card(it, minor))
+    for entry in entries:
+        minor = _number(_text(entry, "minor"))
+        if minor is not None and 0 <= minor <= MAX_MINOR and _text(entry, "uuid"):
+            found.setdefault(minor, _card(entry, minor))
     if not found:
         return None
     links = {link for it in entries for link in _links(it)}
@@ -104,9 +104,9 @@ def told(text: str) -> Report | None:
 
 def _entry(report: Report, card: ReportedCard) -> dict[str, Any]:
     links = [
-        {"peerMinor": ",".join(str(minor) for minor in it.minors if minor != card.minor), "type": it.type}
-        for it in report.links
-        if card.minor in it.minors
+        {"peerMinor": ",".join(str(it) for it in link.minors if it != card.minor), "type": link.type}
+        for link in report.links
+        if card.minor in link.minors
     ]
     fault = {} if card.healthy else {"errCode": card.reason, "errMessage": card.message}
     return {
@@ -134,7 +134,7 @@ def _entries(text: str) -> Sequence[_Entry]:
     """The objects of a file.
 
     Raises:
-        ValueError: koordlet cannot decode it.
+        ValueError: koordlet cannot decode the file.
     """
     try:
         found = json.JSONDecoder().raw_decode(text.lstrip())[0]
@@ -142,17 +142,17 @@ def _entries(text: str) -> Sequence[_Entry]:
         raise ValueError("is nested too deeply") from None
     except ValueError as exc:
         raise ValueError(f"is no JSON: {exc}") from exc
-    found = [] if found is None else found  # Go takes null for nothing
+    found = [] if found is None else found  # to Go null is an empty list
     if not isinstance(found, list):
         raise ValueError("is no list of cards")
-    for number, it in enumerate(found, 1):
-        for wrong in _wrong(it):
+    for number, entry in enumerate(found, 1):
+        for wrong in _wrong(entry):
             raise ValueError(f"entry {number}{wrong}")
     return [_object(it) for it in found]
 
 
 def _wrong(entry: Any) -> Iterator[str]:
-    """What has another type in the entry than koordlet's; what it does not know may be anything."""
+    """The values of an entry that koordlet cannot decode. Keys unknown to koordlet may have any value."""
     if not _is_object(entry):
         yield " is no object"
         return
@@ -169,10 +169,10 @@ def _wrong(entry: Any) -> Iterator[str]:
     if not isinstance(links, list | None):
         yield ": topology.p2pLinks is no list"
         return
-    for it in links or ():
-        if not _is_object(it):
+    for link in links or ():
+        if not _is_object(link):
             yield ": a link of topology.p2pLinks is no object"
-        yield from _no_texts(it, _OF_LINK, "topology.p2pLinks.")
+        yield from _no_texts(link, _OF_LINK, "topology.p2pLinks.")
 
 
 def _is_object(value: Any) -> bool:
@@ -222,6 +222,6 @@ def _links(entry: _Entry) -> Iterator[LinkedCards]:
 
 
 def _number(text: str) -> int | None:
-    """A number as koordlet reads one of text."""
+    """The number in a text, as koordlet reads it; None where koordlet reads none."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     return int(text) if len(digits) <= 9 and digits.isascii() and digits.isdigit() else None

@@ -1,4 +1,4 @@
-"""The Device object that tells Koordinator of a report.
+"""The Device: the API object with which Koordinator knows the cards of a node.
 
 Source: koordinator config/crd/bases/scheduling.koordinator.sh_devices.yaml, and for what koordlet writes
 pkg/koordlet/statesinformer/impl/states_device_linux.go.
@@ -24,7 +24,7 @@ _NODE = "node.koordinator.sh/"
 VENDOR, MODEL, DRIVER = f"{_NODE}gpu-vendor", f"{_NODE}gpu-model", f"{_NODE}gpu-driver-version"
 POLICY, PREFER = f"{_NODE}gpu-partition-policy", "Prefer"
 
-#: The type of every accelerator; the others are not ours.
+#: The type of every accelerator in a Device. Entries of other types are other writers'.
 _GPU = "gpu"
 _HEALTHY = "Healthy"
 _OWN = frozenset({CORE, MEMORY, RATIO})
@@ -35,15 +35,15 @@ _Object = Mapping[str, Any]
 def device(
     node: str, uid: str, report: Report, existing: _Object | None, now: float, *, groups_stay: bool = False
 ) -> dict[str, Any] | None:
-    """The Device to create (`existing` None) or to PUT; None where it says all of it already.
+    """The Device to create (`existing` None) or to PUT; None where the existing one is right.
 
-    `uid`: of the Node, which owns the Device. `now`: Unix seconds, of conditions that change. `groups_stay`:
-    an operator wrote the groups of linked cards, who knows better by which the scheduler is to go.
-    An object to PUT has the resourceVersion of `existing`. Entries of other types, labels and annotations
-    that are not ours, and other owners stay as they are. One that is being deleted is left alone.
+    `uid`: of the Node, which owns the Device. `now`: Unix seconds, for conditions that change. `groups_stay`:
+    an operator wrote the groups of linked cards, and these stay. An object to PUT has the resourceVersion of
+    `existing`. Entries of other types, labels and annotations of others, and other owners stay as they are. A
+    Device that is being deleted is left alone.
     """
-    there = existing if existing is not None else {}
-    metadata, spec = part_of(there, "metadata"), part_of(there, "spec")
+    present = existing if existing is not None else {}
+    metadata, spec = part_of(present, "metadata"), part_of(present, "spec")
     if metadata.get("deletionTimestamp"):
         return None
     fresh = {
@@ -62,7 +62,7 @@ def device(
     if existing is not None and same and owned and _list(spec.get("devices")) == entries:
         return None
     return {
-        **there,
+        **present,
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {key: it for key, it in fresh.items() if it or key in metadata},
@@ -71,9 +71,9 @@ def device(
 
 
 def without_cards(existing: _Object, *, groups_stay: bool = False) -> dict[str, Any] | None:
-    """The Device to PUT when the cards are told no more; None where nothing is left that it would tell of.
+    """The Device to PUT once the cards are reported no more; None where no device of another type is left.
 
-    Devices of other types stay, and what others wrote beside them; `groups_stay` as in `device`.
+    Devices of other types stay, with all that others wrote; `groups_stay` as in `device`.
     """
     metadata, spec = part_of(existing, "metadata"), part_of(existing, "spec")
     others = [it for it in _list(spec.get("devices")) if _mapping(it).get("type") != _GPU]
@@ -89,16 +89,16 @@ def without_cards(existing: _Object, *, groups_stay: bool = False) -> dict[str, 
     return {**existing, "metadata": kept, "spec": {**spec, "devices": others}}
 
 
-def told(existing: _Object | None) -> Report | None:
-    """What a Device says of cards; None where it says nothing. It may be anybody's: nonsense is left out."""
+def report_in(existing: _Object | None) -> Report | None:
+    """The report in a Device of any author; None where it has no card. Malformed entries are left out."""
     if existing is None:
         return None
     metadata = part_of(existing, "metadata")
     labels = part_of(metadata, "labels")
     vendor, model, driver = (text(labels, key) for key in (VENDOR, MODEL, DRIVER))
     found: dict[int, ReportedCard] = {}
-    for it in rows_of(part_of(existing, "spec"), "devices"):
-        card = _card(it)
+    for entry in rows_of(part_of(existing, "spec"), "devices"):
+        card = _card(entry)
         if card is not None:
             found.setdefault(card.minor, card)
     links = gpu_partitions.parsed(text(part_of(metadata, "annotations"), gpu_partitions.ANNOTATION))
@@ -107,42 +107,43 @@ def told(existing: _Object | None) -> Report | None:
 
 
 def _labels(metadata: _Object, report: Report) -> dict[str, Any]:
-    """A policy that somebody chose stays; without links there is nothing to prefer."""
+    """The labels. A policy of another author stays; without links the agent's policy is removed."""
     labels = _without(part_of(metadata, "labels"), VENDOR, MODEL, DRIVER)
-    ours = {VENDOR: report.vendor, MODEL: report.model, DRIVER: report.driver}
+    reported = {VENDOR: report.vendor, MODEL: report.model, DRIVER: report.driver}
     if report.links:
         labels.setdefault(POLICY, PREFER)
     elif labels.get(POLICY) == PREFER:
         del labels[POLICY]
-    return {**labels, **{key: value for key, value in ours.items() if value}}
+    return {**labels, **{key: value for key, value in reported.items() if value}}
 
 
 def _annotations(metadata: _Object, report: Report) -> dict[str, Any]:
-    """Groups that somebody wrote by hand stay where no links are known, of cards that are told."""
+    """The annotations. Where no links are known, existing groups of reported cards stay."""
     annotations = dict(part_of(metadata, "annotations"))
     before = part_of(metadata, "labels").get(VENDOR, report.vendor)
-    there = gpu_partitions.parsed(text(annotations, gpu_partitions.ANNOTATION))
+    present = gpu_partitions.parsed(text(annotations, gpu_partitions.ANNOTATION))
     minors = {card.minor for card in report.cards}
     if report.links:
-        if there != report.links:
+        if present != report.links:
             annotations[gpu_partitions.ANNOTATION] = gpu_partitions.annotation(report.links)
-    elif before != report.vendor or not all(minors.issuperset(it.minors) for it in there):
+    elif before != report.vendor or not all(minors.issuperset(it.minors) for it in present):
         annotations.pop(gpu_partitions.ANNOTATION, None)
     return annotations
 
 
 def _owners(metadata: _Object, node: str, uid: str) -> list[Any]:
-    """The Node owns it, so that both go together; the new one after it was made anew."""
-    there = _list(metadata.get("ownerReferences"))
+    """The owners, with the Node of this uid, so that the Device is deleted with the Node."""
+    present = _list(metadata.get("ownerReferences"))
     if not uid:
-        return there
-    others = [it for it in there if not _is_node(_mapping(it), node)]
-    controls = not any(_mapping(it).get("controller") for it in others)  # the API server takes one alone
-    ours = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-    # Not blockOwnerDeletion: with an admission plugin of Kubernetes it needs a right on nodes/finalizers.
-    own = {**ours, "controller": controls}
-    kept = [it for it in there if _is_node(_mapping(it), node) and _mapping(it).get("uid") == uid]
-    return there if kept and len(others) + 1 == len(there) else [*others, own]
+        return present
+    others = [it for it in present if not _is_node(_mapping(it), node)]
+    # The API server allows one controller.
+    controls = not any(_mapping(it).get("controller") for it in others)
+    reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    # No blockOwnerDeletion: an admission plugin of Kubernetes demands a right on nodes/finalizers for it.
+    own = {**reference, "controller": controls}
+    kept = [it for it in present if _is_node(_mapping(it), node) and _mapping(it).get("uid") == uid]
+    return present if kept and len(others) + 1 == len(present) else [*others, own]
 
 
 def _is_node(owner: _Object, node: str) -> bool:
@@ -150,18 +151,18 @@ def _is_node(owner: _Object, node: str) -> bool:
 
 
 def _entries(spec: _Object, report: Report, now: str) -> list[Any]:
-    there = _list(spec.get("devices"))
-    foreign = [it for it in there if _mapping(it).get("type") != _GPU]
-    ours = {text(it, "id"): it for it in map(_mapping, there) if it.get("type") == _GPU}
-    return [*foreign, *(_entry(it, ours.get(it.uuid, {}), now) for it in report.cards)]
+    present = _list(spec.get("devices"))
+    foreign = [it for it in present if _mapping(it).get("type") != _GPU]
+    own_entries = {text(it, "id"): it for it in map(_mapping, present) if it.get("type") == _GPU}
+    return [*foreign, *(_entry(it, own_entries.get(it.uuid, {}), now) for it in report.cards)]
 
 
-def _entry(card: ReportedCard, there: _Object, now: str) -> dict[str, Any]:
-    """The card's entry. What others added to it, as a moduleID or labels, stays."""
-    others = {key: it for key, it in part_of(there, "labels").items() if not key.startswith(LABELS)}
+def _entry(card: ReportedCard, present: _Object, now: str) -> dict[str, Any]:
+    """The card's entry. Values that others added, such as a moduleID or labels, stay."""
+    others = {key: it for key, it in part_of(present, "labels").items() if not key.startswith(LABELS)}
     memory = {MEMORY: quantity(card.memory)} if card.memory else {}
     entry = {
-        **there,
+        **present,
         "type": _GPU,
         "id": card.uuid,
         "minor": card.minor,
@@ -169,13 +170,13 @@ def _entry(card: ReportedCard, there: _Object, now: str) -> dict[str, Any]:
         "labels": {**others, **card.labels},
         "resources": {CORE: WHOLE, **memory, RATIO: WHOLE, **card.resources},
         "topology": {"socketID": -1, "nodeID": card.numa, "pcieID": card.pcie, "busID": card.pci},
-        "conditions": _conditions(card, _list(there.get("conditions")), now),
+        "conditions": _conditions(card, _list(present.get("conditions")), now),
     }
     return entry if entry["labels"] else _without(entry, "labels")
 
 
-def _conditions(card: ReportedCard, there: Sequence[Any], now: str) -> list[Any]:
-    own = next((it for it in map(_mapping, there) if it.get("type") == _HEALTHY), {})
+def _conditions(card: ReportedCard, present: Sequence[Any], now: str) -> list[Any]:
+    own = next((it for it in map(_mapping, present) if it.get("type") == _HEALTHY), {})
     since = text(own, "lastTransitionTime") if own.get("status") == card.status else ""
     condition = {
         "type": _HEALTHY,
@@ -184,7 +185,7 @@ def _conditions(card: ReportedCard, there: Sequence[Any], now: str) -> list[Any]
         "message": card.message or ("device is healthy" if card.healthy else "device is unhealthy"),
         "lastTransitionTime": since or now,
     }
-    others = [it for it in there if _mapping(it).get("type") != _HEALTHY]
+    others = [it for it in present if _mapping(it).get("type") != _HEALTHY]
     return [{**own, **condition}, *others]
 
 
@@ -217,7 +218,7 @@ def _card(entry: _Object) -> ReportedCard | None:
 
 
 def _sorted(entries: list[Any]) -> list[Any]:
-    """As koordlet sorts them: by type, and by minor."""
+    """The entries in koordlet's order: by type, then by minor."""
 
     def place(entry: _Object) -> tuple[str, int]:
         minor = entry.get("minor")

@@ -1,4 +1,4 @@
-"""How koord-scheduler hands over its choice, for the cards of every vendor."""
+"""The dialect of koord-scheduler, which chooses cards of every vendor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, ContainerRequest, Dialect, Part
 from agent.schedulers.common.grants import CardGrant, in_words, measured
-from agent.schedulers.common.pod_request import asked, shared_out, wish
+from agent.schedulers.common.pod_request import requested, requested_by, shared_out
 from agent.schedulers.common.resource_names import GPU, PREFIX, SHARED
 from agent.schedulers.common.shares import claim
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
@@ -15,32 +15,33 @@ from agent.vendor_api.text import shorten
 
 
 def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
-    """The claims of the containers that ask for the resource, in their order.
+    """The claims of the containers that ask for the resource, in the order of the containers.
 
     Raises:
-        ValueError: The annotation makes no sense, alone or beside what the pod asks for.
+        ValueError: The annotation makes no sense, or does not fit what the pod asks for.
     """
     text = pod.annotations.get(ALLOCATED)
     grants = allocated(text) if text is not None else ()
-    its_own = [it for it in pod.containers if it.limits.get(resource)]
-    asking = {it.name for it in its_own if wish(it.limits).cards}
-    if grants and its_own and not asked(pod).cards:
+    containers = [it for it in pod.containers if it.limits.get(resource)]
+    asking = {it.name for it in containers if requested(it.limits).cards}
+    if grants and containers and not requested_by(pod).cards:
         raise ValueError(f"{ALLOCATED} stands on a pod that asks for no {GPU} or the like beside {resource}")
     if not (grants and asking):
         return ()
     if pod.scheduler == DEFAULT_SCHEDULER:
         raise ValueError(f"{ALLOCATED} is not believed of a pod of {DEFAULT_SCHEDULER}")
-    its = [replace(it, uuid=uuid_of(it, cards)) for it in grants]
-    if len({it.uuid for it in its}) < len(its):
+    named = [replace(it, uuid=uuid_of(it, cards)) for it in grants]
+    if len({it.uuid for it in named}) < len(named):
         raise ValueError(f"{ALLOCATED} names a card twice")
-    return [claim(pod, it, part) for it, part in shared_out(pod, its, ALLOCATED) if it.name in asking]
+    parts = shared_out(pod, named, ALLOCATED)
+    return [claim(pod, container, part) for container, part in parts if container.name in asking]
 
 
 def uuid_of(grant: CardGrant, cards: Cards) -> str:
-    """The card that is meant: by its id; by its minor where it has none.
+    """Uuid of the granted card, by the grant's id, or by its minor where the grant has no id.
 
     Raises:
-        ValueError: It is not among these.
+        ValueError: The node does not have the card.
     """
     if grant.uuid:
         found = grant.uuid if grant.uuid in cards else None
@@ -54,13 +55,13 @@ def uuid_of(grant: CardGrant, cards: Cards) -> str:
 
 
 def _measured(parameters: Mapping[str, str], memory: int) -> Part | None:
-    """A claim that says nothing is of whole cards."""
+    """The part of a claim; a claim without parameters takes whole cards."""
     return measured(parameters, memory) if parameters else Part(1.0, 1.0)
 
 
 def asks(limits: Mapping[str, int]) -> ContainerRequest | None:
-    """What a container asks for by Koordinator's own names: cards, or parts of some."""
-    wanted = wish(limits)
+    """The request of a container by Koordinator's own names, for people."""
+    wanted = requested(limits)
     if not wanted.cards or not any(name.startswith(PREFIX) for name in limits):
         return None
     return ContainerRequest(wanted.cards, in_words(wanted.each))

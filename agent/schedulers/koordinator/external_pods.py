@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, ExternalUse
 from agent.schedulers.common.grants import CardGrant, share
-from agent.schedulers.common.pod_request import asked, asks_koordinator, believed, most_cards
+from agent.schedulers.common.pod_request import asks_koordinator, believed, most_cards, requested_by
 from agent.schedulers.common.resource_names import GPU
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.dialect import KOORDINATOR, uuid_of
@@ -52,7 +52,7 @@ def _here(grant: CardGrant, cards: Cards) -> str:
 def _in_asked(pod: Candidate, grants: Sequence[CardGrant]) -> Sequence[CardGrant]:
     """The grants in the units of the pod's request; unchanged where they do not fit the request."""
     try:
-        return believed(asked(pod), grants, ALLOCATED)
+        return believed(requested_by(pod), grants, ALLOCATED)
     except ValueError:
         return grants
 

@@ -1,4 +1,4 @@
-"""How the API server shows that a koordlet on this node reports accelerators: by its pod, and by its hand.
+"""Signs that a koordlet on this node reports accelerators: in its pod, and in the Device's managedFields.
 
 Sources: koordinator-sh/charts v1.8.0, templates/koordlet.yaml (label, arguments), and koordinator
 pkg/koordlet/config/config.go (its name at the API server), pkg/features/koordlet_features.go (its gates).
@@ -16,71 +16,67 @@ from agent.schedulers.koordinator.program_arguments import arguments, gates
 
 NAME = "koordlet"
 LABEL = "koord-app=koordlet"
-#: The gates that have it report accelerators; the first decides where both are said.
+#: The feature gates by which koordlet reports accelerators. The first decides where a pod sets both.
 GATE, ALL_GATES = "Accelerators", "AllAlpha"
 
 
-def query(node_name: str) -> Mapping[str, str]:
-    """Of a list or watch of pods: koordlet's on this node."""
-    return {"fieldSelector": f"spec.nodeName={node_name}", "labelSelector": LABEL}
-
-
 def reporting(pod: Mapping[str, Any]) -> str | None:
-    """How the pod shows that it reports accelerators; None of one that does not, or that is no koordlet."""
-    return shown(pod) or None
+    """The sign that the pod's koordlet reports accelerators; None for any other pod."""
+    return reporting_sign(pod) or None
 
 
-def shown(pod: Mapping[str, Any]) -> str | None:
-    """The same; empty of a koordlet that does not report, and None of what is none.
+def reporting_sign(pod: Mapping[str, Any]) -> str | None:
+    """The sign that the pod's koordlet reports; empty for a koordlet that does not, None for another pod.
 
-    Anybody may label a pod so, and must not silence us: only who may run privileged is believed.
+    Any user may put koordlet's label on a pod, so only a privileged container counts.
     """
     metadata, spec, status = part_of(pod, "metadata"), part_of(pod, "spec"), part_of(pod, "status")
     if text(status, "phase") in ("Succeeded", "Failed"):
         return None
     name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
     containers = spec.get("containers")
-    for it in containers if isinstance(containers, list) else ():
-        trusted = isinstance(it, dict) and part_of(it, "securityContext").get("privileged") is True
-        if trusted and (words := arguments(it, NAME)):
+    for container in containers if isinstance(containers, list) else ():
+        is_container = isinstance(container, dict)
+        trusted = is_container and part_of(container, "securityContext").get("privileged") is True
+        if trusted and (words := arguments(container, NAME)):
             gate = _gate(words)
             return f"koordlet {name} runs here with {gate}=true" if gate else ""
     return None
 
 
 def _gate(words: Sequence[str]) -> str:
-    """The gate that switches it on; empty where none does."""
-    said = gates(words)
-    if GATE in said:
-        return GATE if said[GATE] else ""
-    return ALL_GATES if said.get(ALL_GATES) else ""
+    """The gate that switches reporting on; empty where none does."""
+    values = gates(words)
+    if GATE in values:
+        return GATE if values[GATE] else ""
+    return ALL_GATES if values.get(ALL_GATES) else ""
 
 
-def keeps(device: Mapping[str, Any] | None) -> bool:
-    """Whether the list of devices is koordlet's: it wrote the one that is there, or took all away."""
-    if not (its := _its(device)):
+def wrote_devices(device: Mapping[str, Any] | None) -> bool:
+    """Whether koordlet was the last writer of the list of devices, or removed the list."""
+    if not (updates := _updates(device)):
         return False
     if any(it.owns("spec", "devices") for it in entries(device)):
-        return any(it.owns("spec", "devices") for it in its)
-    return not part_of(device, "spec").get("devices")  # what was taken away is nobody's
+        return any(it.owns("spec", "devices") for it in updates)
+    return not part_of(device, "spec").get("devices")  # a removed field has no owner
 
 
 def grouped_by_hand(device: Mapping[str, Any] | None) -> bool:
-    """Whether an operator wrote the groups of linked cards: neither we nor a koordlet, which has ours."""
+    """Whether an operator wrote the groups of linked cards; the groups of a koordlet are the agent's."""
     path = ("metadata", "annotations", ANNOTATION)
     return any(it.owns(*path) and it.manager not in (OURS, NAME) for it in entries(device))
 
 
-def written(device: Mapping[str, Any] | None) -> object:
-    """What changes with each write of koordlet's to the list of devices; None where that is not its own.
+def last_writes(device: Mapping[str, Any] | None) -> object:
+    """A value that differs after each of koordlet's writes of the list; None where the list is another's.
 
-    A write that takes all cards away leaves it the status alone, and the next one not even a new time: the
-    list counts as well.
+    The value has the times of koordlet's writes and the list. The times alone do not do: after a write that
+    removes all cards koordlet owns the status alone, and its next write gets no new time.
     """
-    if not keeps(device):
+    if not wrote_devices(device):
         return None
-    return [it.since for it in _its(device)], part_of(device, "spec").get("devices")
+    return [it.since for it in _updates(device)], part_of(device, "spec").get("devices")
 
 
-def _its(device: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
+def _updates(device: Mapping[str, Any] | None) -> tuple[ManagedFields, ...]:
     return tuple(it for it in entries(device) if (it.manager, it.operation) == (NAME, UPDATE))

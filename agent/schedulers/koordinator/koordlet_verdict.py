@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.scheduler_api.node_report import ObjectLook, ObjectVerdict, Report
-from agent.schedulers.koordinator.device_object import told
-from agent.schedulers.koordinator.koordlet_signs import keeps, written
+from agent.schedulers.koordinator.device_object import report_in
+from agent.schedulers.koordinator.koordlet_signs import last_writes, wrote_devices
 from agent.schedulers.koordinator.reporting_koordlet import KoordletObservation, KoordletStanding
 
 
@@ -27,7 +27,7 @@ def judge(look: ObjectLook, memory: Any) -> ObjectVerdict:
     pod = next(iter(look.programs), "")
     may_be_here = bool(pod) or (look.overwritten and not last.met)
     shows = None if look.failed else _shows(look, may_be_here=may_be_here)
-    observation = KoordletObservation(bool(pod), written(look.document), shows)
+    observation = KoordletObservation(bool(pod), last_writes(look.document), shows)
     standing = last.standing.after(observation, look.now)
     stopped = last.standing.counts and not standing.counts
     does = "overwrote" if look.overwritten else "writes"
@@ -49,10 +49,10 @@ def _shows(look: ObjectLook, *, may_be_here: bool) -> bool | None:
     """
     published = look.published
     if published is None or published.mode != "feed":
-        return keeps(look.document) and may_be_here
+        return wrote_devices(look.document) and may_be_here
     if published.report is None:
         return None
-    shown = told(look.document)
+    shown = report_in(look.document)
     wanted = _health(published.report, look.elsewhere)
     return wanted == (_health(shown, look.elsewhere) if shown else {})
 

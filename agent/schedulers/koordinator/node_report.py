@@ -33,17 +33,18 @@ def uuids(device: ApiDocument) -> frozenset[str]:
 
 def is_ours(device: ApiDocument) -> bool:
     """Whether an agent wrote the cards, and the last writer of other fields left them as they were."""
-    if koordlet_signs.keeps(device):
+    if koordlet_signs.wrote_devices(device):
         return False
+    labels = ("metadata", "labels", device_object.VENDOR)
     updates = [it for it in entries(device) if (it.manager, it.operation) == (OURS, UPDATE)]
-    return any(
-        it.owns("spec", "devices") or it.owns("metadata", "labels", device_object.VENDOR) for it in updates
-    )
+    return any(it.owns("spec", "devices") or it.owns(*labels) for it in updates)
 
 
-def _wanted(owner: ObjectOwner, its: Report, existing: ApiDocument | None, now: float) -> ApiDocument | None:
+def _wanted(
+    owner: ObjectOwner, cards: Report, existing: ApiDocument | None, now: float
+) -> ApiDocument | None:
     stay = koordlet_signs.grouped_by_hand(existing)
-    return device_object.device(owner.name, owner.uid, its, existing, now, groups_stay=stay)
+    return device_object.device(owner.name, owner.uid, cards, existing, now, groups_stay=stay)
 
 
 def _withdrawn(existing: ApiDocument) -> ApiDocument | None:
@@ -56,20 +57,20 @@ DEVICE = ReportObject(
     device_object.KIND,
     device_object.PLURAL,
     programs=koordlet_signs.LABEL,
-    shows_program=koordlet_signs.shown,
+    shows_program=koordlet_signs.reporting_sign,
     judge=judge,
     wanted=_wanted,
     withdrawn=_withdrawn,
-    report=device_object.told,
+    report=device_object.report_in,
     listed=listed,
     uuids=uuids,
     is_ours=is_ours,
-    is_of_program=koordlet_signs.keeps,
+    is_of_program=koordlet_signs.wrote_devices,
 )
 DEVICE_INFOS = ReportFile(
     text=device_infos_file.device_infos,
     cards=device_infos_file.cards,
-    report=device_infos_file.told,
+    report=device_infos_file.report_in,
     without=device_infos_file.unlisted,
 )
 NODE_REPORT = NodeReport(

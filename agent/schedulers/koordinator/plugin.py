@@ -1,4 +1,4 @@
-"""Koordinator: koord-scheduler, which chooses cards of every vendor and writes them on the pods it binds."""
+"""Registers Koordinator: koord-scheduler chooses cards of every vendor and writes them on pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Koordinator is told of the node's cards: the devices in, one value out, whoever carries it."""
+"""Makes Koordinator's report of the node's cards from the devices of the node."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from agent.vendor_api.agent import DRIVER_VERSION, PCIE_ROOT, Device, State
 from agent.vendor_api.label_values import label_value
 from agent.vendor_api.text import printable
 
-#: The scheduler makes a set of minors one int, with 1 << minor (allocator_gpu.go, hashMinors).
+#: The scheduler packs a set of minors into one int, with 1 << minor (allocator_gpu.go, hashMinors).
 MAX_MINOR = 62
 
-#: Vendors that koordinator calls otherwise than they call themselves (apis/extension/device_share.go).
+#: Our name of a vendor to Koordinator's, where both differ (apis/extension/device_share.go).
 _VENDORS = {"kunlun": "baidu"}
-#: Models likewise, by vendor: the Device in koordinator's manual for MetaX.
+#: The same for models, by vendor: the Device in Koordinator's manual for MetaX.
 _MODELS = {"metax": {"MXC500": "C500"}}
 
-#: Pods choose cards by labels of theirs; no two vendors mean different things by these attributes. The driver
-#: is among them so that a new one changes cards: else koord-manager takes no label of the Device to the Node.
+#: Prefix of a card's labels, by which pods choose cards. These attributes mean the same for every vendor. The
+#: driver's version is among them: koord-manager takes labels to the Node only when a card has changed.
 LABELS = "xpu-agent.io/"
 _MODEL = f"{LABELS}model"
-#: The attributes of a card that its entry has as labels.
+#: The attributes of a card that become labels.
 LABELLED = ("architecture", "compute-capability", "pci-device-id", DRIVER_VERSION)
 
 _NO_LETTERS = re.compile(r"[^A-Za-z0-9]+")
 _REASON_LIMIT, _MESSAGE_LIMIT = 128, 1024
 
-#: What is said of a card that nobody watches any more.
+#: The reason for a card that no vendor's process watches any more.
 _LOST = "lost-contact"
 
 
@@ -41,15 +41,15 @@ def report(
     before: Report | None = None,
     withheld: Mapping[str, str] | None = None,
 ) -> Report | None:
-    """What to tell now, never without cards. None: nothing can be said, so that what was told stays.
+    """The report, never without cards. None: nothing can be said, and the last report stays.
 
-    `vendor`: the name that the config chose; empty is the vendor with most cards.
-    `before`: what was told last (`device.told`, `feed.told`), also by an earlier agent: cards that are not
-    listed now keep their place in it, and cards without a minor of their own the one that they had.
-    `withheld`: uuid to a sentence why nobody gets the card as a whole; it is told as unhealthy.
+    `vendor`: the name that the config chose; empty chooses the vendor with most cards.
+    `before`: the last report, also of an earlier agent. Cards that are not listed now keep their place, and
+    cards without a minor of their own keep their minor.
+    `withheld`: uuid of each card that no pod gets as a whole, with the reason; it is reported as unhealthy.
 
-    A vendor that does not list its cards leaves those that were told: first as they are, unhealthy once it is
-    known to have failed. So no list gets empty because of a probe, and no card without its vendor looks well.
+    The cards of a vendor that lists none stay in the report: unchanged at first, unhealthy once the vendor is
+    known to have failed. So a failed probe empties no report, and no card without its vendor looks healthy.
     """
     name = _chosen(snapshot, vendor, before)
     if name is None:
@@ -62,14 +62,14 @@ def report(
     return _made(snapshot, name, listed, before, withheld or {})
 
 
-def is_served(snapshot: NodeCards, vendor: str, told: Report) -> bool:
-    """Whether the vendor of what was told is in service, or nobody knows yet; `vendor` as in `report`."""
-    asked = [it for it in snapshot.vendors if vendor in (it.name, "")]
-    return any(it.state == "starting" or koordinator_vendor(it.name) == told.vendor for it in asked)
+def is_served(snapshot: NodeCards, vendor: str, last: Report) -> bool:
+    """Whether the vendor of the report `last` is in service, or is not known yet; `vendor` as in `report`."""
+    vendors = [it for it in snapshot.vendors if vendor in (it.name, "")]
+    return any(it.state == "starting" or koordinator_vendor(it.name) == last.vendor for it in vendors)
 
 
 def passed_over(snapshot: NodeCards, vendor: str) -> tuple[str, ...]:
-    """A sentence for each vendor whose cards are not reported as the config chose one without cards here."""
+    """A sentence for each vendor that is left out while the config chooses a vendor without cards here."""
     counts = {it.name: len(_cards(snapshot, it.name)) for it in snapshot.vendors}
     states = {it.name: it.state for it in snapshot.vendors}
     if not vendor or counts.get(vendor) or states.get(vendor) == "starting":
@@ -83,38 +83,38 @@ def passed_over(snapshot: NodeCards, vendor: str) -> tuple[str, ...]:
 
 
 def koordinator_vendor(name: str) -> str:
-    """What Koordinator calls the vendor; its adapters are found by it."""
+    """Koordinator's name of the vendor, by which Koordinator finds its adapter."""
     return _VENDORS.get(name, label_value(name))
 
 
 def model_name(vendor: str, model: str) -> str:
-    """The model as a label has it: without the vendor's name, as koordlet has it."""
+    """The model as a label's value, without the vendor's name: the form that koordlet writes."""
     short = model[len(vendor) + 1 :] if model.lower().startswith(f"{vendor.lower()} ") else model
     return label_value(_MODELS.get(vendor, {}).get(short, short))
 
 
 def reason(text: str) -> str:
-    """The text as the CRD takes it for a condition's reason, and xid-79 as Xid79."""
+    """The text in the form that the CRD takes as a condition's reason: xid-79 becomes Xid79."""
     words = _NO_LETTERS.split(text[:_MESSAGE_LIMIT])
     whole = "".join(word[:1].upper() + word[1:] for word in words)
     return (whole if whole[:1].isalpha() else f"Fault{whole}" if whole else "Unknown")[:_REASON_LIMIT]
 
 
 def _chosen(snapshot: NodeCards, vendor: str, before: Report | None) -> str | None:
-    """The vendor to report; None while nobody can say which.
+    """The vendor to report; None while that is not known.
 
-    What was told of a vendor that has not listed its cards since the start still counts for it.
+    For a vendor that has not listed its cards since the start, the cards of its last report count.
     """
-    asked = [it for it in snapshot.vendors if vendor in (it.name, "")]
-    silent = {it.name for it in asked if it.state != "open" and not snapshot.of(it.name)}
-    if any(it.state == "starting" and it.name in silent for it in asked):
+    vendors = [it for it in snapshot.vendors if vendor in (it.name, "")]
+    silent = {it.name for it in vendors if it.state != "open" and not snapshot.of(it.name)}
+    if any(it.state == "starting" and it.name in silent for it in vendors):
         return None
 
     def weight(name: str) -> tuple[int, bool]:
-        told = before.cards if before is not None and before.vendor == koordinator_vendor(name) else ()
-        return len(_cards(snapshot, name)) or len(told) * (name in silent), bool(told)
+        cards = before.cards if before is not None and before.vendor == koordinator_vendor(name) else ()
+        return len(_cards(snapshot, name)) or len(cards) * (name in silent), bool(cards)
 
-    return max((it.name for it in asked), key=weight, default=None)
+    return max((it.name for it in vendors), key=weight, default=None)
 
 
 def _cards(snapshot: NodeCards, name: str) -> tuple[CardOnNode, ...]:
@@ -123,12 +123,12 @@ def _cards(snapshot: NodeCards, name: str) -> tuple[CardOnNode, ...]:
 
 
 def _lost(snapshot: NodeCards, before: Report | None) -> Report | None:
-    """What was told, with nobody there who serves it; None where another one than we has told it."""
-    ours = [it for it in snapshot.vendors if before and koordinator_vendor(it.name) == before.vendor]
-    if before is None or not ours or not before.cards:
+    """The last report with all cards lost; None where none of the node's vendors has those cards."""
+    vendors = [it for it in snapshot.vendors if before and koordinator_vendor(it.name) == before.vendor]
+    if before is None or not vendors or not before.cards:
         return None
-    why = ours[0].reason or "the library lists no cards"
-    return replace(before, cards=tuple(_unwell(it, _LOST, why, "Unknown") for it in before.cards))
+    why = vendors[0].reason or "the library lists no cards"
+    return replace(before, cards=tuple(_unhealthy(it, _LOST, why, "Unknown") for it in before.cards))
 
 
 def _made(
@@ -143,23 +143,20 @@ def _made(
     absent = [it for it in snapshot.absent if it.uuid in known and it.uuid not in uuids]
     minors = _minors(listed, [it.uuid for it in absent], known)
     sliced = {it.device.parent for it in snapshot.of(name) if not it.gone}
-    # A machine whose platform tells of no NUMA node has one; koordlet takes it so, too.
-    nowhere = -1 if any(it.device.numa is not None for it in listed) else 0
-    cards = [
-        _judged(_card(name, it.device, minors[it.uuid], nowhere, known.get(it.uuid)), it, sliced, withheld)
-        for it in listed
-        if it.uuid in minors
-    ]
-    cards += [
-        _unwell(
-            replace(known[it.uuid], minor=minors[it.uuid]),
-            it.condition.reason or _LOST,
-            it.condition.message or "it is not listed any more",
-            "Unknown" if it.condition.state is State.UNKNOWN else "False",
-        )
-        for it in absent
-        if it.uuid in minors
-    ]
+    # A platform without NUMA information has one node. koordlet does the same.
+    unknown_numa = -1 if any(it.device.numa is not None for it in listed) else 0
+    cards = []
+    for on_node in listed:
+        if on_node.uuid in minors:
+            minor, last = minors[on_node.uuid], known.get(on_node.uuid)
+            card = _card(name, on_node.device, minor, unknown_numa, last)
+            cards.append(_with_health(card, on_node, sliced, withheld))
+    for gone in absent:
+        if gone.uuid in minors:
+            card = replace(known[gone.uuid], minor=minors[gone.uuid])
+            why = gone.condition.message or "it is not listed any more"
+            status: Status = "Unknown" if gone.condition.state is State.UNKNOWN else "False"
+            cards.append(_unhealthy(card, gone.condition.reason or _LOST, why, status))
     drivers = {it.device.attributes.get(DRIVER_VERSION, "") for it in listed} - {""}
     models = {card.model for card in cards} - {""}
     return Report(
@@ -175,9 +172,9 @@ def _made(
 def _minors(
     listed: Sequence[CardOnNode], absent: Sequence[str], known: Mapping[str, ReportedCard]
 ) -> Mapping[str, int]:
-    """The minor of each card, by uuid: what the driver says, what it had, its index, or a free one.
+    """The minor of each card, by uuid: the driver's, the last one, the card's index, or a free one.
 
-    The scheduler books by it, so that a card keeps its minor and shares it with nobody, whatever is said.
+    The scheduler books cards by minor. So a card keeps its minor, and no two cards share one.
     """
     taken: dict[int, str] = {}
     minors: dict[str, int] = {}
@@ -186,33 +183,36 @@ def _minors(
         if uuid not in minors and minor is not None and 0 <= minor <= MAX_MINOR and minor not in taken:
             minors[uuid], taken[minor] = minor, uuid
 
-    for it in listed:
-        take(it.uuid, it.device.minor)
-    for uuid in [*(it.uuid for it in listed), *absent]:
+    uuids = [*(it.uuid for it in listed), *absent]
+    for card in listed:
+        take(card.uuid, card.device.minor)
+    for uuid in uuids:
         take(uuid, known[uuid].minor if uuid in known else None)
-    for it in listed:
-        take(it.uuid, it.device.index)
+    for card in listed:
+        take(card.uuid, card.device.index)
     free = (minor for minor in range(MAX_MINOR + 1) if minor not in taken)
-    for uuid in [*(it.uuid for it in listed), *absent]:
+    for uuid in uuids:
         if uuid not in minors:
             take(uuid, next(free, None))
     return minors
 
 
-def _card(vendor: str, device: Device, minor: int, nowhere: int, known: ReportedCard | None) -> ReportedCard:
-    """The card without its health. What it does not tell this time is as it was told before."""
+def _card(
+    vendor: str, device: Device, minor: int, unknown_numa: int, known: ReportedCard | None
+) -> ReportedCard:
+    """The card without its health. Values that the device lacks now are those of the last report."""
     numa = known.numa if device.numa is None and device.fault and known else device.numa
     model = model_name(vendor, device.model) or (known.model if known else "")
     pci = device.pci or (known.pci if known else "")
-    told = {name: label_value(device.attributes[name]) for name in LABELLED if name in device.attributes}
-    labels = {**(known.labels if known else {}), **{f"{LABELS}{name}": it for name, it in told.items()}}
+    values = {name: label_value(device.attributes[name]) for name in LABELLED if name in device.attributes}
+    labels = {**(known.labels if known else {}), **{f"{LABELS}{name}": it for name, it in values.items()}}
     return ReportedCard(
         uuid=device.uuid,
         minor=minor,
         memory=device.memory or (known.memory if known else 0),
         model=model,
-        numa=nowhere if numa is None else numa,
-        # Cards of one root are near each other to the scheduler: who does not tell its root is near nobody.
+        numa=unknown_numa if numa is None else numa,
+        # Cards of one root are near each other to the scheduler. Without a root a card is near no other.
         pcie=device.attributes.get(PCIE_ROOT) or (known.pcie if known else "") or _own_root(pci),
         pci=pci,
         labels={**labels, _MODEL: model} if model else labels,
@@ -224,29 +224,29 @@ def _own_root(pci: str) -> str:
     return f"pci{pci.rpartition(':')[0]}" if pci else ""
 
 
-def _judged(
-    card: ReportedCard, it: CardOnNode, sliced: Set[str | None], withheld: Mapping[str, str]
+def _with_health(
+    card: ReportedCard, on_node: CardOnNode, sliced: Set[str | None], withheld: Mapping[str, str]
 ) -> ReportedCard:
-    """The card with what the kubelet hears of its health, and why."""
-    health = it.condition
+    """The card with the health that the kubelet is told, and with the reason."""
+    health = on_node.condition
     unknown = health.state is State.UNKNOWN
-    if not it.healthy:
-        return _unwell(card, health.reason, health.message, "Unknown" if unknown else "False")
-    if it.uuid in withheld:
-        return _unwell(card, "NotOffered", withheld[it.uuid])
-    if it.uuid in sliced:
-        return _unwell(card, "Sliced", "the hardware cut it into slices, and nobody gets it as a whole")
-    if it.cordon:
-        return _unwell(card, "Cordoned", it.cordon)
+    if not on_node.healthy:
+        return _unhealthy(card, health.reason, health.message, "Unknown" if unknown else "False")
+    if on_node.uuid in withheld:
+        return _unhealthy(card, "NotOffered", withheld[on_node.uuid])
+    if on_node.uuid in sliced:
+        return _unhealthy(card, "Sliced", "the hardware cut it into slices, and nobody gets it as a whole")
+    if on_node.cordon:
+        return _unhealthy(card, "Cordoned", on_node.cordon)
     if not card.memory:
-        return _unwell(card, "MemoryUnknown", "the scheduler divides by its memory, which nobody tells")
+        return _unhealthy(card, "MemoryUnknown", "the scheduler divides by its memory, which nobody tells")
     if unknown and not health.lost:
         return replace(card, status="Unknown", reason=reason(health.reason), message=_message(health.message))
-    # Contact that is lost is often back at once: until patience ends, all stays as it was told.
+    # Lost contact is often restored at once. Until its grace ends, the last health stays.
     return card
 
 
-def _unwell(card: ReportedCard, why: str, message: str, status: Status = "False") -> ReportedCard:
+def _unhealthy(card: ReportedCard, why: str, message: str, status: Status = "False") -> ReportedCard:
     return replace(card, healthy=False, status=status, reason=reason(why), message=_message(message))
 
 
@@ -257,7 +257,7 @@ def _message(text: str) -> str:
 def _links(
     vendor: str, listed: Sequence[CardOnNode], minors: Mapping[str, int], before: Report | None
 ) -> tuple[LinkedCards, ...]:
-    """The groups of linked cards. They do not change with health, and stay while not all links are read."""
+    """The groups of linked cards. Groups of the last report stay until the links of all cards are read."""
     devices = {minors[it.uuid]: it.device for it in listed if it.uuid in minors}
     unread = [it for it in listed if it.healthy and not it.device.links]
     if not unread:
@@ -266,11 +266,11 @@ def _links(
 
 
 def _left_out(snapshot: NodeCards, name: str, without: Set[str]) -> Iterator[str]:
-    for it in snapshot.vendors:
-        others = len(_cards(snapshot, it.name))
-        if it.name != name and others:
+    for vendor in snapshot.vendors:
+        others = len(_cards(snapshot, vendor.name))
+        if vendor.name != name and others:
             chosen = f"the node reports {name}, and one vendor alone: report.vendor chooses"
-            yield f"{others} cards of {it.name} are not reported: {chosen}"
+            yield f"{others} cards of {vendor.name} are not reported: {chosen}"
     for status in snapshot.of(name):
         if status.device.nameless:
             yield f"card {status.device.index} of {name} is not reported: it cannot tell its uuid"

@@ -17,8 +17,8 @@ GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.ko
 def choice(question: ModeQuestion) -> ModeChoice | None:
     """By which way the report is published; None while that is not known, and the last way stays.
 
-    A resource of which replicas would count as whole cards excludes both ways. The config refuses that
-    together with a way that it names.
+    A resource of replicas that the scheduler would take for whole cards excludes both ways. The config
+    refuses such a resource together with a named way.
     """
     wanted, shown = question.wanted, question.shown
     if wanted == "none":

@@ -1,8 +1,8 @@
-"""Whether a koordlet counts as the one that reports this node's cards: by the Device, not by being there.
+"""Decides from the Device whether a koordlet counts as the reporter of this node's cards.
 
-A koordlet compares the Device with what it knows every 3 s (-node-topology-sync-interval), and writes where
-they differ. So one that works puts the Device right within seconds, and one that has not done so for a minute
-does not work. Its pod proves nothing, nor does the time of its last write, which may be days ago.
+A koordlet compares the Device with its sources every 3 s (-node-topology-sync-interval) and writes
+differences. So a koordlet that works corrects the Device within seconds, and one that has not done so for a
+minute does not work. A running pod proves nothing, and its last write may be days old.
 Sources: koordinator pkg/koordlet/statesinformer/impl/states_informer.go, states_device_linux.go at a7a1b76b.
 """
 
@@ -11,40 +11,40 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: Seconds for which the Device may differ from what a koordlet's sources say, and how many at most where it
-#: undoes at once what is written in its place: it works, and its sources are others than are known here.
+#: Seconds for which the Device may differ from a koordlet's sources, and the longest such time. The time
+#: grows where a koordlet undoes the agent's write at once: it works, with sources unknown to the agent.
 PATIENCE, LONGEST = 60.0, 600.0
-#: Seconds after it stopped counting in which it undoes what was written in its place, if it works.
+#: Seconds within which a working koordlet undoes the agent's write, after the koordlet stopped counting.
 AT_ONCE = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class KoordletObservation:
-    """What one look at the API server shows of it."""
+    """What one look at the API server shows of a koordlet."""
 
-    #: Whether a pod of it is here that reports accelerators.
+    #: Whether a pod of a reporting koordlet is on the node.
     is_here: bool = False
-    #: What changes with each of its writes to the list of devices; None while that is not its own.
+    #: A value that differs after each of koordlet's writes of the list; None while the list is another's.
     written: object = None
-    #: Whether the Device shows what its sources say; None while nobody knows.
+    #: Whether the Device shows what its sources say; None while unknown.
     shows: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KoordletStanding:
-    """Whether it counts. Times are seconds of one clock that only goes on."""
+    """Whether a koordlet counts. Times are seconds of a clock that never goes back."""
 
     counts: bool = False
-    #: Since when the Device differs, and for how long it may.
+    #: Start of the difference between Device and sources, and the seconds for which it may last.
     differs: float | None = None
     patience: float = PATIENCE
-    #: When it stopped counting. Then only a new write of its own makes it count again.
+    #: Time at which the koordlet stopped counting. Only a new write of its own makes it count again.
     stopped: float | None = None
     #: `KoordletObservation.written` of the last look.
     written: object = None
 
     def after(self, look: KoordletObservation, now: float) -> KoordletStanding:
-        """How it stands after this look."""
+        """The standing after this look."""
         if self.stopped is not None:
             if look.written in (None, self.written):
                 return KoordletStanding(False, None, self.patience, self.stopped, look.written)
@@ -62,5 +62,5 @@ class KoordletStanding:
         return KoordletStanding(False, None, self.patience, now, look.written)
 
     def ends(self, now: float) -> float:
-        """Seconds until it counts no more if nothing changes; it may be never."""
+        """Seconds until the koordlet stops counting, if nothing changes; infinite if it does not stop."""
         return math.inf if self.differs is None else max(0.0, self.differs + self.patience - now)

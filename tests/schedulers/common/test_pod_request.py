@@ -12,7 +12,7 @@ from koordinator.scheduler import Asking, Scheduler
 from koordinator.wishes import Unschedulable
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
-from agent.schedulers.common.pod_request import asked
+from agent.schedulers.common.pod_request import requested_by
 from agent.schedulers.common.resource_names import CORE, GPU, MEMORY, RATIO, SHARED, quantity
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED, hami, metax
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
@@ -288,7 +288,7 @@ def test_what_the_scheduler_grants_is_believed_and_is_all_that_containers_get(
     containers = tuple(PodContainer("abc"[n], {TOKEN: 1, **one}) for n, one in enumerate(its))
     it = Candidate("uid", "default", "web", containers, bound.annotations)
 
-    assert asked(it).cards == len(said)
+    assert requested_by(it).cards == len(said)
     try:
         found = claims(it, TOKEN, CARDS)
     except ValueError:

@@ -13,7 +13,7 @@ from strategies import hostile_texts
 
 from agent.config import Config
 from agent.scheduler_api.node_report import Report
-from agent.schedulers.koordinator.device_infos_file import DIRECTORY, device_infos, told, unlisted
+from agent.schedulers.koordinator.device_infos_file import DIRECTORY, device_infos, report_in, unlisted
 from agent.schedulers.koordinator.device_infos_file import cards as listed
 from agent.schedulers.koordinator.gpu_partitions import parsed
 from schedulers.koordinator.cards import GIB, RECORDED, broken, card, cards, linked, node, report, written
@@ -94,7 +94,7 @@ def test_what_was_written_says_the_same_when_it_is_read(snapshot: Any) -> None:
         return
     text = device_infos(found)
 
-    again = report(snapshot, before=told(text))
+    again = report(snapshot, before=report_in(text))
 
     assert again is not None
     assert device_infos(again) == text
@@ -191,7 +191,7 @@ ENTRY: dict[str, Any] = {"uuid": "a", "minor": "1"}
 def test_a_file_that_koordlet_can_not_decode_says_nothing_but_what_is_wrong(entry: Any, why: str) -> None:
     text = json.dumps([ENTRY, entry])
 
-    assert (why_not(text), told(text)) == (why, None)
+    assert (why_not(text), report_in(text)) == (why, None)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_file_that_koordlet_can_not_decode_says_nothing_but_what_is_wrong(entr
 )
 def test_a_text_that_is_no_list_says_nothing_but_what_it_is(text: str, why: str) -> None:
     assert why_not(text).startswith(why)
-    assert told(text) is None
+    assert report_in(text) is None
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_file_is_read_as_koordlet_reads_it(text: str, expected: dict[str, int]
     | st.lists(st.dictionaries(st.sampled_from(["uuid", "minor", "topology"]), st.text())).map(json.dumps)
 )
 def test_nothing_that_stands_in_a_file_stops_us(text: str) -> None:
-    found = told(text)
+    found = report_in(text)
 
     try:
         listed(text)
@@ -245,7 +245,7 @@ def test_nothing_that_stands_in_a_file_stops_us(text: str) -> None:
 def test_a_file_that_an_earlier_agent_wrote_is_remembered() -> None:
     before = heard(node(linked({(0, 1): 1}, 2)))
 
-    found = told(device_infos(before))
+    found = report_in(device_infos(before))
 
     assert found is not None
     assert [(it.uuid, it.minor, it.memory, it.pcie) for it in found.cards] == [
@@ -256,7 +256,7 @@ def test_a_file_that_an_earlier_agent_wrote_is_remembered() -> None:
 
 def test_a_group_with_a_peer_that_is_no_minor_is_none() -> None:
     links = [{"peerMinor": it, "type": "P2P"} for it in ("1,x", "", "2")]
-    found = told(json.dumps([{"uuid": "a", "minor": "0", "topology": {"p2pLinks": links}}]))
+    found = report_in(json.dumps([{"uuid": "a", "minor": "0", "topology": {"p2pLinks": links}}]))
 
     assert found is not None
     assert [it.minors for it in found.links] == [(0, 2)]
@@ -265,7 +265,7 @@ def test_a_group_with_a_peer_that_is_no_minor_is_none() -> None:
 def test_a_reason_that_the_crd_would_refuse_is_not_taken_over() -> None:
     case = next(it for it in RECORDED if "with a space" in it["case"])
 
-    found = told(json.dumps(case["file"]))
+    found = report_in(json.dumps(case["file"]))
 
     assert found is not None
     assert [it.reason for it in found.cards] == ["", "ECCError"]

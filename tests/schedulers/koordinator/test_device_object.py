@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import quantity
-from agent.schedulers.koordinator.device_object import device, told, without_cards
+from agent.schedulers.koordinator.device_object import device, report_in, without_cards
 from schedulers.koordinator.cards import (
     GIB,
     NODE,
@@ -201,7 +201,7 @@ def test_what_was_written_is_not_written_again(snapshot: Any) -> None:
         return
     existing = written(found)
 
-    again = report(snapshot, before=told(existing))
+    again = report(snapshot, before=report_in(existing))
 
     assert again == found
     assert device(NODE, UID, again, existing, LATER) is None
@@ -390,15 +390,15 @@ objects = st.fixed_dictionaries(
 
 @given(objects)
 def test_nothing_that_stands_in_a_device_stops_us(existing: dict[str, Any]) -> None:
-    found = report(node(cards(2)), before=told(existing))
+    found = report(node(cards(2)), before=report_in(existing))
 
     assert found is not None
     assert len(written(found, existing)["spec"]["devices"]) >= 2
 
 
 def test_no_device_says_nothing() -> None:
-    assert told(None) is None
-    assert told({"spec": {"devices": [RDMA]}}) is None
+    assert report_in(None) is None
+    assert report_in({"spec": {"devices": [RDMA]}}) is None
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_what_can_be_no_card_is_left_out(wrong: dict[str, Any]) -> None:
     existing = written(heard(node(cards(2))))
     existing["spec"]["devices"][1].update(wrong)
 
-    found = told(existing)
+    found = report_in(existing)
 
     assert found is not None
     assert [it.uuid for it in found.cards] == [card(0).uuid]
@@ -419,13 +419,13 @@ def test_of_two_cards_with_one_minor_the_first_is_read() -> None:
     existing = written(heard(node(cards(2))))
     existing["spec"]["devices"][1]["minor"] = 0
 
-    assert [it.uuid for it in (told(existing) or heard(node(cards(2)))).cards] == [card(0).uuid]
+    assert [it.uuid for it in (report_in(existing) or heard(node(cards(2)))).cards] == [card(0).uuid]
 
 
 def test_what_koordlet_wrote_is_understood() -> None:
     case = next(it for it in RECORDED if it["case"] == "one broken")
 
-    found = told(case["device"])
+    found = report_in(case["device"])
 
     assert found is not None
     assert (found.vendor, found.model) == ("metax", "MXC500")

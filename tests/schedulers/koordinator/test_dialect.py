@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.pod_attribution import WaitingPods, attribute, intended
 from agent.scheduler_api import Candidate, PodContainer
-from agent.schedulers.common.pod_request import asked, wish
+from agent.schedulers.common.pod_request import requested, requested_by
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
 from agent.schedulers.koordinator.dialect import KOORDINATOR, claims
 
@@ -167,7 +167,7 @@ def test_the_pods_cards_are_split_over_its_containers(
     ],
 )
 def test_the_scheduler_counts_cards_so(limits: dict[str, int], count: int) -> None:
-    assert wish(limits).cards == count
+    assert requested(limits).cards == count
 
 
 # Trust
@@ -336,6 +336,6 @@ def test_no_annotation_crashes_or_promises_a_card_twice(its: list[PodContainer],
         assert len(shares) == 1 or sum(percents) <= 100
         assert len(shares) == 1 or sum(int(one.get("core", 100 if not one else 0)) for one in shares) <= 100
     assert all("0" not in one.parameters.values() for one in promises)
-    wanted = asked(it)
+    wanted = requested_by(it)
     for key, most in (("core", wanted.core), ("memory", wanted.memory), ("ratio", wanted.ratio)):
         assert most is None or sum(int(claim.parameters.get(key, 0)) for _, claim in named) <= most

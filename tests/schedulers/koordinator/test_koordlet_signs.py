@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from cluster.koordlets import pod
 
-from agent.schedulers.koordinator.koordlet_signs import grouped_by_hand, keeps, reporting, shown, written
+from agent.schedulers.koordinator.koordlet_signs import (
+    grouped_by_hand,
+    last_writes,
+    reporting,
+    reporting_sign,
+    wrote_devices,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,7 @@ def test_a_stranger_s_pod_that_calls_itself_koordlet_silences_nobody(security: d
 def test_a_koordlet_that_does_not_report_is_told_from_no_koordlet(
     its: dict[str, Any], expected: str | None
 ) -> None:
-    assert shown(its) == expected
+    assert reporting_sign(its) == expected
 
 
 def entry(manager: str, fields: dict[str, Any], time: str = "2026-01-01T00:00:10Z", **more: Any) -> Any:
@@ -115,7 +121,7 @@ MADE: dict[str, Any] = {"f:metadata": {}, "f:spec": {}, "f:status": {}}
 def test_whose_the_list_is_follows_from_who_wrote_it_or_took_all_away(
     there: dict[str, Any] | None, whose: bool
 ) -> None:
-    assert keeps(there) == whose
+    assert wrote_devices(there) == whose
 
 
 def test_each_of_its_writes_to_the_list_is_told_from_the_one_before() -> None:
@@ -124,10 +130,10 @@ def test_each_of_its_writes_to_the_list_is_told_from_the_one_before() -> None:
     emptied = device(entry("koordlet", STATUS))
     again = device(entry("koordlet", STATUS), entry("xpu-agent", {"f:metadata": {}}))
 
-    assert written(first) == written(first)
-    assert len({str(written(it)) for it in (first, later, emptied)}) == 3
+    assert last_writes(first) == last_writes(first)
+    assert len({str(last_writes(it)) for it in (first, later, emptied)}) == 3
     # What others do beside it is none.
-    assert written(again) == written(emptied)
+    assert last_writes(again) == last_writes(emptied)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +149,7 @@ def test_each_of_its_writes_to_the_list_is_told_from_the_one_before() -> None:
     ],
 )
 def test_a_list_that_is_not_its_own_is_no_write_of_it(there: dict[str, Any] | None) -> None:
-    assert written(there) is None
+    assert last_writes(there) is None
 
 
 GROUPS: dict[str, Any] = {

@@ -15,7 +15,7 @@ from strategies import hostile_texts
 
 from agent.core.model import Health, VendorState
 from agent.scheduler_api.node_report import Report
-from agent.schedulers.koordinator.device_infos_file import device_infos, told, unlisted
+from agent.schedulers.koordinator.device_infos_file import device_infos, report_in, unlisted
 from agent.schedulers.koordinator.device_object import device
 from agent.vendor_api.agent import State
 from schedulers.koordinator.cards import NODE, NOW, UID, broken, card, cards, linked, node, report, written
@@ -66,7 +66,7 @@ def test_labels_and_annotations_of_others_are_not_erased() -> None:
 @pytest.mark.parametrize("state", [VendorState.STARTING, VendorState.FAILED, VendorState.UNAVAILABLE])
 def test_a_restart_takes_no_card_from_the_node(state: VendorState) -> None:
     """koord-device-daemon removes its file when it ends, and the Device loses its cards until it is back."""
-    before = told(device_infos(heard(node(cards(2)))))
+    before = report_in(device_infos(heard(node(cards(2)))))
 
     found = report(node(metax=state), before=before) or before
 

@@ -1,4 +1,4 @@
-"""The Device of this node against its cards, and Devices that an earlier name of the node left."""
+"""Compares the Device of this node with its cards, and finds Devices of earlier names of the node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EMPTY = FindingKind(
     Severity.STOPS,
     "the Device of this node lists no card",
     "For koord-scheduler that is a node without cards: no pod that asks for one is placed here. koordlet "
-    "writes one at its start, and where nobody tells it of any card.",
+    "writes one at its start, and where no file tells it of a card.",
     "look again in a minute, in which report.mode auto takes over from a koordlet that does nothing; if it "
     "stays so, see the checks koordinator, koordlet and device-daemon",
 )
@@ -44,17 +44,18 @@ UNUSABLE = FindingKind(
     "the Device lists a card that koord-scheduler cannot count with",
     "It ends in a panic at a card without a minor, books cards of one minor as one, and has no room for a "
     "minor above 62.",
-    "who writes such an entry mends it: kubectl get devices.scheduling.koordinator.sh {node} -o yaml "
-    "--show-managed-fields; for koordlet see what its files list twice",
+    "have the program that writes such an entry mend it: kubectl get devices.scheduling.koordinator.sh "
+    "{node} -o yaml --show-managed-fields; for koordlet see what its files list twice",
 )
 OTHER = FindingKind(
     DEVICE,
     "device-of-others",
     Severity.WARNS,
     "the Device speaks of other cards than this node's agent serves",
-    "koord-scheduler promises cards by ids that nobody here can give: its choice is not heeded.",
-    "choose the vendor by report.vendor, or have who writes the Device (--show-managed-fields) write no "
-    "more; one of cards that are gone: kubectl delete devices.scheduling.koordinator.sh {node}",
+    "koord-scheduler promises cards by ids that this node does not have: its choice is not heeded.",
+    "choose the vendor by report.vendor, or stop the program that writes the Device "
+    "(--show-managed-fields); a Device of cards that are gone: kubectl delete "
+    "devices.scheduling.koordinator.sh {node}",
 )
 DIFFERS = FindingKind(
     DEVICE,
@@ -80,7 +81,7 @@ LEFT = FindingKind(
     "device-left-behind",
     Severity.WARNS,
     "report.mode is none, and cards that an agent wrote are in the Device of this node",
-    "Nobody keeps them up: koord-scheduler counts cards that may be broken or gone.",
+    "No agent keeps them up: koord-scheduler counts cards that may be broken or gone.",
     "an agent that runs takes them out by itself, where it may get, update and delete Devices (with the "
     "chart koordinator.enabled=true); or kubectl delete devices.scheduling.koordinator.sh {node}",
 )
@@ -97,71 +98,73 @@ STALE = FindingKind(
 
 def devices(look: NodeLook) -> Iterator[Finding]:
     """The Device of this node, and those of other names that list its cards."""
+    device = look.objects.object
     if idle := unconcerned(DEVICE, look):
-        there = look.objects.object.value or ()
-        left = [LEFT.found(_told(look, there), node=look.node) for it in there if is_ours(it)]
+        documents = device.value or ()
+        left = [LEFT.found(_summary(look, documents), node=look.node) for it in documents if is_ours(it)]
         yield from left or [idle]
         return
-    stale = look.objects.stale
-    old = [
-        STALE.found(
-            f"Device {it.name} lists {', '.join(it.cards[:3])}, and Node {it.name} {it.gone}", name=it.name
-        )
-        for it in stale.value or ()
-    ]
-    if stale.value is None:
-        old = [not_made(DEVICE, stale.why)]
-    its = look.objects.object
-    if its.value is None:
-        yield from [not_made(DEVICE, its.why), *old]
+    old = list(_of_old_names(look))
+    if device.value is None:
+        yield from [not_made(DEVICE, device.why), *old]
         return
-    found = list(_wrong(look, its.value[0]) if its.value else _missing(look))
-    yield from [*found, *old] or [well(DEVICE, _told(look, its.value))]
+    found = list(_wrong(look, device.value[0]) if device.value else _missing(look))
+    yield from [*found, *old] or [well(DEVICE, _summary(look, device.value))]
+
+
+def _of_old_names(look: NodeLook) -> Iterator[Finding]:
+    stale = look.objects.stale
+    if stale.value is None:
+        yield not_made(DEVICE, stale.why)
+    for device in stale.value or ():
+        cards = ", ".join(device.cards[:3])
+        what = f"Device {device.name} lists {cards}, and Node {device.name} {device.gone}"
+        yield STALE.found(what, name=device.name)
 
 
 def entries(device: ApiDocument) -> list[Mapping[str, Any]]:
-    """What it lists as accelerators."""
+    """The Device's entries of accelerators."""
     return [it for it in rows_of(part_of(device, "spec"), "devices") if it.get("type") == "gpu"]
 
 
-def _told(look: NodeLook, there: Sequence[ApiDocument]) -> str:
-    if not there:
+def _summary(look: NodeLook, devices: Sequence[ApiDocument]) -> str:
+    if not devices:
         return "there is no Device, and nobody is told of a card"
-    its = entries(there[0])
-    return f"Device {look.node} lists {len(its)} cards, {sum(it.get('health') is True for it in its)} healthy"
+    cards = entries(devices[0])
+    healthy = sum(card.get("health") is True for card in cards)
+    return f"Device {look.node} lists {len(cards)} cards, {healthy} healthy"
 
 
 def _missing(look: NodeLook) -> Iterator[Finding]:
     mode = chosen(look).mode
     if not look.serves or mode == "none":
         return
-    if told := _reported(look).get("cards"):
-        yield MISSING.found(f"the agent tells of {told} cards by {mode}")
+    if reported := _report(look).get("cards"):
+        yield MISSING.found(f"the agent tells of {reported} cards by {mode}")
     elif look.cards:
         yield MISSING.found(f"the node has {len(look.cards)} cards, and the agent tells of none by {mode}")
 
 
 def _wrong(look: NodeLook, device: ApiDocument) -> Iterator[Finding]:
-    its = entries(device)
-    if not its:
+    cards = entries(device)
+    if not cards:
         yield EMPTY.found(f"Device {look.node} is there, without a card")
         return
-    if unusable := list(_unusable(its)):
+    if unusable := list(_unusable(cards)):
         yield UNUSABLE.found("; ".join(unusable[:5]), node=look.node)
-    own = look.cards
-    if own and own.isdisjoint(text(it, "id") for it in its):
+    if look.cards and look.cards.isdisjoint(text(card, "id") for card in cards):
         vendor = text(part_of(part_of(device, "metadata"), "labels"), VENDOR) or "none"
         named = f"Device {look.node}, of vendor {shorten(vendor)}"
-        yield OTHER.found(f"{named}, has {shorten(text(its[0], 'id'))} and none of ours", node=look.node)
+        yield OTHER.found(f"{named}, has {shorten(text(cards[0], 'id'))} and none of ours", node=look.node)
         return
     if look.serves and chosen(look).mode != "none":
-        yield from _compared(look, its)
+        yield from _compared(look, cards)
 
 
-def _unusable(its: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    minors = Counter(it.get("minor") for it in its if type(it.get("minor")) is int)
-    for it in its:
-        name, minor = shorten(text(it, "id")) or "one without an id", it.get("minor")
+def _unusable(cards: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    minors = Counter(card.get("minor") for card in cards if type(card.get("minor")) is int)
+    for card in cards:
+        name, minor = shorten(text(card, "id")) or "one without an id", card.get("minor")
         if type(minor) is not int:
             yield f"{name} has no minor"
         elif not 0 <= minor <= MAX_MINOR:
@@ -170,17 +173,17 @@ def _unusable(its: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{name} shares its minor {minor}"
 
 
-def _compared(look: NodeLook, its: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    told, mode = _reported(look), chosen(look).mode
-    wanted = told.get("cards"), told.get("healthy")
-    there = len(its), sum(it.get("health") is True for it in its)
-    # In koordlet's files others may list more cards than ours.
-    if wanted[0] and there != wanted and (mode == "device" or there[0] <= int(wanted[0])):
+def _compared(look: NodeLook, cards: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    report, mode = _report(look), chosen(look).mode
+    wanted = report.get("cards"), report.get("healthy")
+    listed = len(cards), sum(card.get("health") is True for card in cards)
+    # Other files of koordlet's directory may list more cards than the agent's file.
+    if wanted[0] and listed != wanted and (mode == "device" or listed[0] <= int(wanted[0])):
         what = "the agent tells of {} cards, {} healthy".format(*wanted)
-        yield DIFFERS.found("{}; the Device has {}, {} healthy".format(what, *there))
-    elif mode == "device" and not any(rows_of(it, "conditions") for it in its):
-        yield PRUNED.found(f"none of {len(its)} cards of Device {look.node} has a condition")
+        yield DIFFERS.found("{}; the Device has {}, {} healthy".format(what, *listed))
+    elif mode == "device" and not any(rows_of(card, "conditions") for card in cards):
+        yield PRUNED.found(f"none of {len(cards)} cards of Device {look.node} has a condition")
 
 
-def _reported(look: NodeLook) -> Mapping[str, Any]:
+def _report(look: NodeLook) -> Mapping[str, Any]:
     return part_of(look.status, "report")

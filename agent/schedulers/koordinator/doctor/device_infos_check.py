@@ -1,4 +1,4 @@
-"""The files of cards beside the agent's own, above all koord-device-daemon's."""
+"""Checks the other files in koordlet's directory, such as the file of koord-device-daemon."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TWICE = FindingKind(
     "The agent leaves them out of its own file, or koordlet would count them twice; what that file says "
     "holds then: koord-device-daemon looks every 15 minutes, and takes all cards away while it restarts.",
     "keep it off nodes of the agent's: label them, and helm upgrade koordinator koordinator-sh/koordinator "
-    f"--reuse-values --set '{AFFINITY}.key=LABEL' --set '{AFFINITY}.operator=DoesNotExist'; where nobody "
+    f"--reuse-values --set '{AFFINITY}.key=LABEL' --set '{AFFINITY}.operator=DoesNotExist'; where no program "
     "writes the file any more: rm -f {path}",
 )
 BROKEN = FindingKind(
@@ -35,7 +35,7 @@ BROKEN = FindingKind(
     Severity.WARNS,
     "a file in koordlet's directory cannot be read as a list of cards",
     "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
-    "have who writes it mend it, or rm -f {path}",
+    "have the program that writes it mend it, or rm -f {path}",
 )
 STRANGE = FindingKind(
     CHECK,
@@ -43,7 +43,7 @@ STRANGE = FindingKind(
     Severity.WARNS,
     "something in koordlet's directory is no file of cards",
     "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
-    "have whose it is put it elsewhere; where the directory is not koordlet's at all, name koordlet's in "
+    "have its owner put it elsewhere; where the directory is not koordlet's at all, name koordlet's in "
     "report.deviceInfosDir",
 )
 NO_DIRECTORY = FindingKind(

@@ -1,4 +1,4 @@
-"""koordlet on this node: whether it reads what the agent writes for it, and what it does to containers."""
+"""Checks koordlet on this node: whether it reads the agent's file, and what it writes into containers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_mad
 from agent.scheduler_api.node_checks import NodeLook
 from agent.schedulers.koordinator.device_infos_file import DIRECTORY
 from agent.schedulers.koordinator.doctor.device_check import entries
-from agent.schedulers.koordinator.doctor.programs import Program, documents, on_host, running, sign, with_gate
+from agent.schedulers.koordinator.doctor.programs import (
+    Program,
+    documents,
+    koordlet_sign,
+    on_host,
+    running,
+    with_gate,
+)
 from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
-from agent.schedulers.koordinator.koordlet_signs import ALL_GATES, GATE, NAME, keeps
+from agent.schedulers.koordinator.koordlet_signs import ALL_GATES, GATE, NAME, wrote_devices
 
 KOORDLET = "koordlet"
 
@@ -21,10 +28,10 @@ UNREAD = FindingKind(
     "koordlet-not-reporting",
     Severity.WARNS,
     "the cards are told by a file, and no koordlet on this node is seen to report accelerators",
-    "Nobody reads the file: Koordinator hears nothing of the cards.",
+    "No koordlet reads the file: Koordinator hears nothing of the cards.",
     "switch its gate on: helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
     "'koordlet.features={gates}'; or set report.mode to auto: then the agent writes the Device itself a "
-    "minute after nobody does what the file says",
+    "minute after no koordlet does what the file says",
 )
 OLD = FindingKind(
     KOORDLET,
@@ -39,7 +46,7 @@ ELSEWHERE = FindingKind(
     "koordlet-reads-elsewhere",
     Severity.WARNS,
     "koordlet reads another directory than the agent writes",
-    "The file lies where nobody looks: Koordinator hears nothing of the cards.",
+    "The file lies where no koordlet looks: Koordinator hears nothing of the cards.",
     "give both the same directory of the host: with the chart koordinator.directory={directory}, and of "
     "koordlet the mount and -xpu-device-infos-dir",
 )
@@ -53,10 +60,10 @@ INJECTS = FindingKind(
     "switch it off where pods ask for the agent's resources: helm upgrade koordinator "
     "koordinator-sh/koordinator --reuse-values --set-string 'koordlet.features={gates}'",
 )
-#: What Koordinator's chart sets where koordlet.features is empty, but for Accelerators (v1.8.0).
+#: The gates that Koordinator's chart sets by default, without Accelerators (v1.8.0).
 USUAL = {"BECPUEvict": True, "BEMemoryEvict": True, "CgroupReconcile": True}
 INJECT_GATE = "GPUEnvInject"
-#: The first that reads files (koordinator v1.7.0, collector_xpu.go).
+#: The first version that reads files (koordinator v1.7.0, collector_xpu.go).
 READS = (1, 7)
 FLAG = "xpu-device-infos-dir"
 
@@ -70,53 +77,51 @@ def koordlets(look: NodeLook) -> Iterator[Finding]:
         yield not_made(KOORDLET, look.pods.why)
         return
     here = running(documents(look.pods.value), NAME)
-    reports, fed = sign(look), chosen(look).mode == "feed"
+    reports, fed = koordlet_sign(look), chosen(look).mode == "feed"
     found = []
     if fed and not reports and not _is_read(look):
         where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "none runs here"
         gates = with_gate(here[0].gates if here else USUAL, GATE)
         found.append(UNREAD.found(where, gates=gates))
-    for it in here:
-        found += _wrong(look, it, fed=fed and bool(reports))
-    said = reports or (
-        "a koordlet runs here without Accelerators" if here else "no koordlet runs on this node"
-    )
-    yield from found or [well(KOORDLET, said)]
+    for koordlet in here:
+        found += _wrong(look, koordlet, fed=fed and bool(reports))
+    silent = "a koordlet runs here without Accelerators" if here else "no koordlet runs on this node"
+    yield from found or [well(KOORDLET, reports or silent)]
 
 
 def _is_read(look: NodeLook) -> bool:
-    """Whether the Device is by the hand of a koordlet, and has cards: of one whose pod is not seen."""
-    return any(keeps(it) and entries(it) for it in look.objects.object.value or ())
+    """Whether a koordlet wrote cards into the Device, so that one runs though its pod is not seen."""
+    return any(wrote_devices(it) and entries(it) for it in look.objects.object.value or ())
 
 
 def _lists_ours(look: NodeLook) -> bool:
-    """Whether the Device has a card of this node: then what is written is read, wherever it lies."""
-    there = look.objects.object.value or ()
-    return any(text(card, "id") in look.cards for it in there for card in entries(it))
+    """Whether the Device has a card of this node: koordlet then reads the agent's file in any case."""
+    devices = look.objects.object.value or ()
+    return any(text(card, "id") in look.cards for device in devices for card in entries(device))
 
 
-def _wrong(look: NodeLook, it: Program, *, fed: bool) -> Iterator[Finding]:
-    if fed and it.version is not None and it.version < READS:
-        yield OLD.found(f"{it} is of version {it.version[0]}.{it.version[1]}")
+def _wrong(look: NodeLook, koordlet: Program, *, fed: bool) -> Iterator[Finding]:
+    version = koordlet.version
+    if fed and version is not None and version < READS:
+        yield OLD.found(f"{koordlet} is of version {version[0]}.{version[1]}")
     if fed and not _lists_ours(look):
-        yield from _elsewhere(look, it)
-    if it.has(INJECT_GATE) and look.has_cards("nvidia"):
-        gates = with_gate(it.gates, INJECT_GATE, on=False)
-        yield INJECTS.found(f"{it} runs with {INJECT_GATE}=true", gates=gates)
+        yield from _elsewhere(look, koordlet)
+    if koordlet.has(INJECT_GATE) and look.has_cards("nvidia"):
+        gates = with_gate(koordlet.gates, INJECT_GATE, on=False)
+        yield INJECTS.found(f"{koordlet} runs with {INJECT_GATE}=true", gates=gates)
 
 
-def _elsewhere(look: NodeLook, it: Program) -> Iterator[Finding]:
-    own = PurePosixPath(look.directory)
-    wanted = _of_the_agent(look, own)
-    reads = it.on_host(PurePosixPath(it.flags.get(FLAG) or DIRECTORY))
+def _elsewhere(look: NodeLook, koordlet: Program) -> Iterator[Finding]:
+    wanted = _of_the_agent(look, PurePosixPath(look.directory))
+    reads = koordlet.on_host(PurePosixPath(koordlet.flags.get(FLAG) or DIRECTORY))
     if reads is None:
-        yield ELSEWHERE.found(f"{it} has no directory of the host there", directory=wanted)
+        yield ELSEWHERE.found(f"{koordlet} has no directory of the host there", directory=wanted)
     elif reads != wanted:
-        yield ELSEWHERE.found(f"{it} reads {reads}, the agent writes {wanted}", directory=reads)
+        yield ELSEWHERE.found(f"{koordlet} reads {reads}, the agent writes {wanted}", directory=reads)
 
 
 def _of_the_agent(look: NodeLook, path: PurePosixPath) -> PurePosixPath:
-    """Where the host has what an agent in a pod sees there."""
+    """The path on the host of a path in the agent's pod."""
     for pod in documents(look.pods.value):
         if part_of(part_of(pod, "metadata"), "labels").get("app.kubernetes.io/name") == "xpu-agent":
             places = (on_host(pod, it, path) for it in rows_of(part_of(pod, "spec"), "containers"))

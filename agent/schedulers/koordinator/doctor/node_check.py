@@ -1,4 +1,4 @@
-"""What koord-manager makes of the Device on the Node: resources, and labels."""
+"""Compares the Node's resources and labels, which koord-manager writes from the Device, with the Device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DIFFERS = FindingKind(
     "the Node offers another amount of cards than the Device lists",
     "koord-manager leaves changes of up to a tenth for 5 minutes, and never takes koordinator.sh/gpu back "
     "where the vendor is another one by now.",
-    "look again in 5 minutes; if it stays so look at koord-manager's log; a number that nobody keeps is "
+    "look again in 5 minutes; if it stays so look at koord-manager's log; a number that no program keeps is "
     "taken out by kubectl edit node {node} --subresource=status",
 )
 LABELS = FindingKind(
@@ -72,11 +72,11 @@ def _amounts(
 ) -> Iterator[Finding]:
     for name in (RATIO, CORE):
         wanted = sum(whole(part_of(it, "resources").get(name, 0)) or 0 for it in healthy)
-        there = whole(offered.get(name, 0)) or 0
-        if wanted and not there:
+        offers = whole(offered.get(name, 0)) or 0
+        if wanted and not offers:
             yield NOTHING.found(f"the Device has {wanted} of {name}, the Node none")
-        elif wanted != there:
-            yield DIFFERS.found(f"the Device has {wanted} of {name}, the Node {there}", node=look.node)
+        elif wanted != offers:
+            yield DIFFERS.found(f"the Device has {wanted} of {name}, the Node {offers}", node=look.node)
     vendor = _label(device[0], VENDOR) if device else ""
     if vendor not in ("", "nvidia") and whole(offered.get(GPU, 0)):
         what = f"the Node offers {offered[GPU]} of {GPU}, which cards of {vendor} do not have"
@@ -85,9 +85,9 @@ def _amounts(
 
 def _labels(look: NodeLook, device: tuple[ApiDocument, ...], node: ApiDocument) -> Iterator[Finding]:
     for key in (VENDOR, MODEL) if device else ():
-        wanted, there = _label(device[0], key), _label(node, key)
-        if wanted and wanted != there:
-            what = f"the Device has {key}={wanted}, the Node {there or 'none'}"
+        wanted, offers = _label(device[0], key), _label(node, key)
+        if wanted and wanted != offers:
+            what = f"the Device has {key}={wanted}, the Node {offers or 'none'}"
             yield LABELS.found(what, node=look.node, key=key, value=wanted)
 
 

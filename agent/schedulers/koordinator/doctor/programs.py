@@ -1,4 +1,4 @@
-"""A program of Koordinator's in a pod: with which flags and gates it runs, and what of the host it sees.
+"""A program of Koordinator in a pod: its flags and gates, and the directories of the host that it sees.
 
 Sources: koordinator-sh/charts v1.8.0 (labels, commands, mounts), koordinator config/manager, where
 koord-device-daemon has koordlet's label.
@@ -26,7 +26,7 @@ _TAG = re.compile(r":v?([0-9]{1,5})\.([0-9]{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One that runs. `gates` as it was told them: what is not there is as the program has it itself."""
+    """A running program. `gates`: the feature gates that its flags set; the others have their default."""
 
     pod: ApiDocument
     container: Mapping[str, Any]
@@ -37,37 +37,38 @@ class Program:
         return name(self.pod)
 
     def has(self, gate: str) -> bool:
-        """Whether it runs with this alpha gate, which is off unless somebody says so."""
+        """Whether this alpha gate is on; such a gate is off by default."""
         return self.gates.get(gate, self.gates.get(ALL_GATES, False))
 
     @property
     def version(self) -> tuple[int, int] | None:
-        """Major and minor by the image's tag; None where that does not say."""
+        """Major and minor version in the image's tag; None for another tag."""
         found = _TAG.search(text(self.container, "image"))
         return (int(found[1]), int(found[2])) if found else None
 
     def on_host(self, path: PurePosixPath) -> PurePosixPath | None:
-        """Where the host has what the program sees there; None where it is not the host's."""
+        """The path on the host; None where no directory of the host is mounted there."""
         return on_host(self.pod, self.container, path)
 
 
 def with_gate(before: Mapping[str, bool], gate: str, *, on: bool = True) -> str:
-    """The whole list of gates with this one as it is to be, for a value of `helm --set-string`: the chart
-    puts what it is given in the place of what was there, and helm splits at commas.
+    """All gates, with this one changed, as a value for `helm --set-string`.
+
+    The chart replaces its whole list by the value. helm splits values at commas, so commas are escaped.
     """
     known = {name: it for name, it in before.items() if _GATE.fullmatch(name)}
     return "\\,".join(f"{name}={str(it).lower()}" for name, it in (known | {gate: on}).items())
 
 
 def running(pods: Iterable[ApiDocument], program: str) -> list[Program]:
-    """The pods, Koordinator's by their label, in which the program runs."""
+    """The pods of Koordinator, by their label, in which the program runs."""
     found: list[Program] = []
     for pod in pods:
         labels, phase = part_of(part_of(pod, "metadata"), "labels"), part_of(pod, "status").get("phase")
         if LABEL not in labels or phase in ("Succeeded", "Failed"):
             continue
-        asked = ((it, arguments(it, program)) for it in rows_of(part_of(pod, "spec"), "containers"))
-        found += [Program(pod, it, dict(flags(words)), gates(words)) for it, words in asked if words]
+        containers = ((it, arguments(it, program)) for it in rows_of(part_of(pod, "spec"), "containers"))
+        found += [Program(pod, it, dict(flags(words)), gates(words)) for it, words in containers if words]
     return found
 
 
@@ -77,7 +78,7 @@ def name(pod: ApiDocument) -> str:
 
 
 def on_host(pod: ApiDocument, container: Mapping[str, Any], path: PurePosixPath) -> PurePosixPath | None:
-    """Where the host has what the container sees there; None where no directory of the host is mounted."""
+    """The path on the host of a path in the container; None where nothing of the host is mounted there."""
     mounts = [it for it in rows_of(container, "volumeMounts") if text(it, "mountPath")]
     above = [it for it in mounts if path.is_relative_to(it["mountPath"])]
     if not above:
@@ -92,7 +93,7 @@ def on_host(pod: ApiDocument, container: Mapping[str, Any], path: PurePosixPath)
     )
 
 
-def sign(look: NodeLook) -> str:
+def koordlet_sign(look: NodeLook) -> str:
     """How a pod of this node shows that a koordlet reports accelerators; empty without such a pod."""
     koordlets = (pod.document for pod in look.pods.value or () if _is_koordlet(pod.document))
     return next((words for document in koordlets if (words := reporting(document))), "")

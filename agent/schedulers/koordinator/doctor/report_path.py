@@ -1,4 +1,4 @@
-"""Which way Koordinator hears of the cards, and whether its own programs are set up for them."""
+"""Checks the way of the report to Koordinator, and the settings of Koordinator's own programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.scheduler_api.node_checks import NodeLook
 from agent.scheduler_api.node_report import ModeChoice, ModeQuestion, ShownReport
-from agent.schedulers.koordinator.doctor.programs import Program, documents, running, sign, with_gate
+from agent.schedulers.koordinator.doctor.programs import Program, documents, koordlet_sign, running, with_gate
 from agent.schedulers.koordinator.doctor.queries import PROGRAMS_QUERY, colocation_off
 from agent.schedulers.koordinator.report_mode import NO_KIND, choice
 
@@ -31,7 +31,7 @@ IN_THE_WAY = FindingKind(
     "koordlet-in-the-way",
     Severity.STOPS,
     "the config says `device`, and a koordlet on this node writes that Device, too",
-    "Two who write one list would undo each other every few seconds, so the agent writes nothing.",
+    "Two writers of one list would undo each other every few seconds, so the agent writes nothing.",
     "set report.mode to auto or feed: then koordlet reports what the agent tells it; or keep koordlet off "
     "these nodes (koordlet.nodeAffinity in Koordinator's chart) or without Accelerators (koordlet.features)",
 )
@@ -97,17 +97,17 @@ OLD = FindingKind(
     "koordinator-old",
     Severity.WARNS,
     "Koordinator is too old for MetaX's cards",
-    "Before 1.8.0 koord-scheduler writes no annotation that says which slice of which card a container gets, "
+    "Before 1.8.0 koord-scheduler writes no annotation with the card and the slice of each container, "
     "and knows no lock of the Node, by which of two pods that ask alike each gets its own.",
     "helm upgrade koordinator koordinator-sh/koordinator --version 1.8.0 --reuse-values",
 )
-#: The release from which Koordinator knows MetaX's cards (pkg/scheduler/plugins/deviceshare, v1.8.0).
+#: The first release of Koordinator with MetaX's cards (pkg/scheduler/plugins/deviceshare, v1.8.0).
 METAX, KNOWS_METAX = "metax", (1, 8)
 SCHEDULER, MANAGER = "koord-scheduler", "koord-manager"
 
 
 def unconcerned(check: str, look: NodeLook) -> Finding | None:
-    """That there is nothing to look at: Koordinator is not there, or is not to be told. None where it is."""
+    """A finding that Koordinator is not there, or gets no report; None where it is to get one."""
     kind = look.objects.has_kind
     if look.mode == "none":
         return well(check, "report.mode is 'none': Koordinator is told of nothing")
@@ -117,17 +117,17 @@ def unconcerned(check: str, look: NodeLook) -> Finding | None:
 
 
 def chosen(look: NodeLook) -> ModeChoice:
-    """Which way the running agent tells, and why; which way one would, where none runs."""
-    if look.serves and (told := part_of(look.status, "report")).get("mode"):
-        return ModeChoice(told["mode"], str(told.get("why")))
+    """The way of the running agent, and why; without a running agent the way that one would choose."""
+    if look.serves and (report := part_of(look.status, "report")).get("mode"):
+        return ModeChoice(report["mode"], str(report.get("why")))
     kind = look.objects.has_kind.value is True
-    shown = ShownReport(has_kind=kind, program=sign(look))
-    its = choice(ModeQuestion(look.mode, shown, True, look.shares))
-    return its or ModeChoice("none", "")
+    shown = ShownReport(has_kind=kind, program=koordlet_sign(look))
+    question = ModeQuestion(look.mode, shown, api=True, shares=look.shares)
+    return choice(question) or ModeChoice("none", "")
 
 
 def way(look: NodeLook) -> Iterator[Finding]:
-    """Which way Koordinator hears of the cards, if it does."""
+    """The way by which Koordinator gets the report of the cards."""
     wanted, kind = look.mode, look.objects.has_kind
     if wanted in ("device", "feed") and kind.value is False:
         yield NO_DEVICES.found(f"report.mode is '{wanted}', and {NO_KIND}")
@@ -135,32 +135,31 @@ def way(look: NodeLook) -> Iterator[Finding]:
     if idle := unconcerned(WAY, look):
         yield idle
         return
-    told = part_of(look.status, "report") if look.serves else {}
-    found = list(_wrong(look, chosen(look)))
-    if told.get("overwritten") is True and not sign(look):
-        found.append(OVERWRITTEN.found(f"it tells by {told.get('mode')}: {told.get('why')}"))
-    left = told.get("leftOut")
+    report, current = part_of(look.status, "report") if look.serves else {}, chosen(look)
+    found = list(_wrong(look, current))
+    if report.get("overwritten") is True and not koordlet_sign(look):
+        found.append(OVERWRITTEN.found(f"it tells by {report.get('mode')}: {report.get('why')}"))
+    left = report.get("leftOut")
     if isinstance(left, list) and left:
         found.append(LEFT_OUT.found("; ".join(map(str, left))))
     elif others := _passed_over(look):
         found.append(LEFT_OUT.found(others))
-    its = chosen(look)
-    yield from found or [well(WAY, f"the cards are told by {its.mode}: {its.why}")]
+    yield from found or [well(WAY, f"the cards are told by {current.mode}: {current.why}")]
 
 
-def _wrong(look: NodeLook, its: ModeChoice) -> Iterator[Finding]:
+def _wrong(look: NodeLook, current: ModeChoice) -> Iterator[Finding]:
     named = look.mode == "device"
-    told = part_of(look.status, "report") if look.serves else {}
-    # An agent that writes beside one which does nothing is in nobody's way.
-    writes = its.mode == "device" and told.get("overwritten") is not True
-    if named and not writes and (shown := sign(look)):
-        yield IN_THE_WAY.found(shown)
-    elif its.mode == "none":
-        yield NOT_TOLD.found(its.why or "the agent has not found a way yet")
+    report = part_of(look.status, "report") if look.serves else {}
+    # An agent that writes the Device beside a koordlet that does nothing is no conflict.
+    writes = current.mode == "device" and report.get("overwritten") is not True
+    if named and not writes and (koordlet := koordlet_sign(look)):
+        yield IN_THE_WAY.found(koordlet)
+    elif current.mode == "none":
+        yield NOT_TOLD.found(current.why or "the agent has not found a way yet")
 
 
 def _passed_over(look: NodeLook) -> str:
-    """Whose cards are not told as the config names a vendor without any; empty where that is not so."""
+    """That the config names a vendor without cards while other vendors have some; empty otherwise."""
     named = look.vendor
     counts = {name: len(vendor.devices.value or ()) for name, vendor in look.vendors.items()}
     others = ", ".join(f"{count} of {it}" for it, count in counts.items() if count)
@@ -185,7 +184,7 @@ def programs(look: NodeLook) -> Iterator[Finding]:
         found += _old((*schedulers, *managers))
     if off := colocation_off(look.objects):
         found.append(COLOCATION.found(off, namespace=shlex.quote(look.objects.namespace)))
-    missing = [name for name, its in ((SCHEDULER, schedulers), (MANAGER, managers)) if not its]
+    missing = [name for name, pods in ((SCHEDULER, schedulers), (MANAGER, managers)) if not pods]
     if missing:
         found.append(not_made(PROGRAMS, f"no pod of {' and '.join(missing)} is seen in this cluster"))
     yield from found or [
@@ -194,11 +193,11 @@ def programs(look: NodeLook) -> Iterator[Finding]:
 
 
 def _old(running: Iterable[Program]) -> Iterator[Finding]:
-    """Those whose image says a release that does not know MetaX's cards."""
+    """Programs of a release without MetaX's cards, by the tag of the image."""
     old = [it for it in running if it.version is not None and it.version < KNOWS_METAX]
     if old:
-        told = ", ".join(f"{it} is of version {'.'.join(map(str, it.version or ()))}" for it in old[:3])
-        yield OLD.found(told)
+        listed = ", ".join(f"{it} is of version {'.'.join(map(str, it.version or ()))}" for it in old[:3])
+        yield OLD.found(listed)
 
 
 def _without(running: list[Program], gate: str, ailment: FindingKind) -> Iterator[Finding]:

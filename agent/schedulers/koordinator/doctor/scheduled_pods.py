@@ -1,4 +1,4 @@
-"""Pods that Koordinator's scheduler and this node do not agree about."""
+"""Finds pods for which koord-scheduler and this node count different cards, and pods that wait."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ UNBOOKED = FindingKind(
     PODS,
     "pod-not-booked",
     Severity.WARNS,
-    "a pod has cards of this node of which koord-scheduler knows nothing",
-    "It counts what its own annotation says, whoever wrote it; a pod that another scheduler placed has none, "
+    "a pod has cards of this node, and koord-scheduler does not know that",
+    "It counts what its own annotation says, of any author; a pod that another scheduler placed has none, "
     "and its cards are promised again.",
     "schedulerName: koord-scheduler in the pod's template, and kubectl -n {namespace} delete pod {pod}; or "
     "keep pods of other schedulers off this node by a taint",
@@ -98,7 +98,7 @@ Judge = Callable[[NodeLook, CheckedPod, Candidate], Finding | None]
 
 
 def pods(look: NodeLook) -> Iterator[Finding]:
-    """Pods of this node whose cards koord-scheduler and the agent see differently, and pods that wait."""
+    """Pods for which koord-scheduler and the agent count different cards of this node, and pods that wait."""
     kind = look.objects.has_kind
     if not kind.value:
         yield not_made(PODS, kind.why) if kind.value is None else well(PODS, "Koordinator is not installed")
