@@ -72,7 +72,7 @@ SILENT = FindingKind(
     "where it has just started run the doctor again; else look at its log, and where it hangs kill {pid}: "
     "the kernel frees the lock at once",
 )
-RIVAL = FindingKind(
+TWO_AGENTS = FindingKind(
     SECOND,
     "second-agent",
     Severity.STOPS,
@@ -150,15 +150,15 @@ def second(around: Surroundings) -> Iterator[Finding]:
         yield SILENT.found(f"{_named(pid)} holds {state[pid]}, {serving.found}", pid=pid)
     elif others:
         what = f"{_named(others[0])} holds {held[others[0]]}, {serving} serves agent.sock"
-        yield RIVAL.found(what, pid=serving.pid)
+        yield TWO_AGENTS.found(what, pid=serving.pid)
     elif standby:
         return
     elif silent and (pid := next(filter(None, held), 0)):
         yield ELSEWHERE.found(f"{_named(pid)} holds {held[pid]}, {serving.found}", end=f"kill {pid}")
     elif silent and around.sockets.agent is not None:
-        path, there = around.sockets.agent
-        end = f"kill {there.pid}" if there.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
-        yield ELSEWHERE.found(f"{path} is served by {there}, {serving.found}", end=end)
+        path, other = around.sockets.agent
+        end = f"kill {other.pid}" if other.pid else "kubectl get daemonsets -A -l xpu-agent.io/pool"
+        yield ELSEWHERE.found(f"{path} is served by {other}, {serving.found}", end=end)
     else:
         yield well(SECOND, "one agent holds the lock and serves" if held else "no process holds the lock")
 

@@ -70,12 +70,12 @@ def allocatable(around: Surroundings) -> Iterator[Finding]:
 
 
 def _compared(resource: InspectedResource, offered: Mapping[str, Any]) -> Iterator[Finding]:
-    name, ours = resource.name, resource.allocatable
-    theirs = whole(offered.get(name, 0))
-    if resource.retired or ours is None or theirs == ours:
+    name, by_agent = resource.name, resource.allocatable
+    by_node = whole(offered.get(name, 0))
+    if resource.retired or by_agent is None or by_node == by_agent:
         return
-    what = f"{name}: the agent offers {ours}, the Node {shorten(str(offered.get(name, 'none')))}"
-    yield NOTHING.found(what) if ours and theirs == 0 else OTHER.found(what)
+    what = f"{name}: the agent offers {by_agent}, the Node {shorten(str(offered.get(name, 'none')))}"
+    yield NOTHING.found(what) if by_agent and by_node == 0 else OTHER.found(what)
 
 
 def _equal_counts(around: Surroundings) -> str:

@@ -93,12 +93,12 @@ class _Private(RotatingFileHandler):
         raise  # logging calls this while it handles the exception
 
     def _is_at_its_name(self, opened: int) -> bool:
-        ours = os.fstat(opened)
+        found = os.fstat(opened)
         try:
             named = os.lstat(self.baseFilename)
         except FileNotFoundError:
             return False
-        return (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino)
+        return (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino)
 
 
 def _private(path: str, flags: int) -> int:

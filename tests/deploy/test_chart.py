@@ -17,7 +17,7 @@ from agent.config import parse_address
 from agent.core.publishing.label_rules import domain
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_plugins import load
-from agent.doctor.agent_processes import RIVAL
+from agent.doctor.agent_processes import TWO_AGENTS
 
 from .chart import CHART, ROOT, Chart, Rendered
 
@@ -1225,7 +1225,7 @@ def test_nothing_of_the_monitoring_is_made_unless_it_is_asked_for(chart: Chart) 
 
 
 def test_the_doctor_s_way_to_every_daemonset_finds_one_of_another_name(chart: Chart) -> None:
-    [label] = re.findall(r"get daemonsets -A -l (\S+)", RIVAL.remedy)
+    [label] = re.findall(r"get daemonsets -A -l (\S+)", TWO_AGENTS.remedy)
     rendered = chart.render({"fullnameOverride": "cards", "nameOverride": "gpu"})
 
     assert [label in it["metadata"]["labels"] for it in rendered.all("DaemonSet")] == [True]
