@@ -17,27 +17,6 @@ ROOT = Path(__file__).parent.parent
 PRONOUNS = frozenset({"it", "its"})
 #: Words that a reader has to turn over.
 BANNED = re.compile(r"\b(can not|nobody)\b", re.IGNORECASE)
-#: Folders that are not clean yet. A clean folder may not stand here.
-UNCLEAN: tuple[str, ...] = (
-    "agent/cli",
-    "agent/cluster",
-    "agent/config",
-    "agent/core/allocation",
-    "agent/daemon",
-    "agent/demo",
-    "agent/doctor",
-    "agent/host",
-    "agent/http",
-    "agent/isolation",
-    "agent/kubelet",
-    "agent/logs",
-    "agent/scheduler_api",
-    "agent/schedulers",
-    "agent/state",
-    "agent/vendor_api",
-    "agent/vendors",
-)
-
 Scope = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp | ast.Lambda
 
 
@@ -105,13 +84,7 @@ def test_no_class_name_stands_twice() -> None:
 
 
 def test_things_are_called_by_their_nouns_and_in_plain_words() -> None:
-    clean = [path for path in sources() if not is_below(path, *UNCLEAN)]
-
-    assert [offence for path in clean for offence in offences(path)] == []
-
-
-def test_no_folder_that_is_clean_is_listed_as_unclean() -> None:
-    assert [folder for folder in UNCLEAN if not any(map(offences, sources(folder)))] == []
+    assert [offence for path in sources() for offence in offences(path)] == []
 
 
 @pytest.mark.parametrize(

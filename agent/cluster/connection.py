@@ -258,9 +258,10 @@ class ApiConnection:
         except ApiError as exc:
             log.info("pods not listed for an Allocate", error=str(exc))
             return None
-        items = found.get("items")
-        its = (pods.candidate(it, followed.reads.value) for it in (items if isinstance(items, list) else ()))
-        listed = tuple(it for it in its if it is not None)
+        documents = found.get("items")
+        documents = documents if isinstance(documents, list) else ()
+        candidates = (pods.candidate(document, followed.reads.value) for document in documents)
+        listed = tuple(it for it in candidates if it is not None)
         return PodList(listed, pods.version(part_of(found, "metadata")))
 
     async def _follow_pods(self, api: Api, followed: FollowedPods) -> None:

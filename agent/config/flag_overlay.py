@@ -25,11 +25,11 @@ def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
         ConfigError: A value cannot be used; the text names its place.
     """
     last: dict[str, GivenValue] = {}
-    for it in given:
-        last.pop(it.flag, None)
-        last[it.flag] = it
-    for it in last.values():
-        config = _of_vendor(config, it) if it.vendor else _ours(config, it)
+    for value in given:
+        last.pop(value.flag, None)
+        last[value.flag] = value
+    for value in last.values():
+        config = _of_vendor(config, value) if value.vendor else _ours(config, value)
     said = {_key(it): it.place for it in last.values() if _key(it)}
     config = replace(config, places={**config.places, **said})
     validation.check(config)

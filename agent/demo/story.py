@@ -190,7 +190,7 @@ STORY = (
     Step("pods admitted", "A trainer gets a whole card, two notebooks share the others.", pod_admitted),
     Step("a card breaks", "One card falls off the bus: its replicas go, no other ID does.", card_breaks),
     Step("repaired by proof", "Looking well again is not enough; a reset is proof.", card_repaired),
-    Step("the library crashes", "The vendor's library segfaults. Nobody else notices.", library_crashes),
+    Step("the library crashes", "The vendor's library segfaults. No other part notices.", library_crashes),
     Step("the kubelet restarts", "It wipes every socket; the agent registers anew.", kubelet_restarts),
     Step(
         "the API server goes away",

@@ -33,7 +33,7 @@ async def objects_of(api: Api, node: str, scheduler: Scheduler) -> SchedulerObje
     has_kind = await _has_kind(api, kind)
     if not has_kind.value:
         return SchedulerObjects(has_kind)
-    found = SchedulerObjects(has_kind, await _own(api, node, kind), Observed(why="nobody looked"))
+    found = SchedulerObjects(has_kind, await _own(api, node, kind), Observed(why="not read"))
     return await _queried(api, found, scheduler.checks)
 
 

@@ -171,9 +171,9 @@ async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configurati
     config = configuration.config
     report, namespace = config.report, config.report.namespace or contact.namespace
     shown = {
-        it.name: await scheduler_objects.objects_of(contact.api, arguments.node, it)
-        for it in configuration.schedulers
-        if it.report is not None or it.checks is not None
+        scheduler.name: await scheduler_objects.objects_of(contact.api, arguments.node, scheduler)
+        for scheduler in configuration.schedulers
+        if scheduler.report is not None or scheduler.checks is not None
     }
     has_kind = any(it.has_kind.value is True for it in shown.values())
     rights = required_rights.required(

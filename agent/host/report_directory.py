@@ -294,7 +294,9 @@ def _others(directory: Path) -> Iterator[Path]:
     others = (entry for entry in entries if not entry.is_dir(follow_symlinks=False))
     for count, entry in enumerate(others):
         if count == MAX_FILES:
-            raise ConfigError(f"{directory}: has more than {MAX_FILES} files; remove what nobody writes")
+            raise ConfigError(
+                f"{directory}: has more than {MAX_FILES} files; remove those that no program writes"
+            )
         if entry.name != NAME:
             yield Path(entry.path)
 

@@ -13,19 +13,19 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     status: int
     body: bytes
     content_type: str = TEXT
 
 
-def text(status: int, *lines: str) -> Answer:
+def text(status: int, *lines: str) -> HttpAnswer:
     """Lines of text. Texts of vendors may contain line breaks; each argument stays one line."""
     joined = "".join(f"{printable(' '.join(line.split()))}\n" for line in lines)
-    return Answer(status, joined.encode("utf-8"))
+    return HttpAnswer(status, joined.encode("utf-8"))
 
 
-def document(value: Any, status: int = 200) -> Answer:
+def document(value: Any, status: int = 200) -> HttpAnswer:
     """A JSON document in ASCII."""
     encoded = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Answer(status, encoded.encode("ascii") + b"\n", JSON)
+    return HttpAnswer(status, encoded.encode("ascii") + b"\n", JSON)

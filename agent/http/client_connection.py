@@ -11,16 +11,16 @@ import h11
 import structlog
 
 from agent.host.peer_credentials import credentials
-from agent.http.answer import Answer, text
+from agent.http.answer import HttpAnswer, text
 from agent.http.client_limits import ClientLimits
 from agent.http.loop_turns import LoopTurns
 
 log = structlog.get_logger()
 
 #: (target, host) to the answer. The target is a path with an optional query; the host is the Host header.
-GetHandler = Callable[[str, str], Answer]
+GetHandler = Callable[[str, str], HttpAnswer]
 #: (path, body, user id of the client) to the answer.
-PostHandler = Callable[[str, bytes, int], Awaitable[Answer]]
+PostHandler = Callable[[str, bytes, int], Awaitable[HttpAnswer]]
 
 #: Bytes that one read takes: of a request, and of what follows the last one.
 _CHUNK, _DRAINED = 2 * 1024, 64 * 1024
@@ -149,7 +149,7 @@ class ClientConnection:
             with contextlib.suppress(BlockingIOError):
                 return self._client.recv(most)
 
-    async def _answer(self, request: h11.Request, body: bytes) -> Answer:
+    async def _answer(self, request: h11.Request, body: bytes) -> HttpAnswer:
         if request.method not in self._methods:
             return text(405, f"only {self._allowed} are served")
         if len(body) > self._limits.body_bytes:
@@ -164,7 +164,7 @@ class ClientConnection:
             log.exception("view failed" if request.method in _METHODS else "command failed", path=path)
             return text(500, "this cannot be answered; the agent's log says why")
 
-    async def _posted(self, answer: Awaitable[Answer]) -> Answer:
+    async def _posted(self, answer: Awaitable[HttpAnswer]) -> HttpAnswer:
         self._end()
         self.awaits_answer = True
         try:
@@ -181,7 +181,7 @@ class ClientConnection:
         """The user id of the client, from SO_PEERCRED."""
         return credentials(self._client).uid
 
-    async def _send(self, answer: Answer, *, head: bool = False, close: bool = False) -> None:
+    async def _send(self, answer: HttpAnswer, *, head: bool = False, close: bool = False) -> None:
         self._answered += 1
         last = self._answered >= self._limits.requests
         headers = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from ipaddress import ip_address
 
-from agent.http.answer import Answer, text
+from agent.http.answer import HttpAnswer, text
 from agent.vendor_api.text import shorten
 
 _WITH_PORT = re.compile(r":\d*$")
 
 
-def refusal(host: str) -> Answer | None:
+def refusal(host: str) -> HttpAnswer | None:
     """The refusal of a request that names another host than this machine; None for a good `host`.
 
     A web page in a browser on this machine can use a host name that resolves to loopback. Without this check

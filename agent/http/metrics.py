@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from agent.core.devices.memory_units import counted_in
 from agent.core.model import AllocationState, VendorState
 from agent.core.publishing.agent_status import BUCKETS, AgentStatus
-from agent.http.answer import Answer
+from agent.http.answer import HttpAnswer
 from agent.http.inspect_builder import allocated_ids
 from agent.http.metric_texts import COUNTED, UNNAMED
 
@@ -24,12 +24,12 @@ PREFIX = "xpu_agent_"
 LONGEST_LABEL = 128
 
 
-def metrics(status: AgentStatus) -> Answer:
+def metrics(status: AgentStatus) -> HttpAnswer:
     """All metrics of the status and of the process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_StatusCollector(status))
     ProcessCollector(registry=registry)
-    return Answer(200, generate_latest(registry), CONTENT_TYPE)
+    return HttpAnswer(200, generate_latest(registry), CONTENT_TYPE)
 
 
 class _StatusCollector(Collector):

@@ -10,7 +10,7 @@ import msgspec
 
 from agent.core.errors import AgentError, NoSuchDevice, NotOnDisk
 from agent.core.model import Command, Verb
-from agent.http.answer import Answer, text
+from agent.http.answer import HttpAnswer, text
 from agent.vendor_api.text import printable
 
 #: Carries out a command and returns a sentence on its result.
@@ -29,7 +29,7 @@ class _CommandRequest(msgspec.Struct, forbid_unknown_fields=True):
     user: str = ""
 
 
-async def answer_command(apply: Apply, path: str, body: bytes, uid: int) -> Answer:
+async def answer_command(apply: Apply, path: str, body: bytes, uid: int) -> HttpAnswer:
     """Carry out the command in the JSON `body`. `uid` is the client's user id as the kernel says.
 
     Answers 400 for a body that is no command, 404 for a path or a device that does not exist, 507 where the

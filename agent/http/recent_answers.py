@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from agent.http.answer import Answer
+from agent.http.answer import HttpAnswer
 
 #: How long an answer is used again.
 KEPT_SECONDS = 1.0
@@ -16,13 +16,15 @@ MOST = 16
 class RecentAnswers:
     """Makes the answer to each target at most once in KEPT_SECONDS."""
 
-    def __init__(self, make: Callable[[str], Answer], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, make: Callable[[str], HttpAnswer], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._make = make
         self._clock = clock
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, HttpAnswer] = {}
         self._until = 0.0
 
-    def __call__(self, target: str) -> Answer:
+    def __call__(self, target: str) -> HttpAnswer:
         now = self._clock()
         if now >= self._until:
             self._answers, self._until = {}, now + KEPT_SECONDS

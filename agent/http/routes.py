@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import probes, tool_formats
-from agent.http.answer import Answer, document, text
+from agent.http.answer import HttpAnswer, document, text
 from agent.http.inspect_builder import inspect_document
 from agent.http.inspect_document import to_builtins
 
@@ -24,14 +24,14 @@ class Audience(Enum):
 
 
 #: For all clients: the probes of the kubelet and the scrape of Prometheus.
-_FOR_NETWORK: Mapping[str, Callable[[StatusSource], Answer]] = {
+_FOR_NETWORK: Mapping[str, Callable[[StatusSource], HttpAnswer]] = {
     "/healthz": lambda _: probes.healthz(),
     "/readyz": lambda status: probes.readyz(status()),
     "/metrics": lambda status: _metrics(status()),
 }
 
 #: Names of pods and paths of devices are for this machine only.
-_FOR_MACHINE: Mapping[str, Callable[[StatusSource], Answer]] = {
+_FOR_MACHINE: Mapping[str, Callable[[StatusSource], HttpAnswer]] = {
     "/inspect": lambda status: document(to_builtins(inspect_document(status()))),
     "/version": lambda status: document({"version": status().version}),
 }
@@ -43,7 +43,7 @@ def canonical(target: str) -> str:
     return path if path in _FOR_NETWORK or path in _FOR_MACHINE else target
 
 
-def answer(status: StatusSource, audience: Audience, target: str) -> Answer:
+def answer(status: StatusSource, audience: Audience, target: str) -> HttpAnswer:
     """The answer to a GET of the target: a path with an optional query."""
     path, _, query = target.partition("?")
     is_on_machine = audience is not Audience.NETWORK
@@ -62,7 +62,7 @@ def answer(status: StatusSource, audience: Audience, target: str) -> Answer:
     return text(404, f"nothing is here; there is {', '.join((*_FOR_NETWORK, *on_machine))}")
 
 
-def _metrics(status: AgentStatus) -> Answer:
+def _metrics(status: AgentStatus) -> HttpAnswer:
     # Imported here: an agent without a scrape saves the memory and tens of milliseconds.
     from agent.http.metrics import metrics
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.status_for_tools import formats, picture
-from agent.http.answer import Answer, document, text
+from agent.http.answer import HttpAnswer, document, text
 from agent.vendor_api.agent import Format, NotShown, Vendor
 from agent.vendor_api.text import shorten
 
@@ -34,7 +34,7 @@ def requested_format(status: AgentStatus, path: str) -> FormatRequest | None:
     return None
 
 
-def format_answer(status: AgentStatus, request: FormatRequest, query: Mapping[str, str]) -> Answer:
+def format_answer(status: AgentStatus, request: FormatRequest, query: Mapping[str, str]) -> HttpAnswer:
     """The document of the format, or status 404 where the format has nothing to show."""
     try:
         return document(request.format.document(picture(status, request.vendor), request.node, query))
@@ -42,7 +42,7 @@ def format_answer(status: AgentStatus, request: FormatRequest, query: Mapping[st
         return document(nothing.document, 404)
 
 
-def no_such_format(status: AgentStatus, path: str) -> Answer:
+def no_such_format(status: AgentStatus, path: str) -> HttpAnswer:
     """Why there is no such format. An agent that stands by has no vendor in service, so no format."""
     name, known = unquote(path.removeprefix(INSPECT)), sorted(formats(status))
     if status.standby:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.http.answer import Answer, text
+from agent.http.answer import HttpAnswer, text
 from agent.http.recent_answers import MOST, RecentAnswers
 
 
@@ -17,7 +17,7 @@ class Made:
         self.error: Exception | None = None
         self.recent = RecentAnswers(self._make, lambda: self.now)
 
-    def _make(self, target: str) -> Answer:
+    def _make(self, target: str) -> HttpAnswer:
         if self.error is not None:
             raise self.error
         self.of.append(target)

@@ -235,11 +235,11 @@ def _with_health(
     if on_node.uuid in withheld:
         return _unhealthy(card, "NotOffered", withheld[on_node.uuid])
     if on_node.uuid in sliced:
-        return _unhealthy(card, "Sliced", "the hardware cut it into slices, and nobody gets it as a whole")
+        return _unhealthy(card, "Sliced", "the hardware cut it into slices, and no pod gets it as a whole")
     if on_node.cordon:
         return _unhealthy(card, "Cordoned", on_node.cordon)
     if not card.memory:
-        return _unhealthy(card, "MemoryUnknown", "the scheduler divides by its memory, which nobody tells")
+        return _unhealthy(card, "MemoryUnknown", "the scheduler divides by its memory, which is not known")
     if unknown and not health.lost:
         return replace(card, status="Unknown", reason=reason(health.reason), message=_message(health.message))
     # Lost contact is often restored at once. Until its grace ends, the last health stays.

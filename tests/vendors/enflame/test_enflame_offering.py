@@ -101,7 +101,7 @@ def test_cards_of_which_no_profile_of_slices_is_known_are_told_with_what_has_the
 
     nameless, named = its.doubts
     assert nameless.startswith("GCU-2: no profile of its slices is known: it tells no SKU. Schedulers read")
-    assert named.startswith("GCU-1: no profile of its slices is known: nobody has seen those of S90. Sched")
+    assert named.startswith("GCU-1: no profile of its slices is known: no card has shown those of S90. Sched")
     assert f"place no pod that asks for {DRS}" in named
     assert "efsmi -i CARD --drs on" in named
     assert its.complaints == ()

@@ -129,7 +129,7 @@ def entries(device: ApiDocument) -> list[Mapping[str, Any]]:
 
 def _summary(look: NodeLook, devices: Sequence[ApiDocument]) -> str:
     if not devices:
-        return "there is no Device, and nobody is told of a card"
+        return "there is no Device, and no scheduler is told of a card"
     cards = entries(devices[0])
     healthy = sum(card.get("health") is True for card in cards)
     return f"Device {look.node} lists {len(cards)} cards, {healthy} healthy"

@@ -36,7 +36,7 @@ UNSLICEABLE = (
 )
 #: The doubt about a card with slices that the agent did not make: the card, their number.
 FOREIGN = (
-    "{} has slices that this agent did not make ({}): until they are gone nobody new gets it whole or "
+    "{} has slices that this agent did not make ({}): until they are gone no new pod gets it whole or "
     "shared; efsmi -i CARD -L lists them, efsmi -i CARD --drs --destroy-instance ID removes one"
 )
 #: The doubt about a card that can be sliced and has no known profile: the card, why, the resource.
@@ -210,7 +210,7 @@ def _doubts(options: Options, rules: Sequence[ResourceRule], cards: Sequence[Dev
         if card.uuid in sliced and constants.PROFILES not in card.attributes:
             product = card.attributes.get(constants.PRODUCT)
             yield PROFILELESS.format(
-                card.uuid, f"nobody has seen those of {product}" if product else "it tells no SKU", drs
+                card.uuid, f"no card has shown those of {product}" if product else "it tells no SKU", drs
             )
 
 
