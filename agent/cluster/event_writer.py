@@ -26,7 +26,7 @@ from agent.vendor_api.text import printable
 from .api import Api, Object
 from .api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
 from .event_correlation import Correlator, Series
-from .server_restart import rest
+from .server_restart import pause_until_return
 
 log = structlog.get_logger()
 
@@ -95,7 +95,7 @@ class Events:
             try:
                 await self._write(api, series)
             except ApiError as exc:
-                if await rest(self._failed(series, exc), returns, before):
+                if await pause_until_return(self._failed(series, exc), returns, before):
                     self._pauses.reset()
             else:
                 self._sent()

@@ -36,7 +36,7 @@ class ServerRestart:
         return self._clock() < self._believed_from
 
 
-async def rest(pause: float, returns: Cell[int], before: int) -> bool:
+async def pause_until_return(pause: float, returns: Cell[int], before: int) -> bool:
     """Sleep for `pause` seconds, or until the server has come back since `before`; returns whether it has."""
     with anyio.move_on_after(pause):
         await returns.other_than(before)

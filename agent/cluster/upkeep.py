@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Conflict
-from agent.cluster.server_restart import rest
+from agent.cluster.server_restart import pause_until_return
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
@@ -25,7 +25,7 @@ LONGEST = 600.0
 #: A value that another client undid so often in a row is contested, and is written more and more seldom. That
 #: ends when a value stood for `QUIET` seconds.
 TOO_OFTEN = 3
-LONGEST_QUARREL = 60.0
+LONGEST_CONTEST = 60.0
 QUIET = 600.0
 #: A contest that lasts so many seconds is reported as a failure; before, an operator may be trying something.
 LASTING = 300.0
@@ -95,7 +95,7 @@ class Upkeep:
         self._between = between
         self._every = every
         self._jitter = jitter
-        self._quarrel = Pauses(2 * between, LONGEST_QUARREL, jitter)
+        self._contest_pauses = Pauses(2 * between, LONGEST_CONTEST, jitter)
         self._undone = UndoneWrites()
         self._rest = 0.0
         self._changed = anyio.Event()
@@ -119,7 +119,7 @@ class Upkeep:
             while True:
                 self._changed = anyio.Event()
                 before, pause = returns.value, await self.once(live=live)
-                if await rest(pause, returns, before):
+                if await pause_until_return(pause, returns, before):
                     self._pauses.reset()
                 with anyio.move_on_after(self._every * (0.5 + self._jitter() / 2)) as slept:
                     await self._changed.wait()
@@ -149,8 +149,8 @@ class Upkeep:
         if fresh := sorted(key for key, times in undone.items() if times == TOO_OFTEN):
             log.warning(self._words.undone, node=self._node_name, keys=fresh[:10])
         if not undone:
-            self._quarrel.reset()
-        self._rest = max(self._between, self._quarrel.next()) if undone else self._between
+            self._contest_pauses.reset()
+        self._rest = max(self._between, self._contest_pauses.next()) if undone else self._between
 
     def _again(self, pause: float) -> float:
         self._changed.set()  # the write is still to be done
