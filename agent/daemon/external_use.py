@@ -104,7 +104,7 @@ class ExternalUseKeeper:
         pods, now = self._pods.pods.value, self._clock()
         self._has_seen_pods = self._has_seen_pods or bool(pods)
         found = external_allocations(self._schedulers, pods, self._plan.value, self._vendor_cards(), now)
-        changed, ended = external_changes(self._ledger.in_use(), found, pods, heard=self._has_seen_pods)
+        changed, ended = external_changes(self._ledger.in_use(), found, pods, pods_known=self._has_seen_pods)
         for allocation in changed:
             self._ledger.record(allocation)
             owner = allocation.owner

@@ -18,14 +18,14 @@ EXAMPLE = Path(__file__).parents[2] / "docs/examples/scheduler"
 HEARD = """
 import json, pathlib, sys
 from agent.cluster.pods import candidate
-from agent.core.allocation.node_locks import keys_of
+from agent.core.allocation.node_locks import lock_keys
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import common_dialects, reads
 (scene, _) = json.loads(pathlib.Path(sys.argv[1]).read_text())
 pod = candidate(scene["pod"], reads(registered()))
 names = [it.name for it in registered()]
 its = [one.claims(pod, scene["resource"], scene["cards"]) for one in common_dialects(registered())]
-print(json.dumps([names, [it.devices for one in its for it in one], keys_of(registered(), ())]))
+print(json.dumps([names, [it.devices for one in its for it in one], lock_keys(registered(), ())]))
 """
 pytestmark = pytest.mark.xdist_group("scheduler-example")
 

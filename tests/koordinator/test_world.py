@@ -384,7 +384,7 @@ class World(RuleBasedStateMachine):
             ids = self.agent.allocator.preferred(resource, free, [], count) or free[:count]
             assert len(ids) == count
             assert set(ids) <= set(free)
-            await self.agent.askers.hear(resource, [ids])
+            await self.agent.askers.wait(resource, [ids])
             try:
                 (answer,) = await self.agent.allocator.allocate(resource, [ids])
             except AllocationError:

@@ -145,7 +145,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]
 
-    monkeypatch.setattr(scheduler_choice, "steered", chosen)
+    monkeypatch.setattr(scheduler_choice, "chosen_ids", chosen)
 
 
 async def test_units_that_a_scheduler_put_on_another_card_count_where_they_lie(

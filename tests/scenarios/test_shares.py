@@ -54,7 +54,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]
 
-    monkeypatch.setattr(scheduler_choice, "steered", chosen)
+    monkeypatch.setattr(scheduler_choice, "chosen_ids", chosen)
 
 
 def lose(node: Node) -> None:
@@ -218,5 +218,5 @@ def astray_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> list[str]:
         return sorted(available, key=lambda it: it.rpartition("::")[2])[:size]
 
-    monkeypatch.setattr(scheduler_choice, "steered", chosen)
+    monkeypatch.setattr(scheduler_choice, "chosen_ids", chosen)
     monkeypatch.setattr(preferred_ids, "prefer", chosen)

@@ -69,19 +69,19 @@ def objection(
 
 
 def external_changes(
-    known: Iterable[Allocation], found: Iterable[Allocation], pods: Collection[Candidate], *, heard: bool
+    known: Iterable[Allocation], found: Iterable[Allocation], pods: Collection[Candidate], *, pods_known: bool
 ) -> tuple[list[Allocation], list[ReleasedPod]]:
     """What changes in the ledger: allocations to record, and allocations that are over.
 
     `found`: the allocations that the pods' annotations say. An allocation is over when its pod has ended or
     is gone, and not before: a pod runs on its cards whatever becomes of its annotation or of the config.
-    `heard`: whether the pods are known at all; otherwise no pod counts as gone.
+    `pods_known`: whether the pods are known at all; otherwise no pod counts as gone.
     """
     before = {it.id: it for it in known if it.source is AllocationSource.ANNOTATION}
     changed = [it for it in found if it.id not in before or _has_changed(before[it.id], it)]
     alive = {it.uid for it in pods if not it.ended}
     gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in alive]
-    return changed, [ReleasedPod(name, "its pod is gone") for name in gone] if heard else []
+    return changed, [ReleasedPod(name, "its pod is gone") for name in gone] if pods_known else []
 
 
 def _has_changed(before: Allocation, after: Allocation) -> bool:

@@ -235,13 +235,13 @@ def _left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
     askers = request.attribution.with_room_for(claim)
     passed, cards = {*claim.devices}, [*claim.devices]
     for card in cards:  # the list grows
-        for theirs in _promised_to_pods_on(request, card):
-            if not passed.isdisjoint(theirs):
+        for promised in _promised_to_pods_on(request, card):
+            if not passed.isdisjoint(promised):
                 continue
-            if request.has_room(theirs, askers):
-                return theirs
-            passed |= {*theirs}
-            cards += theirs
+            if request.has_room(promised, askers):
+                return promised
+            passed |= {*promised}
+            cards += promised
     return ()
 
 

@@ -25,7 +25,7 @@ AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
 
 
 class MismatchNotices:
-    """The placement mismatches of now. Annotations are read again only after a change that may matter."""
+    """The present placement mismatches. Annotations are read again only after a change that may matter."""
 
     def __init__(
         self, promises: Callable[[], Promises], started: Callable[[], frozenset[str]] = frozenset
@@ -38,7 +38,7 @@ class MismatchNotices:
 
     @property
     def found(self) -> tuple[PlacementMismatch, ...]:
-        """The mismatches of now, at most one for each pod."""
+        """The present mismatches, at most one for each pod."""
         promises, started = self._promises(), self._started()
         scene = promises.scene
         seen = (

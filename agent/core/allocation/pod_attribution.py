@@ -103,8 +103,8 @@ def _attributed(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> 
     if claims:
         doubt = f"claims are on other cards: {claims_on_cards(claims[:3])}"
         return Attribution(None, doubt, tuple(claims), bool(others))
-    unsaid = f"{others[0]} asks for as much and has no claim" if others else ""
-    doubt = "; ".join(waiting.wrong[:3]) or unsaid or "no pod that waits has a claim"
+    without_claim = f"{others[0]} asks for as much and has no claim" if others else ""
+    doubt = "; ".join(waiting.wrong[:3]) or without_claim or "no pod that waits has a claim"
     return Attribution(None, doubt, unclaimed=bool(others))
 
 

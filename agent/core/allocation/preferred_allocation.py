@@ -55,8 +55,8 @@ def prefer(
         return _on_one_card(resource, left, must, held, size, room)
     count, known = size - len(must), sum(map(len, left.values()))
     if known <= count:  # IDs with which an Allocate is refused come last
-        ours = [device_id for ids in left.values() for device_id in ids]
-        return must + ours + sorted(free.difference(ours))[: count - known]
+        listed = [device_id for ids in left.values() for device_id in ids]
+        return must + listed + sorted(free.difference(listed))[: count - known]
     if (
         resource.policy == "aligned"
         and all(len(ids) == 1 for ids in left.values())

@@ -106,7 +106,9 @@ def _lives(
     """
     if not (evidence.life and evidence.steady) or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
-    newest = {it.life: number for number, it in enumerate(allocations) if it.id in grants and _is_ours(it)}
+    newest = {
+        it.life: number for number, it in enumerate(allocations) if it.id in grants and _is_answered_here(it)
+    }
     newest.pop("", None)
     return {
         allocation.id: evidence.life
@@ -233,7 +235,7 @@ def _cases(
     read = any(it.source is AllocationSource.POD_RESOURCES for it in allocations)
     answers = {(it.resource, frozenset(it.ids)) for it in granted} if read else set()
     anew = _given_anew(allocations, owners, granted)
-    bearers = _bearers(allocations, owners, grants)
+    uids_by_name = _uids_by_name(allocations, owners, grants)
     for allocation in wanted:
         owner = owners[allocation.id]
         missing = allocation.id not in grants and allocation.id not in shown
@@ -248,11 +250,11 @@ def _cases(
             freed=allocation.id in freed,
             known_better=allocation.source is AllocationSource.POD_RESOURCES
             and (allocation.resource, frozenset(allocation.ids)) in answers,
-            forgotten=missing and _forgotten(lives[allocation.id], owner, bearers, evidence),
+            forgotten=missing and _forgotten(lives[allocation.id], owner, uids_by_name, evidence),
         )
 
 
-def _bearers(
+def _uids_by_name(
     allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], grants: Collection[str]
 ) -> Mapping[tuple[str, str], str]:
     """(namespace, pod) to uid: a name belongs to the newest pod, unless the kubelet grants another pod."""
@@ -265,7 +267,7 @@ def _bearers(
 
 
 def _forgotten(
-    life: str, owner: Owner | None, bearers: Mapping[tuple[str, str], str], evidence: Evidence
+    life: str, owner: Owner | None, uids_by_name: Mapping[tuple[str, str], str], evidence: Evidence
 ) -> bool:
     """Whether a kubelet that started without its record dropped an allocation of an earlier life.
 
@@ -277,7 +279,9 @@ def _forgotten(
     if evidence.running is not None:
         return owner.uid in evidence.running
     name = (owner.namespace, owner.pod)
-    return owner.pod != "" and name in (evidence.pods or {}) and bearers.get(name, owner.uid) == owner.uid
+    return (
+        owner.pod != "" and name in (evidence.pods or {}) and uids_by_name.get(name, owner.uid) == owner.uid
+    )
 
 
 def _given_anew(
@@ -351,7 +355,7 @@ def _uid(owner: Owner | None) -> str:
     return owner.uid if owner else ""
 
 
-def _is_ours(allocation: Allocation) -> bool:
+def _is_answered_here(allocation: Allocation) -> bool:
     """Whether this agent answered it: then its place in the ledger shows the kubelet's order."""
     return _read_back(allocation) is None
 
@@ -387,7 +391,7 @@ def _named(
     keeps its name while it fits, and a name that no other owner has comes first.
     """
     known = {it.uid: (it.namespace, it.pod) for it in owners.values() if it and it.uid and it.pod}
-    bearers = {name: uid for uid, name in known.items()}
+    uids_by_name = {name: uid for uid, name in known.items()}
     nameless = [it for it in granted if it.ids and not _shown(it, owners[it.id], pods)]
     holders = _holders(pods, {it.ids[0] for it in nameless}) if nameless else {}
     for allocation in nameless:
@@ -395,7 +399,7 @@ def _named(
             names = holders.get((owner.container, allocation.resource, allocation.ids[0]), ())
             fits = [name for name in names if _holds(allocation, pods[name][owner.container])]
             if fits:
-                known[owner.uid] = min(fits, key=lambda name: bearers.get(name, owner.uid) != owner.uid)
+                known[owner.uid] = min(fits, key=lambda name: uids_by_name.get(name, owner.uid) != owner.uid)
     return {name: it and _with_name(it, known.get(it.uid)) for name, it in owners.items()}
 
 

@@ -1,4 +1,4 @@
-"""Makes the kubelet follow a scheduler's choice of cards: which IDs lie there, and is there room. Pure."""
+"""Makes the kubelet follow a scheduler's choice: IDs on the chosen cards, and the room there. Pure."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class TimedAllocator:
         try:
             with _timed(self.seconds, resource):
                 if self._pod_waiter is not None:
-                    await self._pod_waiter.hear(resource, containers)
+                    await self._pod_waiter.wait(resource, containers)
                 answers = await self._allocator.allocate(resource, containers)
         except AgentError as exc:
             log.warning("allocate refused", resource=resource, error=str(exc))

@@ -21,7 +21,6 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place
 from agent.core.allocation.preferred_ids import preferred_ids
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.allocation.refused_requests import (
     RefusedAllocate,
     RefusedRequest,
@@ -31,6 +30,7 @@ from agent.core.allocation.refused_requests import (
     unexplained,
 )
 from agent.core.allocation.scheduler_promises import Promises
+from agent.core.allocation.unowned_answers import abandoned, unowned, untaken
 from agent.core.allocation.vendor_requests import devices_of, requested
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
@@ -43,7 +43,7 @@ from agent.core.errors import (
     NotServable,
     PromisedElsewhere,
 )
-from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.core.model import Allocation, AllocationState, Owner
 from agent.daemon.allocation.allocate_evidence import (
     AllocationStore,
     KubeletEvidence,
@@ -51,7 +51,7 @@ from agent.daemon.allocation.allocate_evidence import (
     Prepare,
     ReleaseSlices,
 )
-from agent.daemon.allocation.claim_swaps import Swaps
+from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.allocation.container_starts import ContainerStarts
 from agent.daemon.allocation.holder_checks import refuse_held
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
@@ -83,7 +83,7 @@ class Allocator:
         evidence: KubeletEvidence,
         make_room: MakeRoom | None = None,
     ) -> None:
-        """`scene` gives that of now. `prepare` makes hardware and `release` removes it.
+        """`scene` gives the present scene. `prepare` makes hardware and `release` removes it.
 
         `make_room` removes hardware of allocations that are over; it returns whether there was any.
         """
@@ -93,7 +93,7 @@ class Allocator:
         self._clock = clock
         self._evidence = evidence
         self._turn = asyncio.Lock()
-        self.swaps = Swaps(ledger)
+        self.swaps = ClaimSwaps(ledger)
         #: Refused requests, as long as a pod that may have sent them seems to wait.
         self._refused: tuple[RefusedRequest, ...] = ()
         self._hardware = MadeHardware(ledger, store, prepare, release, make_room)
@@ -179,9 +179,7 @@ class Allocator:
     @property
     def abandoned(self) -> frozenset[str]:
         """Ids of allocations without an owner that were promised to pods that have ended."""
-        scene = self._scene()
-        unowned = (it for it in self._ledger.in_use() if it.owner is None) if scene.candidates else ()
-        return frozenset(it.id for it in unowned if it.claim is not None and it.claim.uid not in scene.alive)
+        return abandoned(self._ledger.in_use(), self._scene())
 
     @property
     def promises(self) -> Promises:
@@ -238,9 +236,9 @@ class Allocator:
         planned = scene.plan.get(resource)
         if planned is None or planned.rule.placement == "local":
             return scene
-        unowned = [it for it in self._ledger.in_use() if it.resource == resource and it.owner is None]
+        waiting = unowned(self._ledger.in_use(), resource)
         promises = self._promises_in(scene)
-        if unowned and (any(it.claim for it in unowned) or is_chosen_for(promises, resource)):
+        if waiting and (any(it.claim for it in waiting) or is_chosen_for(promises, resource)):
             life = self._evidence.life  # read before the checkpoint, which this life has written or read
             written = await self._evidence.granted()
             scene = self._scene()
@@ -249,36 +247,16 @@ class Allocator:
             for answer in granted:
                 if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
                     self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
-            if written is not None and await self._forget_untaken(scene, unowned, granted, life):
-                scene = self._scene()
+            if written is not None:
+                taken, vendors = {answer.allocation for answer in granted}, scene.vendors
+                for allocation in untaken(waiting, taken, scene, life, self._clock()):
+                    if allocation.id not in self._hardware.busy:
+                        await self._hardware.undo(vendors[allocation.vendor], allocation.id)
+                        scene = self._scene()
         if misplaced := self._hardware.misplaced(self._promises_in(scene), resource):
             await self._hardware.remove_misplaced(misplaced)
             scene = self._scene()
         return scene
-
-    async def _forget_untaken(
-        self,
-        scene: Scene,
-        unowned: Sequence[Allocation],
-        granted: Sequence[CheckpointAnswer],
-        life: str,
-    ) -> bool:
-        """Forget answers that this life of the kubelet did not take; return whether there were any.
-
-        The kubelet would not ask for another container otherwise.
-        """
-        taken, now = {answer.allocation for answer in granted}, self._clock()
-        untaken = [
-            allocation
-            for allocation in unowned
-            if allocation.vendor in scene.vendors and allocation.life == life and allocation.id not in taken
-            if allocation.source is AllocationSource.CHECKPOINT or now - allocation.since >= TAKEN_WITHIN
-        ]
-        for allocation in untaken:
-            if allocation.id in self._hardware.busy:
-                continue
-            await self._hardware.undo(scene.vendors[allocation.vendor], allocation.id)
-        return bool(untaken)
 
     def _is_of(self, answer: CheckpointAnswer, resource: str) -> bool:
         allocation = self._ledger.get(answer.allocation)

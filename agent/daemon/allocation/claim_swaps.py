@@ -17,7 +17,7 @@ from agent.core.notices import ClaimSwap
 SHOWN = 64
 
 
-class Swaps:
+class ClaimSwaps:
     """Changes the claims of allocations in the ledger, and keeps the last claim swaps."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -13,7 +13,7 @@ from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AllocationError, InsufficientRoom, LimitsUnread, NotAllocated, StartRefused
 from agent.daemon.allocation.allocate_evidence import AllocationStore, KubeletEvidence
-from agent.daemon.allocation.claim_swaps import Swaps
+from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
 from agent.vendor_api.agent import Vendor
 
@@ -27,10 +27,10 @@ class ContainerStarts:
         ledger: Ledger,
         store: AllocationStore,
         evidence: KubeletEvidence,
-        swaps: Swaps,
+        swaps: ClaimSwaps,
         hardware: MadeHardware,
     ) -> None:
-        """`promises` gives those of now."""
+        """`promises` gives the present promises."""
         self._promises = promises
         self._ledger = ledger
         self._store = store

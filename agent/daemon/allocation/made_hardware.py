@@ -1,4 +1,4 @@
-"""Hardware that is made for allocations: made, made again, removed, and known by what it was made with."""
+"""Makes and removes the hardware of allocations, and remembers the parameters that it was made with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOM_WITHIN = 4.5
 
 
 class MadeHardware:
-    """Writes the ledger before and after each change of the hardware, so that a crash leaves a trace."""
+    """Changes hardware. The ledger is written before and after each change: a crash leaves a trace."""
 
     def __init__(
         self,

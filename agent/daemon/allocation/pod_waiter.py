@@ -31,7 +31,7 @@ class PodWaiter:
         *,
         within: float = CLAIMED_WITHIN,
     ) -> None:
-        """`promises` gives those of now. `within`: seconds that a request waits for its claim."""
+        """`promises` gives the present promises. `within`: seconds that a request waits for its claim."""
         self._plan = plan
         self._promises = promises
         self._pods = pods
@@ -49,7 +49,7 @@ class PodWaiter:
         if self._is_chosen(resource):
             await self._wait(self._promises(), resource, count)
 
-    async def hear(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
+    async def wait(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
         """Wait before an Allocate with these IDs. An Allocate that is refused anyhow does not wait."""
         if not self._is_chosen(resource):
             return
@@ -69,7 +69,7 @@ class PodWaiter:
         return planned is not None and planned.rule.placement != "local"
 
     async def _wait(self, promises: Promises, resource: str, count: int) -> Promises | None:
-        """Wait for a pod that could send this request; return the promises if they are those of now."""
+        """Wait for a pod that could send this request; return the promises if they still hold."""
         planned = promises.scene.plan.get(resource)
         if planned is None or planned.vendor not in promises.scene.vendors:
             return promises

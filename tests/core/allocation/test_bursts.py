@@ -26,7 +26,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError
 from agent.core.model import Owner
-from agent.daemon.allocation.claim_swaps import Swaps
+from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.common.grants import measured
@@ -127,7 +127,7 @@ class Node:
         answer = allocation(name, [device_id], claim=choice.claim)
         self.ledger.record(replace(answer, diverged=choice.instead))
         self.answered[name] = choice.claim.parameters if choice.claim else {}
-        Swaps(self.ledger).exchange(
+        ClaimSwaps(self.ledger).exchange(
             self.promises(), [CheckpointAnswer(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]
         )
         self.ledger.confirm(name, Owner(pod.uid, "main", "default", pod.name))

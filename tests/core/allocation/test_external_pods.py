@@ -99,7 +99,7 @@ def test_a_share_that_was_changed_on_the_same_card_is_news() -> None:
     less = {"gpu": [{"minor": 0, "id": "GPU-a", "resources": {CORE: "50", RATIO: "50"}}]}
     [after] = external([replace(pod("GPU-a"), annotations={ALLOCATED: json.dumps(less)})], (), CARDS, 8.0)
 
-    assert external_changes([before], [after], [pod("GPU-a")], heard=True) == ([after], [])
+    assert external_changes([before], [after], [pod("GPU-a")], pods_known=True) == ([after], [])
 
 
 def test_what_is_known_is_no_news_and_a_pod_that_is_missing_is_over_once_pods_are_known() -> None:
@@ -107,12 +107,12 @@ def test_what_is_known_is_no_news_and_a_pod_that_is_missing_is_over_once_pods_ar
     [moved] = external([pod("GPU-b")], (), CARDS, 8.0)
     answered, there = allocation("a1", ["GPU-b"]), [pod("GPU-a")]
 
-    assert external_changes([answered], [one], there, heard=True) == ([one], [])
-    assert external_changes([one], [replace(one, since=9.0)], there, heard=True) == ([], [])
-    assert external_changes([one], [moved], there, heard=True) == ([moved], [])
-    assert external_changes([one, answered], [], [], heard=False) == ([], [])
+    assert external_changes([answered], [one], there, pods_known=True) == ([one], [])
+    assert external_changes([one], [replace(one, since=9.0)], there, pods_known=True) == ([], [])
+    assert external_changes([one], [moved], there, pods_known=True) == ([moved], [])
+    assert external_changes([one, answered], [], [], pods_known=False) == ([], [])
     for pods in ([], [replace(there[0], ended=True)], [replace(there[0], uid="uid-next")]):
-        _, [gone] = external_changes([one, answered], [], pods, heard=True)
+        _, [gone] = external_changes([one, answered], [], pods, pods_known=True)
         assert gone.allocation == one.id
 
 
@@ -127,7 +127,7 @@ def test_a_pod_that_runs_keeps_its_cards_whatever_becomes_of_them() -> None:
         ([replace(its, annotations={})], CARDS),
         ([replace(its, annotations={ALLOCATED: "{"})], CARDS),
     ):
-        assert external_changes(ledger, external(pods, (), vendors, 8.0), pods, heard=True) == ([], [])
+        assert external_changes(ledger, external(pods, (), vendors, 8.0), pods, pods_known=True) == ([], [])
 
 
 def test_cards_that_nobody_knows_yet_are_in_use_once_they_are_here() -> None:
@@ -136,7 +136,7 @@ def test_cards_that_nobody_knows_yet_are_in_use_once_they_are_here() -> None:
     [both] = external([its], (), CARDS, 8.0)
 
     assert one.devices == ("GPU-a",)
-    assert external_changes([one], [both], [its], heard=True) == ([both], [])
+    assert external_changes([one], [both], [its], pods_known=True) == ([both], [])
 
 
 def test_a_card_is_in_use_also_of_who_was_given_more_than_it_asks_for() -> None:

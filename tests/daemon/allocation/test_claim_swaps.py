@@ -31,7 +31,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation
-from agent.daemon.allocation.claim_swaps import SHOWN, Swaps
+from agent.daemon.allocation.claim_swaps import SHOWN, ClaimSwaps
 from agent.scheduler_api import Claim, Dialect
 
 
@@ -43,7 +43,7 @@ class Claims:
     ledger: Ledger
 
     def __post_init__(self) -> None:
-        self.swaps = Swaps(self.ledger)
+        self.swaps = ClaimSwaps(self.ledger)
 
     def exchange(self, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
         return self.swaps.exchange(Promises(self.scene, self.ledger.in_use()), granted)

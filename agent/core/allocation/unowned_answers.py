@@ -1,0 +1,37 @@
+"""Answered allocations without an owner: which of them no container will ever have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from agent.core.allocation.admission import Scene
+from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
+from agent.core.model import Allocation, AllocationSource
+
+
+def unowned(allocations: Iterable[Allocation], resource: str) -> list[Allocation]:
+    """The resource's allocations without an owner."""
+    return [it for it in allocations if it.resource == resource and it.owner is None]
+
+
+def untaken(
+    answers: Iterable[Allocation], taken: Collection[str], scene: Scene, life: str, now: float
+) -> Sequence[Allocation]:
+    """The answers that this life of the kubelet did not take, though it asks for another container now.
+
+    `answers`: allocations without an owner. `taken`: ids of allocations in the kubelet's checkpoint.
+    """
+    return [
+        allocation
+        for allocation in answers
+        if allocation.vendor in scene.vendors and allocation.life == life and allocation.id not in taken
+        if allocation.source is AllocationSource.CHECKPOINT or now - allocation.since >= TAKEN_WITHIN
+    ]
+
+
+def abandoned(allocations: Iterable[Allocation], scene: Scene) -> frozenset[str]:
+    """Ids of allocations without an owner that were promised to pods that have ended."""
+    if not scene.candidates:
+        return frozenset()
+    waiting = (it for it in allocations if it.owner is None and it.claim is not None)
+    return frozenset(it.id for it in waiting if it.claim is not None and it.claim.uid not in scene.alive)
