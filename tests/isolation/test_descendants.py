@@ -96,10 +96,10 @@ async def test_what_is_left_of_a_dropped_process_ends(pids: Path) -> None:
 KILLED = """
 import sys
 from agent.vendor_api.agent import Settings, Vendor
-from agent.isolation.vendor_process import Contact
+from agent.isolation.vendor_process import RunningVendor
 settings = {"does": {"open": "leave"}, "pids": sys.argv[2]}
 vendor = Vendor("acme", "faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
-started = Contact(vendor, watch=None, python_path=(sys.argv[1],))
+started = RunningVendor(vendor, watch=None, python_path=(sys.argv[1],))
 print(started.body.pid, flush=True)
 sys.stdin.read()
 """
