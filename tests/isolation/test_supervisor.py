@@ -317,11 +317,11 @@ async def test_a_process_that_can_not_start_is_told_and_tried_again(
     real = vendor_process.ProcessRunner
     tries = iter([OSError("no more processes")])
 
-    def start(sock: Any, limit: MemoryLimit) -> vendor_process.ProcessRunner:
+    def start(sock: Any, limit: MemoryLimit, prefixes: Sequence[str]) -> vendor_process.ProcessRunner:
         for exc in tries:
             sock.close()
             raise exc
-        return real(sock, limit)
+        return real(sock, limit, prefixes)
 
     monkeypatch.setattr(vendor_process, "ProcessRunner", start)
     async with serving(sink):
