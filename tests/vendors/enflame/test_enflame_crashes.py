@@ -181,9 +181,9 @@ def test_a_tool_that_outlives_its_process_is_waited_for(host: Host, stub: EfmlSt
     with slice_lock.taken(host.directory):
         backend = host.opened()
         assert backend.partitions() == []
-        with pytest.raises(EfsmiError, match="still being made"):
+        with pytest.raises(EfsmiError, match="has not ended yet"):
             backend.prepare(asked(3), [uuid(2)])
-        with pytest.raises(EfsmiError, match="still being made"):
+        with pytest.raises(EfsmiError, match="has not ended yet"):
             backend.prepare(asked(3, allocation=OTHER), [uuid(3)])
         stub.make_instance(2, "3g.20gb")
 

@@ -223,7 +223,7 @@ def test_profiles_of_a_card_that_tells_no_sku_are_remembered_by_its_name(host: H
 
 @pytest.mark.parametrize("uuids", [[], [uuid(1), uuid(2)]])
 def test_a_slice_lies_on_one_card(backend: EnflameBackend, uuids: list[str]) -> None:
-    with pytest.raises(RequestRefused, match="lies on one card"):
+    with pytest.raises(RequestRefused, match="a slice of one card"):
         backend.prepare(asked(2), uuids)
 
 
@@ -518,7 +518,7 @@ def test_of_two_cards_that_the_tool_tells_apart_in_nothing_neither_is_sliced(
     stub.address(1, "0100:20:00.0")
     backend = host.opened()
 
-    with pytest.raises(EfsmiError, match="no row for GCU-"):
+    with pytest.raises(EfsmiError, match="no row of its own for GCU-"):
         backend.prepare(asked(), [uuid(1)])
     backend.prepare(asked(), [uuid(2)])
 
@@ -529,7 +529,7 @@ def test_a_card_that_two_rows_of_the_tool_may_mean_is_not_sliced(host: Host, stu
     stub.address(1, "0100:20:00.0")
     stub.count(1)
 
-    with pytest.raises(EfsmiError, match="no row for GCU-"):
+    with pytest.raises(EfsmiError, match="no row of its own for GCU-"):
         host.opened().prepare(asked(), [uuid(0)])
 
 

@@ -39,7 +39,7 @@ HOOK = "/usr/bin/nvidia-cdi-hook"
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No node of a card that is here; what is mounted for loaders alone is another file's matter."""
-    monkeypatch.setattr(device_nodes, "OURS", str(tmp_path / "no-dev-of-ours"))
+    monkeypatch.setattr(device_nodes, "OWN_ROOT", str(tmp_path / "no-dev-of-ours"))
     monkeypatch.setattr(cdi, "SEARCHED", {})
 
 

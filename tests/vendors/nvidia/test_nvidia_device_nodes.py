@@ -58,7 +58,7 @@ def test_a_file_that_is_no_device_node_is_not_told(backend: NvmlBackend, tmp_pat
 def test_the_dev_root_is_where_the_drivers_root_is_mounted_or_itself_or_our_own(
     tmp_path: Path, there: set[str], seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_nodes, "OURS", str(tmp_path / "ours"))
+    monkeypatch.setattr(device_nodes, "OWN_ROOT", str(tmp_path / "ours"))
     for name in there:
         (tmp_path / name / "dev").mkdir(parents=True)
     settings = {
@@ -85,7 +85,7 @@ def test_a_dev_of_the_drivers_root_without_the_drivers_nodes_is_not_the_hosts(
     dev_root: str | None,
     expected: tuple[str, str],
 ) -> None:
-    monkeypatch.setattr(device_nodes, "OURS", str(tmp_path / "ours"))
+    monkeypatch.setattr(device_nodes, "OWN_ROOT", str(tmp_path / "ours"))
     for name in ("nvidiactl", "nvidia0"):
         node(tmp_path, f"ours/dev/{name}")
     (tmp_path / "root/dev").mkdir(parents=True)
@@ -123,6 +123,6 @@ def test_an_imex_channel_may_have_been_put_into_our_own_dev(
     settings: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel(tmp_path / "ours", 0)
-    monkeypatch.setattr(device_nodes, "OURS", str(tmp_path / "ours"))
+    monkeypatch.setattr(device_nodes, "OWN_ROOT", str(tmp_path / "ours"))
 
     assert told(settings, 0) == "0"
