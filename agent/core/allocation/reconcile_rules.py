@@ -107,7 +107,9 @@ def _lives(
     if not (evidence.life and evidence.steady) or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
     newest = {
-        it.life: number for number, it in enumerate(allocations) if it.id in grants and _is_answered_here(it)
+        allocation.life: number
+        for number, allocation in enumerate(allocations)
+        if allocation.id in grants and _is_answered_here(allocation)
     }
     newest.pop("", None)
     return {
