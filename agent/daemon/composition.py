@@ -99,7 +99,7 @@ class Composition:
         self._clock = steady_clock()
         #: One record for the whole process: two would lose each other's entries in the file.
         self.uninstall_record = UninstallRecord(settings.state_dir / uninstall_record.NAME)
-        self._recall()
+        self._build_state()
         self._build_hardware()
         self._build_kubelet(registered, is_ours)
         self._build_allocations()
@@ -114,17 +114,15 @@ class Composition:
             api=api,
         )
 
-    def _recall(self) -> None:
-        """Read what the agent knew when it last ran, and what saves it."""
+    def _build_state(self) -> None:
+        """Read what the agent knew when it last ran; build the state of the node, and what saves it."""
         settings, intervals = self._settings, self._intervals
-        recalled_state = recalled(settings, intervals.health or settings.health, self._clock)
-        self.ledger, self.store = recalled_state.ledger, recalled_state.store
-        self.set_aside = recalled_state.set_aside
-        self.pod_state.first.set(recalled_state.first)
+        known = recalled(settings, intervals.health or settings.health, self._clock)
+        self.ledger, self.store, self.set_aside = known.ledger, known.store, known.set_aside
+        self.pod_state.first.set(known.first)
         scheduler_plugins.log_left_out()
         schedulers = scheduler_plugins.registered()
-        inventory = recalled_state.inventory
-        self.node = NodeState(inventory, self.ledger, self._clock, self.pod_state, schedulers)
+        self.node = NodeState(known.inventory, self.ledger, self._clock, self.pod_state, schedulers)
         self._saver = StateSaver(self.config, self.node, self.pod_state, self.store, intervals.save)
         self._last_config = LastConfigKeeper(last_config(settings.state_dir), self.config)
 
@@ -163,12 +161,9 @@ class Composition:
             intervals.renewals,
             intervals.renewal_again,
         )
-        self._gate = RegistrationGate(
-            self.other_plugins.closed, self.other_plugins.changes, self._before_registration
-        )
 
     def _build_allocations(self) -> None:
-        """Build what answers an Allocate, and what keeps the ledger true afterwards."""
+        """Build what answers the kubelet, what keeps the ledger true, and what a registration waits for."""
         settings, intervals, node = self._settings, self._intervals, self.node
         self._allocator = Allocator(
             node.scene,
@@ -220,6 +215,9 @@ class Composition:
             self._refused,
             self._external_use.look_again,
             PodWaiter(node.plan, self._promises, self.pod_state),
+        )
+        self._gate = RegistrationGate(
+            self.other_plugins.closed, self.other_plugins.changes, self._before_registration
         )
 
     async def run(self) -> None:

@@ -524,7 +524,7 @@ async def test_a_kubeconfig_that_is_named_to_this_agent_alone_has_to_be_there() 
 
 async def test_labels_that_can_be_told_to_nobody_are_why_the_agent_is_not_ready() -> None:
     async with running(USE_NODE_FEATURE_API="true") as it:
-        told = "USE_NODE_FEATURE_API: 'nodeFeature' is told to"
+        told = "USE_NODE_FEATURE_API: 'nodeFeature' is published through"
         await it.inspected(lambda document: told in str(document["troubles"]))
 
 
