@@ -1,11 +1,11 @@
-"""The facts on the Node for schedulers of Enflame's cards: the slices of each card, and the card count. Pure.
+"""What schedulers of Enflame's cards read of the Node: the slices of each card, and how many cards. Pure.
 
-Sources: EnflameTechnology/gcushare ee04a65, gcushare-device-plugin/pkg/{resource/node,server/server}.go, for
-what is written: a card without a healthy slice is not named. gcushare-scheduler-plugin/src/v1/pkg/resources/
-{node,pod}.go, for what is read: from a card's slices the scheduler subtracts the limits of the main
-containers of all pods with an annotation for the card. A negative result ends the scheduling of every pod.
-kube-scheduler shows it no pod that has ended. Project-HAMi/HAMi 4707fb0 pkg/device/enflame, for slices of the
-hardware, and v2.8.0, which divides shared-gcu by gcu-count.
+Sources: EnflameTechnology/gcushare ee04a65, gcushare-device-plugin/pkg/{resource/node,server/server}.go (what
+is written: a card without a healthy slice is not named) and gcushare-scheduler-plugin/src/v1/pkg/resources/
+{node,pod}.go (what is read: of a card's slices it takes the limits of the main containers of the pods that
+are told to be on it, and less than none ends the scheduling of every pod; kube-scheduler shows it no pod that
+has ended); Project-HAMi/HAMi 4707fb0 pkg/device/enflame (the slices of the hardware), v2.8.0 (shared-gcu
+divided by gcu-count).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 
 SHARED_CAPACITY = "enflame.com/gcu-shared-capacity"
 DRS_CAPACITY = "enflame.com/gcu-drs-capacity"
-#: The value of the setting `dialect` without a scheduler that reads the Node.
+#: The dialect in which nobody reads anything.
 UNREAD = "none"
 
 
 def annotation_keys(brand: Brand) -> tuple[str, ...]:
-    """The keys of all annotations that `node_annotations` can have."""
+    """Of the Node."""
     return (*_shared_keys(brand), *_drs_keys(brand))
 
 
@@ -44,11 +44,10 @@ def node_annotations(
     devices: Sequence[Device],
     grants: Sequence[Grant],
 ) -> Mapping[str, str | None]:
-    """The annotations with the number of slices that each card offers, for offered resources with a reader.
+    """How many slices each card has to give, of those resources that are offered and have a reader.
 
-    A card has no slices for the reader if new pods cannot get the card, or if pods have it by a resource that
-    the reader does not know. GCUShare itself leaves out cards that have the other kind of slices, HAMi does
-    not.
+    Of a card that nobody new gets, or that pods have of which the reader knows nothing, there are none.
+    GCUShare leaves out by itself the cards that have the other kind of slices, HAMi does not.
     """
     if options.dialect not in DRS_DIALECTS:
         return {}
@@ -56,22 +55,18 @@ def node_annotations(
     both = (brand.shared, brand.drs) if options.dialect == "gcushare-v4" else ()
     found: dict[str, str | None] = {}
     if shared := _cards(offered, brand.shared, devices):
-        known, sizes = {brand.shared, *both}, _replicas(offered, brand.shared)
+        seen, sizes = {brand.shared, *both}, _replicas(offered, brand.shared)
         counts = {
-            str(card.minor): _slices(
-                card, brand.shared, known, grants, 0 if _foreign(card) else sizes[card.uuid]
-            )
-            for card in shared
+            str(it.minor): _slices(it, brand.shared, seen, grants, 0 if _foreign(it) else sizes[it.uuid])
+            for it in shared
         }
-        counts = {minor: count for minor, count in counts.items() if count}
-        found |= dict.fromkeys(_shared_keys(brand), _json(counts))
+        found |= dict.fromkeys(_shared_keys(brand), _json({it: n for it, n in counts.items() if n}))
     if sliced := _cards(offered, brand.drs, devices):
-        known = {brand.drs, *both}
+        seen = {brand.drs, *both}
         entries = [
-            {"index": str(card.index), "minor": str(card.minor), "capacity": count}
-            for card in sliced
-            if (count := _slices(card, brand.drs, known, grants, constants.SLICES - _foreign(card)))
-            or not both
+            {"index": str(it.index), "minor": str(it.minor), "capacity": count}
+            for it in sliced
+            if (count := _slices(it, brand.drs, seen, grants, constants.SLICES - _foreign(it))) or not both
         ]
         found |= dict.fromkeys(_drs_keys(brand), _json({"devices": entries, "profiles": _profiles(sliced)}))
     return found
@@ -80,10 +75,9 @@ def node_annotations(
 def extended_resources(
     options: Options, offers: Offers, rules: Sequence[ResourceRule], devices: Sequence[Device]
 ) -> Mapping[str, int | None]:
-    """The number of shared cards, with unhealthy ones: schedulers divide the kubelet's count of IDs by it.
+    """How many cards are shared, the broken ones too: schedulers divide the kubelet's count of IDs by it.
 
-    If there are several resources, this is the one that schedulers divide. None without shared cards, or
-    without a reader.
+    Of several resources the one that they divide; none where no card is shared, or nobody reads it.
     """
     brand = options.brand
     offered = offers(rules, devices).rules if options.dialect != UNREAD else ()
@@ -91,8 +85,8 @@ def extended_resources(
     return {brand.count: next(filter(None, counts), None)}
 
 
-# For other brands GCUShare's scheduler reads other annotations than GCUShare's plugin writes, so a node gets
-# both: for slices without isolation it only replaces the domain, for DRS it reads Enflame's annotation.
+# GCUShare's scheduler reads another brand's annotations by other names than its plugin writes them, so that a
+# node bears both: of slices without isolation it looks for the domain put in alone, of DRS for Enflame's own.
 
 
 def _shared_keys(brand: Brand) -> tuple[str, ...]:
@@ -104,65 +98,61 @@ def _drs_keys(brand: Brand) -> tuple[str, ...]:
 
 
 def _cards(offered: Sequence[ResourceRule], name: str, devices: Sequence[Device]) -> list[Device]:
-    """The cards that the resource offers, in their order. A card without a minor number has no name here."""
+    """The cards that the resource offers, by their order; one whose node has no number cannot be told."""
     uuids = _replicas(offered, name)
     return [it for it in devices if it.uuid in uuids and it.minor is not None]
 
 
 def _replicas(offered: Sequence[ResourceRule], name: str) -> Mapping[str, int]:
-    """The number of device IDs that each card of the resource has. Offered rules name their cards by uuid."""
+    """How many IDs each card of the resource has. Rules that come out name their cards by uuid."""
     return {
-        str(uuid): rule.sharing.replicas
-        for rule in offered
-        if rule.name == name and isinstance(rule.devices, tuple)
-        for uuid in rule.devices
+        str(uuid): it.sharing.replicas
+        for it in offered
+        if it.name == name and isinstance(it.devices, tuple)
+        for uuid in it.devices
     }
 
 
-def _slices(card: Device, name: str, known: set[str], grants: Sequence[Grant], size: int) -> int:
-    """The number of slices of the card for a scheduler: `size`, less the slices that it does not count.
+def _slices(card: Device, name: str, seen: set[str], grants: Sequence[Grant], size: int) -> int:
+    """How many slices a scheduler may give out of the card in all: `size`, less those it does not count.
 
-    A scheduler counts the requests of the main containers of pods that have not ended, and no slices of init
-    containers beyond that. 0 if the card has a fault, if pods have it by a resource that is not in `known`,
-    or if pods have more slices than `size`.
+    It counts what main containers of pods that have not ended ask for: what init containers have beyond that
+    is no slice of the card. None of a card that nobody new gets, or that pods have more of than it has.
     """
-    on_card = [it for it in grants if card.uuid in it.uuids]
-    if card.fault is not None or any(it.request.resource not in known for it in on_card):
+    here = [it for it in grants if card.uuid in it.uuids]
+    if card.fault is not None or any(it.request.resource not in seen for it in here):
         return 0
-    own = [it for it in on_card if it.request.resource == name and it.pod is not None and not it.pod.ended]
-    taken, counted = _taken(own), sum(len(it.request.ids) for it in own if _is_main(it))
+    its = [it for it in here if it.request.resource == name and it.pod is not None and not it.pod.ended]
+    taken, counted = _taken(its), sum(len(it.request.ids) for it in its if _is_main(it))
     return 0 if max(taken, counted) > size else size - max(0, taken - counted)
 
 
 def _taken(grants: Sequence[Grant]) -> int:
-    """The number of slices in use. Containers of a pod can have the same ID in turn, but no made slice."""
+    """How many are taken. Containers of a pod have an ID one after another, and a made slice each."""
     made = sum(len(it.request.ids) for it in grants if it.partitions)
-    return made + len({device_id for it in grants if not it.partitions for device_id in it.request.ids})
+    return made + len({one for it in grants if not it.partitions for one in it.request.ids})
 
 
-def _is_main(grant: Grant) -> bool:
-    containers = grant.pod.containers if grant.pod is not None else ()
-    return any(container.name == grant.container and not container.init for container in containers)
+def _is_main(it: Grant) -> bool:
+    containers = it.pod.containers if it.pod is not None else ()
+    return any(one.name == it.container and not one.init for one in containers)
 
 
 def _foreign(card: Device) -> int:
-    """The sixths of the card that foreign slices take."""
+    """Sixths of the card that slices take which nobody of us made."""
     text = card.attributes.get(constants.FOREIGN_SIXTHS, "")
     return int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
 def _profiles(cards: Sequence[Device]) -> Mapping[str, str]:
-    """The profiles that all cards have, name to number: readers take one list for the whole node."""
-    if not cards:
-        return {}
-    first, *others = map(_profiles_of, cards)
-    return {name: number for name, number in first.items() if all(it.get(name) == number for it in others)}
+    """Name to number of those that all cards have: the readers know of one list for the node."""
+    its = [{name: number for name, _, number in (it.partition(":") for it in _told(card))} for card in cards]
+    common = set.intersection(*(set(it.items()) for it in its)) if its else set()
+    return {name: number for name, number in its[0].items() if (name, number) in common} if its else {}
 
 
-def _profiles_of(card: Device) -> dict[str, str]:
-    texts = card.attributes.get(constants.PROFILES, "").split(",")
-    parts = (text.partition(":") for text in texts if ":" in text)
-    return {name: number for name, _, number in parts}
+def _told(card: Device) -> list[str]:
+    return [it for it in card.attributes.get(constants.PROFILES, "").split(",") if ":" in it]
 
 
 def _json(value: object) -> str:

@@ -1,7 +1,4 @@
-"""The CDI spec of the slices, with one CDI device for each allocation.
-
-The name of an allocation stays the same, while its slice can be another one after a reboot.
-"""
+"""The CDI spec of the slices: one name for each container, whatever slice it has after a reboot."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from agent.vendors.common import cdi_file
 
 from . import constants
 
-#: Enflame's programs read the first to use only a slice of the card. Its container runtime reads the second.
+#: What Enflame's programs read to use a slice and nothing else of the card; its runtime reads the other.
 SLICE, CARDS = "TOPS_VISIBLE_DEVICES", "ENFLAME_VISIBLE_DEVICES"
 PREFIX = "DRS-"
 
 
 @dataclass(frozen=True, slots=True)
-class AllocatedSlice:
-    """The slice of an allocation: its uuid, the card's minor number, and the paths of device nodes."""
+class Sliced:
+    """A container's slice: whose, its uuid, its card's minor number, and the nodes to reach it by."""
 
     allocation: str
     uuid: str
@@ -28,17 +25,17 @@ class AllocatedSlice:
     nodes: tuple[str, ...]
 
 
-def spec(slices: Sequence[AllocatedSlice]) -> Mapping[str, str]:
-    """The CDI file of these slices by its name. An empty text means that there is no file."""
+def spec(slices: Sequence[Sliced]) -> Mapping[str, str]:
+    """The file of these slices; empty text is no file."""
     devices = [_device(it) for it in sorted(slices, key=lambda it: it.allocation)]
     return {constants.CDI_FILE: cdi_file.content(constants.CDI_KIND, devices)}
 
 
-def _device(part: AllocatedSlice) -> dict[str, Any]:
-    env = [f"{SLICE}={PREFIX}{part.uuid}"]
-    if part.minor is not None:
-        env.append(f"{CARDS}={part.minor}")
+def _device(it: Sliced) -> dict[str, Any]:
+    env = [f"{SLICE}={PREFIX}{it.uuid}"]
+    if it.minor is not None:
+        env.append(f"{CARDS}={it.minor}")
     edits: dict[str, Any] = {"env": env}
-    if part.nodes:
-        edits["deviceNodes"] = cdi_file.nodes(part.nodes)
-    return {"name": part.allocation, "containerEdits": edits}
+    if it.nodes:
+        edits["deviceNodes"] = cdi_file.nodes(it.nodes)
+    return {"name": it.allocation, "containerEdits": edits}

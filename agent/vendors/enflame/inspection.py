@@ -1,8 +1,8 @@
-"""Shows the cards in use in the form of `/gcushare-scheduler/inspect` of GCUShare's schedulers. Pure.
+"""What is given out, as GCUShare's schedulers answer at `/gcushare-scheduler/inspect`. Pure.
 
-Sources: GCUShare's user manual v1.2 (2024-04) for the first generation; EnflameTechnology/gcushare,
-gcushare-scheduler-plugin/src/v1/routers/inspect.go (ee04a65), and its answers with a real API server for the
-fourth generation. That scheduler answers with an error for a whole node if a pod waits for its devices.
+Source: GCUShare's user manual v1.2 (2024-04) for its first generation; for the fourth
+EnflameTechnology/gcushare, gcushare-scheduler-plugin/src/v1/routers/inspect.go (ee04a65), and its answers
+beside a real API server. That one makes of a pod that waits for its devices an error of its whole node.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .agent.names import Brand
 from .constants import PROFILE, PROFILE_ID
 
 NAME, PATH = "gcushare", "/gcushare-scheduler/inspect"
-#: The fourth generation shows slices of the hardware only for the query `?drs=true`.
+#: The fourth generation shows slices that the hardware makes where it is asked for `?drs=true` alone.
 DRS = "drs"
 
 
 def formats(brand: Brand, *, first: bool) -> tuple[Format, ...]:
-    """The formats of this node. `first`: that of GCUShare's first generation, which counts memory units."""
+    """What this node shows; `first`: as GCUShare's first generation, whose units are of memory."""
     if first:
         return (Format(NAME, partial(units, brand), PATH),)
     drs = Format(f"{NAME}-{DRS}", lambda it, node, _: slices(brand, it, node, {DRS: "true"}))
@@ -33,30 +33,26 @@ def formats(brand: Brand, *, first: bool) -> tuple[Format, ...]:
 
 
 def units(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
-    """The answer of the first generation's extender: memory units of each card.
+    """As the extender of the first generation answers: units of memory by card.
 
     Raises:
-        NotShown: Another node is asked for, or this node has no memory units.
+        NotShown: Another node is asked for, or this one counts no units.
     """
     cards = _cards(picture, brand.memory)
     if node and (node != picture.node or not cards):
         raise NotShown({"error": _no_gcushare_node(node)})
     devices = [
-        {
-            "id": card.minor,
-            **_amounts(total, holdings := _on(card, picture, brand.memory)),
-            "pods": _pods(holdings),
-        }
+        {"id": card.minor, **_amounts(total, had := _on(card, picture, brand.memory)), "pods": _pods(had)}
         for card, total in cards
     ]
     return {"nodes": [{"name": picture.node, **_sums(devices), "devices": devices}] if cards else []}
 
 
 def slices(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
-    """The answer of the fourth generation's scheduler: an object for one node, a list for all nodes.
+    """As the scheduler of the fourth generation answers: one node as an object, all as a list.
 
     Raises:
-        NotShown: Another node is asked for, or this node has no such slices.
+        NotShown: Another node is asked for, or this one has no such slices.
     """
     drs = query.get(DRS) == "true"
     name = brand.drs if drs else brand.shared
@@ -69,8 +65,8 @@ def slices(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) 
     devices = {
         str(card.minor): {
             "virt": "DRS" if drs else "Shared",
-            **_amounts(total, holdings := _on(card, picture, name)),
-            "pods": _pods_of_the_fourth(holdings),
+            **_amounts(total, had := _on(card, picture, name)),
+            "pods": _pods_of_the_fourth(had),
         }
         for card, total in cards
     }
@@ -83,15 +79,15 @@ def _no_gcushare_node(name: str) -> str:
 
 
 def _cards(picture: Picture, resource: str) -> list[tuple[Device, int]]:
-    """The cards of the resource by their minor numbers, each with its number of device IDs.
+    """The cards of the resource by their numbers, with how many IDs each has.
 
-    A card that pods have by another resource is left out, as in GCUShare.
+    A card that is given out otherwise is left out, as GCUShare does: nothing of it is to be had here.
     """
-    in_other_use = {it.uuid for it in picture.holdings if it.resource != resource}
+    otherwise = {it.uuid for it in picture.holdings if it.resource != resource}
     totals = {
-        listing.uuid: listing.count
-        for listing in picture.listings
-        if listing.resource == resource and not listing.mode and listing.uuid not in in_other_use
+        it.uuid: it.count
+        for it in picture.listings
+        if it.resource == resource and not it.mode and it.uuid not in otherwise
     }
     cards = [it for it in picture.devices if it.uuid in totals and it.minor is not None]
     return [(it, totals[it.uuid]) for it in sorted(cards, key=lambda it: it.minor or 0)]
@@ -101,8 +97,8 @@ def _on(card: Device, picture: Picture, resource: str) -> list[Holding]:
     return [it for it in picture.holdings if it.uuid == card.uuid and it.resource == resource]
 
 
-def _amounts(total: int, holdings: Iterable[Holding]) -> dict[str, int]:
-    used = sum(it.count for it in holdings)
+def _amounts(total: int, had: Iterable[Holding]) -> dict[str, int]:
+    used = sum(it.count for it in had)
     return {"totalGCU": total, "usedGCU": used, "availableGCU": max(0, total - used)}
 
 
@@ -110,63 +106,59 @@ def _sums(devices: Collection[Mapping[str, Any]]) -> dict[str, int]:
     return {key: sum(it[key] for it in devices) for key in ("totalGCU", "usedGCU", "availableGCU")}
 
 
-def _by_pod(holdings: Iterable[Holding]) -> list[tuple[Holder, Sequence[Holding]]]:
-    """The holdings of each pod, in their order. A holding without a known pod is left out."""
-    by_pod: dict[Holder, list[Holding]] = {}
-    for holding in holdings:
-        if holding.holder is not None:
-            by_pod.setdefault(holding.holder, []).append(holding)
-    return [*by_pod.items()]
+def _by_pod(had: Iterable[Holding]) -> list[tuple[Holder, Sequence[Holding]]]:
+    """In their order. What nobody is known to have yet is used, and no pod's."""
+    found: dict[Holder, list[Holding]] = {}
+    for it in had:
+        if it.holder is not None:
+            found.setdefault(it.holder, []).append(it)
+    return [*found.items()]
 
 
-def _pods(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
+def _pods(had: Iterable[Holding]) -> list[dict[str, Any]]:
     return [
         {
             "name": pod.name,
             "namespace": pod.namespace,
             "uid": pod.uid,
             "createTime": _time(pod),
-            "usedGCU": sum(it.count for it in holdings),
+            "usedGCU": sum(it.count for it in its),
         }
-        for pod, holdings in _by_pod(holdings)
+        for pod, its in _by_pod(had)
     ]
 
 
-def _pods_of_the_fourth(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
+def _pods_of_the_fourth(had: Iterable[Holding]) -> list[dict[str, Any]]:
     return [
         {
             "name": pod.name,
             "namespace": pod.namespace,
             "uid": pod.uid,
             "creationTimestamp": _time(pod),
-            "usedGCU": sum(it.count for it in holdings),
+            "usedGCU": sum(it.count for it in its),
             "phase": "Pending" if pod.pending else "Running",
-            "containers": {it.container: _record(it) for it in _by_container(holdings)},
+            "containers": {it.container: _record(it) for it in sorted(its, key=lambda it: it.container)},
         }
-        for pod, holdings in _by_pod(holdings)
+        for pod, its in _by_pod(had)
     ]
 
 
-def _by_container(holdings: Iterable[Holding]) -> list[Holding]:
-    return sorted(holdings, key=lambda it: it.container)
-
-
-def _record(holding: Holding) -> dict[str, Any]:
-    """A container in the form of GCUShare's annotation `assigned-containers`, without unknown values."""
-    id_, _, uuid = holding.partitions[0].partition(":") if holding.partitions else ("", "", "")
-    record = {
-        "allocated": holding.allocated,
-        "request": holding.count,
-        "profileID": holding.parameters.get(PROFILE_ID, ""),
-        "profileName": holding.parameters.get(PROFILE, ""),
+def _record(it: Holding) -> dict[str, Any]:
+    """As GCUShare's annotation `assigned-containers` has it: without what nobody said."""
+    id_, _, uuid = it.partitions[0].partition(":") if it.partitions else ("", "", "")
+    said = {
+        "allocated": it.allocated,
+        "request": it.count,
+        "profileID": it.parameters.get(PROFILE_ID, ""),
+        "profileName": it.parameters.get(PROFILE, ""),
         "instanceID": id_,
         "instanceUUID": uuid,
     }
-    return {key: value for key, value in record.items() if value != ""}
+    return {key: value for key, value in said.items() if value != ""}
 
 
 def _time(pod: Holder) -> str | None:
-    """When the pod was created, in Kubernetes' form; None if that is unknown."""
+    """As Kubernetes writes it; None where nobody has told us."""
     if pod.created is None:
         return None
     return datetime.fromtimestamp(int(pod.created), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

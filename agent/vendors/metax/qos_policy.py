@@ -9,22 +9,22 @@ from enum import StrEnum
 
 from agent.vendor_api.backend import NoRoom, RequestRefused
 
-#: Annotation of a pod with its policy.
+#: Annotation of a pod.
 ANNOTATION = "metax-tech.com/sgpu-qos-policy"
 _MAX_SHOWN = 63
 
 
 class Qos(StrEnum):
-    """In this order: no limit; a hard limit; a guaranteed part, and idle compute in addition."""
+    """No limit; a hard quota; a quota that is sure, and what is idle beside it."""
 
     BEST_EFFORT = "best-effort"
     FIXED_SHARE = "fixed-share"
     BURST_SHARE = "burst-share"
 
 
-#: The policy of a pod that names none.
+#: Of a pod that names none.
 DEFAULT = Qos.BEST_EFFORT
-#: The arguments of mxSmlSetDeviceSchedClass.
+#: What mxSmlSetDeviceSchedClass takes.
 SCHED_CLASSES = {Qos.BEST_EFFORT: 0, Qos.FIXED_SHARE: 1, Qos.BURST_SHARE: 2}
 
 
@@ -32,29 +32,29 @@ def policy(text: str) -> Qos:
     """The policy that a pod names.
 
     Raises:
-        RequestRefused: There is no such policy; the message names all three.
+        RequestRefused: There is no such one; names the three.
     """
     try:
         return Qos(text) if text else DEFAULT
     except ValueError:
-        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-        raise RequestRefused(f"{ANNOTATION} is {shown!a}; there are {', '.join(Qos)}") from None
+        said = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+        raise RequestRefused(f"{ANNOTATION} is {said!a}; there are {', '.join(Qos)}") from None
 
 
-def fitting(wanted: Qos | None, current: Qos | None, card: str) -> Qos | None:
-    """The policy to set on the card before a slice is made; None: the card keeps its policy.
+def fitting(wanted: Qos | None, there: Qos | None, card: str) -> Qos | None:
+    """The policy that the card is to be set to before the slice is made; None where it stays as it is.
 
-    `wanted` None: the slice takes all of the compute, so any policy fits. `current` None: the card has no
-    slices, so any policy can be set.
+    `wanted` None: the slice takes all of the compute, and any policy fits. `there` None: no slice lies on the
+    card, and it takes any.
 
     Raises:
-        NoRoom: The card has slices with another policy.
+        NoRoom: Slices of another policy lie there.
     """
-    if wanted is None or wanted is current:
+    if wanted is None or wanted is there:
         return None
-    if current is not None:
+    if there is not None:
         raise NoRoom(
-            f"{ANNOTATION} is {wanted}, and the slices on {card} are {current}: a card has one policy; "
-            f"ask for {current}, or wait until its slices are gone"
+            f"{ANNOTATION} is {wanted}, and the slices on {card} are {there}: a card has one policy; "
+            f"ask for {there}, or wait until its slices are gone"
         )
     return wanted

@@ -1,4 +1,4 @@
-"""The slices that a request asks for: card, memory, compute and policy of each. Pure."""
+"""What slices a request is: how much memory and compute of which card, with which policy. Pure."""
 
 from __future__ import annotations
 
@@ -10,29 +10,26 @@ from agent.vendor_api.backend import Request, RequestRefused
 
 from .qos_policy import DEFAULT, Qos, policy
 
-#: Limit of slices on one card.
+#: Slices of one card.
 MAX_SLICES = 16
-#: The memory of a slice is a multiple of this, in MiB.
+#: MiB; the memory of a slice is a multiple of it.
 STEP = 128
 WHOLE = 100  # percent
 MIB = 1 << 20
-#: Parameters of a scheduler's claim: percent of the compute, bytes of memory, percent of the memory, policy,
-#: and the reason why the claim cannot be served.
+#: What a scheduler's claim says: percent of the compute, bytes, percent of the memory, a policy; and why
+#: what it says cannot be done.
 CORE, MEMORY, RATIO, QOS, REFUSED = "core", "memory", "ratio", "qos", "refused"
-#: A parameter for any policy that the card has. It is a key, because the value of `QOS` is a pod's own text.
+#: Beside them, where the policy is whichever the card has. A key: what `QOS` says is a pod's own text.
 ANY_QOS = "any-qos"
 LIMIT = "the limit is one partial sGPU per container; several are whole cards, each chosen by a scheduler"
 
-#: What a request without a scheduler's choice gets: an equal part of the card, the whole card, or nothing.
+#: What a request gets that no scheduler chose for: an equal part of the card, all of it, or nothing.
 Unclaimed = Literal["share", "whole", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice of the card with this uuid: memory in MiB, compute in percent, and the policy.
-
-    The policy is None if the slice takes all of the compute.
-    """
+    """Of the card with this uuid: MiB, percent, and the policy; None where it takes all of the compute."""
 
     card: str
     memory: int
@@ -45,10 +42,10 @@ class Slice:
 
 
 def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "share") -> tuple[Slice, ...]:
-    """One slice for each card of the request, in the order of `cards`: uuid to bytes that slices may have.
+    """One slice for each card of the request, in its order. `cards`: uuid to bytes that slices may take.
 
     Raises:
-        RequestRefused: The request asks for no valid slice; with a sentence for the pod.
+        RequestRefused: What is asked for is no slice; with a sentence for the pod.
     """
     asked = request.parameters
     if why := asked.get(REFUSED):
@@ -63,12 +60,12 @@ def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "s
 
 
 def names_amounts(asked: Mapping[str, str]) -> bool:
-    """Whether the parameters of a claim name amounts. Otherwise the setting `unclaimed` decides."""
+    """Whether a claim says how much of a card it is of; else the setting `unclaimed` does."""
     return bool(asked.keys() & {CORE, MEMORY, RATIO})
 
 
 def _unclaimed(request: Request, sizes: Sequence[int], how: Unclaimed) -> Mapping[str, str]:
-    """The parameters for a request without amounts, by the setting `unclaimed` and the sizes of the cards."""
+    """What the request gets of cards of these sizes where neither scheduler nor pod says how much."""
     if how == "refuse":
         raise RequestRefused(
             f"no scheduler says how much of a card {request.resource} is to be, and no limit of the pod: let "
@@ -85,7 +82,7 @@ def _unclaimed(request: Request, sizes: Sequence[int], how: Unclaimed) -> Mappin
 
 
 def without_a_claim(how: Unclaimed, count: int) -> str:
-    """In words: what a container with `count` device IDs gets without a scheduler's choice."""
+    """What becomes of a container that asks for so many IDs and of which no scheduler speaks, in words."""
     if how == "refuse" or count != 1:
         return "is refused"
     return "gets a whole card" if how == "whole" else "gets a sixteenth of a card"
@@ -94,10 +91,7 @@ def without_a_claim(how: Unclaimed, count: int) -> str:
 def _slice(
     card: str, size: int, core: int | None, ratio: int | None, memory: int | None, wanted: Qos | None
 ) -> Slice:
-    """The slice of a card with `size` bytes. Without memory, the memory is the same part as the compute.
-
-    Without compute, the compute is the least, 1 percent.
-    """
+    """Memory that is not said is the part that the compute is; who counts no compute gets the least."""
     if ratio is None and memory is None:
         ratio = WHOLE if core is None else core
     if ratio is not None and (memory is None or ratio >= WHOLE):

@@ -31,7 +31,7 @@ SETTINGS = (
 
 @hookimpl
 def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
-    """Register only with a scenario or a number of devices: no node has simulated cards by accident."""
+    """Sit out unless there is a scenario or a number of devices: nobody wants made-up cards by accident."""
     _check(settings)
     if not (settings.get("scenario") or settings.get("devices")):
         return None

@@ -134,7 +134,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         for uuid, allocation, instance in self.session.slices.own_instances():
             if card := self._cards.get(uuid):
                 paths = (*filter(None, (control,)), *card.device.paths)
-                named.append(cdi.AllocatedSlice(allocation, instance, card.device.minor, paths))
+                named.append(cdi.Sliced(allocation, instance, card.device.minor, paths))
         return cdi.spec(named)
 
     def usage(self) -> Sequence[Usage]:

@@ -1,4 +1,4 @@
-"""The container edits for simulated devices. Pure."""
+"""What a container gets of simulated devices. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VISIBLE = "XPU_VISIBLE_DEVICES"
 
 
 def container_edits(devices: Sequence[Device], request: Request) -> ContainerEdits:
-    """A variable with the uuids, and the device nodes at the same paths as on the host."""
+    """The uuids in the environment, and the device nodes under their own paths."""
     return ContainerEdits(
         env={VISIBLE: ",".join(device.uuid for device in devices)},
         device_nodes=tuple(
@@ -22,5 +22,5 @@ def container_edits(devices: Sequence[Device], request: Request) -> ContainerEdi
 
 
 def edits_by_cdi(devices: Sequence[Device], request: Request) -> ContainerEdits:
-    """As `container_edits`, and the CDI name of the allocation's slices."""
+    """The same, and the CDI name of the slices that were made for it."""
     return replace(container_edits(devices, request), cdi_devices=(device(request.allocation),))
