@@ -26,6 +26,7 @@ from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.intervals import Intervals
+from agent.daemon.node_lock_keeper import NodeLockKeeper
 from agent.daemon.node_state import NodeState
 from agent.daemon.notice_source import RecentRefusals
 from agent.daemon.publishing.publisher import Publisher
@@ -198,14 +199,14 @@ class Composition:
             ),
         )
         self.mismatches = MismatchNotices(self._promises, self._started)
+        self._node_locks = NodeLockKeeper(self.pod_state, self.ledger, node.locks, self._clock)
         self._external_use = ExternalUseKeeper(
             self.pod_state,
             self.ledger,
             node.plan,
             node.snapshot,
-            self._saver.ledger_changed,
+            self._external_use_changed,
             self._clock,
-            keys=node.locks,
             moved=self.mismatches.moved,
             schedulers=node.schedulers,
         )
@@ -213,7 +214,7 @@ class Composition:
         self.handler = TimedAllocator(
             self._allocator,
             self._refused,
-            self._external_use.look_again,
+            self._node_locks.look_again,
             PodWaiter(node.plan, self._promises, self.pod_state),
         )
         self._gate = RegistrationGate(
@@ -238,6 +239,7 @@ class Composition:
             self._renewals.run,
             self._saver.run,
             self._external_use.run,
+            self._node_locks.run,
             partial(self._pod_sync.follow_lives, kubelet),
             self._pod_sync.run,
             self.store.run,
@@ -293,6 +295,10 @@ class Composition:
         await self._pod_sync.before(resource)
         await self.other_plugins.look()
         await self.reconciler.take_back()
+
+    async def _external_use_changed(self) -> None:
+        self._node_locks.look_again()
+        await self._saver.ledger_changed()
 
     def _promises(self) -> Promises:
         return self._allocator.promises

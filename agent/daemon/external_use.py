@@ -1,8 +1,7 @@
-"""External use: keeps the ledger as annotations say, and decides which node locks are over."""
+"""External use: keeps the ledger as the annotations of pods say."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from agent.cluster.pod_state import PodState
 from agent.core.allocation.double_booking import double_bookings
 from agent.core.allocation.external_pods import external_allocations, external_changes
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import locks_dated_ahead, locks_on_node, stale_sentences, why_over
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import AllocationSource, NodeSnapshot, Plan
@@ -21,12 +19,9 @@ from agent.scheduler_api import Cards, Scheduler
 
 log = structlog.get_logger(__name__)
 
-#: How many locks that time alone ended are still shown.
-STALE = 16
-
 
 class ExternalUseKeeper:
-    """Records external use in the ledger, and decides which node locks are over."""
+    """Records external use, and cards that were given twice by it, in the ledger."""
 
     def __init__(
         self,
@@ -37,63 +32,43 @@ class ExternalUseKeeper:
         changed: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         *,
-        keys: Callable[[], Collection[str]] = tuple,
         moved: Callable[[], Collection[str]] = frozenset,
         schedulers: Sequence[Scheduler] = (),
-        every: float = 30.0,
-        wall: Callable[[], float] = time.time,
     ) -> None:
-        """`changed` is awaited after the ledger was changed. `keys`: the locks that the agent frees.
+        """`changed` is awaited after the ledger was changed. `clock`: Unix seconds.
 
-        `moved`: uids of the pods that have other cards than were chosen for them. `wall` gives Unix seconds,
-        which schedulers write into locks. `schedulers`: the registered ones, in the order in which their
-        annotations are read.
+        `moved`: uids of the pods that have other cards than were chosen for them. `schedulers`: the
+        registered ones, in the order in which their annotations are read.
         """
         self._pods = pods
-        self._locks = pods.locks
         self._ledger = ledger
         self._plan = plan
         self._snapshot = snapshot
         self._changed = changed
         self._clock = clock
-        self._keys = keys
         self._moved = moved
         self._schedulers = schedulers
-        self._every = every
-        self._wall = wall
         self._wanted = anyio.Event()
         #: Whether any pod was ever seen. This node always has some, the agent's own pod at least.
         self._has_seen_pods = False
 
-    def look_again(self) -> None:
-        """Look again soon: an Allocate was answered or refused, which may end a lock."""
-        if self._locks.annotations.value:
-            self._wanted.set()
-
     async def run(self) -> None:
-        """Follow pods, devices, ledger and locks for ever. Time alone may end a lock as well."""
-        cells: tuple[Cell[Any], ...] = (
-            self._pods.pods,
-            self._locks.annotations,
-            self._plan,
-            self._snapshot,
-        )
+        """Follow pods and devices, for ever."""
+        cells: tuple[Cell[Any], ...] = (self._pods.pods, self._plan, self._snapshot)
         async with anyio.create_task_group() as group:
             for cell in cells:
                 group.start_soon(for_ever, self._watch, cell)
             while True:
                 self._wanted = anyio.Event()
                 await self.once()
-                with anyio.move_on_after(self._every):
-                    await self._wanted.wait()
+                await self._wanted.wait()
 
     async def once(self) -> None:
-        """Look once, and change the ledger and the locks accordingly."""
+        """Look once, and change the ledger accordingly."""
         # Double bookings show once the ledger is as the pods say.
         changed = [self._follow_pods(), self._follow_double_bookings()]
         if any(changed):
             await self._changed()
-        self._follow_locks()
 
     async def _watch(self, cell: Cell[Any]) -> None:
         async for _ in cell.watch():
@@ -143,15 +118,3 @@ class ExternalUseKeeper:
         """The vendor's cards: present ones first, then cards that are away and may be in use."""
         statuses = sorted(self._snapshot.value.of(vendor), key=lambda it: it.gone)
         return {it.uuid: it.device.minor for it in statuses if not it.device.parent}
-
-    def _follow_locks(self) -> None:
-        """Decide which locks are over now."""
-        pods, now, seen = self._pods.pods.value, self._wall(), self._clock()
-        held = locks_on_node(self._locks.annotations.value, self._keys())
-        self._locks.dated_ahead = locks_dated_ahead(held, self._locks.dated_ahead, now, seen)
-        waited, in_use = self._locks.waited(seen), self._ledger.in_use()
-        reasons = {lock: why_over(lock, pods, in_use, now, waited.get(lock, 0.0)) for lock in held}
-        over = {lock: why for lock, why in reasons.items() if why}
-        known = self._locks.stale
-        self._locks.stale = (*known, *(it for it in stale_sentences(over) if it not in known))[-STALE:]
-        self._locks.over.set(over)

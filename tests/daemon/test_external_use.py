@@ -20,6 +20,7 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import AllocationSource, DeviceStatus, NodeSnapshot, Owner, Plan
 from agent.daemon.external_use import ExternalUseKeeper
+from agent.daemon.node_lock_keeper import NodeLockKeeper
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.common.node_lock import LOCKS
@@ -72,15 +73,21 @@ class Here:
             self.snapshot,
             self.changed,
             lambda: self.steady,
-            keys=lambda: self.keys,
             moved=lambda: self.moved,
             schedulers=registered(),
-            every=every,
+        )
+        self.locks = NodeLockKeeper(
+            self.scheduled,
+            self.ledger,
+            lambda: self.keys,
+            lambda: self.steady,
             wall=lambda: self.now,
+            every=every,
         )
 
     async def changed(self) -> None:
         self.changes += 1
+        self.locks.look_again()
 
     def places(self, **placements: Placement) -> None:
         names = {"nvidia": GPU, "metax": SGPU}
@@ -92,6 +99,7 @@ class Here:
     async def pods(self, *its: Candidate) -> None:
         self.scheduled.pods.set((OURS, *its))
         await self.schedulers.once()
+        self.locks.once()
 
     @property
     def used(self) -> dict[str, tuple[str, ...]]:
@@ -240,20 +248,20 @@ async def test_what_is_remarked_stands_until_pods_are_known() -> None:
 async def test_an_answer_is_looked_at_where_a_lock_may_be_over_by_it(locked: bool) -> None:
     here = Here()
     rounds: list[bool] = []
-    once = here.schedulers.once
+    once = here.locks.once
 
-    async def counted() -> None:
+    def counted() -> None:
         rounds.append(locked)
-        await once()
+        once()
 
-    here.schedulers.once = counted  # type: ignore[method-assign]
+    here.locks.once = counted  # type: ignore[method-assign]
     if locked:
         here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,web"})
     async with anyio.create_task_group() as group:
-        group.start_soon(here.schedulers.run)
+        group.start_soon(here.locks.run)
         await anyio.wait_all_tasks_blocked()
         before = len(rounds)
-        here.schedulers.look_again()
+        here.locks.look_again()
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
 
@@ -331,7 +339,7 @@ async def test_time_alone_ends_a_lock_without_any_news() -> None:
     here = Here(every=0.01)
     here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,web"})
     async with anyio.create_task_group() as group:
-        group.start_soon(here.schedulers.run)
+        group.start_soon(here.locks.run)
         here.now += EXPIRES
 
         await eventually(lambda: [*here.scheduled.locks.over.value.values()] == [EXPIRED])
@@ -342,6 +350,7 @@ async def test_news_of_pods_plan_devices_and_answers_are_heard_at_once() -> None
     here = Here()
     async with anyio.create_task_group() as group:
         group.start_soon(here.schedulers.run)
+        group.start_soon(here.locks.run)
         here.snapshot.set(node(METAX))
         here.scheduled.pods.set((OURS, pod("one", *NVIDIA), pod("two", *METAX)))
         await eventually(lambda: "two" in here.used)
@@ -359,6 +368,6 @@ async def test_news_of_pods_plan_devices_and_answers_are_heard_at_once() -> None
         here.ledger.record(
             allocation("a1", ["GPU-1"], resource=GPU, owner=Owner(asking.uid, "main", "default", "two"))
         )
-        here.schedulers.look_again()
+        here.locks.look_again()
         await eventually(lambda: here.scheduled.locks.over.value)
         group.cancel_scope.cancel()
