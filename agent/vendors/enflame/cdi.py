@@ -10,14 +10,14 @@ from agent.vendors.common import cdi_file
 
 from . import constants
 
-#: What Enflame's programs read to use a slice and nothing else of the card; its runtime reads the other.
+#: The variable by which Enflame's programs use a slice alone, and the variable that Enflame's runtime reads.
 SLICE, CARDS = "TOPS_VISIBLE_DEVICES", "ENFLAME_VISIBLE_DEVICES"
 PREFIX = "DRS-"
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """A container's slice: whose, its uuid, its card's minor number, and the nodes to reach it by."""
+    """A container's slice: allocation, uuid, the minor number of the card, and the device nodes."""
 
     allocation: str
     uuid: str
@@ -26,16 +26,16 @@ class Sliced:
 
 
 def spec(slices: Sequence[Sliced]) -> Mapping[str, str]:
-    """The file of these slices; empty text is no file."""
+    """The file of these slices: name to content; empty content is no file."""
     devices = [_device(it) for it in sorted(slices, key=lambda it: it.allocation)]
     return {constants.CDI_FILE: cdi_file.content(constants.CDI_KIND, devices)}
 
 
-def _device(it: Sliced) -> dict[str, Any]:
-    env = [f"{SLICE}={PREFIX}{it.uuid}"]
-    if it.minor is not None:
-        env.append(f"{CARDS}={it.minor}")
+def _device(sliced: Sliced) -> dict[str, Any]:
+    env = [f"{SLICE}={PREFIX}{sliced.uuid}"]
+    if sliced.minor is not None:
+        env.append(f"{CARDS}={sliced.minor}")
     edits: dict[str, Any] = {"env": env}
-    if it.nodes:
-        edits["deviceNodes"] = cdi_file.nodes(it.nodes)
-    return {"name": it.allocation, "containerEdits": edits}
+    if sliced.nodes:
+        edits["deviceNodes"] = cdi_file.nodes(sliced.nodes)
+    return {"name": sliced.allocation, "containerEdits": edits}

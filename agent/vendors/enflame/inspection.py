@@ -1,8 +1,9 @@
-"""What is given out, as GCUShare's schedulers answer at `/gcushare-scheduler/inspect`. Pure.
+"""The allocated devices as GCUShare's schedulers show them at `/gcushare-scheduler/inspect`. Pure.
 
 Source: GCUShare's user manual v1.2 (2024-04) for its first generation; for the fourth
 EnflameTechnology/gcushare, gcushare-scheduler-plugin/src/v1/routers/inspect.go (ee04a65), and its answers
-beside a real API server. That one makes of a pod that waits for its devices an error of its whole node.
+beside a real API server. The fourth generation shows an error for the whole node while a pod waits for its
+devices.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from .agent.names import Brand
 from .constants import PROFILE, PROFILE_ID
 
 NAME, PATH = "gcushare", "/gcushare-scheduler/inspect"
-#: The fourth generation shows slices that the hardware makes where it is asked for `?drs=true` alone.
+#: The fourth generation shows slices of the hardware for the query `?drs=true` alone.
 DRS = "drs"
 
 
 def formats(brand: Brand, *, first: bool) -> tuple[Format, ...]:
-    """What this node shows; `first`: as GCUShare's first generation, whose units are of memory."""
+    """The formats of this node; `first`: those of GCUShare's first generation, with units of memory."""
     if first:
         return (Format(NAME, partial(units, brand), PATH),)
     drs = Format(f"{NAME}-{DRS}", lambda it, node, _: slices(brand, it, node, {DRS: "true"}))
@@ -33,7 +34,7 @@ def formats(brand: Brand, *, first: bool) -> tuple[Format, ...]:
 
 
 def units(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
-    """As the extender of the first generation answers: units of memory by card.
+    """The answer of the first generation's extender: units of memory by card.
 
     Raises:
         NotShown: Another node is asked for, or this one counts no units.
@@ -49,7 +50,7 @@ def units(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -
 
 
 def slices(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
-    """As the scheduler of the fourth generation answers: one node as an object, all as a list.
+    """The answer of the fourth generation's scheduler: one node as an object, all nodes as a list.
 
     Raises:
         NotShown: Another node is asked for, or this one has no such slices.
@@ -79,15 +80,15 @@ def _no_gcushare_node(name: str) -> str:
 
 
 def _cards(picture: Picture, resource: str) -> list[tuple[Device, int]]:
-    """The cards of the resource by their numbers, with how many IDs each has.
+    """The cards of the resource by their numbers, each with the number of its IDs.
 
-    A card that is given out otherwise is left out, as GCUShare does: nothing of it is to be had here.
+    A card that pods have by another resource is left out, as in GCUShare.
     """
     otherwise = {it.uuid for it in picture.holdings if it.resource != resource}
     totals = {
-        it.uuid: it.count
-        for it in picture.listings
-        if it.resource == resource and not it.mode and it.uuid not in otherwise
+        listing.uuid: listing.count
+        for listing in picture.listings
+        if listing.resource == resource and not listing.mode and listing.uuid not in otherwise
     }
     cards = [it for it in picture.devices if it.uuid in totals and it.minor is not None]
     return [(it, totals[it.uuid]) for it in sorted(cards, key=lambda it: it.minor or 0)]
@@ -107,11 +108,11 @@ def _sums(devices: Collection[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _by_pod(had: Iterable[Holding]) -> list[tuple[Holder, Sequence[Holding]]]:
-    """In their order. What nobody is known to have yet is used, and no pod's."""
+    """The pods in their order. Holdings without a known pod count as used, and stand with no pod."""
     found: dict[Holder, list[Holding]] = {}
-    for it in had:
-        if it.holder is not None:
-            found.setdefault(it.holder, []).append(it)
+    for holding in had:
+        if holding.holder is not None:
+            found.setdefault(holding.holder, []).append(holding)
     return [*found.items()]
 
 
@@ -122,9 +123,9 @@ def _pods(had: Iterable[Holding]) -> list[dict[str, Any]]:
             "namespace": pod.namespace,
             "uid": pod.uid,
             "createTime": _time(pod),
-            "usedGCU": sum(it.count for it in its),
+            "usedGCU": sum(it.count for it in holdings),
         }
-        for pod, its in _by_pod(had)
+        for pod, holdings in _by_pod(had)
     ]
 
 
@@ -135,30 +136,34 @@ def _pods_of_the_fourth(had: Iterable[Holding]) -> list[dict[str, Any]]:
             "namespace": pod.namespace,
             "uid": pod.uid,
             "creationTimestamp": _time(pod),
-            "usedGCU": sum(it.count for it in its),
+            "usedGCU": sum(it.count for it in holdings),
             "phase": "Pending" if pod.pending else "Running",
-            "containers": {it.container: _record(it) for it in sorted(its, key=lambda it: it.container)},
+            "containers": {it.container: _record(it) for it in sorted(holdings, key=_container)},
         }
-        for pod, its in _by_pod(had)
+        for pod, holdings in _by_pod(had)
     ]
 
 
-def _record(it: Holding) -> dict[str, Any]:
-    """As GCUShare's annotation `assigned-containers` has it: without what nobody said."""
-    id_, _, uuid = it.partitions[0].partition(":") if it.partitions else ("", "", "")
-    said = {
-        "allocated": it.allocated,
-        "request": it.count,
-        "profileID": it.parameters.get(PROFILE_ID, ""),
-        "profileName": it.parameters.get(PROFILE, ""),
+def _container(holding: Holding) -> str:
+    return holding.container
+
+
+def _record(holding: Holding) -> dict[str, Any]:
+    """The container in the form of GCUShare's annotation `assigned-containers`, without unknown keys."""
+    id_, _, uuid = holding.partitions[0].partition(":") if holding.partitions else ("", "", "")
+    record = {
+        "allocated": holding.allocated,
+        "request": holding.count,
+        "profileID": holding.parameters.get(PROFILE_ID, ""),
+        "profileName": holding.parameters.get(PROFILE, ""),
         "instanceID": id_,
         "instanceUUID": uuid,
     }
-    return {key: value for key, value in said.items() if value != ""}
+    return {key: value for key, value in record.items() if value != ""}
 
 
 def _time(pod: Holder) -> str | None:
-    """As Kubernetes writes it; None where nobody has told us."""
+    """The time of the pod's creation as Kubernetes writes it; None where it is not known."""
     if pod.created is None:
         return None
     return datetime.fromtimestamp(int(pod.created), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

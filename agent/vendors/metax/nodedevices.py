@@ -1,7 +1,7 @@
-"""The annotation of the Node by which HAMi's scheduler knows the slices that there are to be had. Pure.
+"""The annotation of the Node by which HAMi's scheduler knows the cards and their free slices. Pure.
 
 Source: HAMi pkg/device/metax/{protocol,sdevice}.go (4707fb02): a field that is missing is zero, and a card
-without `healthy` is not well.
+without `healthy` is not healthy.
 """
 
 from __future__ import annotations
@@ -24,32 +24,36 @@ _MAX = (1 << 31) - 1
 def node_annotations(
     options: Options, rules: Sequence[ResourceRule], devices: Sequence[Device], grants: Sequence[Grant]
 ) -> Mapping[str, str]:
-    """A list of the cards in the order of the devices; nothing without cards.
+    """A list of the cards in the order of the devices; no annotation without cards.
 
-    Slices that we did not make are no part of the totals. Of ours those count that lie there, as they are,
-    also where nobody has them any more; and of `grants` those with which the hardware was not yet seen.
-    What lies on a card by other resources keeps it from being well: it is not to be had in slices.
+    Foreign slices are no part of the totals. The agent's slices on the hardware count as they are, also after
+    their allocation has ended; so do slices of `grants` that the hardware has not shown yet. A card with
+    allocations of another resource counts as not healthy: no slice of the card is free.
     """
     names = {it.name for it in rules} or {SGPU}
     cards = [it for it in devices if it.parent is None and constants.VIRTUAL_FUNCTIONS not in it.attributes]
     ours = [
-        (it.request.allocation, one)
-        for it in grants
-        if it.request.resource in names
-        for one in made(options, it, cards)
+        (grant.request.allocation, piece)
+        for grant in grants
+        if grant.request.resource in names
+        for piece in made(options, grant, cards)
     ]
-    otherwise = {uuid for it in grants if it.request.resource not in names for uuid in it.uuids}
-    said = [
-        _entry(it, [(id_, one) for id_, one in ours if one.card == it.uuid], free=it.uuid not in otherwise)
-        for it in cards
+    otherwise = {uuid for grant in grants if grant.request.resource not in names for uuid in grant.uuids}
+    listed = [
+        _entry(
+            card,
+            [(allocation, piece) for allocation, piece in ours if piece.card == card.uuid],
+            free=card.uuid not in otherwise,
+        )
+        for card in cards
     ]
-    return {ANNOTATION: json.dumps(said, separators=(",", ":"))} if said else {}
+    return {ANNOTATION: json.dumps(listed, separators=(",", ":"))} if listed else {}
 
 
 def _had(card: Device, made: Sequence[tuple[str, Slice]]) -> Sequence[Slice]:
-    """Of an allocation that lies there nothing else counts: settings and claims may be others by now."""
-    there = slices_seen(card)
-    return [*there.values(), *(it for allocation, it in made if allocation not in there)]
+    """The slices on the card: as the hardware shows them, and those that it does not show yet."""
+    seen = slices_seen(card)
+    return [*seen.values(), *(piece for allocation, piece in made if allocation not in seen)]
 
 
 def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Mapping[str, object]:
@@ -81,10 +85,10 @@ def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Ma
 
 
 def _policies(card: Device, made: Sequence[Slice]) -> Iterator[str]:
-    """Of our slices, which may be newer than what the hardware was last seen with; then that of what lies
-    there, and of ours that took whichever there was.
+    """The policies of the card: those of the agent's slices, which may be newer than the last reading, then
+    that of the hardware, where a slice on the card follows it.
     """
     yield from (str(it.qos) for it in made if it.qos is not None)
-    lies = {constants.FOREIGN_SLICES, constants.OWN_SLICES[0]} & card.attributes.keys()
-    if lies or any(not it.whole for it in made):
+    follows = {constants.FOREIGN_SLICES, constants.OWN_SLICES[0]} & card.attributes.keys()
+    if follows or any(not it.whole for it in made):
         yield card.attributes.get(constants.QOS, "")

@@ -1,4 +1,4 @@
-"""How the slices of a MetaX card share its compute. A policy belongs to the card, not to the slice.
+"""How slices share the compute of a MetaX card. The policy is one of the card, not of the slice.
 
 Source: HAMi pkg/device/metax/{protocol,sdevice}.go (4707fb02); MXSML's scheduling classes.
 """
@@ -15,14 +15,14 @@ _MAX_SHOWN = 63
 
 
 class Qos(StrEnum):
-    """No limit; a hard quota; a quota that is sure, and what is idle beside it."""
+    """No limit; a hard quota; a guaranteed quota and idle compute beyond it."""
 
     BEST_EFFORT = "best-effort"
     FIXED_SHARE = "fixed-share"
     BURST_SHARE = "burst-share"
 
 
-#: Of a pod that names none.
+#: The policy of a pod that names none.
 DEFAULT = Qos.BEST_EFFORT
 #: What mxSmlSetDeviceSchedClass takes.
 SCHED_CLASSES = {Qos.BEST_EFFORT: 0, Qos.FIXED_SHARE: 1, Qos.BURST_SHARE: 2}
@@ -32,7 +32,7 @@ def policy(text: str) -> Qos:
     """The policy that a pod names.
 
     Raises:
-        RequestRefused: There is no such one; names the three.
+        RequestRefused: There is no such policy; the text names the three.
     """
     try:
         return Qos(text) if text else DEFAULT
@@ -42,13 +42,13 @@ def policy(text: str) -> Qos:
 
 
 def fitting(wanted: Qos | None, there: Qos | None, card: str) -> Qos | None:
-    """The policy that the card is to be set to before the slice is made; None where it stays as it is.
+    """The policy that the card needs before the slice is made; None where the card keeps its policy.
 
-    `wanted` None: the slice takes all of the compute, and any policy fits. `there` None: no slice lies on the
-    card, and it takes any.
+    `wanted` None: the slice takes all of the compute, and any policy fits. `there` None: the card has no
+    slice and can take any policy.
 
     Raises:
-        NoRoom: Slices of another policy lie there.
+        NoRoom: The card has slices of another policy.
     """
     if wanted is None or wanted is there:
         return None

@@ -1,4 +1,4 @@
-"""What slices a request is: how much memory and compute of which card, with which policy. Pure."""
+"""The slices that a request asks for: memory, compute and policy, for each card. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from .qos_policy import DEFAULT, Qos, policy
 
 #: Slices of one card.
 MAX_SLICES = 16
-#: MiB; the memory of a slice is a multiple of it.
+#: MiB; the memory of a slice is a multiple of this.
 STEP = 128
 WHOLE = 100  # percent
 MIB = 1 << 20
-#: What a scheduler's claim says: percent of the compute, bytes, percent of the memory, a policy; and why
-#: what it says cannot be done.
+#: Parameters of a scheduler's claim: percent of the compute, bytes, percent of the memory, a policy; and why
+#: the claim cannot be served.
 CORE, MEMORY, RATIO, QOS, REFUSED = "core", "memory", "ratio", "qos", "refused"
-#: Beside them, where the policy is whichever the card has. A key: what `QOS` says is a pod's own text.
+#: A further parameter: the slice takes the policy that the card has. It is a key of its own, because the
+#: value of `QOS` is a pod's text.
 ANY_QOS = "any-qos"
 LIMIT = "the limit is one partial sGPU per container; several are whole cards, each chosen by a scheduler"
 
-#: What a request gets that no scheduler chose for: an equal part of the card, all of it, or nothing.
+#: What a request without a scheduler's choice gets: an equal part of the card, the whole card, or a refusal.
 Unclaimed = Literal["share", "whole", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Of the card with this uuid: MiB, percent, and the policy; None where it takes all of the compute."""
+    """A slice of the card with this uuid: MiB, percent, and the policy; None for all of the compute."""
 
     card: str
     memory: int
@@ -42,10 +43,10 @@ class Slice:
 
 
 def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "share") -> tuple[Slice, ...]:
-    """One slice for each card of the request, in its order. `cards`: uuid to bytes that slices may take.
+    """One slice for each card, in the order of `cards`: uuid to bytes that slices may take.
 
     Raises:
-        RequestRefused: What is asked for is no slice; with a sentence for the pod.
+        RequestRefused: There is no such slice; the text is a sentence for the pod.
     """
     asked = request.parameters
     if why := asked.get(REFUSED):
@@ -60,12 +61,12 @@ def slices(request: Request, cards: Mapping[str, int], unclaimed: Unclaimed = "s
 
 
 def names_amounts(asked: Mapping[str, str]) -> bool:
-    """Whether a claim says how much of a card it is of; else the setting `unclaimed` does."""
+    """Whether a claim has an amount; else the setting `unclaimed` decides."""
     return bool(asked.keys() & {CORE, MEMORY, RATIO})
 
 
 def _unclaimed(request: Request, sizes: Sequence[int], how: Unclaimed) -> Mapping[str, str]:
-    """What the request gets of cards of these sizes where neither scheduler nor pod says how much."""
+    """The parameters of a request for which neither scheduler nor pod names an amount. `sizes`: bytes."""
     if how == "refuse":
         raise RequestRefused(
             f"no scheduler says how much of a card {request.resource} is to be, and no limit of the pod: let "
@@ -82,7 +83,7 @@ def _unclaimed(request: Request, sizes: Sequence[int], how: Unclaimed) -> Mappin
 
 
 def without_a_claim(how: Unclaimed, count: int) -> str:
-    """What becomes of a container that asks for so many IDs and of which no scheduler speaks, in words."""
+    """What a container that asks for this number of IDs gets where no scheduler chose, in words."""
     if how == "refuse" or count != 1:
         return "is refused"
     return "gets a whole card" if how == "whole" else "gets a sixteenth of a card"
@@ -91,7 +92,7 @@ def without_a_claim(how: Unclaimed, count: int) -> str:
 def _slice(
     card: str, size: int, core: int | None, ratio: int | None, memory: int | None, wanted: Qos | None
 ) -> Slice:
-    """Memory that is not said is the part that the compute is; who counts no compute gets the least."""
+    """Without an amount of memory the slice has the same part of both; without compute it has the least."""
     if ratio is None and memory is None:
         ratio = WHOLE if core is None else core
     if ratio is not None and (memory is None or ratio >= WHOLE):

@@ -31,7 +31,7 @@ SETTINGS = (
 
 @hookimpl
 def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
-    """Sit out unless there is a scenario or a number of devices: nobody wants made-up cards by accident."""
+    """Sit out unless the settings name a scenario or a number of devices: made-up cards must be intended."""
     _check(settings)
     if not (settings.get("scenario") or settings.get("devices")):
         return None

@@ -1,6 +1,6 @@
-"""The simulated scheduler's word: which container gets which cards, and how their slices are made. Pure.
+"""The claims of the simulated scheduler: which container gets which cards, and how slices are made. Pure.
 
-Once a pod has them, it says so in the other annotation, which that scheduler would read.
+Once a pod has its cards, the receipt is written into the other annotation, for that scheduler to read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GIVEN = "xpu-agent.io/simulated-given"
 
 
 def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
-    """The claims of the pod's containers; raises ValueError where the annotation makes no sense."""
+    """The claims of the pod's containers. Raises ValueError where the annotation cannot be read."""
     text = pod.annotations.get(ANNOTATION)
     if text is None:
         return ()
@@ -28,7 +28,7 @@ def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
         raise ValueError(f"{ANNOTATION} is too deep to be read") from exc
     if not isinstance(said, dict):
         raise ValueError(f"{ANNOTATION} is no JSON object: {text[:40]!r}")
-    return [_claim(pod, name, its, devices) for name, its in said.items()]
+    return [_claim(pod, name, container, devices) for name, container in said.items()]
 
 
 def _claim(pod: Candidate, container: str, said: Any, devices: Cards) -> Claim:
@@ -45,10 +45,10 @@ def _claim(pod: Candidate, container: str, said: Any, devices: Cards) -> Claim:
 
 
 def receipt(pod: Candidate, given: Sequence[ServedClaim]) -> Mapping[str, str]:
-    """What each container of the pod has; it grows with each."""
+    """The receipt of the pod: what each container has so far."""
     found: dict[str, dict[str, Sequence[str]]] = {}
-    for it in given:
-        found.setdefault(it.container, {})[it.resource] = it.devices
+    for claim in given:
+        found.setdefault(claim.container, {})[claim.resource] = claim.devices
     return {GIVEN: json.dumps(found, sort_keys=True)}
 
 

@@ -22,5 +22,5 @@ def container_edits(devices: Sequence[Device], request: Request) -> ContainerEdi
 
 
 def edits_by_cdi(devices: Sequence[Device], request: Request) -> ContainerEdits:
-    """The same, and the CDI name of the slices that were made for it."""
+    """The same, and the CDI name of the slices that were made for the request."""
     return replace(container_edits(devices, request), cdi_devices=(device(request.allocation),))

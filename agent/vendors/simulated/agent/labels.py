@@ -1,4 +1,4 @@
-"""What simulated devices say of the Node. Pure."""
+"""What the simulated vendor writes on the Node. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.vendor_api.label_values import label_value
 
 
 def labels(resource: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:
-    """How many there are, and the model and memory (MiB) of most of them, as `<resource>.count` and so on."""
+    """The number of devices, and the model and memory (MiB) of most of them: `<resource>.count` and so on."""
     if not devices:
         return {}
     (model, memory), _ = Counter((it.model, it.memory) for it in devices).most_common(1)[0]
@@ -25,11 +25,11 @@ def labels(resource: str, rules: Sequence[ResourceRule], devices: Sequence[Devic
 def given_out(
     key: str, rules: Sequence[ResourceRule], devices: Sequence[Device], given: Sequence[Grant]
 ) -> dict[str, str]:
-    """JSON of which allocation has which cards, in their order; no annotation without devices."""
+    """JSON of each allocation with its cards; no annotation without devices."""
     text = json.dumps({it.request.allocation: it.uuids for it in given}, sort_keys=True)
     return {key: text} if devices else {}
 
 
 def counted(name: str, rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, int | None]:
-    """How many devices there are, the broken ones too; nothing without devices."""
+    """The number of devices, broken ones included; no resource without devices."""
     return {name: len(devices) or None}
