@@ -13,7 +13,7 @@ from agent.vendors.common import host
 #: Where a container sees the host's files, unless `containerDriverRoot` says otherwise.
 DRIVER_ROOT = host.DRIVER_ROOT
 
-# Attributes of devices. An unknown attribute is absent. A list is joined with commas.
+# Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Attributes of the node, on every device.
 DRIVER_VERSION = backend.DRIVER_VERSION  # 1.4.0.3

@@ -29,9 +29,9 @@ from agent.vendors.enflame import constants
 T = TypeVar("T")
 
 NAME = "efsmi"
-#: Folders that are searched after PATH, here and below the host's root if a container has that mounted.
+#: Where packages put it, after PATH; also below the host's root, where a container has that.
 FOLDERS = ("/usr/bin", "/usr/local/bin")
-#: Seconds that a command may take, and bytes that it may print: ten times a table of 128 cards.
+#: Seconds that a command may take, and how much it may say; a table of 128 cards is a tenth of that.
 TIMEOUT = 30.0
 MAX_OUTPUT = 1 << 20
 #: How many rows without a known form are reported, and how many characters of each.
