@@ -16,7 +16,7 @@ DRIVER_ROOT = host.DRIVER_ROOT
 #: Enflame's tool, and the folders in which packages put it, here or below the host's root; PATH goes first.
 EFSMI, EFSMI_FOLDERS = "efsmi", ("/usr/bin", "/usr/local/bin")
 
-# Attributes of devices. An unknown attribute is absent. A list is joined with commas.
+# Attributes of devices. One that is not known is absent; a list is joined with commas.
 
 # Attributes of the node, on every device.
 DRIVER_VERSION = backend.DRIVER_VERSION  # 1.4.0.3
