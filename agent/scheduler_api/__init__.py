@@ -227,8 +227,7 @@ def reads(schedulers: Iterable[Scheduler], dialects: Iterable[Dialect] = ()) -> 
     registered = tuple(schedulers)
     # Receipts are read too. Without that, the agent would write each receipt again and again.
     prefixes = [OWN, *(prefix for it in registered for prefix in it.reads)]
-    prefixes += [
-        key for it in (*common_dialects(registered), *dialects) for key in (*it.reads, *it.receipt_keys)
-    ]
+    for dialect in (*common_dialects(registered), *dialects):
+        prefixes += [*dialect.reads, *dialect.receipt_keys]
     writers = tuple((it.program, it.writes) for it in registered if it.program and it.writes)
     return AnnotationFilter(tuple(dict.fromkeys(prefixes)), writers)
