@@ -45,7 +45,7 @@ class NodeLockKeeper:
         self._wanted = anyio.Event()
 
     def look_again(self) -> None:
-        """Look again soon: an Allocate was answered or refused, or external use changed, which may end a lock."""
+        """Look again soon: an Allocate was answered or refused, or external use changed."""
         if self._locks.annotations.value:
             self._wanted.set()
 
