@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from agent.cluster.api import Object
@@ -33,7 +34,7 @@ def node_look(around: Surroundings, scheduler: Scheduler) -> NodeLook:
         pods=_checked(around, around.cluster.pods, are_here=True),
         queried={name: _checked(around, objects.pods.get(name, Observed())) for name in queries},
         vendors={name: _vendor(around, name) for name in around.known_vendors},
-        status=to_builtins(around.document),
+        status=json.loads(json.dumps(to_builtins(around.document))),  # with lists, as over the wire
         serves=around.serves,
         names=around.names,
         cards=around.cards,

@@ -108,7 +108,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(path))
     patient.given["pod-resources-socket"] = str(path)
-    return "nobody answers"
+    return "no process answers"
 
 
 @fault("pod-resources-off")
