@@ -92,7 +92,7 @@ def _check_text(text: object, what: str) -> None:
 
 
 async def the_resource_is_taken(bench: Bench) -> None:
-    """The kubelet accepts the name `resource`."""
+    """`resource` is a name that the kubelet accepts."""
     wrong = unserved_name(bench.vendor.resource, reserved())
     assert not wrong, wrong
 

@@ -400,7 +400,7 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
     details = {it.name.partition(" ")[0].strip("`"): it.detail for it in found if it.ok is False}
     assert details.keys() == {
         "discover", "A", "Links", "container_edits", "The", "Without", "After", "health_events",
-        "release", "prepare", "What", "usage", "Each", "Good", "resource", "resources", "labels", "cdi",
+        "release", "prepare", "What", "usage", "Each", "Good", "resource", "resources", "labels", "cdi", "Importing",
     }  # fmt: skip
     assert details["resources"] == "it names ['z'], which are not listed"
     assert "has the value 'Bad (tm) '" in details["labels"]
@@ -408,7 +408,7 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
     assert "a says Link(peer='b', lanes=1" in details["Links"]
     assert details["Without"] == "it raised OSError: no library"
     assert details["usage"] == "a uses 11 of 10 bytes"
-    assert details["The"] == "importing it imports bad_vendor"
+    assert details["Importing"] == "importing it imports bad_vendor"
     assert details["container_edits"] == "the second answer differs"
 
 

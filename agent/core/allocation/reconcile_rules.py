@@ -106,11 +106,10 @@ def _lives(
     """
     if not (evidence.life and evidence.steady) or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
-    newest = {
-        allocation.life: number
-        for number, allocation in enumerate(allocations)
-        if allocation.id in grants and _is_answered_here(allocation)
-    }
+    newest: dict[str, int] = {}
+    for number, allocation in enumerate(allocations):
+        if allocation.id in grants and _is_answered_here(allocation):
+            newest[allocation.life] = number
     newest.pop("", None)
     return {
         allocation.id: evidence.life

@@ -114,7 +114,9 @@ def test_cards_on_which_others_made_slices_are_told_with_what_removes_them() -> 
 
     [told] = made(dialect="gcushare-v1", cards=(sliced, card(1))).doubts
 
-    assert told.startswith("GCU-0 has slices that this agent did not make (2): until they are gone nobody")
+    assert told.startswith(
+        "GCU-0 has slices that this agent did not make (2): until they are gone no new pod"
+    )
     assert "efsmi -i CARD --drs --destroy-instance ID" in told
 
 
