@@ -399,8 +399,8 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
 
     details = {it.name.partition(" ")[0].strip("`"): it.detail for it in found if it.ok is False}
     assert details.keys() == {
-        "discover", "A", "Links", "container_edits", "The", "Without", "After", "health_events",
-        "release", "prepare", "What", "usage", "Each", "Good", "resource", "resources", "labels", "cdi", "Importing",
+        "discover", "A", "Links", "Importing", "container_edits", "Without", "After", "health_events",
+        "release", "prepare", "What", "usage", "Each", "Good", "resource", "resources", "labels", "cdi",
     }  # fmt: skip
     assert details["resources"] == "it names ['z'], which are not listed"
     assert "has the value 'Bad (tm) '" in details["labels"]
