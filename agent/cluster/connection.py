@@ -283,18 +283,18 @@ class ApiConnection:
 
     async def _tell(self, what: str, mirror: Cell[MirroredObjects[Any]]) -> None:
         """Log when the list fails or works again, and count the returns."""
-        told = ""
+        logged = ""
         async for seen in mirror.watch():
             wrong = _wrong(what, seen)
             if what == "pods":
                 self._pod_state.is_away = bool(seen.error)
                 self._pod_state.unseen = f"{UNLISTED}: {seen.error}" if seen.refused else ""
-            if wrong and wrong != told:
+            if wrong and wrong != logged:
                 log.warning(wrong, list=what, node=self._node_name, error=seen.error)
-            elif told and not wrong:
+            elif logged and not wrong:
                 self._returns.set(self._returns.value + 1)
                 log.info(FOLLOWED, list=what, server=self._reached.server)
-            told = wrong
+            logged = wrong
 
 
 def _wrong(what: str, seen: MirroredObjects[Any]) -> str:

@@ -126,7 +126,7 @@ class LabelWriter(KeptWriter):
     async def _write_feature(self, namespace: str, wanted: WantedFeatures) -> None:
         at = feature_path(namespace, self._node_name)
         try:
-            there = await self._api.get(at)
+            found = await self._api.get(at)
         except NotFound:
             fresh = feature(None, self._node_name, wanted)
             if fresh is not None:
@@ -134,7 +134,7 @@ class LabelWriter(KeptWriter):
                 await self._create(features_path(namespace), fresh)
             return
         await anyio.to_thread.run_sync(self._record.note, namespace)  # an earlier agent may not have noted it
-        changed = feature(there, self._node_name, wanted)
+        changed = feature(found, self._node_name, wanted)
         if changed is not None:
             await self._api.put(at, changed)
             self._upkeep.wrote({})
@@ -230,10 +230,10 @@ async def _removed(api: Api, namespace: str, node_name: str, *, made: bool = Fal
     except NotFound:
         pass
     except Forbidden:
-        there = await _is_there(api, at)
-        if there or (there is None and made):
+        found = await _is_there(api, at)
+        if found or (found is None and made):
             raise
-        return there is False
+        return found is False
     return True
 
 

@@ -75,12 +75,12 @@ class ConfigReader:
         """
         seen, labels = found.seen, found.labels
         config = self._taken(seen, labels)
-        told = labels.of(config.asks | ({CONFIG_LABEL} if self.source.is_directory else set()))
+        known_labels = labels.of(config.asks | ({CONFIG_LABEL} if self.source.is_directory else set()))
         return ConfigState(
             self.check(config),
             seen.source,
             name=seen.name,
-            labels=told,
+            labels=known_labels,
             content=seen.content,
             beside=seen.beside,
         )

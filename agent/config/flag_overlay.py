@@ -30,8 +30,8 @@ def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
         last[value.flag] = value
     for value in last.values():
         config = _of_vendor(config, value) if value.vendor else _ours(config, value)
-    said = {_key(it): it.place for it in last.values() if _key(it)}
-    config = replace(config, places={**config.places, **said})
+    places = {_key(it): it.place for it in last.values() if _key(it)}
+    config = replace(config, places={**config.places, **places})
     validation.check(config)
     return config
 

@@ -71,10 +71,10 @@ def _from_environ(environ: Mapping[str, str], flags: Sequence[tuple[str, Flag]])
         name = next((name for name in flag.variables if name in environ), None)
         if name is not None:
             yield from _of_vendor(vendor, flag, environ[name], name)
-    for ours in FLAGS:
-        name = variable(ours)
+    for agent_flag in FLAGS:
+        name = variable(agent_flag)
         if name in environ:
-            yield GivenValue(ours, _text(environ[name], name), KeyLocation(name))
+            yield GivenValue(agent_flag, _text(environ[name], name), KeyLocation(name))
 
 
 def _from_arguments(arguments: Mapping[str, Any], flags: Sequence[tuple[str, Flag]]) -> Iterator[GivenValue]:
@@ -83,10 +83,10 @@ def _from_arguments(arguments: Mapping[str, Any], flags: Sequence[tuple[str, Fla
         if value is not None:
             text = ",".join(value) if isinstance(value, list) else value
             yield from _of_vendor(vendor, flag, text, f"--{flag.name}")
-    for ours in FLAGS:
-        value = arguments.get(ours)
+    for agent_flag in FLAGS:
+        value = arguments.get(agent_flag)
         if value is not None:
-            yield GivenValue(ours, _text(value, f"--{ours}"), KeyLocation(f"--{ours}"))
+            yield GivenValue(agent_flag, _text(value, f"--{agent_flag}"), KeyLocation(f"--{agent_flag}"))
 
 
 def _of_vendor(vendor: str, flag: Flag, text: str, where: str) -> Iterator[GivenValue]:

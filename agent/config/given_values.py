@@ -27,4 +27,4 @@ class GivenValue:
 
     def refused(self, why: str) -> ConfigError:
         """An error that names the place."""
-        return ConfigError(self.place.told((), why))
+        return ConfigError(self.place.with_place((), why))

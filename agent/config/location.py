@@ -18,7 +18,7 @@ class KeyLocation:
     node: YamlNode | None = None
     path: Path = ()
 
-    def told(self, below: Path, message: str) -> str:
+    def with_place(self, below: Path, message: str) -> str:
         """The message with this place, and the line where it is one of a file."""
         if self.node is None:
             return f"{self.source}: {message}"
@@ -36,12 +36,12 @@ class KeyLocation:
 Places = Mapping[Path, KeyLocation]
 
 
-def told(places: Places, path: Path, message: str) -> str:
+def with_place(places: Places, path: Path, message: str) -> str:
     """The message with the place that sets the value at `path`, in the form of that place."""
     for depth in range(len(path), -1, -1):
         place = places.get(path[:depth])
         if place is not None:
-            return place.told(path[depth:], message)
+            return place.with_place(path[depth:], message)
     return f"{dotted(path)}: {message}"
 
 

@@ -142,10 +142,10 @@ class Config:
         """Whether anybody says the value at `path`: it is no default."""
         return location.is_said(self.places, path)
 
-    def told(self, path: Path, message: str) -> str:
+    def with_place(self, path: Path, message: str) -> str:
         """The message, with the file, line and key or the flag or variable that says the value at `path`."""
-        return location.told(self.places, path, message)
+        return location.with_place(self.places, path, message)
 
     def refused(self, path: Path, message: str) -> ConfigError:
         """The same as an error; with the warnings, for a mistyped key may be what it is about."""
-        return ConfigError("; ".join((self.told(path, message), *self.warnings[:3])))
+        return ConfigError("; ".join((self.with_place(path, message), *self.warnings[:3])))

@@ -62,8 +62,8 @@ def refuse(config: Config, found: Iterable[Problem]) -> None:
         ConfigError: With the place of the problem.
     """
     for problem in found:
-        said = (path for path in (problem.path, *problem.others) if path in config.places)
-        raise config.refused(next(said, problem.path), problem.message)
+        stated = (path for path in (problem.path, *problem.others) if path in config.places)
+        raise config.refused(next(stated, problem.path), problem.message)
 
 
 def problems(config: Config) -> Iterator[Problem]:

@@ -192,9 +192,9 @@ def unserved(config: Config) -> tuple[str, ...]:
     for plugin in in_service(config):
         at: Path = ("vendors", plugin.name, "resources")
         if plugin.vendor is not None:
-            found += (config.told((*at, *it.path), it.message) for it in _judged(config, plugin.vendor))
+            found += (config.with_place((*at, *it.path), it.message) for it in _judged(config, plugin.vendor))
         elif plugin.name in able:
-            found.append(config.told(at, plugin.reason))
+            found.append(config.with_place(at, plugin.reason))
     return tuple(found)
 
 
@@ -265,7 +265,7 @@ def check(config: Config) -> Config:
     warnings = [*config.warnings]
     for scheduler in registered():
         refuse(config, shares_as_cards(config, scheduler))
-        warnings += (config.told(it.path, it.message) for it in shares_in_doubt(config, scheduler))
+        warnings += (config.with_place(it.path, it.message) for it in shares_in_doubt(config, scheduler))
     for plugin in wanted(config):
         if plugin.refusal is not None and plugin.name in config.vendors:
             raise config.refused(_setting(config, plugin.name, plugin.refusal.path), str(plugin.refusal))
@@ -273,7 +273,9 @@ def check(config: Config) -> Config:
             _check_overlap(config, plugin.vendor)
             _check_rules(config, plugin.vendor)
             found = islice(plugin.vendor.settings.warnings, MAX_WARNINGS)
-            warnings += (config.told(_setting(config, plugin.name, it.path), it.message) for it in found)
+            warnings += (
+                config.with_place(_setting(config, plugin.name, it.path), it.message) for it in found
+            )
     return replace(config, warnings=tuple(warnings))
 
 

@@ -140,7 +140,7 @@ def companions(
     (gpu-manager v1.1.5, pkg/services/allocator/nvidia/allocator.go).
     """
     granted = [*granted]
-    beside = {
+    by_other_resource = {
         (answer.uid, answer.container, tie.vendor): tie
         for answer in granted
         if (tie := tied.get(answer.allocation)) is not None and tie.cards
@@ -149,7 +149,7 @@ def companions(
         tie = tied.get(answer.allocation)
         if tie is None or tie.cards or answer.answer != ContainerEdits():
             continue
-        if (other := beside.get((answer.uid, answer.container, tie.vendor))) is not None:
+        if (other := by_other_resource.get((answer.uid, answer.container, tie.vendor))) is not None:
             yield answer, AnswerTie(other.vendor, other.cards)
 
 

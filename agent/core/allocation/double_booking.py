@@ -119,7 +119,7 @@ def _ids_by_device(allocation: Allocation, devices: Iterable[str]) -> Iterator[t
     for one, device in zip(ids, cycle(allocation.cards), strict=False):
         if device in on:
             on[device].append(one)
-    yield from ((device, lying) for device, lying in on.items() if lying)
+    yield from ((device, moved) for device, moved in on.items() if moved)
 
 
 def _without_room(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:

@@ -20,17 +20,17 @@ def slice_changes(
 ) -> list[Find | Remark | Remove]:
     """The changes for these allocations in use. `busy`: ids of those that are answered or started now."""
     changes: list[Find | Remark | Remove] = []
-    for vendor, there in (evidence.partitions or {}).items():
+    for vendor, present in (evidence.partitions or {}).items():
         for allocation in allocations:
             if (
                 allocation.vendor == vendor
                 and allocation.state is AllocationState.DONE
                 and allocation.id not in busy
             ):
-                changes += _of(allocation, there)
+                changes += _of(allocation, present)
         if evidence.granted is not None:
             owned = {it.id for it in allocations} | {it.allocation for it in evidence.granted} | set(busy)
-            marks = dict.fromkeys(it.allocation for it in there if it.allocation is not None)
+            marks = dict.fromkeys(it.allocation for it in present if it.allocation is not None)
             changes += (Remove(vendor, mark) for mark in marks if OURS.fullmatch(mark) and mark not in owned)
     return changes
 
@@ -39,19 +39,19 @@ def foreign_slices(partitions: Mapping[str, Sequence[Partition]]) -> dict[tuple[
     """(vendor, card) to the number of slices without the agent's mark, for cards with such slices."""
     found = (
         (vendor, partition.uuid)
-        for vendor, there in partitions.items()
-        for partition in there
+        for vendor, present in partitions.items()
+        for partition in present
         if not OURS.fullmatch(partition.allocation or "")
     )
     return dict(Counter(found))
 
 
-def _of(allocation: Allocation, there: Sequence[Partition]) -> Iterator[Find | Remark]:
-    found = tuple(one.id for one in there if one.allocation == allocation.id)
+def _of(allocation: Allocation, present: Sequence[Partition]) -> Iterator[Find | Remark]:
+    found = tuple(one.id for one in present if one.allocation == allocation.id)
     if found and not allocation.partitions:
         yield Find(allocation.id, found)  # it was read back from the kubelet, which knows no slices
         return
-    ids = {one.id for one in there}
+    ids = {one.id for one in present}
     text = _missing([one for one in allocation.partitions if one not in ids], rebooted=allocation.rebooted)
     if text != allocation.reason and not allocation.forgotten:
         yield Remark(allocation.id, text)

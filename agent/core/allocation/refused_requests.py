@@ -59,14 +59,14 @@ def unexplained(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -
     The status of one pod explains one request.
     """
     left = list(requests)
-    told: set[str] = set()
+    explained: set[str] = set()
     for pod in pods if left else ():
         if matching := [request for request in left if request.is_told_by(pod)]:
             left.remove(min(matching, key=lambda request: (*request.uids, pod.uid).index(pod.uid)))
-            told.add(pod.uid)
+            explained.add(pod.uid)
     waiting = {pod.uid for pod in pods if pod.waits}
     return tuple(
-        replace(request, uids=_without(told, request), others=request.others | told)
+        replace(request, uids=_without(explained, request), others=request.others | explained)
         for request in left
         if not waiting.isdisjoint(request.uids)
     )[-KEPT:]

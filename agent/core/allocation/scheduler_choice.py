@@ -125,15 +125,15 @@ def free_on(
     bytes takes the same part of the card.
     """
     in_use = tuple(in_use)
-    lying: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
+    ids_by_place: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
     for allocation in in_use:
         holder = allocation.id if allocation.partitions else allocation.place[0] if allocation.place else ""
         for n, uuid in enumerate(allocation.cards if allocation.resource == resource.name else ()):
-            lying[holder, uuid].append(
+            ids_by_place[holder, uuid].append(
                 allocation.ids[n :: len(allocation.cards)] if len(allocation.cards) > 1 else allocation.ids
             )
     taken: Counter[str] = Counter()
-    for (_, uuid), id_lists in lying.items():  # of units there are thousands
+    for (_, uuid), id_lists in ids_by_place.items():  # of units there are thousands
         taken[uuid] += len(id_lists[0]) if len(id_lists) == 1 else len(set().union(*id_lists))
     free = {}
     for card in resource.cards:

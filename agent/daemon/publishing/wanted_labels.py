@@ -60,7 +60,7 @@ def unpublished(config: Config) -> str:
         return ""
     why = "is published through the API server, and none is known here"
     remedy = "run with a service account, give --kubeconfig, or set it to file"
-    return config.told(("report", "labelsAs"), f"'{report.labels_as}' {why}; {remedy}")
+    return config.with_place(("report", "labelsAs"), f"'{report.labels_as}' {why}; {remedy}")
 
 
 class WantedLabels(Debounced[WantedFeatures | None]):

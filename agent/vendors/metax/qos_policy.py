@@ -37,11 +37,11 @@ def policy(text: str) -> Qos:
     try:
         return Qos(text) if text else DEFAULT
     except ValueError:
-        said = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-        raise RequestRefused(f"{ANNOTATION} is {said!a}; there are {', '.join(Qos)}") from None
+        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+        raise RequestRefused(f"{ANNOTATION} is {shown!a}; there are {', '.join(Qos)}") from None
 
 
-def fitting(wanted: Qos | None, there: Qos | None, card: str) -> Qos | None:
+def fitting(wanted: Qos | None, current: Qos | None, card: str) -> Qos | None:
     """The policy that the card needs before the slice is made; None where the card keeps its policy.
 
     `wanted` None: the slice takes all of the compute, and any policy fits. `there` None: the card has no
@@ -50,11 +50,11 @@ def fitting(wanted: Qos | None, there: Qos | None, card: str) -> Qos | None:
     Raises:
         NoRoom: The card has slices of another policy.
     """
-    if wanted is None or wanted is there:
+    if wanted is None or wanted is current:
         return None
-    if there is not None:
+    if current is not None:
         raise NoRoom(
-            f"{ANNOTATION} is {wanted}, and the slices on {card} are {there}: a card has one policy; "
-            f"ask for {there}, or wait until its slices are gone"
+            f"{ANNOTATION} is {wanted}, and the slices on {card} are {current}: a card has one policy; "
+            f"ask for {current}, or wait until its slices are gone"
         )
     return wanted

@@ -189,10 +189,10 @@ def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
     own = default_rule(options, rule.name)
     if own is None:
         return rule
-    said = replace(rule.sharing, span_cards=own.sharing.span_cards)
+    sharing = replace(rule.sharing, span_cards=own.sharing.span_cards)
     return replace(
         rule,
-        sharing=own.sharing if rule.sharing.kind == "exclusive" else said,
+        sharing=own.sharing if rule.sharing.kind == "exclusive" else sharing,
         policy=rule.policy or own.policy,
         placement=own.placement if rule.placement == "local" else rule.placement,
         ids=rule.ids or own.ids,

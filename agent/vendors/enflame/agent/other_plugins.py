@@ -25,9 +25,9 @@ def cards_of_answer(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[
     cards = [it for it in devices if it.parent is None and not it.nameless]
     if value == "all":
         return tuple(it.uuid for it in cards)
-    told = [_card(it, cards) for it in value.split(",")]
-    known = tuple(it for it in told if it is not None)
-    return known if len({*known}) == len(told) else ()
+    named = [_card(it, cards) for it in value.split(",")]
+    known = tuple(it for it in named if it is not None)
+    return known if len({*known}) == len(named) else ()
 
 
 def _card(name: str, cards: Sequence[Device]) -> str | None:

@@ -47,10 +47,10 @@ class Left:
         return same and wanted.memory <= self.memory and wanted.compute <= self.compute and self.count > 0
 
     def __str__(self) -> str:
-        said = f", with slices of {self.qos}" if self.qos else ""
+        with_policy = f", with slices of {self.qos}" if self.qos else ""
         full = "" if self.count > 0 else ", and no slice more"
         memory, compute = max(0, self.memory), max(0, self.compute)
-        return f"{shorten(self.card)} has {memory} MiB and {compute} percent left{said}{full}"
+        return f"{shorten(self.card)} has {memory} MiB and {compute} percent left{with_policy}{full}"
 
 
 def cards_with_room(

@@ -68,8 +68,8 @@ def _enabled(options: Options) -> list[str]:
 
 def _there(kinds: Sequence[str], devices: Sequence[Device]) -> list[str]:
     """The kinds that have a spec: a container that names a kind without one does not start."""
-    told = constants.list_of_node(devices, constants.CDI_EXTRAS)
-    return [kind for kind in kinds if kind in told]
+    extras = constants.list_of_node(devices, constants.CDI_EXTRAS)
+    return [kind for kind in kinds if kind in extras]
 
 
 def _mounted(name: str) -> Mount:

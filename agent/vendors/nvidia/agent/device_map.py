@@ -69,11 +69,11 @@ def nothing(options: Options, refused: str) -> DeviceMap:
 
 def _is_unread(gpu: Device) -> bool:
     """Whether the MIG mode of a GPU could never be read: the GPU may be a whole one, or not."""
-    told = gpu.attributes
+    attributes = gpu.attributes
     return (
         gpu.fault is not None
-        and constants.MIG_MODE not in told
-        and told.get(constants.MIG_CAPABLE) != constants.NO
+        and constants.MIG_MODE not in attributes
+        and attributes.get(constants.MIG_CAPABLE) != constants.NO
     )
 
 

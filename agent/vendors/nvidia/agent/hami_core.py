@@ -20,8 +20,8 @@ def environment(directory: str, parameters: Mapping[str, str], devices: Sequence
         "CUDA_DEVICE_MEMORY_LIMIT": _memory(parameters, devices),
         "CUDA_DEVICE_SM_LIMIT": parameters.get("core"),
     }
-    said = {name: value for name, value in limits.items() if value}
-    return {**said, "LD_PRELOAD": f"{directory}/{LIBRARY}"} if said else {}
+    variables = {name: value for name, value in limits.items() if value}
+    return {**variables, "LD_PRELOAD": f"{directory}/{LIBRARY}"} if variables else {}
 
 
 def mounts(directory: str, parameters: Mapping[str, str], devices: Sequence[Device]) -> tuple[Mount, ...]:
@@ -34,9 +34,9 @@ def mounts(directory: str, parameters: Mapping[str, str], devices: Sequence[Devi
 
 def _memory(parameters: Mapping[str, str], devices: Sequence[Device]) -> str | None:
     """One limit for all cards: bytes, or a percentage of the smallest card; the smaller one of both."""
-    said, percent = parameters.get("memory"), parameters.get("ratio", "")
+    limit, percent = parameters.get("memory"), parameters.get("ratio", "")
     sizes = [it.memory for it in devices if it.memory]
     if not (percent.isdecimal() and sizes):
-        return said
+        return limit
     share = min(sizes) * int(percent) // 100
-    return str(min(share, int(said))) if said and said.isdecimal() else said or str(share)
+    return str(min(share, int(limit))) if limit and limit.isdecimal() else limit or str(share)

@@ -195,11 +195,11 @@ def _single(
 def _mig(shares: Mapping[str, Shares], name: str, profile: str, alike: Sequence[Device]) -> Labels:
     """The labels of MIG devices of one profile; properties are those of the first that can be read."""
     shown = next((it for it in alike if it.fault is None), alike[0])
-    told = {key: shown.attributes[key] for key in _MIG_ATTRIBUTES if key in shown.attributes}
+    attributes = {key: shown.attributes[key] for key in _MIG_ATTRIBUTES if key in shown.attributes}
     return {
         **_resource(name, len(alike), shares.get(name), shown.model, "MIG", profile),
         f"{name}.memory": str(shown.memory >> 20),
-        **{f"{name}.{key.replace('-', '.')}": label_value(text) for key, text in told.items()},
+        **{f"{name}.{key.replace('-', '.')}": label_value(text) for key, text in attributes.items()},
     }
 
 
@@ -257,8 +257,8 @@ def _profile(device: Device) -> str:
 
 def _fabric(cards: Sequence[Device]) -> Labels:
     """The NVLink domain and clique, where all cards with one have the same."""
-    said = {it.attributes[constants.FABRIC] for it in cards if it.attributes.get(constants.FABRIC)}
-    return {f"{DOMAIN}gpu.clique": label_value(said.pop())} if len(said) == 1 else {}
+    cliques = {it.attributes[constants.FABRIC] for it in cards if it.attributes.get(constants.FABRIC)}
+    return {f"{DOMAIN}gpu.clique": label_value(cliques.pop())} if len(cliques) == 1 else {}
 
 
 def _vgpu(cards: Sequence[Device]) -> Labels:

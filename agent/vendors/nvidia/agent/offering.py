@@ -66,9 +66,11 @@ def _time_sliced(options: Options, base: DeviceMap) -> Offering:
                 _add(parts, entry.advertised, Sharing("replicas", entry.replicas, strict), chosen)
         if left or not (devices or any(it.devices == "all" for it in entries)):
             _add(parts, name, _EXCLUSIVE, left)
-    there = ", ".join(base.resources)
+    served = ", ".join(base.resources)
     nowhere = (it for it in options.time_slicing.entries if it.resource not in base.resources)
-    notes = [f"timeSlicing names {it.resource}, which no device here is; there are {there}" for it in nowhere]
+    notes = [
+        f"timeSlicing names {it.resource}, which no device here is; there are {served}" for it in nowhere
+    ]
     return Offering(tuple(_rules(options, parts)), tuple(complaints), tuple(notes))
 
 

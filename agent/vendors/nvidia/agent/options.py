@@ -110,14 +110,14 @@ class Options(Strict, frozen=True, kw_only=True):
             )
 
     @classmethod
-    def read(cls, said: Mapping[str, Any]) -> Options:
+    def read(cls, settings: Mapping[str, Any]) -> Options:
         """Read the settings of the vendor, as plain JSON values.
 
         Raises:
             SettingsError: In NVIDIA's words where its plugin has some, else with what would fit; with the
                 path to what is wrong.
         """
-        given = vendor_settings.as_text(said, "disableHealthChecks", "enableHealthChecks")
+        given = vendor_settings.as_text(settings, "disableHealthChecks", "enableHealthChecks")
         for key in given:
             if key not in SETTINGS:
                 raise vendor_settings.unknown(key, SETTINGS)
@@ -126,7 +126,7 @@ class Options(Strict, frozen=True, kw_only=True):
         try:
             return msgspec.convert(given, cls)
         except msgspec.ValidationError as error:
-            raise refusal(error, said, SETTINGS | _INNER) from None
+            raise refusal(error, settings, SETTINGS | _INNER) from None
 
     def for_backend(self) -> dict[str, Any]:
         """The settings of the vendor's process that differ from their defaults.

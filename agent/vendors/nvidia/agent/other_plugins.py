@@ -29,8 +29,10 @@ def cards_of_answer(answer: ContainerEdits, devices: Sequence[Device]) -> tuple[
         return None
     known = {name: device.uuid for device in devices for name in (constants.index_of(device), device.uuid)}
     cards = [it.uuid for it in devices if it.parent is None]
-    told = (cards if name == "all" else [known[name]] for name in named if name in known or name == "all")
-    return tuple(dict.fromkeys(chain.from_iterable(told)))
+    cards_by_name = (
+        cards if name == "all" else [known[name]] for name in named if name in known or name == "all"
+    )
+    return tuple(dict.fromkeys(chain.from_iterable(cards_by_name)))
 
 
 def _names(answer: ContainerEdits) -> Iterator[str]:

@@ -126,9 +126,9 @@ def _references(values: Sequence[Any]) -> Iterator[int | str]:
             case str() if _REFERENCE.fullmatch(value):
                 yield value
                 continue
-        told = shorten(value, 60) if isinstance(value, str) else shown(value)
+        text = shorten(value, 60) if isinstance(value, str) else shown(value)
         kind = _KINDS.get(type(value), "map")
-        raise _wrong(f"unsupported type for device in devices list: {told}, {kind}", index)
+        raise _wrong(f"unsupported type for device in devices list: {text}, {kind}", index)
 
 
 def _wrong(why: str, *below: int) -> SettingsError:

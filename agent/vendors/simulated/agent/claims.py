@@ -23,18 +23,18 @@ def claims(pod: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
     if text is None:
         return ()
     try:
-        said: Any = json.loads(text)
+        claimed: Any = json.loads(text)
     except RecursionError as exc:
         raise ValueError(f"{ANNOTATION} is too deep to be read") from exc
-    if not isinstance(said, dict):
+    if not isinstance(claimed, dict):
         raise ValueError(f"{ANNOTATION} is no JSON object: {text[:40]!r}")
-    return [_claim(pod, name, container, devices) for name, container in said.items()]
+    return [_claim(pod, name, container, devices) for name, container in claimed.items()]
 
 
-def _claim(pod: Candidate, container: str, said: Any, devices: Cards) -> Claim:
-    if not isinstance(said, dict):
+def _claim(pod: Candidate, container: str, claimed: Any, devices: Cards) -> Claim:
+    if not isinstance(claimed, dict):
         raise ValueError(f"{ANNOTATION}: {container} has no JSON object")
-    cards, parameters = said.get("devices", []), said.get("parameters", {})
+    cards, parameters = claimed.get("devices", []), claimed.get("parameters", {})
     if not (isinstance(cards, list) and isinstance(parameters, dict)):
         raise ValueError(f"{ANNOTATION}: {container} has no list of devices or no object of parameters")
     strange = [it for it in cards if it not in tuple(devices)]
