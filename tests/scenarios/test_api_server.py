@@ -263,7 +263,7 @@ async def test_where_no_pod_may_be_seen_an_agent_whose_cards_a_scheduler_must_ch
 
     await node.counts({XPU: (4, 4)})
     shown = await process.until(
-        lambda it: it["troubles"] and all("none is seen" in one for one in it["troubles"])
+        lambda it: it["troubles"] and all("no pod can be seen" in one for one in it["troubles"])
     )
     verdict = await node.refused("nobodys", {XPU: 1})
 
@@ -279,7 +279,7 @@ async def test_without_an_api_server_it_is_not_ready_either(node: Node, process:
     node.configure(whole(XPU, placement="claim"))
     await process.start()
 
-    shown = await process.until(lambda it: any("none is seen" in one for one in it["troubles"]))
+    shown = await process.until(lambda it: any("no pod can be seen" in one for one in it["troubles"]))
 
     assert "no API server is known here" in shown["troubles"][0]
 
