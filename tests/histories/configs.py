@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from agent.config import Config, parse
+from support.vendor_inputs import parse
+
+from agent.config import Config
 from agent.core.devices.offers import VendorRules
 from agent.daemon.vendors_in_service import check, rules_by_vendor
 
