@@ -50,7 +50,7 @@ def uninstall(args: argparse.Namespace) -> int:
     if args.await_nodes:
         return _awaited(args)
     from agent.cli.uninstall_at_api_server import ServerObjects, remove_server_objects
-    from agent.cli.uninstall_steps import uninstall
+    from agent.cli.uninstall_on_node import uninstall
     from agent.config import AgentSettings
 
     kubelet_dir = args.kubelet_dir or os.environ.get("XPU_AGENT_KUBELET_DIR") or AgentSettings().kubelet_dir

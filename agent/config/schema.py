@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from agent.config import later_keys
+from agent.config import keys_of_newer_versions
 from agent.config.location import camel, refused
 from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
 from agent.core.devices.health_rules import HealthTiming
@@ -64,7 +64,7 @@ def known(
     for key, child in children.items():
         if key in names:
             continue
-        why = later_keys.key(shape, key)
+        why = keys_of_newer_versions.key(shape, key)
         if why is not None:
             raise refused(source, child.line, (*path, key), why)
         raise refused(source, child.line, (*path, key), f"unknown key; {nearest(key, names)}")
@@ -95,10 +95,13 @@ def _field(shape: type, name: str, hint: Any, node: YamlNode, source: str, path:
     if item is not None:
         nodes = sequence(node, source, path)
         return tuple(build(item, child, source, (*path, index)) for index, child in enumerate(nodes))
-    why = later_keys.value(shape, str(path[-1]), node.value)
+    why = keys_of_newer_versions.value(shape, str(path[-1]), node.value)
     if why is not None:
         raise refused(
-            source, node.line, path, f"{why}; {later_keys.served(shape, str(path[-1]), _choices(hint))}"
+            source,
+            node.line,
+            path,
+            f"{why}; {keys_of_newer_versions.served(shape, str(path[-1]), _choices(hint))}",
         )
     return convert(hint, node, source, path, _READ.get((shape, name)))
 

@@ -10,7 +10,6 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.cards_of_answers import AnswerTies, resources_of_other_plugins
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_locks import lock_keys, locks_on_node, named_pods
 from agent.core.cell import Cell
@@ -32,6 +31,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
+from agent.core.reconciling.cards_of_answers import AnswerTies, resources_of_other_plugins
 from agent.kubelet.device_list import too_long
 from agent.scheduler_api import Scheduler
 from agent.vendor_api.agent import Device, HealthEvent, State, Vendor

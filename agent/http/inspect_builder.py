@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.memory_units import counted_in
 from agent.core.model import (
     AbsentDevice,
@@ -21,6 +20,7 @@ from agent.core.model import (
 )
 from agent.core.notices import PlacementMismatch
 from agent.core.publishing.agent_status import AgentStatus, ApiServer, SchedulerReport
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.http.inspect_document import (
     InspectDocument,
     InspectedAbsentDevice,

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import anyio
 
-from agent.core.allocation.reconcile_evidence import Pods
+from agent.core.reconciling.reconcile_evidence import Pods
 
 from .kubelet_errors import KubeletError, KubeletRefused
 from .protobuf import BYTES, Malformed, decoded, delimited, fields, text

@@ -37,9 +37,9 @@ from agent.core.endless_tasks import for_ever
 from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
 
 from .corked_transport import CorkedTransport
+from .incoming_request_bounds import ArrivingRequests
 from .kubelet_errors import KubeletError, KubeletRefused, Undecodable
 from .peer_process import PeerProcess, peer_of
-from .request_bounds import ArrivingRequests
 from .socket_listener import accepted, listen
 
 log = structlog.get_logger()

@@ -25,9 +25,6 @@ from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocation.external_pods import external_allocations
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence
-from agent.core.allocation.reconcile_rules import reconcile
-from agent.core.allocation.recovered_allocations import recall
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.inventory import Inventory
@@ -35,6 +32,9 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.model import Plan, VendorState, VendorStatus
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
+from agent.core.reconciling.reconcile_rules import reconcile
+from agent.core.reconciling.recovered_allocations import recall
 from agent.daemon.allocation.allocate_calls import TimedAllocator
 from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.allocation.pod_waiter import PodWaiter

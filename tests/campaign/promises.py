@@ -19,13 +19,13 @@ from agent.cluster.pods import candidate
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.external_pods import external_allocations
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import Allocation, Owner, VendorState, VendorStatus
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate

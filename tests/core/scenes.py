@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import Allocation, AllocationSource, Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import (

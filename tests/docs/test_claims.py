@@ -8,11 +8,11 @@ import pytest
 from support.vendor_inputs import INPUTS
 
 from agent.config import parse
-from agent.core.allocation.cards_of_answers import AnswerTies
-from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer
-from agent.core.allocation.recovered_allocations import recall
 from agent.core.errors import ConfigError
 from agent.core.model import DeviceStatus, Health
+from agent.core.reconciling.cards_of_answers import AnswerTies
+from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer
+from agent.core.reconciling.recovered_allocations import recall
 from agent.daemon.vendor_plugins import load
 from agent.vendor_api.agent import ContainerEdits, Device, RequestRefused, State
 from agent.vendors.enflame.agent.offering import default_rule

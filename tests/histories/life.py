@@ -8,9 +8,9 @@ from typing import Protocol
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.devices.inventory import Inventory
 from agent.core.model import Allocation, AllocationSource, Command, Resource, VendorState, VendorStatus, Verb
+from agent.core.reconciling.reconcile_evidence import Pods
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.node_state import NodeState

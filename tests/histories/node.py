@@ -13,7 +13,7 @@ from support.steps import Step
 
 from agent import logs
 from agent.core.allocation.answer_annotations import ALLOCATION
-from agent.core.allocation.reconcile_evidence import Pods
+from agent.core.reconciling.reconcile_evidence import Pods
 from agent.scheduler_api import Candidate, PodContainer
 
 from .cards import Cards

@@ -11,9 +11,9 @@ import pytest
 from koordinator.scheduler import BOUND
 
 from agent.core.allocation import preferred_ids, scheduler_choice
-from agent.core.allocation.reconcile_evidence import Evidence
 from agent.core.devices.topology import Topology
 from agent.core.model import AllocationSource, Resource
+from agent.core.reconciling.reconcile_evidence import Evidence
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint

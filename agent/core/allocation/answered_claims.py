@@ -9,11 +9,11 @@ from agent.core.allocation import scheduler_choice
 from agent.core.allocation.card_amounts import fit
 from agent.core.allocation.heard_dialects import limits_dialect
 from agent.core.allocation.pod_attribution import exchanged, promised
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.vendor_requests import answer_with, answered_with, names_no_card
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.model import Allocation, AllocationSource
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api import Candidate, Claim
 
 

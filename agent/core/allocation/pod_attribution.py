@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from agent.core.allocation import remembered_claims
 from agent.core.allocation.holder_names import claims_on_cards
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.model import Allocation
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 
 #: A container's place: pod uid, container name.

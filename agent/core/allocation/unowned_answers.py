@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.model import Allocation, AllocationSource
+from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
 
 
 def unowned(allocations: Iterable[Allocation], resource: str) -> list[Allocation]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.unit_changes import KeptUnit
 from agent.core.model import (
     Allocation,
@@ -17,6 +16,7 @@ from agent.core.model import (
     VendorState,
 )
 from agent.core.notices import ClaimSwap, PlacementMismatch, Refusal, StartRefusal
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api import Candidate, Scheduler
 from agent.vendor_api.agent import Vendor
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.model import Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.vendor_api.agent import Partition, Request
 
 

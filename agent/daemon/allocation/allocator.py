@@ -20,7 +20,6 @@ from agent.core.allocation.current_holders import owned, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place
 from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.refused_requests import (
     RefusedAllocate,
     RefusedRequest,
@@ -44,6 +43,7 @@ from agent.core.errors import (
     PromisedElsewhere,
 )
 from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import (
     AllocationStore,
     KubeletEvidence,

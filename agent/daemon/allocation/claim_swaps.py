@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from agent.core.allocation.answered_claims import exchanged_claims, kept_parameters, shown_claim
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import AllocationSource
 from agent.core.notices import ClaimSwap
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 
 #: Claim swaps that are still shown.
 SHOWN = 64

@@ -9,9 +9,9 @@ from agent.core.allocation.admission import serving
 from agent.core.allocation.answered_claims import is_unread
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.pod_attribution import starting
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AllocationError, InsufficientRoom, LimitsUnread, NotAllocated, StartRefused
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import AllocationStore, KubeletEvidence
 from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline

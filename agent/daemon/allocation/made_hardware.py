@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agent.core.allocation.answered_claims import astray_allocations, may_move
-from agent.core.allocation.cards_of_answers import is_of_other_plugin
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.vendor_requests import requested
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState
+from agent.core.reconciling.cards_of_answers import is_of_other_plugin
 from agent.daemon.allocation.allocate_evidence import AllocationStore, MakeRoom, Prepare, ReleaseSlices
 from agent.vendor_api.agent import Request, Vendor
 

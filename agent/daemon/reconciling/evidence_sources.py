@@ -14,9 +14,9 @@ import anyio
 import structlog
 
 from agent.core.allocation import answer_annotations
-from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence, Pods
 from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import Owner, share
+from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence, Pods
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.vendor_api.agent import Partition

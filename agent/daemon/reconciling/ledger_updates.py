@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_changes import (
+from agent.core.errors import VendorError
+from agent.core.model import Allocation, AllocationState
+from agent.core.reconciling.reconcile_changes import (
     Change,
     Confirm,
     Doubt,
@@ -19,9 +21,7 @@ from agent.core.allocation.reconcile_changes import (
     Remove,
     Revive,
 )
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.errors import VendorError
-from agent.core.model import Allocation, AllocationState
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import ReleaseSlices
 from agent.daemon.allocation.allocator import Allocator
 from agent.vendor_api.agent import Vendor

@@ -11,8 +11,10 @@ from typing import TypeVar
 import anyio
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.missing_slices import foreign_slices, slice_changes
-from agent.core.allocation.reconcile_changes import (
+from agent.core.cell import Cell
+from agent.core.model import Allocation, AllocationSource, AllocationState
+from agent.core.reconciling.missing_slices import foreign_slices, slice_changes
+from agent.core.reconciling.reconcile_changes import (
     Change,
     Doubt,
     Find,
@@ -22,10 +24,8 @@ from agent.core.allocation.reconcile_changes import (
     Remark,
     Remove,
 )
-from agent.core.allocation.reconcile_evidence import Evidence
-from agent.core.allocation.reconcile_rules import confirmations, reconcile, revived
-from agent.core.cell import Cell
-from agent.core.model import Allocation, AllocationSource, AllocationState
+from agent.core.reconciling.reconcile_evidence import Evidence
+from agent.core.reconciling.reconcile_rules import confirmations, reconcile, revived
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import structlog
 
-from agent.core.allocation.cards_of_answers import AnswerTies
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_changes import RecallChange
-from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence
-from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.cell import Cell
 from agent.core.model import AllocationSource, Plan
+from agent.core.reconciling.cards_of_answers import AnswerTies
+from agent.core.reconciling.reconcile_changes import RecallChange
+from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence
+from agent.core.reconciling.recovered_allocations import recall, recall_pods
 from agent.daemon.reconciling.evidence_sources import EvidenceSources, foreign_id
 
 log = structlog.get_logger(__name__)

@@ -21,10 +21,10 @@ import structlog
 
 from agent.config import ConfigState
 from agent.core.allocation.answer_annotations import ALLOCATION
-from agent.core.allocation.reconcile_evidence import FOREIGN
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import Plan, Resource, SessionStatus
+from agent.core.reconciling.reconcile_evidence import FOREIGN
 from agent.daemon.intervals import Intervals
 from agent.daemon.node_state import NodeState
 from agent.daemon.reconciling.recovery import Recovery

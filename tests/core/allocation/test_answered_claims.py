@@ -16,9 +16,9 @@ from agent.core.allocation.answered_claims import (
 )
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
 from agent.core.allocation.holder_names import holder
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.vendor_requests import devices_of, requested
 from agent.core.model import Allocation, AllocationSource, Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim, Dialect, common_dialects
 from agent.vendor_api.agent import ContainerEdits, Edits, Placement, Request

@@ -18,7 +18,6 @@ from agent.core.allocation.asking_pods import suspected_pods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.placed_requests import choose
 from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
@@ -26,6 +25,7 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError
 from agent.core.model import Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer

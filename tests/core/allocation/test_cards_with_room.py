@@ -13,7 +13,6 @@ from agent.core.allocation.answered_claims import exchanged_claims, is_unread
 from agent.core.allocation.cards_with_room import cards_with_room as chosen_by
 from agent.core.allocation.cards_with_room import first_that_fits
 from agent.core.allocation.heard_dialects import dialects, scheduler_dialects
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import (
     InsufficientRoom,
@@ -22,6 +21,7 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.model import Allocation
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api import Candidate, Claim
 from agent.vendor_api.agent import ContainerEdits, Offers, Request, Vendor
 from core.promising import by_limits, choose, of, prefer, share

@@ -22,8 +22,8 @@ from agent.core.allocation.pod_attribution import (
     starting,
     suspect,
 )
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.model import Allocation, Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from core.values import GPU, allocation
 

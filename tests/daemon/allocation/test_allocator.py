@@ -13,8 +13,6 @@ from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, he
 from core.values import allocation
 
 from agent.core.allocation.answer_annotations import CARDS
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.errors import (
     AllocationError,
     GivenTwice,
@@ -32,6 +30,8 @@ from agent.core.errors import (
     VendorError,
 )
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
+from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
 from agent.daemon.allocation.allocator import ALLOCATION, UnusableEdits
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import ContainerEdits

@@ -11,9 +11,9 @@ from core.values import allocation
 
 from agent.core.allocation.current_holders import SHOWN_AFTER, owned, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation, Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.holder_checks import refuse_held
 
 GONE = Owner("uid-gone", "main", "default", "gone")

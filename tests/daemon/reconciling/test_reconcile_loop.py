@@ -15,15 +15,15 @@ from core.values import allocation, node, status
 from support.waiting import eventually
 
 from agent.core.allocation.ledger import FORGOTTEN, Ledger
-from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, RecallChange, Release, Remove
-from agent.core.allocation.reconcile_evidence import Pods
-from agent.core.allocation.reconcile_rules import TAKEN_WITHIN
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState, NodeSnapshot, Owner, Plan
+from agent.core.reconciling.reconcile_changes import Change, Confirm, Doubt, RecallChange, Release, Remove
+from agent.core.reconciling.reconcile_evidence import Pods
+from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates

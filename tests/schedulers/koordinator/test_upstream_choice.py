@@ -17,12 +17,12 @@ from heard import READS
 from agent.cluster.pods import candidate
 from agent.core.allocation.node_locks import EXPIRED, EXPIRES, parsed_lock, why_over
 from agent.core.allocation.pod_attribution import WaitingPods, attribute
-from agent.core.allocation.reconcile_evidence import Evidence, Pods
-from agent.core.allocation.reconcile_rules import reconcile
-from agent.core.allocation.recovered_allocations import recall_pods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import Owner
+from agent.core.reconciling.reconcile_evidence import Evidence, Pods
+from agent.core.reconciling.reconcile_rules import reconcile
+from agent.core.reconciling.recovered_allocations import recall_pods
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami.pod_annotations import METAX, METAX_ALLOCATED, metax

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Owner, Resource, VendorState, VendorStatus
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.vendor_api.agent import (
     ContainerEdits,

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Revive
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.core.reconciling.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Revive
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 
 #: Seconds within which the kubelet has read an answer, however busy the node is. The kubelet keeps the answer
 #: in memory at once (pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources): each checkpoint

@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 
-from agent.core.allocation.cards_of_answers import AnswerTie, AnswerTies, companions
-from agent.core.allocation.reconcile_changes import RecallChange
-from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer, Pods
 from agent.core.devices.memory_units import THOUSANDTHS, UNKNOWN, counted_in, on_one_card, units
 from agent.core.model import (
     AdvertisedDevice,
@@ -20,6 +17,9 @@ from agent.core.model import (
     Resource,
     share,
 )
+from agent.core.reconciling.cards_of_answers import AnswerTie, AnswerTies, companions
+from agent.core.reconciling.reconcile_changes import RecallChange
+from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Pods
 from agent.vendor_api.agent import ResourceRule
 
 

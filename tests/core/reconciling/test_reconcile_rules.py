@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 import strategies
+from core.values import GPU, allocation, node, status
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.core.allocation.cards_of_answers import AnswerTies
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.missing_slices import foreign_slices, slice_changes
-from agent.core.allocation.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer, Evidence, Pods
-from agent.core.allocation.reconcile_rules import TAKEN_WITHIN, reconcile
-from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner, Plan
+from agent.core.reconciling.cards_of_answers import AnswerTies
+from agent.core.reconciling.missing_slices import foreign_slices, slice_changes
+from agent.core.reconciling.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
+from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
+from agent.core.reconciling.recovered_allocations import recall, recall_pods
 from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Partition, ResourceRule, Sharing, Vendor
-from core.values import GPU, allocation, node, status
 
 GRACE = 60.0
 NOW = 1000.0

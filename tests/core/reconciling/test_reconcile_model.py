@@ -9,19 +9,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.values import GPU, node, status
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.steps import Step
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import Pods
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError, VendorError
 from agent.core.model import Plan
+from agent.core.reconciling.reconcile_evidence import Pods
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
@@ -32,7 +33,6 @@ from agent.kubelet.kubelet_errors import KubeletError
 from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Slices, Vendor
-from core.values import GPU, node, status
 
 GRACE, SETTLE, DOUBT_AGAIN = 60.0, 120.0, 300.0
 IDS = ("a", "b", "c", "d")

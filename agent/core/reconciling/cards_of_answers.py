@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from agent.core.allocation.reconcile_evidence import FOREIGN, CheckpointAnswer
 from agent.core.model import Allocation, DeviceStatus, share
+from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer
 from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 

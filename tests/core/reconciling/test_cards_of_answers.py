@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 import strategies
+from core.values import GPU, node, status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.cards_of_answers import AnswerTie, AnswerTies, resources_of_other_plugins
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.reconcile_evidence import CheckpointAnswer
-from agent.core.allocation.recovered_allocations import recall, recall_pods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import AllocationSource, DeviceStatus, NodeSnapshot
+from agent.core.reconciling.cards_of_answers import AnswerTie, AnswerTies, resources_of_other_plugins
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
+from agent.core.reconciling.recovered_allocations import recall, recall_pods
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -27,7 +28,6 @@ from agent.vendor_api.agent import (
     Sharing,
     Vendor,
 )
-from core.values import GPU, node, status
 
 NOW = 1000.0
 CORE, MEMORY = "tencent.example/vcuda-core", "tencent.example/vcuda-memory"

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from agent.core.allocation.reconcile_changes import Find, Remark, Remove
-from agent.core.allocation.reconcile_evidence import Evidence
 from agent.core.model import Allocation, AllocationState
+from agent.core.reconciling.reconcile_changes import Find, Remark, Remove
+from agent.core.reconciling.reconcile_evidence import Evidence
 from agent.vendor_api.agent import Partition
 
 #: The form of an allocation's id. A slice with another mark was not made by this agent.
