@@ -97,12 +97,8 @@ def _field(shape: type, name: str, hint: Any, node: YamlNode, source: str, path:
         return tuple(build(item, child, source, (*path, index)) for index, child in enumerate(nodes))
     why = keys_of_newer_versions.value(shape, str(path[-1]), node.value)
     if why is not None:
-        raise refused(
-            source,
-            node.line,
-            path,
-            f"{why}; {keys_of_newer_versions.served(shape, str(path[-1]), _choices(hint))}",
-        )
+        served = keys_of_newer_versions.served(shape, str(path[-1]), _choices(hint))
+        raise refused(source, node.line, path, f"{why}; {served}")
     return convert(hint, node, source, path, _READ.get((shape, name)))
 
 

@@ -273,9 +273,9 @@ def check(config: Config) -> Config:
             _check_overlap(config, plugin.vendor)
             _check_rules(config, plugin.vendor)
             found = islice(plugin.vendor.settings.warnings, MAX_WARNINGS)
-            warnings += (
-                config.with_place(_setting(config, plugin.name, it.path), it.message) for it in found
-            )
+            for warning in found:
+                place = _setting(config, plugin.name, warning.path)
+                warnings.append(config.with_place(place, warning.message))
     return replace(config, warnings=tuple(warnings))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import strategies
-from core.values import GPU, node, status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from agent.vendor_api.agent import (
     Sharing,
     Vendor,
 )
+from core.values import GPU, node, status
 
 NOW = 1000.0
 CORE, MEMORY = "tencent.example/vcuda-core", "tencent.example/vcuda-memory"

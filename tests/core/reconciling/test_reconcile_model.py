@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.values import GPU, node, status
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -33,6 +32,7 @@ from agent.kubelet.kubelet_errors import KubeletError
 from agent.state.checkpoint import SavedState
 from agent.state.file_envelope import opened, sealed
 from agent.vendor_api.agent import ContainerEdits, Partition, Request, ResourceRule, Slices, Vendor
+from core.values import GPU, node, status
 
 GRACE, SETTLE, DOUBT_AGAIN = 60.0, 120.0, 300.0
 IDS = ("a", "b", "c", "d")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import strategies
-from core.values import GPU, allocation, node, status
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
 from agent.core.reconciling.recovered_allocations import recall, recall_pods
 from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Partition, ResourceRule, Sharing, Vendor
+from core.values import GPU, allocation, node, status
 
 GRACE = 60.0
 NOW = 1000.0

@@ -67,10 +67,8 @@ def _time_sliced(options: Options, base: DeviceMap) -> Offering:
         if left or not (devices or any(it.devices == "all" for it in entries)):
             _add(parts, name, _EXCLUSIVE, left)
     served = ", ".join(base.resources)
-    nowhere = (it for it in options.time_slicing.entries if it.resource not in base.resources)
-    notes = [
-        f"timeSlicing names {it.resource}, which no device here is; there are {served}" for it in nowhere
-    ]
+    nowhere = [it.resource for it in options.time_slicing.entries if it.resource not in base.resources]
+    notes = [f"timeSlicing names {name}, which no device here is; there are {served}" for name in nowhere]
     return Offering(tuple(_rules(options, parts)), tuple(complaints), tuple(notes))
 
 
