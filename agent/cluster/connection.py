@@ -37,8 +37,9 @@ from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import WantedFeatures
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import OwedReceipt
-from agent.scheduler_api import AnnotationFilter, Candidate, PodList
+from agent.scheduler_api.candidate import Candidate, PodList
 from agent.scheduler_api.document_parts import part_of
+from agent.scheduler_api.scheduler import AnnotationFilter
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from agent.cluster.node_lock_state import NodeLockState
 from agent.core.cell import Cell
 from agent.core.model import FirstList
-from agent.scheduler_api import Candidate, PodList, merged
+from agent.scheduler_api.candidate import Candidate, PodList, merged
 
 #: Seconds that an Allocate waits for a list of pods.
 SOON = 0.5

@@ -13,10 +13,11 @@ from agent.cluster.api import Object
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects, number
 from agent.core.cell import Cell
-from agent.scheduler_api import DEFAULT_SCHEDULER, AnnotationFilter, Candidate, PodContainer, one_of_each_uid
+from agent.scheduler_api.candidate import DEFAULT_SCHEDULER, Candidate, PodContainer, one_of_each_uid
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.managed_fields import UPDATE, entries
 from agent.scheduler_api.quantities import whole
+from agent.scheduler_api.scheduler import AnnotationFilter
 
 PODS = "/api/v1/pods"
 #: Bounds on what a pod can make the agent keep; the API server allows 256 KiB of annotations.

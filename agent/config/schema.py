@@ -14,7 +14,7 @@ import msgspec
 from agent.config import keys_of_newer_versions
 from agent.config.location import camel, refused
 from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.vendor_api.agent import Sharing
 from agent.vendor_api.config_inputs import Path, YamlNode, found, nearest
 

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from agent.config import location
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.errors import ConfigError
 from agent.vendor_api.agent import Modes, ResourceRule
 from agent.vendor_api.config_inputs import Path

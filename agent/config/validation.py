@@ -19,10 +19,10 @@ from agent.config.settings import (
     VendorSettings,
 )
 from agent.core.devices.dynamic_modes import rules_with_equal_ids
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.errors import ConfigError
 from agent.core.kubernetes_names import LABEL, wrong_name
-from agent.scheduler_api import Scheduler
+from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
 from agent.vendor_api.config_inputs import Path
 from agent.vendor_api.text import shorten

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from agent.scheduler_api import Reserved
+from agent.scheduler_api.reserved_names import Reserved
 from agent.vendor_api.label_values import LABEL_LIMIT
 from agent.vendor_api.text import shorten
 

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import Literal
 
-from agent.scheduler_api import Claim
+from agent.scheduler_api.claims import Claim
 from agent.vendor_api.agent import Device, Policy, Proof, ResourceRule, State
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from agent.scheduler_api import Claim
+from agent.scheduler_api.claims import Claim
 
 #: Each reason that a notice can have, and the action of its Event: one word for what the agent did or could
 #: not do (docs/events.md).

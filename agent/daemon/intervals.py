@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.cluster.pod_state import LISTS_AFTER
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.isolation.supervisor import Deadlines
 from agent.kubelet.registration import SessionIntervals
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 from agent.core.publishing.agent_status import AgentStatus, Counters
-from agent.daemon.composition import Composition
+
+if TYPE_CHECKING:
+    from agent.daemon.composition import Composition
 
 
 def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:

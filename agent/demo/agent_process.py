@@ -14,7 +14,7 @@ from agent import logs
 from agent.cluster.credentials import find
 from agent.config import ConfigWatch, Labels
 from agent.core.cell import Cell
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.daemon.intervals import Intervals
 from agent.daemon.process import serve
 from agent.isolation.supervisor import Deadlines

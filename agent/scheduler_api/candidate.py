@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+#: Prefix of annotation keys that are meant for this agent alone.
+OWN = "xpu-agent.io/"
+#: Name of Kubernetes' own scheduler. It writes nothing of cards, so cards on its pods are another writer's.
+DEFAULT_SCHEDULER = "default-scheduler"
+
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:

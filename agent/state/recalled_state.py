@@ -9,7 +9,7 @@ import structlog
 
 from agent.config import AgentSettings
 from agent.core.allocation.ledger import Ledger
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile, boot_id

@@ -36,7 +36,8 @@ from agent.vendor_api.backend import (
     Usage as Usage,
     overrides as overrides,
 )
-from agent.scheduler_api import Candidate, Dialect, DialectOf
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.dialects import Dialect, DialectOf
 
 
 class SettingsError(ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.daemon.intervals import Intervals
 from agent.demo.agent_process import PACE as PACE_OF_DEMO
 from agent.isolation.supervisor import Deadlines

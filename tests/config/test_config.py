@@ -23,7 +23,7 @@ from agent.config import (
     seen_labels,
     to_yaml,
 )
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.errors import ConfigError
 from agent.daemon.vendors_in_service import check, complete
 from agent.vendor_api.agent import ResourceRule, Sharing, Unit

@@ -14,7 +14,7 @@ from peers.process import PeerError
 from support.vendor_inputs import INPUTS
 
 from agent.config import ConfigSource, ConfigWatch, GivenValue, given_flags
-from agent.core.devices.health_rules import HealthTiming
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.allocation.allocator import ALLOCATION

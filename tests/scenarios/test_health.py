@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from agent.cli.operator_requests import send
-from agent.core.devices.health_rules import LOST_CONTACT, HealthTiming
+from agent.core.devices.health_rules import LOST_CONTACT
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command, VendorState
 from agent.core.publishing.agent_status import AgentStatus

@@ -19,7 +19,8 @@ from agent.core.errors import (
     UnknownResource,
 )
 from agent.core.model import AdvertisedDevice, Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
-from agent.scheduler_api import Candidate, Scheduler
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
 
 

@@ -14,7 +14,8 @@ from agent.core.allocation.vendor_requests import answer_with, answered_with, na
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.model import Allocation, AllocationSource
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.scheduler_api import Candidate, Claim
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim
 
 
 def exchanged_claims(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:

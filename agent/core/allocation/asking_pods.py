@@ -24,7 +24,7 @@ from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.vendor_requests import names_no_card
 from agent.core.errors import AgentError
 from agent.core.model import Resource
-from agent.scheduler_api import Claim
+from agent.scheduler_api.claims import Claim
 
 
 def is_awaited(promises: Promises, resource: str, count: int) -> bool:

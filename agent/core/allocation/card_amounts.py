@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.model import Allocation, AllocationSource, Plan
-from agent.scheduler_api import Candidate, Claim, Dialect, Measure, Part
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim, Part
+from agent.scheduler_api.dialects import Dialect, Measure
 
 #: By how much parts may exceed a card, since floats do not add up exactly.
 HAIR = 1e-6

@@ -9,7 +9,7 @@ from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.vendor_requests import devices_of, requested
 from agent.core.errors import AllocationError, InsufficientRoom, NotServable, VendorError
 from agent.core.model import Allocation, Resource
-from agent.scheduler_api import Claim
+from agent.scheduler_api.claims import Claim
 from agent.vendor_api.agent import Device, Grant, NoRoom, Request, RequestRefused, Vendor
 from agent.vendor_api.text import shorten
 

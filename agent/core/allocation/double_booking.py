@@ -9,7 +9,10 @@ from itertools import cycle
 from agent.core.allocation.card_amounts import fit, measures, part_of_card
 from agent.core.allocation.holder_names import first_of, holder
 from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Plan
-from agent.scheduler_api import Candidate, Measure, Part, Scheduler, common_dialects
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Part
+from agent.scheduler_api.dialects import Measure
+from agent.scheduler_api.scheduler import Scheduler, common_dialects
 from agent.vendor_api.agent import Device
 from agent.vendor_api.text import shorten
 

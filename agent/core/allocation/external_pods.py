@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 from agent.core.allocation.remembered_claims import writable
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
-from agent.scheduler_api import Candidate, Cards, Claim, ExternalUse, Scheduler
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim
+from agent.scheduler_api.dialects import Cards
+from agent.scheduler_api.scheduler import ExternalUse, Scheduler
 
 
 @dataclass(frozen=True, slots=True)

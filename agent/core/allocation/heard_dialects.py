@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.core.model import NodeSnapshot, Resource
-from agent.scheduler_api import Cards, Dialect, Scheduler, common_dialects
+from agent.scheduler_api.dialects import Cards, Dialect
+from agent.scheduler_api.scheduler import Scheduler, common_dialects
 from agent.vendor_api.agent import Vendor
 
 

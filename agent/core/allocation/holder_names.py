@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeVar
 
 from agent.core.model import Allocation, AllocationSource
-from agent.scheduler_api import Claim
+from agent.scheduler_api.claims import Claim
 
 T = TypeVar("T")
 #: How many of a list a message names; it counts the others.

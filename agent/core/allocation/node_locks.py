@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.core.model import Allocation, AllocationSource
-from agent.scheduler_api import Candidate, Scheduler
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 

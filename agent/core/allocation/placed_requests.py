@@ -27,7 +27,7 @@ from agent.core.errors import (
     PromisedMoreCards,
 )
 from agent.core.model import Allocation, Resource
-from agent.scheduler_api import Claim
+from agent.scheduler_api.claims import Claim
 from agent.vendor_api.text import shorten
 
 #: Why a request cannot be had on the cards of its IDs.

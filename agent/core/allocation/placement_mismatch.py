@@ -14,7 +14,9 @@ from agent.core.allocation.pod_attribution import read_claims
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation, Resource
 from agent.core.notices import PlacementMismatch, PodRef
-from agent.scheduler_api import Candidate, Claim, ContainerRequest, PodContainer, Scheduler
+from agent.scheduler_api.candidate import Candidate, PodContainer
+from agent.scheduler_api.claims import Claim
+from agent.scheduler_api.scheduler import ContainerRequest, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 

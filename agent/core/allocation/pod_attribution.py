@@ -12,7 +12,9 @@ from agent.core.allocation import remembered_claims
 from agent.core.allocation.holder_names import claims_on_cards
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim
+from agent.scheduler_api.dialects import Cards, Dialect
 
 #: A container's place: pod uid, container name.
 Place = tuple[str, str]

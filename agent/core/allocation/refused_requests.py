@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import Candidate
 
 #: Requests that are remembered, the last ones.
 KEPT = 64

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim
+from agent.scheduler_api.dialects import Cards, Dialect
 from agent.vendor_api.text import shorten
 
 #: The most characters of a sentence on what is wrong with annotations.

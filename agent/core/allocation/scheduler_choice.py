@@ -12,7 +12,7 @@ from agent.core.allocation.preferred_allocation import best_fit, prefer
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, Resource
-from agent.scheduler_api import Claim, Part
+from agent.scheduler_api.claims import Claim, Part
 
 #: Counts IDs alone.
 BY_IDS = CardAmounts()

@@ -10,7 +10,9 @@ from agent.core.allocation.card_amounts import CardAmounts, init_places, measure
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
 from agent.core.allocation.pod_attribution import promised
 from agent.core.model import Allocation, AllocationSource, Resource
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim
+from agent.scheduler_api.dialects import Cards, Dialect
 from agent.vendor_api.agent import Vendor
 
 

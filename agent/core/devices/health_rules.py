@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.model import Health
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof, State
 
 LOST_CONTACT = "lost-contact"
-
-
-@dataclass(frozen=True, slots=True)
-class HealthTiming:
-    """How many polls and seconds the rules wait; times are in seconds."""
-
-    bad_polls: int = 3  # failed polls in a row before a device is called unhealthy
-    good_polls: int = 2  # clean polls before a transient fault is over ...
-    good_for: float = 10.0  # ... and how long it must have been clean
-    patience: float = 30.0  # how long the last advertised health stays after contact is lost
-    forget_after: float = 600.0  # how long a free card that its vendor no longer lists stays listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent.core.devices import health_rules
-from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord, HealthTiming
+from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.errors import NoSuchDevice
 from agent.core.model import (
     AbsentDevice,

@@ -10,7 +10,7 @@ from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.dynamic_modes import rules_with_equal_ids
 from agent.core.kubernetes_names import unserved_name
 from agent.core.model import NodeSnapshot
-from agent.scheduler_api import Reserved
+from agent.scheduler_api.reserved_names import Reserved
 from agent.vendor_api.agent import (
     MAX_REPLICAS,
     Device,

@@ -17,7 +17,8 @@ from agent.core.model import (
 )
 from agent.core.notices import ClaimSwap, PlacementMismatch, Refusal, StartRefusal
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.scheduler_api import Candidate, Scheduler
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import Vendor
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.

@@ -16,7 +16,7 @@ from agent.core.model import (
 )
 from agent.core.notices import ClaimSwap, Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
-from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import Candidate
 from agent.vendor_api.agent import State
 from agent.vendor_api.text import shorten
 

@@ -9,7 +9,7 @@ from agent.core.errors import VendorError
 from agent.core.kubernetes_names import wrong_label
 from agent.core.model import Allocation
 from agent.core.publishing.vendor_key_rules import WantedKeys, wrong_domain, wrong_keys
-from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import Candidate
 from agent.vendor_api.agent import Device, Grant, ResourceRule, Vendor
 from agent.vendor_api.text import shorten
 

@@ -10,7 +10,8 @@ from agent.core.allocation.heard_dialects import cards_by_minor, dialects
 from agent.core.allocation.pod_attribution import places, read_claims
 from agent.core.model import Allocation, AllocationState, Resource
 from agent.core.publishing.agent_status import AgentStatus
-from agent.scheduler_api import Candidate, Claim
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim
 from agent.vendor_api.agent import Format, Holder, Holding, Listing, Picture, Vendor
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.devices import health_rules
-from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord, HealthTiming
+from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord
+from agent.core.devices.health_timing import HealthTiming
 from agent.core.model import Health
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof, State
 
