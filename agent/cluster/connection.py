@@ -204,8 +204,7 @@ class ApiConnection:
                 self._report,
                 self.node,
                 self._following,
-                note=self._records.devices.note,
-                forget=self._records.devices.forget,
+                self._records.devices,
             )
         self._locks = LockWriter(api, self._node_name, self._pod_state.locks)
         try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,8 +13,10 @@ from agent.cluster import own_node, pods
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.object_fields import text
+from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
+from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_object_withdrawal import Withdrawal
 from agent.cluster.report_object_writer import ReportObjectWriter
 from agent.cluster.report_state import ReportState
@@ -37,35 +37,21 @@ class ReportObjectFollower:
         node_name: str,
         state: ReportState,
         own: Cell[OwnNode | None],
-        following: FollowTimings | None = None,
-        *,
-        every: float = 300.0,
-        look: float = 15.0,
-        clock: Callable[[], float] = anyio.current_time,
-        jitter: Callable[[], float] = random.random,
-        writer: Callable[..., ReportObjectWriter] = ReportObjectWriter,
-        withdrawal: Callable[..., Withdrawal] = Withdrawal,
-        note: Callable[[str], object] = lambda _: None,
-        forget: Callable[[str], object] = lambda _: None,
+        following: FollowTimings | None,
+        record: ObjectRecord,
+        timing: ReportObjectTiming | None = None,
     ) -> None:
-        """Seconds: `every` between looks for the kind while the API server lacks it, `look` between looks
-        afterwards. `clock`: seconds that never go back, by which the plugin judges the program. `note` gets
-        the name of the object before the first write, `forget` once the object has no cards of ours.
-        """
+        """`record` notes the object's name before the first write, and forgets it without cards of ours."""
         self._api = api
         self._node_name = node_name
         self._kind = state.reporting.object
         self._state = state
         self._own = own
         self._following = following
-        self._every = every
-        self._look = look
-        self._clock = clock
-        self._jitter = jitter
-        self._make_writer = writer
-        self._note = note
-        self._withdrawal = withdrawal(api, node_name, self._kind, state.published, forget=forget)
-        self._pauses = Pauses(1.0, min(60.0, every), jitter)
+        self._record = record
+        self._timing = timing = timing or ReportObjectTiming()
+        self._withdrawal = Withdrawal(api, node_name, self._kind, state.published, timing, record)
+        self._pauses = Pauses(1.0, min(60.0, timing.kind_missing), timing.jitter)
         self._verdict = ObjectVerdict()
         self.writer: ReportObjectWriter | None = None
         self._writes = 0
@@ -105,7 +91,7 @@ class ReportObjectFollower:
                     await self._follow(returns)
                     continue
                 self._state.shown.set(ShownReport(has_kind=False))
-                pause = self._every * (0.5 + self._jitter() / 2)
+                pause = self._timing.kind_missing * (0.5 + self._timing.jitter() / 2)
             except ApiError as exc:
                 unknown = f"not known whether the API server has {self._kind.kind} objects"
                 log.debug(unknown, error=str(exc))
@@ -132,15 +118,14 @@ class ReportObjectFollower:
             self._kind.shows_program,
             self._following,
         )
-        self.writer = writer = self._make_writer(
+        self.writer = writer = ReportObjectWriter(
             self._api,
             self._node_name,
-            self._kind,
-            self._state.reporting.program,
-            self._state.published,
+            self._state,
             self._own,
             objects.cell,
-            note=self._note,
+            self._timing,
+            self._record,
         )
         changed, self._verdict = anyio.Event(), ObjectVerdict()
 
@@ -157,7 +142,7 @@ class ReportObjectFollower:
                     group.start_soon(for_ever, watch, cell)
                 while not await self._is_gone(objects.cell.value):
                     self._judge(objects.cell.value, programs.cell.value, writer)
-                    with anyio.move_on_after(min(self._look, max(0.0, self._seconds_to_verdict()))):
+                    with anyio.move_on_after(min(self._timing.look, max(0.0, self._seconds_to_verdict()))):
                         await changed.wait()
                     changed = anyio.Event()
                 group.cancel_scope.cancel()
@@ -169,7 +154,7 @@ class ReportObjectFollower:
 
     def _seconds_to_verdict(self) -> float:
         until = self._verdict.until
-        return until if math.isinf(until) else until - self._clock()
+        return until if math.isinf(until) else until - self._timing.clock()
 
     async def _is_gone(self, objects: MirroredObjects[Object]) -> bool:
         """Whether the list failed because the API server has the kind no more."""
@@ -198,7 +183,7 @@ class ReportObjectFollower:
                 overwritten=writer.overwritten.value,
                 published=published,
                 elsewhere=self._state.elsewhere.value,
-                now=self._clock(),
+                now=self._timing.clock(),
             ),
             self._verdict.memory,
         )

@@ -5,9 +5,6 @@ An object that no agent keeps up would have a scheduler count cards that are bro
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-
 import anyio
 import anyio.to_thread
 import structlog
@@ -15,16 +12,14 @@ import structlog
 from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.object_fields import text
-from agent.cluster.report_object_writer import PAUSES, REFUSED, path
-from agent.core.backoff import Pauses
+from agent.cluster.object_record import ObjectRecord
+from agent.cluster.report_object_timing import ReportObjectTiming
+from agent.cluster.report_object_writer import path
 from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_report import PublishedReport, ReportObject
 
 log = structlog.get_logger()
-
-#: Seconds for the scheduler's program to take over the object, which it does in its first round.
-HANDOVER = 60.0
 
 
 def needed_right(kind: ReportObject) -> str:
@@ -83,24 +78,18 @@ class Withdrawal:
         node_name: str,
         kind: ReportObject,
         published: Cell[PublishedReport | None],
-        *,
-        handover: float = HANDOVER,
-        pauses: Pauses | None = None,
-        refused: Pauses | None = None,
-        jitter: Callable[[], float] = random.random,
-        forget: Callable[[str], object] = lambda _: None,
+        timing: ReportObjectTiming,
+        record: ObjectRecord,
     ) -> None:
-        """`handover`: seconds for a program that reads the report from a file. `forget` gets the name of the
-        object once the object has no cards of ours.
-        """
+        """`record` forgets the name of the object once the object has no cards of ours."""
         self._api = api
         self._node_name = node_name
         self._kind = kind
         self._published = published
-        self._handover = handover
-        self._pauses = pauses or Pauses(*PAUSES, jitter)
-        self._refusal_pauses = refused or Pauses(*REFUSED, jitter)
-        self._forget = forget
+        self._handover = timing.handover
+        self._pauses = timing.away_pauses()
+        self._refusal_pauses = timing.refused_pauses()
+        self._record = record
         #: Why the API server refuses the withdrawal; empty without a refusal.
         self.error = ""
 
@@ -145,7 +134,7 @@ class Withdrawal:
             self._refuse(str(exc))
             return self._refusal_pauses.next()
         self.error = ""
-        await anyio.to_thread.run_sync(self._forget, self._node_name)
+        await anyio.to_thread.run_sync(self._record.forget, self._node_name)
         return None
 
     def _refuse(self, why: str) -> None:

@@ -6,9 +6,6 @@ one value to the API server, so an apply would remove what other programs have i
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -18,19 +15,18 @@ import structlog
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import Conflict, NotFound
 from agent.cluster.object_fields import text
+from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import MirroredObjects
+from agent.cluster.report_object_timing import ReportObjectTiming
+from agent.cluster.report_state import ReportState
 from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
-from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.managed_fields import OURS, entries
-from agent.scheduler_api.node_report import ObjectOwner, PublishedReport, ReportObject
+from agent.scheduler_api.node_report import ObjectOwner, ReportObject
 
 log = structlog.get_logger()
-
-#: Seconds between tries, first and longest: while the API server is away or busy, and while it refuses.
-PAUSES, REFUSED = (1.0, 60.0), (5.0, 600.0)
 
 
 def path(kind: ReportObject, node_name: str) -> str:
@@ -58,44 +54,32 @@ class ReportObjectWriter(KeptWriter):
         self,
         api: Api,
         node_name: str,
-        kind: ReportObject,
-        program: str,
-        published: Cell[PublishedReport | None],
+        state: ReportState,
         node: Cell[OwnNode | None],
         mirror: Cell[MirroredObjects[Object]],
-        *,
-        clock: Callable[[], float] = time.time,
-        pauses: Pauses | None = None,
-        refused: Pauses | None = None,
-        between: float = 1.0,
-        every: float = 600.0,
-        jitter: Callable[[], float] = random.random,
-        note: Callable[[str], object] = lambda _: None,
+        timing: ReportObjectTiming,
+        record: ObjectRecord,
     ) -> None:
-        """`program`: name of the scheduler's program that may write the object. `mirror`: the object, as the
-        reflector has it. Seconds: `between` two writes, so that many changes of health become few writes, and
-        `every` how often the object is read whatever the watch says. `note` gets the object's name before the
-        first write.
-        """
+        """`mirror`: the object, as the reflector has it. `record` notes the object's name before a write."""
         self._api = api
         self._node_name = node_name
-        self._kind = kind
-        self._program = program
-        self._published = published
+        self._kind = state.reporting.object
+        self._program = state.reporting.program
+        self._published = state.published
         self._node = node
         self._mirror = mirror
-        self._clock = clock
+        self._clock = timing.wall
         self._upkeep = Upkeep(
             self._write,
-            _texts(kind.kind),
+            _texts(self._kind.kind),
             node_name,
-            pauses=pauses or Pauses(*PAUSES, jitter),
-            refused=refused or Pauses(*REFUSED, jitter),
-            between=between,
-            every=every,
-            jitter=jitter,
+            pauses=timing.away_pauses(),
+            refused=timing.refused_pauses(),
+            between=timing.between_writes,
+            every=timing.between_reads,
+            jitter=timing.jitter,
         )
-        self._note = note
+        self._record = record
         #: The cards of our last write, and its resourceVersion; None before the first write.
         self._wrote: tuple[Any, str] | None = None
         #: Whether the program undid our last write.
@@ -125,7 +109,7 @@ class ReportObjectWriter(KeptWriter):
         body = self._body(existing)
         if body is None or self._is_undone(existing):
             return ""
-        await anyio.to_thread.run_sync(self._note, self._node_name)
+        await anyio.to_thread.run_sync(self._record.note, self._node_name)
         if existing is None:
             written = await self._api.post(self._kind.path, body)
         else:

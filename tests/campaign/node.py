@@ -49,28 +49,22 @@ def _live_faster(speed: float) -> None:
     from agent.cluster.label_writer import LabelIntervals, LabelWriter
     from agent.cluster.reflector import FollowTimings
     from agent.cluster.report_object_follower import ReportObjectFollower
-    from agent.cluster.report_object_writer import PAUSES, REFUSED, ReportObjectWriter
-    from agent.core.backoff import Pauses
-
-    def pauses(of: tuple[float, float]) -> Pauses:
-        return Pauses(of[0] / speed, of[1] / speed)
+    from agent.cluster.report_object_timing import ReportObjectTiming
 
     its = FollowTimings()
     following = replace(its, shortest=its.shortest / speed, longest=its.longest / speed)
-    writer = partial(
-        ReportObjectWriter,
-        pauses=pauses(PAUSES),
-        refused=pauses(REFUSED),
-        between=1.0 / speed,
-        every=600.0 / speed,
-    )
-    quick = partial(
-        ReportObjectFollower,
-        writer=writer,
-        every=300.0 / speed,
-        look=15.0 / speed,
+    usual = ReportObjectTiming()
+    timing = replace(
+        usual,
+        between_writes=usual.between_writes / speed,
+        between_reads=usual.between_reads / speed,
+        kind_missing=usual.kind_missing / speed,
+        look=usual.look / speed,
+        away=(usual.away[0] / speed, usual.away[1] / speed),
+        refused=(usual.refused[0] / speed, usual.refused[1] / speed),
         clock=lambda: anyio.current_time() * speed,
     )
+    quick = partial(ReportObjectFollower, timing=timing)
     labels = partial(LabelWriter, intervals=LabelIntervals(5.0 / speed, 300.0 / speed))
     options = partial(connection.ConnectionOptions, following=following)
     vars(connection).update(ReportObjectFollower=quick, LabelWriter=labels, ConnectionOptions=options)

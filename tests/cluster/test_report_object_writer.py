@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,16 @@ from support.waiting import eventually
 from agent.cluster import own_node, upkeep
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
+from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import FollowTimings, Reflector
 from agent.cluster.report_object_follower import ReportObjectFollower
-from agent.cluster.report_object_withdrawal import Withdrawal
-from agent.cluster.report_object_writer import ReportObjectWriter
+from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_state import ReportState
 from agent.config import Config, ConfigState, ReportSettings
-from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.model import Health, Plan
-from agent.daemon.publishing.wanted_report import WantedReport
+from agent.daemon.publishing.wanted_report import WantedReport, WantedReportTiming
 from agent.host.report_directory import ReportFileWriter
 from agent.scheduler_api.node_report import (
     LinkedCards,
@@ -147,30 +145,18 @@ async def looking(tmp_path: Path, *, kind: bool = True, before: Any = None) -> A
         forgotten: list[str] = []
         exchange.looks.set(True)
         nodes = Reflector(api, own_node.NODES, own_node.query(NODE), own_node.own_node, QUICK)
-        writer = partial(
-            ReportObjectWriter,
-            clock=Clock(),
-            pauses=Pauses(0.01, 0.05),
-            refused=Pauses(0.01, 0.05),
-            between=0.01,
-        )
-        withdrawal = partial(
-            Withdrawal, handover=HANDOVER, pauses=Pauses(0.01, 0.05), refused=Pauses(0.01, 0.05)
-        )
-        koordinator = ReportObjectFollower(
-            api,
-            NODE,
-            exchange,
-            own,
-            QUICK,
-            every=0.05,
+        timing = ReportObjectTiming(
+            between_writes=0.01,
+            kind_missing=0.05,
             look=0.02,
+            handover=HANDOVER,
+            away=(0.01, 0.05),
+            refused=(0.01, 0.05),
             clock=clock,
-            writer=writer,
-            withdrawal=withdrawal,
-            note=noted.append,
-            forget=forgotten.append,
+            wall=Clock(),
         )
+        record = ObjectRecord(note=noted.append, forget=forgotten.append)
+        koordinator = ReportObjectFollower(api, NODE, exchange, own, QUICK, record, timing)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(nodes.run)
@@ -466,7 +452,9 @@ async def test_a_koordlet_that_comes_goes_and_comes_back_is_found_out_and_no_sic
 
     async with looking(tmp_path) as here, anyio.create_task_group() as group:
         koordlet = Koordlet(here.server, NODE)
-        reporting = WantedReport(NODE_REPORT, config, snapshot, plan, settle=0.01, state=here.exchange)
+        reporting = WantedReport(
+            here.exchange, config, snapshot, plan, timing=WantedReportTiming(settle=0.01)
+        )
         file = ReportFileWriter(NODE_REPORT, here.exchange.published, 0.02, elsewhere=here.exchange.elsewhere)
         group.start_soon(reporting.run)
         group.start_soon(file.run)
@@ -756,7 +744,7 @@ async def test_a_device_that_somebody_deletes_while_it_is_written_is_made_again_
 
         writer = here.koordinator.writer
         assert writer is not None
-        monkeypatch.setattr(writer, "_note", meanwhile)
+        monkeypatch.setattr(writer, "_record", ObjectRecord(note=meanwhile))
         here.tell(reported(**SICK))
         await eventually(lambda: here.health() == [False, True] or bool(here.koordinator.error))
 

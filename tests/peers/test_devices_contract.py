@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +19,16 @@ from support.waiting import eventually
 from agent.cluster import own_node as node
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
+from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import FollowTimings, Reflector
 from agent.cluster.report_object_follower import ReportObjectFollower
-from agent.cluster.report_object_writer import ReportObjectWriter
+from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_state import ReportState
 from agent.config import Config, ConfigState, ReportSettings
-from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.model import Health, Plan
-from agent.daemon.publishing.wanted_report import WantedReport
+from agent.daemon.publishing.wanted_report import WantedReport, WantedReportTiming
 from agent.host.report_directory import NAME, ReportFileWriter
 from agent.scheduler_api.node_report import LinkedCards, PublishedReport, Report, ReportedCard, ShownReport
 from agent.schedulers.koordinator.node_report import NODE_REPORT
@@ -138,10 +136,10 @@ async def looking(server: RealApiServer, directory: Path, token: str | None = No
     exchange.looks.set(True)
     quick = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
     nodes = Reflector(api, node.NODES, node.query(name), node.own_node, quick)
-    writer = partial(
-        ReportObjectWriter, pauses=Pauses(0.01, 0.1), refused=Pauses(0.01, 0.1), between=0.01, clock=time.time
+    timing = ReportObjectTiming(
+        between_writes=0.01, kind_missing=0.2, look=0.05, away=(0.01, 0.1), refused=(0.01, 0.1)
     )
-    koordinator = ReportObjectFollower(api, name, exchange, own, quick, every=0.2, look=0.05, writer=writer)
+    koordinator = ReportObjectFollower(api, name, exchange, own, quick, ObjectRecord(), timing)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(nodes.run)
@@ -257,7 +255,9 @@ async def test_a_koordlet_that_comes_is_fed_by_the_file_and_the_agent_writes_no_
         return [it["health"] for it in from_files(directory) or ()]
 
     async with looking(api_server, tmp_path) as here, anyio.create_task_group() as group:
-        reporting = WantedReport(NODE_REPORT, config, snapshot, plan, settle=0.01, state=here.exchange)
+        reporting = WantedReport(
+            here.exchange, config, snapshot, plan, timing=WantedReportTiming(settle=0.01)
+        )
         group.start_soon(reporting.run)
         file = ReportFileWriter(NODE_REPORT, here.exchange.published, 0.05, elsewhere=here.exchange.elsewhere)
         group.start_soon(file.run)

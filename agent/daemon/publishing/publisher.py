@@ -20,7 +20,7 @@ from agent.daemon.publishing.wanted_extended_resources import WantedExtendedReso
 from agent.daemon.publishing.wanted_labels import WantedLabels
 from agent.daemon.publishing.wanted_node_annotations import WantedNodeAnnotations
 from agent.daemon.publishing.wanted_receipts import WantedReceipts
-from agent.daemon.publishing.wanted_report import WantedReport
+from agent.daemon.publishing.wanted_report import WantedReport, WantedReportTiming
 from agent.host.nfd_features import FeaturesFile
 from agent.host.report_directory import ReportFileWriter
 from agent.scheduler_api import AnnotationFilter, reporting
@@ -71,10 +71,16 @@ class Publisher:
         self._report: _KeptReport | None = None
         if (kind := reporting(node.schedulers)) is not None:
             every = intervals.device_infos
+            state = ReportState(kind)
             wanted = WantedReport(
-                kind, config, node.snapshot, node.plan, api=api, every=every, withheld=lambda: node.withheld
+                state,
+                config,
+                node.snapshot,
+                node.plan,
+                api=api,
+                withheld=lambda: node.withheld,
+                timing=WantedReportTiming(every=every),
             )
-            state = wanted.state
             file = ReportFileWriter(
                 kind, state.published, every, note=record.note, noted=record.all, elsewhere=state.elsewhere
             )

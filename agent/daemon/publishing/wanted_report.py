@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from agent.scheduler_api.node_report import (
     Mode,
     ModeChoice,
     ModeQuestion,
-    NodeReport,
     PublishedReport,
     Report,
     ReportFile,
@@ -39,9 +39,6 @@ log = structlog.get_logger()
 #: Why a card is withheld from the scheduler.
 NOT_OFFERED = "no resource offers it as a whole"
 SLICED = "slices that this agent did not make lie on it"
-
-#: Seconds between two looks for the report's directory while it is missing.
-EVERY = 5.0
 
 
 def withheld(
@@ -67,40 +64,51 @@ def withheld(
     return unoffered | sliced | of_unserved
 
 
+@dataclass(frozen=True, slots=True)
+class WantedReportTiming:
+    """Seconds from a change to the report, and between looks for the directory while it is missing."""
+
+    settle: float = 0.1
+    every: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDirectory:
+    """How the directory of the report's file is read: the agent's own report in it, and whether it exists."""
+
+    read: Callable[[Path, ReportFile], Report | None] = report_directory.report_in
+    exists: Callable[[Path], bool] = Path.is_dir
+
+
 class WantedReport:
     """Keeps `ReportState.published`. The follower of the object and the writer of the file read it there."""
 
     def __init__(
         self,
-        reporting: NodeReport,
+        state: ReportState,
         config: Cell[ConfigState],
         snapshot: Cell[NodeSnapshot],
         plan: Cell[Plan],
         *,
         api: bool = True,
-        settle: float = 0.1,
-        every: float = EVERY,
         withheld: Callable[[], Mapping[str, str]] = dict,
-        state: ReportState | None = None,
-        report_in: Callable[[Path, ReportFile], Report | None] = report_directory.report_in,
-        is_there: Callable[[Path], bool] = Path.is_dir,
+        timing: WantedReportTiming | None = None,
+        directory: ReportDirectory | None = None,
     ) -> None:
-        """`api`: whether the agent has an API server. Seconds: `settle` after a change, `every` between looks
-        for the directory while it is missing. `withheld`: vendors that give out nothing, with the reason; the
-        plan changes with it. `report_in`: reads the agent's file in a directory.
+        """`api`: whether the agent has an API server.
+
+        `withheld`: vendors that give out nothing, with the reason; the plan changes with it.
         """
-        self._reporting = reporting
+        self.state = state
+        self._reporting = state.reporting
         self._config = config
         self._snapshot = snapshot
         self._plan = plan
         self._api = api
-        self._settle = settle
-        self._every = every
         self._withheld = withheld
-        self._report_in = report_in
-        self._is_there = is_there
+        self._timing = timing or WantedReportTiming()
+        self._directory = directory or ReportDirectory()
         self._changed = asyncio.Event()
-        self.state = state or ReportState(reporting)
         self._choice = ModeChoice("none", "")
         #: The last report, also one of an earlier agent.
         self._last: Report | None = None
@@ -121,9 +129,9 @@ class WantedReport:
             for cell in (self._config, self._snapshot, self._plan, self.state.shown):
                 group.start_soon(for_ever, self._watch, cell)
             while True:
-                with anyio.move_on_after(self._every if self._missing else math.inf):
+                with anyio.move_on_after(self._timing.every if self._missing else math.inf):
                     await self._changed.wait()
-                await anyio.sleep(self._settle)  # many changes of health become one report
+                await anyio.sleep(self._timing.settle)  # many changes of health become one report
                 self._changed.clear()
                 await self.once()
 
@@ -152,7 +160,7 @@ class WantedReport:
         shown = self.state.shown.value
         if settings.mode != "auto" or self._last_mode == "feed" or not (shown and shown.program):
             return ""
-        look = partial(self._is_there, Path(settings.device_infos_dir))
+        look = partial(self._directory.exists, Path(settings.device_infos_dir))
         exists = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         return "" if exists else settings.device_infos_dir
 
@@ -196,7 +204,7 @@ class WantedReport:
         shown = self.state.shown.value
         self._looked = mode, directory
         if mode == "feed":
-            look = partial(self._report_in, Path(directory), self._reporting.file)
+            look = partial(self._directory.read, Path(directory), self._reporting.file)
             self._last = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         if self._last is None and shown is not None:
             self._last = shown.report

@@ -11,6 +11,7 @@ import pytest
 from schedulers.koordinator.cards import broken, card, node
 from support.waiting import eventually
 
+from agent.cluster.report_state import ReportState
 from agent.config import Config, ConfigState, ReportSettings, VendorSettings
 from agent.core.cell import Cell
 from agent.core.model import (
@@ -22,7 +23,14 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.daemon.publishing.wanted_report import NOT_OFFERED, SLICED, WantedReport, withheld
+from agent.daemon.publishing.wanted_report import (
+    NOT_OFFERED,
+    SLICED,
+    ReportDirectory,
+    WantedReport,
+    WantedReportTiming,
+    withheld,
+)
 from agent.scheduler_api.node_report import PublishedReport, Report, ReportedCard, ShownReport
 from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.vendor_api.agent import FOREIGN_SLICES, ResourceRule, Sharing
@@ -47,15 +55,14 @@ class Here:
             return said
 
         self.reporting = WantedReport(
-            NODE_REPORT,
+            ReportState(NODE_REPORT),
             self.config,
             self.snapshot,
             self.plan,
             api=api,
-            every=0.01,
             withheld=lambda: self.withheld,
-            report_in=look,
-            is_there=lambda _: self.there,
+            timing=WantedReportTiming(every=0.01),
+            directory=ReportDirectory(look, lambda _: self.there),
         )
         self.exchange = self.reporting.state
 
