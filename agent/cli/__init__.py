@@ -34,8 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] and arguments[0] == "run":
         # Its parser imports plugins, which may swallow what a signal raises.
         import_module(f"{__name__}.run").end_at_once()
-    # Only the verb in the first place is imported, for a fast start.
-    parser = command_line(tuple(arguments[:1]) if arguments[:1] and arguments[0] in VERBS else VERBS)
+    parser = command_line(_needed_verbs(arguments))
     args = parser.parse_args(arguments)
     if args.version:
         from agent.host.version import version
@@ -60,6 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return MISUSED if isinstance(refusal, ConfigError | SettingsError | UsageError) else REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _needed_verbs(arguments: Sequence[str]) -> Sequence[str]:
+    """The verbs whose parsers these arguments need: a parser imports modules, and flags import plugins."""
+    if arguments[:1] == ["--version"]:
+        return ()
+    return arguments[:1] if arguments[:1] and arguments[0] in VERBS else VERBS
 
 
 def _refusal(exc: BaseException) -> BaseException | None:
