@@ -19,13 +19,10 @@ WORDS = 240
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What the claims depend on besides the pod's annotations and the resource."""
+    """What may change under the key of an answer: the node's cards, and the dialect of this name."""
 
     dialect: Dialect
     cards: Mapping[str, int | None]
-    #: The scheduler of the pod, which a lock may contradict, and whether the pod has ended.
-    scheduler: str
-    over: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +50,14 @@ def claims(
 
 
 def _answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
-    question, place = _Question(dialect, cards, pod.scheduler, pod.over), (resource, dialect.name)
-    known: _Answer | None = pod.heard.get(place)
+    # A lock may contradict the scheduler of the pod: then a copy of the pod without that scheduler is read in
+    # turn with the pod. Both share `heard`, and keep an answer each.
+    key = (resource, dialect.name, pod.scheduler, pod.over)
+    question, known = _Question(dialect, cards), pod.heard.get(key)
     if known is None or known.question != question:
-        known = pod.heard[place] = _read(question, pod, resource, cards)
-    return known
+        known = pod.heard[key] = _read(question, pod, resource, cards)
+    answer: _Answer = known
+    return answer
 
 
 def _read(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:

@@ -91,3 +91,14 @@ def test_a_list_that_shows_the_version_that_is_known_has_nothing_read_anew() -> 
     scheduler.heard(it)
 
     assert scheduler.asked == 1
+
+
+def test_a_pod_and_its_copy_without_a_scheduler_are_read_in_turn_and_each_once() -> None:
+    scheduler, it = Scheduler(), pod()
+    copy = replace(it, scheduler="")
+
+    for _ in range(3):
+        scheduler.heard(replace(it, scheduler="acme"))
+        scheduler.heard(copy)
+
+    assert scheduler.asked == 2
