@@ -95,8 +95,8 @@ async def _until_signalled(signals: AsyncIterator[signal.Signals], watch: Config
 
 async def _follow(watch: ConfigWatch) -> None:
     """Log each change of the config. Of the agent's own settings, only the log level changes at once."""
-    first = last = watch.cell.value
-    _warn(first.config)
+    at_start = last = watch.cell.value
+    _warn(at_start.config)
     async for state in watch.cell.watch():
         if state.waiting:
             log.warning("no config is in force yet", error=state.error)
@@ -105,7 +105,7 @@ async def _follow(watch: ConfigWatch) -> None:
         elif state != last:
             log.info("config taken in", source=state.source)
             _warn(state.config)
-        if _but_level(state.config) != _but_level(first.config):
+        if _but_level(state.config) != _but_level(at_start.config):
             log.warning("the change of `agent` takes effect at the next start", source=state.source)
         logs.set_level(state.config.agent.log.level)
         last = state
