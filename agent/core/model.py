@@ -324,7 +324,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShareId:
     """The parts of a share's ID: the stem that names the card, the separator, and the share's number."""
 
     stem: str
@@ -332,7 +332,7 @@ class Share:
     number: int
 
 
-def share(device_id: str) -> Share | None:
+def share(device_id: str) -> ShareId | None:
     """Parse the ID of a share; None where the ID has no such form.
 
     NVIDIA's plugin and this agent write `uuid::n` and `minor::n`. GCUShare wrote `uuid-_-n` in 2022 and has
@@ -341,7 +341,7 @@ def share(device_id: str) -> Share | None:
     for between in ("::", "-_-", "-"):
         stem, _, number = device_id.rpartition(between)
         if stem and number.isascii() and number.isdigit() and str(int(number[:9])) == number:
-            return Share(stem, between, int(number))
+            return ShareId(stem, between, int(number))
     return None
 
 

@@ -44,7 +44,7 @@ from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
 from agent.isolation import container_memory, descendants
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import ProcessPauses, VendorProcess
+from agent.isolation.supervisor import ProcessPauses, VendorSupervisor
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.kubelet_view import KubeletView
 from agent.kubelet.pod_resources import PodResources
@@ -280,8 +280,8 @@ class Composition:
 
     def _vendor_process(
         self, vendor: Vendor, node: NodeState, memory_limit: Callable[[], MemoryLimit]
-    ) -> VendorProcess:
-        return VendorProcess(
+    ) -> VendorSupervisor:
+        return VendorSupervisor(
             vendor,
             node,
             deadlines=self._intervals.deadlines,

@@ -20,7 +20,7 @@ from agent.daemon.publishing.wanted_labels import machine
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.daemon.vendors_in_service import check, wanted
 from agent.host.nfd_features import write
-from agent.isolation.supervisor import VendorProcess
+from agent.isolation.supervisor import VendorSupervisor
 from agent.vendor_api.agent import Device, HealthEvent, Vendor
 
 #: Seconds in which a vendor must have listed its devices; a driver may take some to wake each card.
@@ -102,7 +102,7 @@ async def first_list(vendor: Vendor, patience: float) -> Sequence[Device]:
     """
     report = _FirstReport()
     async with anyio.create_task_group() as group:
-        group.start_soon(VendorProcess(vendor, report).run)
+        group.start_soon(VendorSupervisor(vendor, report).run)
         with anyio.move_on_after(patience):
             await report.received.wait()
         group.cancel_scope.cancel()

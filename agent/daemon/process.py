@@ -23,7 +23,7 @@ from agent.core.endless_tasks import for_ever
 from agent.core.notices import Notice
 from agent.daemon.intervals import Intervals
 from agent.daemon.notice_source import follow
-from agent.daemon.standby import StandbyAgent
+from agent.daemon.standby import NodeAgent
 from agent.host.version import version
 from agent.kubelet.registration import differs, first
 
@@ -48,7 +48,7 @@ async def serve(
 
     `access` leads to the API server, where there is one. `labels` are the Node's, which that server shows.
     """
-    agent = StandbyAgent(watch.cell, node_name, intervals, api=access is not None, recall=watch.recall)
+    agent = NodeAgent(watch.cell, node_name, intervals, api=access is not None, recall=watch.recall)
     settings = agent.settings
     log.info(
         "starting",
@@ -120,7 +120,7 @@ def _but_level(config: Config) -> AgentSettings:
     return replace(config.agent, log=replace(config.agent.log, level="info"))
 
 
-async def _views(agent: StandbyAgent) -> None:
+async def _views(agent: NodeAgent) -> None:
     """Serve the status once the first resource is registered, or soon: the status says why none is."""
     with anyio.move_on_after(VIEWS_AFTER):
         await agent.registered.until(True)
@@ -138,7 +138,7 @@ async def _views(agent: StandbyAgent) -> None:
 
 
 async def _cluster(
-    agent: StandbyAgent,
+    agent: NodeAgent,
     access: ApiAccess,
     node_name: str,
     labels: Cell[Labels | None],
@@ -178,7 +178,7 @@ async def _cluster(
         group.start_soon(for_ever, follow, agent.serving_view, lambda: agent.pods.value, publish)
 
 
-async def _keep_serving(address: str, agent: StandbyAgent) -> None:
+async def _keep_serving(address: str, agent: NodeAgent) -> None:
     """Serve the status at the address for ever.
 
     A port that is in use must not end the agent: the agent that served before frees the port when it ends.

@@ -93,17 +93,17 @@ def hearing(vendor: Vendor) -> Vendor:
         BrokenPlugin: No scheduler brings a named dialect, or its scheduler refuses the vendor's terms; a
             dialect of the vendor has the name of a scheduler's dialect; or two dialects read a pod's limits.
     """
-    made = [(wanted, _made(wanted)) for wanted in vendor.hears]
+    made = [(wanted, _made(wanted)) for wanted in vendor.named_dialects]
     limits = [dialect for wanted, dialect in made if wanted.of_limits]
     limits += [vendor.pod_limits] if vendor.pod_limits is not None else []
     if len(limits) > 1:
         both = " and ".join(repr(dialect.name) for dialect in limits)
         raise BrokenPlugin(f"the dialects {both} read a pod's limits; one dialect works")
     owners = {dialect.name: it.name for it in registered() for dialect in it.dialects}
-    if taken := next((it.name for it in vendor.schedulers if it.name in owners), ""):
+    if taken := next((it.name for it in vendor.dialects if it.name in owners), ""):
         raise BrokenPlugin(f"the scheduler {owners[taken]} already brings a dialect named {taken!r}")
     dialects = tuple(dialect for wanted, dialect in made if not wanted.of_limits)
-    return replace(vendor, schedulers=(*dialects, *vendor.schedulers), pod_limits=next(iter(limits), None))
+    return replace(vendor, dialects=(*dialects, *vendor.dialects), pod_limits=next(iter(limits), None))
 
 
 def _made(wanted: DialectOf) -> Dialect:

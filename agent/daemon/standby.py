@@ -37,7 +37,7 @@ NO_SERVER = (
 NOT_WATCHED = "agent.watchPods is false (in the chart pods.enabled); it is read at the start"
 
 
-class StandbyAgent:
+class NodeAgent:
     """One node's agent: a standby until it holds the lock, then the agent that serves."""
 
     def __init__(

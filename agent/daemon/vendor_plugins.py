@@ -256,7 +256,7 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f"resource is wrong: {wrong}"
     if trouble := _trouble_of_facts(vendor.publishes):
         return trouble
-    dialects = {f"schedulers[{index}]": it for index, it in enumerate(vendor.schedulers)}
+    dialects = {f"dialects[{index}]": it for index, it in enumerate(vendor.dialects)}
     if vendor.pod_limits is not None:
         dialects["pod_limits"] = vendor.pod_limits
     trouble = next(filter(None, (wrong_dialect(path, it) for path, it in dialects.items())), "")

@@ -25,7 +25,7 @@ from agent.daemon.node_state import NodeState
 from agent.daemon.scheduler_plugins import registered, reserved
 from agent.daemon.vendor_plugins import VendorPlugin, load, names
 from agent.isolation.process_memory import MemoryLimit, limits
-from agent.isolation.supervisor import VendorProcess
+from agent.isolation.supervisor import VendorSupervisor
 from agent.scheduler_api import AnnotationFilter, Scheduler, reads
 from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
 from agent.vendor_api.config_inputs import Path, nearest
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 MAX_WARNINGS = 20
 
 #: Makes a vendor's process. The last argument is called before each start, for the memory that it may use.
-StartProcess = Callable[[Vendor, NodeState, Callable[[], MemoryLimit]], VendorProcess]
+StartProcess = Callable[[Vendor, NodeState, Callable[[], MemoryLimit]], VendorSupervisor]
 
 #: Backend, settings and memory limit in bytes: what a process is started with.
 Hardware = tuple[str, Mapping[str, Any], int]
@@ -64,8 +64,8 @@ class VendorsInService:
         #: Vendor to what its process was started with. Other settings take effect without a new process.
         self._hardware: Mapping[str, Hardware] = {}
         #: The last process of each vendor that was taken out of service. The next one waits for its end.
-        self._former: dict[str, VendorProcess] = {}
-        self.processes: dict[str, VendorProcess] = {}
+        self._former: dict[str, VendorSupervisor] = {}
+        self.processes: dict[str, VendorSupervisor] = {}
         #: Which annotations of pods the dialects read, those of vendors that served before, too.
         self.reads: Cell[AnnotationFilter] = Cell(reads(node.schedulers))
 
@@ -227,7 +227,7 @@ def _modes(config: Config, vendor: Vendor) -> Modes:
     return config.vendor(vendor.name).modes or vendor.offers.modes
 
 
-def _configure(process: VendorProcess, settings: VendorSettings) -> None:
+def _configure(process: VendorSupervisor, settings: VendorSettings) -> None:
     """A vendor with a library or settings in the config is taken to be on this node."""
     required = settings.enabled is True
     process.configure(required=required, sought=required or bool(settings.library or settings.settings))
@@ -237,7 +237,7 @@ def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> Annota
     dialects = (
         dialect
         for vendor in vendors
-        for dialect in (*vendor.schedulers, vendor.pod_limits)
+        for dialect in (*vendor.dialects, vendor.pod_limits)
         if dialect is not None
     )
     return reads(schedulers, dialects)

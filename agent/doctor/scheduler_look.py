@@ -84,7 +84,7 @@ def _objections(around: Surroundings, pod: Candidate) -> Iterator[str]:
             continue
         heeding[plugin.name] = known = {it.uuid: it.minor for it in devices if it.parent is None}
         for name in [it.name for it in rules if any(it.name in one.limits for one in pod.containers)]:
-            claims, wrong = read_claims(pod, name, (*plugin.vendor.schedulers, *common), known)
+            claims, wrong = read_claims(pod, name, (*plugin.vendor.dialects, *common), known)
             yield from wrong[:1]
             yield from _elsewhere(rows, name, claims)
     if (wrong_one := objection(schedulers, pod, around.names, heeding)) is not None:

@@ -262,7 +262,7 @@ def _extends(plugins: Iterable[VendorPlugin]) -> bool:
 
 def _gives_receipts(plugins: Iterable[VendorPlugin]) -> bool:
     """Whether a scheduler wants a receipt on pods that have their devices."""
-    dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.schedulers)
+    dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.dialects)
     return any(it.receipt is not None for it in dialects)
 
 

@@ -18,7 +18,7 @@ from agent.isolation import answers, vendor_process
 from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.event_turns import BURST, RATE, TURN, EventQueue
 from agent.isolation.process_memory import LOOK
-from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, RunningVendor
+from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 
 log = structlog.get_logger()
@@ -144,7 +144,7 @@ class Service:
 
     def __init__(
         self,
-        started: RunningVendor,
+        started: VendorProcess,
         vendor: str,
         sink: ReportSink,
         deadlines: Deadlines,

@@ -21,10 +21,10 @@ from agent.isolation.cdi_requests import PAUSES, CdiRequests
 from agent.isolation.presence import absence
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.service import Deadlines, LinkCache, ReportSink, Service
-from agent.isolation.vendor_process import ContactLost, RunningVendor
+from agent.isolation.vendor_process import ContactLost, VendorProcess
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
-__all__ = ["RestartBackoff", "Deadlines", "ProcessPauses", "ReportSink", "VendorProcess"]
+__all__ = ["RestartBackoff", "Deadlines", "ProcessPauses", "ReportSink", "VendorSupervisor"]
 
 log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ class ProcessPauses:
     specs: tuple[float, float] = PAUSES
 
 
-class VendorProcess:
+class VendorSupervisor:
     """One vendor, for as long as the agent runs: `run` supervises its process, `call` makes a call.
 
     `directory` is for the backend's files; `memory_limit` is called before each start of a process.
@@ -90,7 +90,7 @@ class VendorProcess:
         self._directory = directory
         self._links = LinkCache()
         self._specs = CdiRequests(pauses.specs)
-        self._early: RunningVendor | None = None
+        self._early: VendorProcess | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"
         self._was_open = False
@@ -100,10 +100,10 @@ class VendorProcess:
         self._config_changed = anyio.Event()
         self._next_try: float | None = None
         #: A killed process that does not end: this one's, or that of an earlier VendorProcess.
-        self._stuck: RunningVendor | None = None
+        self._stuck: VendorProcess | None = None
         self._over = anyio.Event()
         #: The earlier VendorProcess of the same vendor, while this one waits for its end.
-        self._before: VendorProcess | None = None
+        self._before: VendorSupervisor | None = None
         #: How often the process was lost by its own fault; a missing driver does not count.
         self.restarts = 0
 
@@ -150,9 +150,9 @@ class VendorProcess:
         """Whether there is no process, and none will start without a sign of the vendor."""
         return self.pid is None and self._stuck is None and bool(self._absence())
 
-    def _start(self) -> RunningVendor:
+    def _start(self) -> VendorProcess:
         self._limit = self._ask_limit()
-        return RunningVendor(
+        return VendorProcess(
             self.vendor,
             watch=self._deadlines.events,
             in_process=self._in_process,
@@ -161,7 +161,7 @@ class VendorProcess:
             directory=self._directory,
         )
 
-    async def run(self, after: VendorProcess | None = None) -> None:
+    async def run(self, after: VendorSupervisor | None = None) -> None:
         """Serve for ever, after all earlier processes have ended; cancellation ends the process."""
         self._before = after
         try:
@@ -279,7 +279,7 @@ class VendorProcess:
         write = log.error if self._required else log.info if nothing else log.warning
         write("vendor not found here", vendor=self.vendor.name, reason=lost.reason)
 
-    async def _bury(self, old: RunningVendor, lost: ContactLost) -> None:
+    async def _bury(self, old: VendorProcess, lost: ContactLost) -> None:
         """Wait for the end of the process: a process stuck in the kernel must not be joined by a second."""
         grace = self._deadlines.close if lost.state is VendorState.UNAVAILABLE else 0.0
         with anyio.move_on_after(grace + self._deadlines.kill):
@@ -287,7 +287,7 @@ class VendorProcess:
             return
         await self._await_stuck(old, lost)
 
-    async def _await_stuck(self, stuck: RunningVendor, lost: ContactLost) -> None:
+    async def _await_stuck(self, stuck: VendorProcess, lost: ContactLost) -> None:
         self._stuck = stuck
         self._report(
             ContactLost(lost.state, f"{lost.reason}; process {stuck.body.pid} is killed but does not end")
@@ -295,7 +295,7 @@ class VendorProcess:
         await stuck.gone()
         self._stuck = None
 
-    def _leave_behind(self, old: RunningVendor) -> None:
+    def _leave_behind(self, old: VendorProcess) -> None:
         if old.body.ended() is None:
             self._stuck = old
             log.error("process is killed but does not end", vendor=self.vendor.name, pid=old.body.pid)

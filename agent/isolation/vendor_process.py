@@ -249,7 +249,7 @@ class ThreadRunner:
         """Nothing to do: the thread ends with the agent."""
 
 
-class RunningVendor:
+class VendorProcess:
     """A started process and the connection to it. One call at a time; `open` is sent at the start."""
 
     def __init__(

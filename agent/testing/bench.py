@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent.isolation import answers
-from agent.isolation.vendor_process import BackendFailure, ContactLost, RunningVendor
+from agent.isolation.vendor_process import BackendFailure, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, HealthEvent, Settings, Vendor
 
 PATIENCE = 30.0  # seconds for anything that has no tighter rule
@@ -83,7 +83,7 @@ class Bench:
     ) -> AsyncIterator[Talk]:
         """Start a process of the vendor without waiting until the backend has opened."""
         vendor = self.vendor if settings is None else replace(self.vendor, settings=Settings(settings))
-        contact = RunningVendor(
+        contact = VendorProcess(
             vendor, watch=watch, python_path=self.python_path, emit=_to_stderr, directory=directory
         )
         talk = Talk(contact)
@@ -142,7 +142,7 @@ def _to_stderr(line: str, dropped: int) -> None:
 class Talk:
     """Calls to one vendor process. If the process ends during a call, the call fails."""
 
-    def __init__(self, contact: RunningVendor) -> None:
+    def __init__(self, contact: VendorProcess) -> None:
         self._contact = contact
         self._listening: asyncio.Task[None] | None = None
         self._blind = False

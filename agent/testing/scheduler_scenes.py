@@ -43,7 +43,7 @@ HOSTILE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class RecordedScene:
     """A recorded pod with the expected claims and receipt."""
 
     name: str
@@ -58,13 +58,13 @@ class Scene:
     terms: Mapping[str, str] = field(default_factory=dict)
 
 
-def scenes(path: Path) -> tuple[Scene, ...]:
+def scenes(path: Path) -> tuple[RecordedScene, ...]:
     """The scenes of a JSON file: a list of the objects above."""
     return tuple(map(_scene, json.loads(path.read_text())))
 
 
 def check_scheduler(
-    scheduler: Scheduler, recorded: Sequence[Scene], others: Sequence[Scheduler] = ()
+    scheduler: Scheduler, recorded: Sequence[RecordedScene], others: Sequence[Scheduler] = ()
 ) -> Iterator[Finding]:
     """Check the scheduler against each scene. `others`: schedulers with claims that come before its own."""
     for scene in recorded:
@@ -83,7 +83,7 @@ def check_scheduler(
 class _Case:
     scheduler: Scheduler
     dialect: Dialect
-    scene: Scene
+    scene: RecordedScene
 
     @property
     def pod(self) -> Candidate:
@@ -189,14 +189,14 @@ def _judged(name: str, check: Callable[[_Case], None], case: _Case) -> Finding:
     return Finding(name, True, "")
 
 
-def _dialect(scheduler: Scheduler, scene: Scene, others: Sequence[Scheduler]) -> Dialect | None:
+def _dialect(scheduler: Scheduler, scene: RecordedScene, others: Sequence[Scheduler]) -> Dialect | None:
     make = scheduler.vendor_dialects.get(scene.dialect)
     if make is not None:
         return make(scene.terms, (*others, scheduler))
     return next((it for it in scheduler.dialects if it.name == scene.dialect), None)
 
 
-def _scene(document: Mapping[str, Any]) -> Scene:
+def _scene(document: Mapping[str, Any]) -> RecordedScene:
     metadata = document["pod"]["metadata"]
     place = (metadata["uid"], metadata["namespace"], metadata["name"])
     claims = (
@@ -215,7 +215,7 @@ def _scene(document: Mapping[str, Any]) -> Scene:
         )
         for recorded in document.get("given", ())
     )
-    return Scene(
+    return RecordedScene(
         document["name"],
         document["dialect"],
         document["resource"],

@@ -433,9 +433,9 @@ class Vendor:
     makes: Slices | None = None
     publishes: NodeFacts = NodeFacts()
     #: How schedulers say which container gets which of the cards; the first one that claims counts.
-    schedulers: tuple[Dialect, ...] = ()
-    #: Dialects that schedulers' plugins make for this vendor, by name; heard before `schedulers`.
-    hears: tuple[DialectOf, ...] = ()
+    dialects: tuple[Dialect, ...] = ()
+    #: Dialects that schedulers' plugins make for this vendor, by name; heard before `dialects`.
+    named_dialects: tuple[DialectOf, ...] = ()
     #: What a pod's own limits and annotations ask for: read after all schedulers, where a scheduler may
     #: choose and none has to. The dialect has a claim without cards for each container that asks for the
     #: resource.

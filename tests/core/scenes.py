@@ -82,7 +82,7 @@ def scene(
         settings=Settings(settings),
         offers=Offers(cards_with_room=cards_with_room),
         makes=Slices() if prepares else None,
-        schedulers=dialects,
+        dialects=dialects,
         pod_limits=limits,
     )
     offers = [Offer("acme", _rules(placement, dynamic=dynamic), dynamic=dynamic)]

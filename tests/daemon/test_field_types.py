@@ -39,7 +39,7 @@ COMPLETE = Vendor(
     lambda devices, request: ContainerEdits(),
     settings=Settings(warnings=(SettingsWarning("is old"),)),
     makes=Slices(),
-    schedulers=(Dialect("acme", _claims),),
+    dialects=(Dialect("acme", _claims),),
     pod_limits=Dialect("limits", _claims),
     host=Host(
         signs=Signs(),
@@ -107,7 +107,7 @@ FUNCTIONS = [
         for it in ("resources", "check_rules", "default_rule", "cards_with_room", "without_choice")
     ),
     *(f"publishes.{it}" for it in ("labels", "annotations", "extended_resources")),
-    *(f"schedulers[0].{it}" for it in ("claims", "measure", "receipt")),
+    *(f"dialects[0].{it}" for it in ("claims", "measure", "receipt")),
 ]
 
 

@@ -107,12 +107,12 @@ def plugin(vendor: Vendor | None, name: str = "acme", reason: str = "") -> Vendo
 def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the vendors' processes find the faulty backends."""
     from agent.daemon import labels_once as labels
-    from agent.isolation.supervisor import VendorProcess
+    from agent.isolation.supervisor import VendorSupervisor
 
-    def start(vendor: Vendor, sink: Any) -> VendorProcess:
-        return VendorProcess(vendor, sink, python_path=[str(Path(__file__).parents[1])])
+    def start(vendor: Vendor, sink: Any) -> VendorSupervisor:
+        return VendorSupervisor(vendor, sink, python_path=[str(Path(__file__).parents[1])])
 
-    monkeypatch.setattr(labels, "VendorProcess", start)
+    monkeypatch.setattr(labels, "VendorSupervisor", start)
 
 
 @pytest.mark.usefixtures("faulty")

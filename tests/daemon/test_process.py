@@ -31,7 +31,7 @@ from agent.core.cell import Cell
 from agent.daemon.composition import Composition
 from agent.daemon.intervals import Intervals
 from agent.daemon.process import _cluster, _follow, _keep_serving, _until_signalled
-from agent.daemon.standby import StandbyAgent
+from agent.daemon.standby import NodeAgent
 from agent.http.admin_client import fetch
 from agent.http.inspect_document import from_builtins
 from agent.testing.kubelet import SimKubelet
@@ -297,7 +297,7 @@ async def test_a_port_is_tried_at_once_and_often_when_the_agent_takes_over(
 
     tried: list[str] = []
     monkeypatch.setattr("agent.daemon.process.Pauses", Pauses)
-    agent = StandbyAgent(Cell(ConfigState(Config(), "")), "a-node")
+    agent = NodeAgent(Cell(ConfigState(Config(), "")), "a-node")
     taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     serving = asyncio.create_task(_keep_serving(f"127.0.0.1:{port}", agent))
@@ -572,9 +572,9 @@ async def test_the_door_writes_into_the_list_that_the_line_keeps(
     monkeypatch.setattr("agent.cluster.connection.ApiConnection", door)
     settings = AgentSettings(state_dir=tmp_path)
     state = Cell(ConfigState(Config(agent=settings), ""))
-    agent = StandbyAgent(state, "node")
+    agent = NodeAgent(state, "node")
     parts = Composition(state, settings, Intervals(), agent.registered, agent.pod_state, in_process=True)
-    monkeypatch.setattr(StandbyAgent, "parts", parts)
+    monkeypatch.setattr(NodeAgent, "parts", parts)
     agent.serving.set(True)
     agent.registered.set(True)
 

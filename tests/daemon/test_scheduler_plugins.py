@@ -157,12 +157,12 @@ def test_of_two_schedulers_with_a_report_of_the_cards_the_second_is_left_out(ins
 
 
 def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
-    return Vendor("acme", "acme:B", "acme.com/x", lambda *_: ContainerEdits(), hears=hears, **parts)
+    return Vendor("acme", "acme:B", "acme.com/x", lambda *_: ContainerEdits(), named_dialects=hears, **parts)
 
 
 def test_a_vendor_s_own_dialect_does_not_take_the_name_of_a_scheduler_s() -> None:
     with pytest.raises(BrokenPlugin, match="the scheduler hami already brings a dialect named 'metax'"):
-        hearing(vendor(schedulers=(Dialect("metax", lambda *_: ()),)))
+        hearing(vendor(dialects=(Dialect("metax", lambda *_: ()),)))
 
 
 def test_one_dialect_alone_reads_the_limits_of_a_vendor_s_pods() -> None:
@@ -179,14 +179,14 @@ def test_a_vendor_hears_the_dialects_that_it_names_before_its_own_and_limits_apa
             DialectOf("gcushare", "gcushare-v1", ENFLAME.terms),
             DialectOf("hami", "metax-sgpu", measure=lambda *_: Part(0.5, 0.5)),
             DialectOf("hami", "metax-limits", of_limits=True),
-            schedulers=(own,),
+            dialects=(own,),
         )
     )
 
-    assert [it.name for it in its.schedulers] == ["gcushare-v1", "metax-sgpu", "own"]
+    assert [it.name for it in its.dialects] == ["gcushare-v1", "metax-sgpu", "own"]
     assert its.pod_limits is not None
     assert (its.pod_limits.name, its.pod_limits.measure) == ("metax-limits", None)
-    measure = its.schedulers[1].measure
+    measure = its.dialects[1].measure
     assert measure is not None
     assert measure({}, 0) == Part(0.5, 0.5)
 
@@ -223,7 +223,7 @@ def test_a_dialect_of_another_distribution_is_heard_in_a_vendor_s_terms(installe
         """,
     )
 
-    (dialect,) = hearing(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).schedulers
+    (dialect,) = hearing(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).dialects
     assert (dialect.name, dialect.reads) == ("acme-v1", ("a.com/",))
     with pytest.raises(BrokenPlugin, match="a Dialect is needed"):
         hearing(vendor(DialectOf("acme", "none")))

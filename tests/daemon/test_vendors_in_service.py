@@ -56,7 +56,7 @@ def reading(name: str) -> Vendor:
     dialect = Dialect(
         name, lambda pod, resource, devices: (), reads=(f"{name}.com/",), receipt_keys=(f"{name}-given",)
     )
-    return replace(vendor(name, f"{name}.com/x"), schedulers=(dialect,))
+    return replace(vendor(name, f"{name}.com/x"), dialects=(dialect,))
 
 
 async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_is_off_is_not_asked(

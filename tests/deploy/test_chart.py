@@ -952,7 +952,7 @@ def test_what_the_policy_lets_the_agent_write_on_its_node_is_what_vendors_in_tre
             *vendor.publishes.annotation_keys,
         )
         written |= {domain(it) for it in keys if it}
-        locks |= {key for it in vendor.schedulers for key in it.locks}
+        locks |= {key for it in vendor.dialects for key in it.locks}
 
     assert listed == {"domains": sorted(written), "locks": sorted(locks)}
 

@@ -210,7 +210,7 @@ def test_an_example_of_gcushare_may_write_all_that_its_scheduler_reads(
     [vendor] = [it.vendor for it in wanted(held) if it.vendor and it.name == "enflame"]
     rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
 
-    assert set(values["pods"]["receipts"]) == {key for it in vendor.schedulers for key in it.receipt_keys}
+    assert set(values["pods"]["receipts"]) == {key for it in vendor.dialects for key in it.receipt_keys}
     assert set(values["nodeStatus"]["resources"]) == set(vendor.publishes.extended_resource_keys)
     assert rules[("nodes/status",)] == {"patch"}
     assert not vendor.publishes.annotation_keys or "patch" in rules[("nodes",)]

@@ -14,7 +14,7 @@ import anyio
 
 from agent.core.model import VendorState
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorProcess
+from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorSupervisor
 from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Settings, Vendor
 
 HERE = str(Path(__file__).parents[1])
@@ -87,8 +87,8 @@ async def serving(
     directory: Path | None = None,
     specs_again: tuple[float, float] = (3600.0, 3600.0),
     **settings: Any,
-) -> AsyncIterator[VendorProcess]:
-    process = VendorProcess(
+) -> AsyncIterator[VendorSupervisor]:
+    process = VendorSupervisor(
         vendor(backend, **settings),
         sink,
         deadlines=deadlines,

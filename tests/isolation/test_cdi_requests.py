@@ -11,7 +11,7 @@ import pytest
 
 from agent.core.errors import NotServable, VendorError, VendorTimeout
 from agent.isolation.cdi_requests import CdiRequests
-from agent.isolation.supervisor import VendorProcess
+from agent.isolation.supervisor import VendorSupervisor
 from agent.vendor_api.agent import Device, Request
 
 from .rig import QUICK, Flag, Recorder, serving
@@ -114,7 +114,7 @@ def made(sink: Recorder) -> list[list[str]]:
     return [json.loads(specs["acme.com-slice.json"])["made"] for specs, _ in sink.specs]
 
 
-async def prepare(process: VendorProcess, allocation: str) -> None:
+async def prepare(process: VendorSupervisor, allocation: str) -> None:
     await process.call("prepare", Request(allocation, "acme.com/xpu", ("i",)), ("dev-a",))
 
 

@@ -16,7 +16,7 @@ from support.waiting import eventually
 
 from agent.core.model import VendorState
 from agent.isolation import descendants
-from agent.isolation.supervisor import VendorProcess
+from agent.isolation.supervisor import VendorSupervisor
 
 from .rig import HERE, QUICK, Recorder, exists, is_running, serving, vendor
 
@@ -79,7 +79,7 @@ async def test_what_is_left_of_another_vendor_that_serves_is_let_alone(sink: Rec
 
 
 async def test_what_is_left_of_a_dropped_process_ends(pids: Path) -> None:
-    process = VendorProcess(
+    process = VendorSupervisor(
         vendor(does={"open": "leave"}, pids=str(pids)), Recorder(), deadlines=QUICK, python_path=(HERE,)
     )
     process.start_early()
@@ -96,10 +96,10 @@ async def test_what_is_left_of_a_dropped_process_ends(pids: Path) -> None:
 KILLED = """
 import sys
 from agent.vendor_api.agent import Settings, Vendor
-from agent.isolation.vendor_process import RunningVendor
+from agent.isolation.vendor_process import VendorProcess
 settings = {"does": {"open": "leave"}, "pids": sys.argv[2]}
 vendor = Vendor("acme", "faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
-started = RunningVendor(vendor, watch=None, python_path=(sys.argv[1],))
+started = VendorProcess(vendor, watch=None, python_path=(sys.argv[1],))
 print(started.body.pid, flush=True)
 sys.stdin.read()
 """

@@ -12,7 +12,7 @@ import structlog.testing
 
 from agent.core.errors import VendorAbsent, VendorError
 from agent.isolation.presence import absence
-from agent.isolation.supervisor import VendorProcess
+from agent.isolation.supervisor import VendorSupervisor
 from agent.vendor_api.agent import Host, Signs, Vendor
 
 from .rig import Recorder, vendor
@@ -105,10 +105,10 @@ def test_a_bus_that_can_not_be_read_may_hold_a_card(shy: Vendor, tmp_path: Path)
 
 
 async def test_a_vendor_of_which_nothing_is_here_has_no_slices_that_could_be_asked_for(shy: Vendor) -> None:
-    process = VendorProcess(shy, Recorder())
+    process = VendorSupervisor(shy, Recorder())
     process.configure(required=False, sought=False)
     with pytest.raises(VendorAbsent):
         await process.call("partitions")
     with pytest.raises(VendorError) as refused:  # of one that was not looked for yet nobody knows it
-        await VendorProcess(vendor(), Recorder()).call("partitions")
+        await VendorSupervisor(vendor(), Recorder()).call("partitions")
     assert not isinstance(refused.value, VendorAbsent)

@@ -22,8 +22,8 @@ from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.event_turns import AT_ONCE
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.service import LinkCache, Service
-from agent.isolation.supervisor import Deadlines, VendorProcess
-from agent.isolation.vendor_process import ProcessListener, RunningVendor, failed
+from agent.isolation.supervisor import Deadlines, VendorSupervisor
+from agent.isolation.vendor_process import ProcessListener, VendorProcess, failed
 from agent.kubelet.rpc import as_status
 from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State, Usage
 
@@ -232,7 +232,7 @@ async def test_a_caller_who_leaves_does_not_disturb_the_next(sink: Recorder, fla
 
 
 async def test_calls_need_an_open_vendor(sink: Recorder) -> None:
-    process = VendorProcess(vendor(), sink)
+    process = VendorSupervisor(vendor(), sink)
 
     with pytest.raises(VendorError, match="acme: usage: the vendor is not open: not started yet"):
         await process.call("usage")
@@ -432,7 +432,7 @@ class Turns(Recorder):
 
 
 def service_of(process: Played, sink: Recorder) -> Service:
-    return Service(cast("RunningVendor", process), "acme", sink, QUICK, 100.0, LinkCache(), CdiRequests())
+    return Service(cast("VendorProcess", process), "acme", sink, QUICK, 100.0, LinkCache(), CdiRequests())
 
 
 async def test_an_event_is_told_at_once_and_those_after_it_wait_for_their_turn(

@@ -21,14 +21,14 @@ from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import vendor_process
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Deadlines, ProcessPauses, RestartBackoff, VendorProcess
+from agent.isolation.supervisor import Deadlines, ProcessPauses, RestartBackoff, VendorSupervisor
 from agent.vendor_api.agent import Device, Host, Signs
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor
 
 
 async def test_an_early_start_works_ahead_and_is_taken_over(sink: Recorder) -> None:
-    process = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    process = VendorSupervisor(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
     process.start_early()
     early = process.pid
     task = asyncio.create_task(process.run())
@@ -75,10 +75,10 @@ async def test_a_vendor_that_never_was_here_is_not_found_and_no_trouble_where_no
 # One that is not here
 
 
-def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> VendorProcess:
+def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> VendorSupervisor:
     """One that is started once its sign is there."""
     it = replace(vendor(**settings), host=Host(signs=Signs((str(sign),), sysfs=str(sign))))
-    process = VendorProcess(
+    process = VendorSupervisor(
         it, sink, deadlines=QUICK, pauses=ProcessPauses(every, (0.001, 1000.0)), python_path=(HERE,)
     )
     process.configure(required=False, sought=False)
@@ -86,7 +86,7 @@ def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> Ven
 
 
 @asynccontextmanager
-async def running(process: VendorProcess) -> AsyncIterator[None]:
+async def running(process: VendorSupervisor) -> AsyncIterator[None]:
     process.start_early()
     task = asyncio.create_task(process.run())
     yield
@@ -173,11 +173,11 @@ async def test_a_vendor_that_was_here_is_lost(sink: Recorder, flag: Flag) -> Non
 
 
 async def test_a_vendor_that_was_here_with_other_settings_is_lost(sink: Recorder) -> None:
-    former = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    former = VendorSupervisor(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
     task = asyncio.create_task(former.run())
     await sink.until(lambda: sink.lists)
     gone = vendor(does={"open": "unavailable"}, reason="library-not-found")
-    process = VendorProcess(gone, sink, deadlines=QUICK, python_path=(HERE,))
+    process = VendorSupervisor(gone, sink, deadlines=QUICK, python_path=(HERE,))
     with structlog.testing.capture_logs() as logs:
         after = asyncio.create_task(process.run(former))
         task.cancel()
@@ -241,15 +241,15 @@ async def test_a_process_that_is_lost_just_as_its_scope_ends_ends_nothing_else(
 ) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def lost(its: vendor_process.RunningVendor) -> None:
+    async def lost(its: vendor_process.VendorProcess) -> None:
         begun.set()
         try:
             await anyio.sleep_forever()
         except asyncio.CancelledError:
             raise vendor_process.failed("its last answer arrives") from None
 
-    monkeypatch.setattr(vendor_process.RunningVendor, "connect", lost)
-    scope, process = anyio.CancelScope(), VendorProcess(vendor(), sink, deadlines=QUICK)
+    monkeypatch.setattr(vendor_process.VendorProcess, "connect", lost)
+    scope, process = anyio.CancelScope(), VendorSupervisor(vendor(), sink, deadlines=QUICK)
 
     async def serve() -> None:
         with scope:
@@ -266,7 +266,7 @@ async def test_a_process_that_is_lost_just_as_its_scope_ends_ends_nothing_else(
 
 
 async def test_cancelling_by_a_scope_collects_the_process(sink: Recorder) -> None:
-    process = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    process = VendorSupervisor(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(process.run)
         await sink.until(lambda: sink.lists)
@@ -303,7 +303,7 @@ async def test_a_bug_in_the_sink_travels_up(sink: Recorder) -> None:
         def discovered(self, vendor: str, devices: Sequence[Device]) -> None:
             raise ZeroDivisionError
 
-    process = VendorProcess(vendor(), Broken(), python_path=(HERE,))
+    process = VendorSupervisor(vendor(), Broken(), python_path=(HERE,))
 
     with pytest.raises(ExceptionGroup) as caught, anyio.fail_after(30):
         await process.run()
@@ -361,7 +361,7 @@ async def test_a_process_that_is_lost_again_and_again_is_told_once_and_shown(
 
 
 async def test_the_next_try_of_an_open_breaker_is_shown_and_far(sink: Recorder) -> None:
-    process = VendorProcess(
+    process = VendorSupervisor(
         vendor(does={"discover": "segfault"}),
         sink,
         deadlines=QUICK,
@@ -405,7 +405,7 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         body.kill()
 
 
-async def stuck(sink: Recorder) -> VendorProcess:
+async def stuck(sink: Recorder) -> VendorSupervisor:
     """A vendor out of service whose process is still there."""
     short = Deadlines(call=0.1, close=0.01, kill=0.01)
     async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
@@ -438,14 +438,14 @@ async def test_a_vendor_that_comes_back_waits_for_its_process_that_does_not_end(
     assert pid is not None
     said = f"the process of the last configuration must end first; process {pid} is killed but does not end"
 
-    second = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    second = VendorSupervisor(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
     gone_again = asyncio.create_task(second.run(first))
     await sink.until(lambda: sink.losses[-1] == (VendorState.FAILED, said))
     gone_again.cancel()
     await asyncio.wait([gone_again])
 
     heard = Recorder()
-    third = VendorProcess(vendor(), heard, deadlines=QUICK, python_path=(HERE,))
+    third = VendorSupervisor(vendor(), heard, deadlines=QUICK, python_path=(HERE,))
     task = asyncio.create_task(third.run(second))
     await heard.until(lambda: heard.losses)
     assert heard.losses == [(VendorState.FAILED, said)]
@@ -464,7 +464,7 @@ async def test_a_process_that_takes_over_begins_when_the_one_before_has_ended(
     closed = tmp_path / "closed"
     async with serving(sink, closed=str(closed)) as first:
         await sink.until(lambda: sink.lists)
-        second = VendorProcess(vendor(), Recorder(), deadlines=QUICK, python_path=(HERE,))
+        second = VendorSupervisor(vendor(), Recorder(), deadlines=QUICK, python_path=(HERE,))
         task = asyncio.create_task(second.run(first))
         await sink.until(lambda: len(sink.lists) >= 3)
         assert second.pid is None
@@ -480,7 +480,7 @@ async def test_a_process_waits_also_for_the_one_that_a_cancelled_one_waited_for(
 ) -> None:
     closed, heard = tmp_path / "closed", Recorder()
     second, third = (
-        VendorProcess(vendor(), into, deadlines=QUICK, python_path=(HERE,)) for into in (Recorder(), heard)
+        VendorSupervisor(vendor(), into, deadlines=QUICK, python_path=(HERE,)) for into in (Recorder(), heard)
     )
     async with serving(sink, closed=str(closed)) as first:
         await sink.until(lambda: sink.lists)
@@ -509,7 +509,7 @@ async def test_a_vendor_of_which_there_is_no_sign_waits_and_asks_for_memory_when
         return asked[-1]
 
     shy = replace(vendor(), host=Host(signs=Signs((f"{tmp_path}/module",))))
-    process = VendorProcess(shy, Recorder(), deadlines=QUICK, python_path=(HERE,), memory_limit=limit)
+    process = VendorSupervisor(shy, Recorder(), deadlines=QUICK, python_path=(HERE,), memory_limit=limit)
     assert not process.waits  # until the config says otherwise it is sought
     process.configure(required=False, sought=False)
     process.start_early()

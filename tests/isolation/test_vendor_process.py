@@ -22,7 +22,7 @@ from support.waiting import eventually
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.isolation import vendor_process
-from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.isolation.supervisor import Deadlines, VendorSupervisor
 from agent.state.agent_lock import AgentLock
 
 from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, vendor
@@ -101,7 +101,7 @@ async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink:
 
 
 async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_its_end() -> None:
-    dropped = vendor_process.RunningVendor(vendor(), watch=None)
+    dropped = vendor_process.VendorProcess(vendor(), watch=None)
     pid = dropped.body.pid
 
     dropped.drop()
@@ -111,7 +111,7 @@ async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_it
 
 async def test_a_process_outlives_the_thread_that_started_it(sink: Recorder) -> None:
     """PR_SET_PDEATHSIG would tie it to that thread."""
-    process = VendorProcess(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    process = VendorSupervisor(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
     thread = threading.Thread(target=process.start_early)
     thread.start()
     await asyncio.to_thread(thread.join)

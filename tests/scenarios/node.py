@@ -18,7 +18,7 @@ from agent.core.devices.health_timing import HealthTiming
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.allocation.allocator import ALLOCATION
-from agent.daemon.standby import StandbyAgent
+from agent.daemon.standby import NodeAgent
 from agent.daemon.vendors_in_service import check
 from agent.demo.agent_process import PACE
 from agent.isolation.supervisor import Deadlines
@@ -177,7 +177,7 @@ class Node:
             recall=remembered_from,
         )
         self.watch = watch
-        self.agent = StandbyAgent(watch.cell, "node", self.pace)
+        self.agent = NodeAgent(watch.cell, "node", self.pace)
         self.agent.pods.set(self._pods)
         if self.knows_pods:
             self.agent.pod_state.follow_to(0)

@@ -13,14 +13,14 @@ import pytest
 
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, Part, Scheduler, ServedClaim
-from agent.testing.scheduler_scenes import Scene, check_scheduler, scenes
+from agent.testing.scheduler_scenes import RecordedScene, check_scheduler, scenes
 
 DATA = Path(__file__).parents[1] / "schedulers/data"
 POD = {
     "metadata": {"uid": "u", "namespace": "default", "name": "web", "annotations": {"a.com/card": "c0"}},
     "spec": {"containers": [{"name": "main", "resources": {"limits": {"a.com/x": "1"}}}]},
 }
-SCENE = Scene(
+SCENE = RecordedScene(
     "one",
     "acme",
     "a.com/x",
@@ -69,7 +69,7 @@ TURNS = count()
 ACME = Dialect("acme", claims, receipt=receipt, receipt_keys=("a.com/given",))
 
 
-def checked(dialect: Dialect = ACME, scene: Scene = SCENE, **parts: Any) -> list[str]:
+def checked(dialect: Dialect = ACME, scene: RecordedScene = SCENE, **parts: Any) -> list[str]:
     scheduler = Scheduler("acme", **{"reads": ("a.com/",), "dialects": (dialect,), **parts})
     return [f"{it.name}: {it.detail}" for it in check_scheduler(scheduler, [scene]) if not it.ok]
 

@@ -18,7 +18,7 @@ import pytest
 
 from agent.core.model import VendorState
 from agent.daemon.vendor_plugins import load
-from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorProcess
+from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorSupervisor
 from agent.testing import agent_half, conformance
 from agent.testing.bench import Bench
 from agent.testing.conformance import CHECKS, Finding, check_vendor
@@ -106,7 +106,7 @@ class Heard:
 @asynccontextmanager
 async def serving(vendor: Vendor, *, in_process: bool = False, call: float = 30.0) -> AsyncIterator[Heard]:
     heard = Heard()
-    process = VendorProcess(
+    process = VendorSupervisor(
         vendor,
         heard,
         deadlines=Deadlines(events=0.05, discover=call, close=0.05),

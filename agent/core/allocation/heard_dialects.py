@@ -15,7 +15,7 @@ def scheduler_dialects(
 ) -> Sequence[Dialect]:
     """The dialects of schedulers, the vendor's own first. With placement `local` the vendor's own alone."""
     is_local = resource.rule.placement == "local"
-    return vendor.schedulers if is_local else (*vendor.schedulers, *common_dialects(schedulers))
+    return vendor.dialects if is_local else (*vendor.dialects, *common_dialects(schedulers))
 
 
 def dialects(schedulers: Sequence[Scheduler], vendor: Vendor, resource: Resource) -> Sequence[Dialect]:

@@ -69,7 +69,7 @@ def lock_keys(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> tup
     registered = tuple(schedulers)
     groups = [scheduler.locks for scheduler in registered]
     groups += [dialect.locks for scheduler in registered for dialect in scheduler.dialects]
-    groups += [dialect.locks for vendor in vendors for dialect in vendor.schedulers]
+    groups += [dialect.locks for vendor in vendors for dialect in vendor.dialects]
     return tuple(dict.fromkeys(key for keys in groups for key in keys))
 
 

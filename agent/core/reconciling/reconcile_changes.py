@@ -8,7 +8,7 @@ from agent.core.model import Allocation, Owner
 
 
 @dataclass(frozen=True, slots=True)
-class RecallChange:
+class RecoveredAllocation:
     """An allocation that the ledger lacks was read back from the kubelet."""
 
     allocation: Allocation

@@ -18,16 +18,16 @@ from agent.core.model import (
     share,
 )
 from agent.core.reconciling.cards_of_answers import AnswerTie, AnswerTies, companions
-from agent.core.reconciling.reconcile_changes import RecallChange
+from agent.core.reconciling.reconcile_changes import RecoveredAllocation
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Pods
 from agent.vendor_api.agent import ResourceRule
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecoveredAllocations:
     """What was read back from the kubelet."""
 
-    found: list[RecallChange] = field(default_factory=list)
+    found: list[RecoveredAllocation] = field(default_factory=list)
     #: Allocation to vendor and answer, for answers that name cards that are not here.
     unfit: dict[str, tuple[str, CheckpointAnswer]] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class _KnownUse:
 
 def recall(
     granted: Iterable[CheckpointAnswer], plan: Plan, now: float, ties: AnswerTies | None = None
-) -> Recalled:
+) -> RecoveredAllocations:
     """The allocations behind these answers, as far as their cards are known.
 
     The plan says which card an ID of a planned resource is on. Any other answer counts where it names a
@@ -59,13 +59,13 @@ def recall(
     granted = [*granted]
     ties = ties or AnswerTies()
     plan = {**_resources_of_other_plugins({it.resource for it in granted} - plan.keys(), ties, plan), **plan}
-    recalled, tied = Recalled(), dict[str, AnswerTie]()
+    recalled, tied = RecoveredAllocations(), dict[str, AnswerTie]()
     for answer in granted:
         allocation = _planned_allocation(_use_of(answer, now), plan)
         if allocation is not None:
             cards, doubt = _cards(answer, allocation, plan[answer.resource], ties)
             allocation = replace(allocation, diverged=cards, handed=answer.share or None)
-            recalled.found.append(RecallChange(allocation, doubt))
+            recalled.found.append(RecoveredAllocation(allocation, doubt))
             tied[answer.allocation] = AnswerTie(allocation.vendor, cards or allocation.cards)
         elif answer.ids and (tie := ties.tie(answer)) is not None:
             tied[answer.allocation] = tie
@@ -78,7 +78,7 @@ def recall(
         if tie.cards:
             allocation = _tied_allocation(_use_of(answer, now), tie)
             allocation = replace(allocation, handed=answer.share or None, unit=answer.unit or "")
-            recalled.found.append(RecallChange(allocation))
+            recalled.found.append(RecoveredAllocation(allocation))
         else:
             recalled.unfit[answer.allocation] = (tie.vendor, answer)
     return recalled
@@ -130,7 +130,7 @@ def _cards(
 
 def recall_pods(
     pods: Pods, plan: Plan, name: Callable[[str], str], now: float, ties: AnswerTies | None = None
-) -> list[RecallChange]:
+) -> list[RecoveredAllocation]:
     """The allocations behind PodResources, where the kubelet's checkpoint cannot be read.
 
     PodResources has no uids and no answers: an ID must name its card. `name` makes an allocation's id of a
@@ -143,7 +143,7 @@ def recall_pods(
         for resource, ids in resources.items()
     )
     ties = ties or AnswerTies()
-    found: list[RecallChange] = []
+    found: list[RecoveredAllocation] = []
     for owner, resource, ids in uses:
         place = name(_place(owner, resource))
         use = _KnownUse(place, resource, ids, owner, AllocationSource.POD_RESOURCES, now)
@@ -151,7 +151,7 @@ def recall_pods(
         if allocation is None and (tie := ties.by_id(ids)) is not None:
             allocation = _tied_allocation(use, tie)
         if allocation is not None:
-            found.append(RecallChange(allocation))
+            found.append(RecoveredAllocation(allocation))
     return found
 
 

@@ -49,7 +49,7 @@ class WantedReceipts(Debounced[tuple[OwedReceipt, ...]]):
         dialects = {
             (vendor.name, dialect.name): dialect
             for vendor in self._vendors()
-            for dialect in (*self._common, *vendor.schedulers)
+            for dialect in (*self._common, *vendor.dialects)
         }
         if dialects != self._dialects:
             self._dialects, self._known = dialects, {}

@@ -19,7 +19,7 @@ from agent.core.reconciling.reconcile_changes import (
     Doubt,
     Find,
     Forget,
-    RecallChange,
+    RecoveredAllocation,
     Release,
     Remark,
     Remove,
@@ -70,7 +70,7 @@ class Reconciler:
         self._timing = timing
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
-        self._passes: set[asyncio.Task[Sequence[Change | RecallChange]]] = set()
+        self._passes: set[asyncio.Task[Sequence[Change | RecoveredAllocation]]] = set()
         #: The life of the kubelet that wrote the last proven checkpoint.
         self._known_life = ""
         #: Vendor and mark of slices without an owner to the time at which they were first seen.
@@ -163,7 +163,7 @@ class Reconciler:
         if [it for it in changes if self._updates.apply(it)]:
             await self._changed()
 
-    async def once(self, *, full: bool = True) -> Sequence[Change | RecallChange]:
+    async def once(self, *, full: bool = True) -> Sequence[Change | RecoveredAllocation]:
         """Read, decide, apply; what was done. A full pass also asks the vendors for their slices."""
         async with self._turn:
             makers = self._updates.makers() if full else []
@@ -173,7 +173,7 @@ class Reconciler:
                 return ()
             return await self._pass(makers, full=full)
 
-    async def _pass(self, makers: Sequence[str], *, full: bool) -> Sequence[Change | RecallChange]:
+    async def _pass(self, makers: Sequence[str], *, full: bool) -> Sequence[Change | RecoveredAllocation]:
         # Only while the file still lists all that a new life of the kubelet has kept can it be told from what
         # that life forgot.
         prove = full or self._sources.life != self._known_life

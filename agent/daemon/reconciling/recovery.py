@@ -12,7 +12,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import AllocationSource, Plan
 from agent.core.reconciling.cards_of_answers import AnswerTies
-from agent.core.reconciling.reconcile_changes import RecallChange
+from agent.core.reconciling.reconcile_changes import RecoveredAllocation
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence
 from agent.core.reconciling.recovered_allocations import recall, recall_pods
 from agent.daemon.reconciling.evidence_sources import EvidenceSources, foreign_id
@@ -66,7 +66,7 @@ class Recovery:
         """Whether no answer has to be looked for, of this agent or of another plugin."""
         return self.is_done and not self._ties.value.has_cards
 
-    async def at_once(self) -> Sequence[RecallChange]:
+    async def at_once(self) -> Sequence[RecoveredAllocation]:
         """Record what pods have of the cards, before the first list to the kubelet; what was recorded."""
         granted = await self._sources.granted(prove=False, sizes=True)
         if granted is None:
@@ -75,7 +75,7 @@ class Recovery:
             self._sizes = {**self._sizes, **{it.allocation: it.of for it in granted if it.of}}
         return await self.once(Evidence(granted, proven=False))
 
-    async def once(self, evidence: Evidence) -> Sequence[RecallChange]:
+    async def once(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
         """Record what can be recorded now; what was recorded."""
         async with self._turn:
             if evidence.granted is None:
@@ -84,7 +84,9 @@ class Recovery:
             self.unfit = {name: it for name, it in self.unfit.items() if _may_run(it[1], evidence)}
             return recalled
 
-    async def _looked(self, granted: Sequence[CheckpointAnswer], *, proven: bool) -> Sequence[RecallChange]:
+    async def _looked(
+        self, granted: Sequence[CheckpointAnswer], *, proven: bool
+    ) -> Sequence[RecoveredAllocation]:
         plan, ties = self._plan.value, self._ties.value
         if self._judged is None or self._judged[0] is not ties or self._judged[1] is not plan:
             self._unrelated = frozenset()
@@ -133,7 +135,7 @@ class Recovery:
         """Whether the ledger may lack it: one of this agent only until it was looked for."""
         return self._left is None or allocation in self._left or allocation.startswith(FOREIGN)
 
-    def _from_pods(self, evidence: Evidence) -> Sequence[RecallChange]:
+    def _from_pods(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
         """Record what PodResources lists of the cards, where the ledger has nothing from an Allocate."""
         # An allocation from a scheduler's annotation needed no Allocate, so the ledger may lack all others.
         bare = (AllocationSource.POD_RESOURCES, AllocationSource.ANNOTATION)
@@ -143,7 +145,7 @@ class Recovery:
         found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock(), self._ties.value)
         return self._recorded([it for it in found if self._ledger.get(it.allocation.id) is None])
 
-    def _recorded(self, recalled: Sequence[RecallChange]) -> Sequence[RecallChange]:
+    def _recorded(self, recalled: Sequence[RecoveredAllocation]) -> Sequence[RecoveredAllocation]:
         for change in recalled:
             allocation = change.allocation
             self._ledger.record(allocation)

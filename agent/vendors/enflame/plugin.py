@@ -69,7 +69,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             extended_resources=extended_resources if counted else None,
             extended_resource_keys=capacities.extended_resource_keys(brand),
         ),
-        hears=(DialectOf("gcushare", options.dialect, brand.terms),) if counted else (),
+        named_dialects=(DialectOf("gcushare", options.dialect, brand.terms),) if counted else (),
         replaces=OtherPlugin(
             sockets=SOCKETS,
             resources=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),

@@ -64,7 +64,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             annotations=partial(node_annotations, options) if sliced else None,
             annotation_keys=(ANNOTATION,),
         ),
-        hears=_hears(options) if sliced else (),
+        named_dialects=_hears(options) if sliced else (),
         replaces=OtherPlugin(
             sockets=SOCKETS,
             resources=(GPU, SGPU),

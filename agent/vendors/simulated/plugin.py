@@ -51,7 +51,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
             extended_resources=partial(counted, extended) if extended else None,
             extended_resource_keys=(extended,) if extended else (),
         ),
-        schedulers=(WITH_RECEIPT if settings.get("receipts") else DIALECT,),
+        dialects=(WITH_RECEIPT if settings.get("receipts") else DIALECT,),
         host=Host(devices_variable=VISIBLE),
     )
 

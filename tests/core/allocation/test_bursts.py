@@ -81,7 +81,7 @@ class Node:
         )
         rule = ResourceRule(GPU, sharing=Sharing("replicas", self.replicas), placement="auto")
         dialects = (Dialect("parts", claims, measure=measured),)
-        vendor = Vendor("acme", "", GPU, self.container_edits, schedulers=dialects)
+        vendor = Vendor("acme", "", GPU, self.container_edits, dialects=dialects)
         planned = plan([Offer("acme", (rule,))], snapshot)
         found = frozenset(it.uid for it in self.pods) - self.late
         return Scene(

@@ -167,7 +167,7 @@ def test_the_patch_frees_this_lock_and_no_other() -> None:
 
 def test_a_vendor_adds_its_own_lock() -> None:
     dialect = Dialect("acme", lambda pod, resource, cards: (), locks=("acme.com/mutex.lock", KEY))
-    vendor = Vendor("acme", "a:B", GPU, lambda *_: ContainerEdits(), schedulers=(dialect,))
+    vendor = Vendor("acme", "a:B", GPU, lambda *_: ContainerEdits(), dialects=(dialect,))
     held = {KEY: VALUE, "acme.com/mutex.lock": VALUE, "other.com/mutex.lock": VALUE}
 
     assert [it.key for it in locks_on_node(held, lock_keys(registered(), []))] == [KEY]

@@ -335,7 +335,7 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
         return ()
 
     snapshot = node(status("c0", 0))
-    vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits(), schedulers=(Dialect("acme", claims),))
+    vendor = Vendor("acme", "", WHOLE, lambda *_: ContainerEdits(), dialects=(Dialect("acme", claims),))
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
     lookout = MismatchNotices(

@@ -65,7 +65,7 @@ VENDOR = Vendor(
     GPU,
     edits,
     offers=Offers(insufficient_memory="too little in one card"),
-    schedulers=(Dialect("acme", claims),),
+    dialects=(Dialect("acme", claims),),
 )
 
 

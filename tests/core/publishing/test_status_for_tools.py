@@ -29,7 +29,7 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
 
 
 ACME = Vendor(
-    "acme", "acme:Acme", GPU, lambda devices, request: ContainerEdits(), schedulers=(Dialect("acme", claims),)
+    "acme", "acme:Acme", GPU, lambda devices, request: ContainerEdits(), dialects=(Dialect("acme", claims),)
 )
 VIEW = AgentStatus(
     "node-1",

@@ -28,7 +28,7 @@ def told(pod: Candidate, its: Sequence[ServedClaim]) -> Mapping[str, str]:
 
 def acme(receipt: object = told) -> Vendor:
     dialect = Dialect("acme", lambda *_: (), receipt=receipt, receipt_keys=(KEY,))  # type: ignore[arg-type]
-    return Vendor("acme", "x:Y", "acme.com/card", lambda *_: ContainerEdits(), schedulers=(dialect,))
+    return Vendor("acme", "x:Y", "acme.com/card", lambda *_: ContainerEdits(), dialects=(dialect,))
 
 
 def pod(name: str) -> Candidate:
@@ -127,8 +127,8 @@ async def test_what_is_wrong_is_told_once_of_few_pods_and_ends() -> None:
 @pytest.mark.parametrize("receipt", [told, None])
 async def test_a_vendors_own_dialect_of_a_generic_name_is_the_one_that_counts(receipt: object) -> None:
     here = Here()
-    (dialect,) = acme(receipt).schedulers
-    here.vendors[:] = [replace(acme(), schedulers=(replace(dialect, name="hami"),))]
+    (dialect,) = acme(receipt).dialects
+    here.vendors[:] = [replace(acme(), dialects=(replace(dialect, name="hami"),))]
     here.pods.set((pod("web"),))
     claim = Claim("uid-web", "default", "web", "main", dialect="hami")
     here.ledger.record(allocation("web", ("c0",), claim=claim, owner=Owner("uid-web", "main")))

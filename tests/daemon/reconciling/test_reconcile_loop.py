@@ -21,7 +21,14 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState, NodeSnapshot, Owner, Plan
-from agent.core.reconciling.reconcile_changes import Change, Confirm, Doubt, RecallChange, Release, Remove
+from agent.core.reconciling.reconcile_changes import (
+    Change,
+    Confirm,
+    Doubt,
+    RecoveredAllocation,
+    Release,
+    Remove,
+)
 from agent.core.reconciling.reconcile_evidence import Pods
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
@@ -161,10 +168,10 @@ class Node:
     async def changed(self) -> None:
         self.log.append("changed")
 
-    async def full(self) -> Sequence[Change | RecallChange]:
+    async def full(self) -> Sequence[Change | RecoveredAllocation]:
         return await self.reconciler.once()
 
-    async def quick(self) -> Sequence[Change | RecallChange]:
+    async def quick(self) -> Sequence[Change | RecoveredAllocation]:
         return await self.reconciler.once(full=False)
 
     def states(self) -> dict[str, str]:
@@ -983,9 +990,7 @@ async def test_whom_pod_resources_alone_shows_is_known_with_its_claim_once_its_p
     await it.full()
     said: dict[str, Any] = {"devices": ("a",), "parameters": {"core": "30"}}
     claim = Claim("uid-web", "default", "web", "main", **said)
-    its = replace(
-        vendor(prepares=False), schedulers=(Dialect("plain", lambda pod, resource, cards: [claim]),)
-    )
+    its = replace(vendor(prepares=False), dialects=(Dialect("plain", lambda pod, resource, cards: [claim]),))
     web = Candidate("uid-web", "default", "web", (PodContainer("main", {XPU: 1}),))
     it.scene = Scene(PLAN, node(status("a")), Topology(), {"acme": its}, candidates=(web,))
     it.log.clear()

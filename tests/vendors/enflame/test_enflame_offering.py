@@ -198,7 +198,7 @@ def test_hardware_is_made_for_its_own_resource_and_where_the_dialect_has_it(
     wanted = vendor.settings.for_backend[constants.DRS_WANTED]
     assert (not vendor.makes.release_only, vendor.offers.cdi_only, wanted) == (sliced,) * 3
     assert [it for it in (GCU, MEMORY, SHARED, DRS) if vendor.prepares(it)] == ([DRS] if sliced else [])
-    assert [it.dialect for it in vendor.hears] == ([] if dialect == "none" else [dialect])
+    assert [it.dialect for it in vendor.named_dialects] == ([] if dialect == "none" else [dialect])
 
 
 def test_no_slice_is_named_to_cdi_where_the_answer_tells_of_it() -> None:

@@ -274,7 +274,7 @@ def test_slices_are_made_and_schedulers_heard_in_sgpu_alone(
         prepares,
         prepares,
     )
-    assert [it.dialect for it in vendor.hears if not it.of_limits] == dialects
+    assert [it.dialect for it in vendor.named_dialects if not it.of_limits] == dialects
     assert vendor.publishes.annotation_keys == ("metax-tech.com/node-gpu-devices",)
     assert (vendor.publishes.annotations is not None) is prepares
 
