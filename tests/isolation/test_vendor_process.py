@@ -191,7 +191,7 @@ async def test_an_answer_is_heard_that_is_longer_than_what_is_read_ahead(sink: R
 AGENT = """
 import asyncio, sys
 from agent.vendor_api.agent import Settings, Vendor
-from agent.isolation.supervisor import Deadlines, VendorProcess
+from agent.isolation.supervisor import Deadlines, VendorSupervisor
 class Sink:
     def discovered(self, vendor, devices): print(process.pid, file=sys.stderr, flush=True)
     def observed(self, vendor, events): pass
@@ -199,7 +199,7 @@ class Sink:
 settings = {"does": {"partitions": sys.argv[2]}, "pids": sys.argv[3]}
 vendor = Vendor("acme", "faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
 patient = Deadlines(call=60)
-process = VendorProcess(vendor, Sink(), deadlines=patient, python_path=(sys.argv[1],))
+process = VendorSupervisor(vendor, Sink(), deadlines=patient, python_path=(sys.argv[1],))
 async def main():
     task = asyncio.create_task(process.run())
     while not process._service or not process._service.listed:
