@@ -45,10 +45,10 @@ def test_every_metric_that_is_asked_for_is_there(page: Path) -> None:
 
 
 def test_the_counters_that_rules_may_ask_for_are_those_that_the_agent_keeps() -> None:
-    line = (ROOT / "agent/daemon/composition.py").read_text()
+    status = (ROOT / "agent/daemon/running_status.py").read_text()
 
     for name in COUNTERS:
-        assert f'"{name}"' in line
+        assert f'"{name}"' in status
 
 
 def test_every_rule_says_what_is_wrong_where_and_what_to_look_at() -> None:
