@@ -33,6 +33,11 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"xpu-agent {version()}\n"
 
 
+def test_the_version_is_printed_beside_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version", "inspect"]) == 0
+    assert capsys.readouterr().out == f"xpu-agent {version()}\n"
+
+
 def test_no_verb_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     assert "usage: xpu-agent" in capsys.readouterr().out
