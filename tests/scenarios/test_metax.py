@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import recorded
-from koordinator.scheduler import BOUND
+from played_koordinator.scheduler import BOUND
 
 from agent.core.model import AllocationState
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
