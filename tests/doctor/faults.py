@@ -36,8 +36,8 @@ sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
 
 from metax_host import Host
 from mxsml_stub import MxsmlStub
+from schedulers.koordinator.doctor.koordination import placement
 
-from .koordination import placement
 from .patient import GPU, RUNTIME, Patient, may_mount
 
 MEMORY = "example.com/memory"

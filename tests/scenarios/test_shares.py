@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from koordinator.scheduler import BOUND
+from played_koordinator.scheduler import BOUND
 
 from agent.core.allocation import preferred_ids, scheduler_choice
 from agent.core.devices.topology import Topology

@@ -27,8 +27,8 @@ from agent.core.endless_tasks import LoopEnded
 from agent.core.model import SessionStatus
 from agent.kubelet.directory import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
-from agent.kubelet.plugin_sockets import socket_name
-from agent.kubelet.registration import KubeletSession, SessionIntervals, sweep
+from agent.kubelet.plugin_sockets import socket_name, sweep
+from agent.kubelet.session import KubeletSession, SessionIntervals
 
 from .fakes import (
     NAME,

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cluster.koordlets import Koordlet
+from doctor.faults import fault, metax
+from doctor.patient import GPU, Patient
 
 from . import koordination
-from .faults import fault, metax
 from .koordination import CORE, RATIO, allocated, card, cards, device, infos, install, koordlet, limits, node
-from .patient import GPU, Patient
 
 LOCK = "hami.io/mutex.lock"
 

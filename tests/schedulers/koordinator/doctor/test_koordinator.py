@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import pytest
 from cluster.koordlets import Koordlet, from_files
+from doctor.patient import GPU, Patient
 from scenarios.node import PATIENCE
 from support.waiting import eventually
 
@@ -18,7 +19,6 @@ from agent.state.uninstall_record import NAME, UninstallRecord
 from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
 from .koordinator_faults import LOCK, ago
-from .patient import GPU, Patient
 
 CHECKS = (
     *("koordinator", "koord-programs", "koordlet", "device-daemon"),
