@@ -43,7 +43,7 @@ from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
 
-NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
+NO_SERVER = "no API server is known here; give --kubeconfig, or run the doctor in the agent's pod"
 #: Why facts are missing that only the API server has. The check api-server has the error, so that it appears
 #: once in the output.
 NOT_ASKED = "the API server could not be asked (see check api-server)"

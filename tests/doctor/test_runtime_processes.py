@@ -147,7 +147,7 @@ def test_driver_and_container_runtime_are_looked_for_on_a_node_with_cards(
 
     assert list(told.values()) == ["", "part-lacking"]
     driver, runtime = told
-    assert driver == f"{vendor}: the kernel's driver is there, for its cards are listed"
+    assert driver == f"{vendor}: the kernel's driver is there, because the vendor lists its cards"
     assert "container runtime is not there" in runtime
 
 
