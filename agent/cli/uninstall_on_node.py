@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agent.cli.uninstall_at_api_server import NotRemoved, ServerObjects, say
+from agent.cli.uninstall_at_api_server import NotRemoved, ServerObjects, reported_kinds, say
 from agent.core.errors import AgentError
 from agent.kubelet.directory_lock import NodeLock
 from agent.kubelet.plugin_sockets import sweep
@@ -126,9 +126,9 @@ def _not_looked_for(objects: ServerObjects) -> Iterator[str]:
     if objects.namespaces:
         by_hand = f"kubectl -n NAMESPACE get nodefeatures shows it; {strike}"
         yield f"NodeFeature in {', '.join(objects.namespaces)}: {unknown}, or {by_hand}"
-    if objects.devices:
-        by_hand = f"kubectl get devices.scheduling.koordinator.sh shows it; {strike}"
-        yield f"Device {', '.join(objects.devices)}: {unknown}, or {by_hand}"
+    for kind in reported_kinds() if objects.devices else ():
+        by_hand = f"kubectl get {kind.name} shows it; {strike}"
+        yield f"{kind.kind} {', '.join(objects.devices)}: {unknown}, or {by_hand}"
 
 
 def _out_of_sight(path: Path) -> str:

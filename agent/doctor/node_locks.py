@@ -14,8 +14,6 @@ from agent.vendor_api.text import shorten
 CHECK = "scheduler-locks"
 #: Seconds by which a scheduler's clock may be ahead of this node's.
 SKEW = 60.0
-#: A lock that the agent does not free, because no registered scheduler takes it.
-NOT_FREED = "cambricon.com/dsmlu.lock"
 
 LEFT = FindingKind(
     CHECK,
@@ -57,7 +55,9 @@ def locks(around: Surroundings) -> Iterator[Finding]:
         return
     annotations = part_of(part_of(node.value, "metadata"), "annotations")
     freed = around.configuration.locks
-    held = {key: str(annotations[key]) for key in (*freed, NOT_FREED) if key in annotations}
+    checks = (it.checks for it in around.configuration.schedulers if it.checks is not None)
+    unfreed = [key for it in checks for key in it.unfreed_locks]
+    held = {key: str(annotations[key]) for key in (*freed, *unfreed) if key in annotations}
     found = [it for key, value in held.items() for it in _judged(around, key, value)]
     if held.keys() & {*freed} and any(_frees(it) for it in around.cluster.denied.value or ()):
         found.append(FORBIDDEN.found(f"{', '.join(held)}; patch nodes/{around.node} is forbidden"))
