@@ -40,7 +40,7 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await patient.server.wait(lambda it: it.find("Device", "node"))
     Koordlet(patient.server, "node").report([])
     await patient.agent.until(lambda it: it["report"]["overwritten"] and it["report"]["mode"] == "feed")
-    return "it tells by feed"
+    return "the agent reports by feed"
 
 
 @fault("cards-not-told")

@@ -70,7 +70,7 @@ def test_a_node_whose_containers_the_vendors_runtime_starts_is_well(
             "docker://19.3.5",
             'set "default-runtime" to "nvidia" in ',
         ),
-        ({"etc/docker/daemon.json": "{}"}, "", "then systemctl restart docker"),
+        ({"etc/docker/daemon.json": "{}"}, "", "then run systemctl restart docker"),
         (
             {"etc/containerd/config.toml": containerd(CRI1, 2, "runc")},
             "containerd://1.7.20",
