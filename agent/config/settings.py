@@ -139,7 +139,7 @@ class Config:
         return self.vendors.get(name, VendorSettings())
 
     def says(self, path: Path) -> bool:
-        """Whether anybody says the value at `path`: it is no default."""
+        """Whether the value at `path` is set, by a file, a flag or a variable; a default is not."""
         return location.is_said(self.places, path)
 
     def with_place(self, path: Path, message: str) -> str:
