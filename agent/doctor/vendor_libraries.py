@@ -122,7 +122,7 @@ FAILING = FindingKind(
     "the vendor's library fails",
     "The library crashed, hung or refused when the doctor asked for the cards. In the agent the "
     "vendor's devices have an unknown state.",
-    "look for errors of the card with dmesg; try the vendor's own tool (such as nvidia-smi); find the "
+    "look for errors of the card with dmesg; try the vendor's own tool; find the "
     "failing call: xpu-agent conformance {vendor}",
 )
 SICK = FindingKind(
