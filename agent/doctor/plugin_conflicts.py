@@ -210,7 +210,7 @@ def _unknown(around: Surroundings) -> Iterator[Finding]:
 
 
 def _known_ids(around: Surroundings) -> frozenset[str]:
-    """The beginnings of our device IDs in every form, and the IDs of allocations."""
+    """The beginnings of the agent's device IDs in every form, and the IDs of allocations."""
     document = around.document
     uuids = [*(it.uuid for it in document.devices), *(it.uuid for it in document.absent)]
     minors = (str(it.minor) for it in document.devices if it.minor is not None)
