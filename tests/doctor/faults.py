@@ -441,7 +441,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     left = patient.root / "features.d-of-yesterday"
     left.touch()
     UninstallRecord(patient.node.state / NAME).note_features(left)
-    return f"{left}: it is there, and no agent keeps it"
+    return f"{left}: the file exists, and no agent keeps the file"
 
 
 # Agents

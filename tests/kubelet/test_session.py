@@ -487,7 +487,7 @@ async def test_a_directory_in_place_of_our_socket_ends_only_that_registration(pl
             plugin.path.mkdir()
             await node.registered(times=2)
 
-        assert [line["path"] for line in told if line["event"] == "our socket not removed"] == [
+        assert [line["path"] for line in told if line["event"] == "own plugin socket not removed"] == [
             str(plugin.path)
         ]
 
