@@ -18,7 +18,7 @@ from agent.vendor_api.agent import BackendUnavailable, Signs
 from agent.isolation.presence import absence
 
 name, settings, stand_ins = sys.argv[1], *map(json.loads, sys.argv[2:])
-parts = "child.library", "library_places", "plugin"
+parts = "child.library", "shared.library_places", "plugin"
 library, library_places, plugin = (importlib.import_module(f"agent.vendors.{name}.{it}") for it in parts)
 for key, value in stand_ins.items():
     setattr(library_places, key, value)

@@ -69,7 +69,11 @@ def configuration(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report-labels", choices=["true", "false"], help="whether the Node is labelled")
     parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
-    parser.add_argument("--device-infos-dir", metavar="D", help="where koordlet reads files about cards")
+    parser.add_argument(
+        "--device-infos-dir",
+        metavar="D",
+        help="directory of report files with the cards (report.deviceInfosDir)",
+    )
     parser.add_argument(
         "--log-dir",
         metavar="D",

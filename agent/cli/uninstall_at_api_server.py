@@ -56,7 +56,6 @@ async def _removed(access: ApiAccess, node_name: str, written: ServerObjects) ->
     """Try to remove each object; returns a sentence for each that stays."""
     # Imported here: the client is large, and a node without an API server does not need it.
     from agent.cluster.client import open_api
-    from agent.daemon.scheduler_plugins import registered
 
     api = await open_api(access)
     try:
@@ -64,15 +63,22 @@ async def _removed(access: ApiAccess, node_name: str, written: ServerObjects) ->
         annotations = await _annotations_gone(api, node_name)
         extended = await _extended_gone(api, node_name)
         names = dict.fromkeys((node_name, *written.devices))
-        kinds = [it.report.object for it in registered() if it.report is not None]
         cards = [
             await _cards_gone(api, name, kind, made=name in written.devices)
-            for kind in kinds
+            for kind in reported_kinds()
             for name in names
         ]
     finally:
         await api.close()
     return [it for it in (labels, annotations, extended, *cards) if it]
+
+
+def reported_kinds() -> list[ReportObject]:
+    """The kinds of API objects to which agents report the cards of nodes, from the registered schedulers."""
+    # Imported here: the plugins of schedulers are not needed before something is removed.
+    from agent.daemon.scheduler_plugins import registered
+
+    return [it.report.object for it in registered() if it.report is not None]
 
 
 async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agent.cli.uninstall_at_api_server import NotRemoved, ServerObjects, say
+from agent.cli.uninstall_at_api_server import NotRemoved, ServerObjects, reported_kinds, say
 from agent.core.errors import AgentError
 from agent.kubelet.directory_lock import NodeLock
 from agent.kubelet.plugin_sockets import sweep
@@ -121,19 +121,19 @@ def _refusal(remove_server_objects: RemoveServerObjects, objects: ServerObjects)
 
 
 def _not_looked_for(objects: ServerObjects) -> Iterator[str]:
-    unknown = "not looked for, as no API server is known; give --kubeconfig"
-    strike = f"where it is gone, strike it out of {NAME}"
+    unknown = "not looked for, because no API server is known; give --kubeconfig"
+    delete = f"once the object is gone delete its line from {NAME}"
     if objects.namespaces:
-        by_hand = f"kubectl -n NAMESPACE get nodefeatures shows it; {strike}"
+        by_hand = f"kubectl -n NAMESPACE get nodefeatures shows the object; {delete}"
         yield f"NodeFeature in {', '.join(objects.namespaces)}: {unknown}, or {by_hand}"
-    if objects.devices:
-        by_hand = f"kubectl get devices.scheduling.koordinator.sh shows it; {strike}"
-        yield f"Device {', '.join(objects.devices)}: {unknown}, or {by_hand}"
+    for kind in reported_kinds() if objects.devices else ():
+        by_hand = f"kubectl get {kind.name} shows the object; {delete}"
+        yield f"{kind.kind} {', '.join(objects.devices)}: {unknown}, or {by_hand}"
 
 
 def _out_of_sight(path: Path) -> str:
     where = f"{path.parent} of the node is not mounted here"
-    return f"{path}: not removed: {where}; on the node: rm -f {path}, then strike it out of {NAME}"
+    return f"{path}: not removed: {where}; on the node: rm -f {path}, then delete its line from {NAME}"
 
 
 def _remove(path: Path) -> Iterator[str]:

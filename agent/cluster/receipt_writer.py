@@ -204,7 +204,7 @@ class ReceiptWriter:
         self._denied.reset()
         pod = f"{owed.namespace}/{owed.pod}"
         if self._refusals.pop(owed.uid, None) is not None:
-            log.info("receipt written at last", pod=pod)
+            log.info("receipt written after earlier tries failed", pod=pod)
         log.debug("receipt written", pod=pod, keys=sorted(owed.texts))
 
     def _refuse(self, tried: _Tried, exc: ApiError) -> float:

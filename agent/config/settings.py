@@ -19,7 +19,7 @@ LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 PublishedAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
 
-#: Where a koordlet looks for files of cards by default.
+#: The default of `report.deviceInfosDir`, koordlet's own default for its -xpu-device-infos-dir.
 DEVICE_INFOS_DIR = "/var/run/koordlet/xpu-device-infos"
 
 
@@ -80,10 +80,9 @@ class VendorSettings:
     #: While another plugin serves the vendor's cards, nothing is registered. `refuse`: the agent is not ready
     #: then. `yield`: the agent waits until that plugin is gone.
     foreign: Literal["refuse", "yield"] = "refuse"
-    #: A directory with the files of MetaX's metax-device-config; what it says stands in `settings` once read.
+    #: A directory of files in the vendor's own form (`ConfigInputs`); `settings` has their values once read.
     config_dir: str = ""
-    #: A file in a form of the vendor's own, as Enflame's topscloud.json; what it says stands in `settings`
-    #: once read.
+    #: A file in the vendor's own form (`ConfigInputs`); `settings` has its values once read.
     config_file: str = ""
 
 
@@ -91,7 +90,8 @@ class VendorSettings:
 class ReportSettings:
     """What is published in the cluster."""
 
-    #: How Koordinator gets the cards: koordlet's files, the Device object, whichever fits, or not at all.
+    #: How a scheduler gets the cards: by a file (`feed`), by an API object (`device`), by the way that fits
+    #: (`auto`), or not at all (`none`).
     mode: ReportMode = "auto"
     labels: bool = True
     #: A file in node-feature-discovery's features.d directory; empty for none.
@@ -106,9 +106,9 @@ class ReportSettings:
     namespace: str = ""
     #: Whether notices about cards, pods and the configuration become Events.
     events: bool = True
-    #: The vendor of the cards that Koordinator gets; empty for the vendor with most cards.
+    #: The vendor of the reported cards; empty for the vendor with most cards.
     vendor: str = ""
-    #: The directory in which koordlet reads files of cards.
+    #: The directory in which the scheduler's program on the node reads files of cards.
     device_infos_dir: str = DEVICE_INFOS_DIR
 
     @property
@@ -139,7 +139,7 @@ class Config:
         return self.vendors.get(name, VendorSettings())
 
     def says(self, path: Path) -> bool:
-        """Whether anybody says the value at `path`: it is no default."""
+        """Whether the value at `path` is set, by a file, a flag or a variable; a default is not."""
         return location.is_said(self.places, path)
 
     def with_place(self, path: Path, message: str) -> str:

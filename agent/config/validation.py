@@ -226,9 +226,9 @@ def _unseen(config: Config) -> Iterator[Problem]:
 
 
 def _device_infos_dir(config: Config) -> Iterator[Problem]:
-    """A directory that koordlet reads completely, and that the agent cleans, must hold no other files."""
+    """A directory that another program reads completely, and that the agent cleans, has no other files."""
     agent, wanted = config.agent, FilePath(normpath(config.report.device_infos_dir))
-    own = "koordlet takes every file there for a list of cards; name a directory of its own"
+    own = "every file in the directory counts as a list of cards; name another directory"
     at: Path = ("report", "deviceInfosDir")
     shown = f"the directory '{shorten(config.report.device_infos_dir)}'"
     for key, path in (

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Generic, TypeVar
+
+import anyio
 
 T = TypeVar("T")
 
@@ -56,3 +59,31 @@ class Cell(Generic[T]):
         """Return once the cell holds a different value."""
         while self._value == value:
             await self._changed.wait()
+
+
+async def reaches(cell: Cell[T], wanted: Callable[[T], bool]) -> None:
+    """Return once `wanted` is true of the cell's value."""
+    async with aclosing(cell.watch()) as values:  # type: ignore[type-var]
+        async for value in values:
+            if wanted(value):
+                return
+
+
+async def differs(cell: Cell[T], from_value: T) -> None:
+    """Return once the cell holds a value other than `from_value`."""
+    await reaches(cell, lambda value: value != from_value)
+
+
+async def first(*awaitables: Callable[[], Awaitable[None]]) -> int:
+    """Wait until one of the awaitables returns; return its number, the lowest one if several returned."""
+    done: list[int] = []
+    async with anyio.create_task_group() as group:
+
+        async def wait(number: int, until: Callable[[], Awaitable[None]]) -> None:
+            await until()
+            done.append(number)
+            group.cancel_scope.cancel()
+
+        for number, until in enumerate(awaitables):
+            group.start_soon(wait, number, until)
+    return min(done)

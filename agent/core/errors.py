@@ -125,7 +125,7 @@ class InOtherMode(AllocationError):
         to = f" to {holder}" if holder else ""
         super().__init__(
             f'invalid allocation request for "{resource}": card {shorten(uuid)} is in-other-mode: it is '
-            f"given out as {mode}{to} until that use ends; create this pod anew to get another card"
+            f"given out as {mode}{to} until that use ends; create this pod again to get another card"
         )
 
 
@@ -163,7 +163,8 @@ class GivenTwice(AllocationError):
     def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
-            f"{namespace}/{pod}, as the kubelet's PodResources shows; create this pod anew to get another"
+            f"{namespace}/{pod}, as the kubelet's PodResources shows; create this pod again to get another "
+            "device"
         )
 
 
@@ -267,8 +268,8 @@ class InsufficientShares(AllocationError):
 
     def __init__(self, resource: str, wanted: int, largest: tuple[str, int] | None) -> None:
         super().__init__(
-            f'invalid allocation request for "{resource}": {wanted} asked for, {_largest(largest)}; those of '
-            "one container lie on one card"
+            f'invalid allocation request for "{resource}": {wanted} shares requested, '
+            f"{_largest(largest)}; all shares of one container must be on one card"
         )
 
 

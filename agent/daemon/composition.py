@@ -47,8 +47,9 @@ from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import ProcessPauses, VendorSupervisor
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.kubelet_view import KubeletView
+from agent.kubelet.plugin_sockets import sweep
 from agent.kubelet.pod_resources import PodResources
-from agent.kubelet.registration import RegistrationGate, sweep
+from agent.kubelet.registration_gate import RegistrationGate
 from agent.state import uninstall_record, vendor_directories
 from agent.state.last_config import LastConfigKeeper, last_config
 from agent.state.recalled_state import recalled

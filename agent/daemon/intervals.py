@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from agent.cluster.pod_state import LISTS_AFTER
 from agent.core.devices.health_timing import HealthTiming
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.registration import SessionIntervals
+from agent.kubelet.session import SessionIntervals
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,13 @@ from agent.cluster.credentials import ApiAccess
 from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.backoff import Pauses
-from agent.core.cell import Cell
+from agent.core.cell import Cell, differs, first
 from agent.core.endless_tasks import for_ever
 from agent.core.notices import Notice
 from agent.daemon.intervals import Intervals
 from agent.daemon.notice_source import follow
 from agent.daemon.standby import NodeAgent
 from agent.host.version import version
-from agent.kubelet.registration import differs, first
 
 log = structlog.get_logger()
 

@@ -120,7 +120,7 @@ def _made(wanted: DialectOf) -> Dialect:
     if not isinstance(dialect, Dialect):
         raise BrokenPlugin(f"{what}, which is made as a {type(dialect).__name__}; a Dialect is needed")
     if wrong := wrong_field(dialect) or wrong_dialect("dialect", dialect):
-        raise BrokenPlugin(f"{what}, whose {wrong}")
+        raise BrokenPlugin(f"{what}, which is unusable: {wrong}")
     return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
 
 
@@ -153,7 +153,7 @@ def _offered(plugin: FoundPlugin) -> Scheduler | None:
     if not isinstance(offered, Scheduler):
         raise BrokenPlugin(f"register_scheduler returned a {type(offered).__name__}, a Scheduler is needed")
     if trouble := _trouble(plugin.name, offered):
-        raise BrokenPlugin(f"register_scheduler returned a Scheduler whose {trouble}")
+        raise BrokenPlugin(f"register_scheduler returned a bad Scheduler: {trouble}")
     return offered
 
 

@@ -120,7 +120,9 @@ class NodeAgent:
             await anyio.sleep(self._intervals.standby)
         if stood_by:
             waited = round(anyio.current_time() - began, 1)
-            log.info("taking over, the agent before has ended", holder=self._standby, stood_by_seconds=waited)
+            log.info(
+                "taking over, the previous agent has ended", holder=self._standby, stood_by_seconds=waited
+            )
         return stood_by
 
     async def _keep_lock(self, parts: Composition) -> None:

@@ -197,7 +197,7 @@ def _checked(name: str, offered: object) -> Vendor | None:
         raise BrokenPlugin(f"register_backend returned a {type(offered).__name__}, a Vendor is needed")
     trouble = _trouble(name, offered)
     if trouble:
-        raise BrokenPlugin(f"register_backend returned a Vendor whose {trouble}")
+        raise BrokenPlugin(f"register_backend returned a bad Vendor: {trouble}")
     return hearing(offered)
 
 
@@ -214,7 +214,7 @@ def _checked_inputs(name: str, registered: object) -> ConfigInputs | None:
         raise BrokenPlugin(f"register_config_inputs returned a {shape}, ConfigInputs are needed")
     trouble = wrong_field(registered) or _trouble_of_flags(name, registered)
     if trouble:
-        raise BrokenPlugin(f"register_config_inputs returned ConfigInputs whose {trouble}")
+        raise BrokenPlugin(f"register_config_inputs returned bad ConfigInputs: {trouble}")
     return registered
 
 
@@ -242,7 +242,7 @@ def _not_reserved(vendor: Vendor | None, settings: Mapping[str, Any]) -> Vendor 
     key = next((key for key, value in settings.items() if value == vendor.resource), None)
     if key is not None:
         raise SettingsError(wrong, (key,))
-    raise BrokenPlugin(f"register_backend returned a Vendor whose resource is wrong: {wrong}")
+    raise BrokenPlugin(f"register_backend returned a bad Vendor: resource is wrong: {wrong}")
 
 
 def _trouble(name: str, vendor: Vendor) -> str:

@@ -18,7 +18,7 @@ from agent.core.devices.health_timing import HealthTiming
 from agent.daemon.intervals import Intervals
 from agent.daemon.process import serve
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.registration import SessionIntervals
+from agent.kubelet.session import SessionIntervals
 from agent.state.last_config import remembered_from
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h

@@ -18,50 +18,52 @@ NONE = FindingKind(
     "agent-not-running",
     Severity.WARNS,
     "no agent serves this node",
-    "Nothing is offered to the kubelet until one does. Checks that need no agent were made.",
-    "start it: xpu-agent run, or kubectl -n NAMESPACE get pods -l app.kubernetes.io/name=xpu-agent -o wide; "
-    "one that runs with another state directory is asked with --state-dir",
+    "Without an agent the kubelet gets no devices of this node's cards. Checks that need no agent were made.",
+    "start the agent: xpu-agent run; with the chart see why no pod runs: kubectl -n NAMESPACE get pods "
+    "-l app.kubernetes.io/name=xpu-agent -o wide; if the agent has another state directory give it to "
+    "the doctor with --state-dir",
 )
 UNREADY = FindingKind(
     AGENT,
     "agent-not-ready",
     Severity.STOPS,
     "the agent runs and is not ready",
-    "Something that the config asks for is not served.",
-    "mend what is named there, in this order: vendors, resources, files; xpu-agent inspect shows the rest",
+    "The agent does not serve something that the config asks for.",
+    "correct what the finding names, in this order: vendors, resources, files; xpu-agent inspect shows more",
 )
 DOUBTFUL = FindingKind(
     AGENT,
     "cards-doubtful",
     Severity.WARNS,
-    "cards are offered, and something about them needs repair",
-    "The agent serves, and new pods do not get all that the cards could give; the finding says what.",
-    "do what the finding says; the agent sees the change by itself",
+    "the agent offers cards, and something about the cards needs repair",
+    "The agent serves. New pods do not get all that the cards could give; the finding names the reason.",
+    "follow the finding; the agent notices the change by itself",
 )
 NO_RECEIPT = FindingKind(
     AGENT,
     "receipts-unwritten",
     Severity.WARNS,
-    "pods that have their devices do not tell their schedulers so",
-    "A scheduler that waits for the receipt treats them as pods without devices.",
-    "where the right is missing name the annotations in the chart's pods.receipts",
+    "the agent cannot write on pods that the pods have their devices",
+    "A scheduler that waits for this receipt takes such a pod for a pod without devices.",
+    "if a right is missing add the annotations to pods.receipts of the chart",
 )
 NOT_COUNTED = FindingKind(
     AGENT,
     "extended-resources-unwritten",
     Severity.WARNS,
     "the Node lacks the extended resources that a vendor counts for it",
-    "Schedulers that use them skip this node, or count wrong. Pods that have devices are not affected.",
-    "where the right is missing name the extended resources in the chart's nodeStatus.resources",
+    "Schedulers that use these resources skip this node or count wrong amounts. Pods that have devices "
+    "are not affected.",
+    "if a right is missing add the extended resources to nodeStatus.resources of the chart",
 )
 SKEW = FindingKind(
     AGENT,
     "version-skew",
     Severity.WARNS,
-    "the agent that runs is of another version than this command",
-    "What this command checks and advises is meant for its own version.",
-    "run the doctor of the agent's own image: kubectl -n NAMESPACE exec POD -- xpu-agent doctor; or restart "
-    "the agent with the version that is installed",
+    "the running agent has another version than this command",
+    "This command's checks and remedies are for its own version of the agent.",
+    "run the doctor of the agent's image: kubectl -n NAMESPACE exec POD -- xpu-agent doctor; or restart "
+    "the agent in the installed version",
 )
 SILENT = FindingKind(
     SECOND,
@@ -69,36 +71,37 @@ SILENT = FindingKind(
     Severity.STOPS,
     "the process that holds the lock does not serve",
     "Every other agent of this node stands by until the lock is free.",
-    "where it has just started run the doctor again; else look at its log, and where it hangs kill {pid}: "
-    "the kernel frees the lock at once",
+    "if the process has just started run the doctor again; else look at the log of the process; if the "
+    "process hangs: kill {pid}; the kernel then frees the lock at once",
 )
 TWO_AGENTS = FindingKind(
     SECOND,
     "second-agent",
     Severity.STOPS,
     "two agents serve this node",
-    "One holds the lock, another one answers at the admin socket: both register the same resources.",
-    "end one of them: kill {pid}; two DaemonSets that fit the same node do that: kubectl get daemonsets -A "
-    "-l xpu-agent.io/pool",
+    "One agent holds the lock, another agent answers at the admin socket. Both register the same resources.",
+    "end one of the agents: kill {pid}; look for two DaemonSets that select this node: kubectl get "
+    "daemonsets -A -l xpu-agent.io/pool",
 )
 ELSEWHERE = FindingKind(
     SECOND,
     "agent-elsewhere",
     Severity.WARNS,
     "an agent that does not answer here serves this node",
-    "One agent serves a kubelet, whatever its state directory is: another one stands by. That one has a "
-    "state directory that this command does not look at, or no admin socket.",
-    "name its state directory with --state-dir; where it is not the one that is meant end it: {end}",
+    "A kubelet has one serving agent, whatever the state directory of the agent is. Further agents "
+    "stand by. The serving agent has another state directory than this command looks at, or no admin "
+    "socket.",
+    "give the state directory of the serving agent with --state-dir; if another agent shall serve: {end}",
 )
 STANDBY = FindingKind(
     SECOND,
     "agent-stands-by",
     Severity.WARNS,
     "a second agent stands by",
-    "During a rollout that is right. For longer it means that two DaemonSets, or a DaemonSet and a service "
-    "of the host, run an agent on this node.",
-    "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep xpu-agent, and remove the one "
-    "that is not meant",
+    "A second agent is normal during a rollout. If the second agent stays, two DaemonSets, or a "
+    "DaemonSet and a service of the host, run an agent on this node.",
+    "find both agents: kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep "
+    "xpu-agent; remove the agent that is not wanted",
 )
 
 
@@ -127,7 +130,7 @@ def _short(trouble: str) -> str:
 
     `AgentStatus.troubles` begins that sentence with this word; the document has no other mark on it.
     """
-    return "its config (see check config)" if trouble.startswith("config: ") else trouble
+    return "the config (see check config)" if trouble.startswith("config: ") else trouble
 
 
 def second(around: Surroundings) -> Iterator[Finding]:

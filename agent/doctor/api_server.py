@@ -15,29 +15,30 @@ AWAY = FindingKind(
     "api-server-away",
     Severity.WARNS,
     "the API server cannot be reached",
-    "Cards are served without it. Labels, Events and a config that matches by the Node's labels wait for it.",
-    "kubectl --kubeconfig F get --raw /readyz with the same file shows it too; in a pod see that it has a "
-    "service account (automountServiceAccountToken) and that no NetworkPolicy keeps it from the API server",
+    "The agent serves cards without the API server. Labels, Events and a config that matches by the "
+    "Node's labels wait until the API server answers.",
+    "try the same file: kubectl --kubeconfig F get --raw /readyz; in a pod see that the pod has a "
+    "service account (automountServiceAccountToken) and that no NetworkPolicy blocks the API server",
 )
 UNSEEN = FindingKind(
     SERVER,
     "claims-unseen",
     Severity.STOPS,
     "a scheduler must choose the cards of a resource, and the agent cannot see pods",
-    "The choice is an annotation of the pod. Each pod that asks for the resource is refused, and the agent "
-    "is not ready.",
-    "give the agent the API server and its pods (in the chart api.enabled, pods.enabled and rbac.create), or "
-    "set placement of {resource} to auto",
+    "The scheduler's choice is an annotation of the pod. The agent refuses each pod that asks for the "
+    "resource, and is not ready.",
+    "let the agent use the API server and see its pods (in the chart api.enabled, pods.enabled and "
+    "rbac.create), or set placement of {resource} to auto",
 )
 DENIED = FindingKind(
     RIGHTS,
     "right-missing",
     Severity.WARNS,
     "this identity may not do what the config needs",
-    "The feature that the finding names does not work; everything else does.",
-    "bind the chart's ClusterRole to it (helm upgrade with rbac.create=true), or add this rule: apiGroups "
-    '["{group}"], resources ["{resource}"], verbs ["{verb}"]; check: kubectl auth can-i {verb} {kind} --as '
-    "system:serviceaccount:NAMESPACE:xpu-agent",
+    "The feature that the finding names does not work. All other features work.",
+    "give the identity the chart's ClusterRole (helm upgrade with rbac.create=true), or add this rule: "
+    'apiGroups ["{group}"], resources ["{resource}"], verbs ["{verb}"]; then check: kubectl auth can-i '
+    "{verb} {kind} --as system:serviceaccount:NAMESPACE:xpu-agent",
 )
 
 

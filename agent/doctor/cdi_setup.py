@@ -17,9 +17,9 @@ ELSEWHERE = FindingKind(
     CHECK,
     "cdi-directory-unread",
     Severity.STOPS,
-    "the container runtime does not read the directory of our CDI specs",
-    "Containers get their devices by CDI names alone here; a name that the runtime cannot resolve keeps the "
-    "container from starting.",
+    "the container runtime does not read the directory of the agent's CDI specs",
+    "Containers get their devices by CDI names alone here. A container with a name that the runtime "
+    "cannot resolve does not start.",
     "set agent.cdiDir (--cdi-dir, with the chart cdi.dir) to one of {directories}, or add {directory} to "
     "cdi_spec_dirs in {source} and restart the runtime",
 )
@@ -28,8 +28,8 @@ OFF = FindingKind(
     "cdi-off",
     Severity.STOPS,
     "the container runtime ignores CDI names",
-    "Containers get their devices by CDI names alone here, and would start without them. containerd before "
-    "2.0 uses CDI only where its config enables it.",
+    "Containers get their devices by CDI names alone here, and would start without the devices. "
+    "containerd before 2.0 uses CDI only if its config enables CDI.",
     'set enable_cdi = true under [plugins."io.containerd.grpc.v1.cri"] in {source}, then systemctl restart '
     "containerd",
 )
@@ -37,8 +37,8 @@ UNWRITABLE = FindingKind(
     CHECK,
     "cdi-directory-closed",
     Severity.STOPS,
-    "CDI specs cannot be written",
-    "Without its spec no container that gets its devices by CDI names starts, so the agent lists such "
+    "the agent cannot write CDI specs",
+    "A container that gets its devices by CDI names starts only with the spec. So the agent lists such "
     "devices as unhealthy.",
     "mount {directory} from the host without readOnly, or name another directory with --cdi-dir",
 )
@@ -64,14 +64,17 @@ def cdi(around: Surroundings) -> Iterator[Finding]:
         return
     if not found:
         yield not_made(
-            CHECK, f"{_no_runtime_seen(around.root)}; see that {directory} is in its cdi_spec_dirs"
+            CHECK, f"{_no_runtime_seen(around.root)}; see that {directory} is in cdi_spec_dirs of the runtime"
         )
     for runtime in found:
         yield from _judged(around, runtime, directory, names)
 
 
 def why_closed(directory: Path) -> str:
-    """Why the agent cannot write there; empty where it can. It makes a missing directory itself."""
+    """Why the agent cannot write to the directory; empty where it can.
+
+    A missing directory is no reason, because the agent makes the directory.
+    """
     existing = directory
     while not os.path.lexists(existing):
         existing = existing.parent
@@ -84,7 +87,7 @@ def _no_runtime_seen(root: Path) -> str:
     where = "" if root == Path("/") else f" below {root}"
     return (
         f"no configuration of containerd or CRI-O is seen{where}; in a container mount the host's /etc "
-        "read-only and name where with --host-root"
+        "read-only and give the place with --host-root"
     )
 
 
@@ -96,7 +99,7 @@ def _judged(around: Surroundings, runtime: Runtime, directory: Path, names: str)
         what = f"{names}: specs go to {directory}, {runtime.name} ({runtime.source}) reads {places}"
         yield ELSEWHERE.found(what, directories=places, directory=directory, source=runtime.source)
     elif runtime.cdi == "unsaid" and not _version(around):
-        why = f"{runtime.source} does not say enable_cdi, and the Node's runtime version is not known"
+        why = f"{runtime.source} does not set enable_cdi, and the Node's runtime version is not known"
         yield not_made(CHECK, f"{why}: containerd 1 needs enable_cdi = true")
     else:
         yield well(CHECK, f"{runtime.name} reads {directory}")

@@ -47,7 +47,9 @@ class Check:
         """The findings. A check that raises counts as not made, and does not stop the other checks."""
         if self.by_config and around.configuration.error:
             return [
-                not_made(self.name, "not checked, for the configuration cannot be used (see check config)")
+                not_made(
+                    self.name, "not checked, because the configuration cannot be used (see check config)"
+                )
             ]
         try:
             return tuple(self.make(around)) or [not_made(self.name, "the check found nothing to look at")]

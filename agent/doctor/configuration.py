@@ -16,45 +16,48 @@ REFUSED = FindingKind(
     "config-refused",
     Severity.STOPS,
     "the configuration cannot be used",
-    "The agent goes on with the last good one, after a restart too; without one it does not serve. Checks "
-    "that follow from it are not made; the others look where flags, variables, what can be used of the "
-    "file's `agent`, and defaults say.",
-    "mend the place that is named, then: xpu-agent config check {arguments}",
+    "The agent keeps the last good configuration, also after a restart. Without a last good "
+    "configuration the agent does not serve. The doctor skips the checks that need a configuration. The "
+    "other checks use flags, variables, the usable values of the file's `agent`, and defaults.",
+    "correct the place that the finding names; then run: xpu-agent config check {arguments}",
 )
 AWAITED = FindingKind(
     CHECK,
     "config-awaits-labels",
     Severity.STOPS,
     "the configuration depends on labels of the Node that are not known",
-    "An agent that starts now uses the labels in its checkpoint or with its last good config; without them "
-    "it waits and is not ready. Checks that follow from it are not made; the others look where flags, "
-    "variables, what can be used of the file's `agent`, and defaults say.",
-    "mend the way to the API server (check api-server), or match by names",
+    "An agent that starts now uses the labels from its checkpoint or its last good config. Without "
+    "these labels the agent waits and is not ready. The doctor skips the checks that need a "
+    "configuration. The other checks use flags, variables, the usable values of the file's `agent`, and "
+    "defaults.",
+    "repair the connection to the API server (check api-server), or match by names",
 )
 ODD = FindingKind(
     CHECK,
     "config-odd",
     Severity.WARNS,
     "something in the configuration is probably a mistake",
-    "It is read as it stands, and may do nothing.",
-    "mend the place that is named; xpu-agent config check {arguments} prints what holds",
+    "The agent uses the value as written. The value may have no effect.",
+    "correct the place that the finding names; see the resulting config: xpu-agent config check {arguments}",
 )
 STALE = FindingKind(
     CHECK,
     "config-not-taken",
     Severity.STOPS,
     "the running agent refuses its configuration",
-    "It goes on with the last good one, or waits for one.",
-    "mend the place that is named; it is taken in at once, or with kill -HUP",
+    "The agent keeps the last good configuration. Without a last good configuration the agent waits for "
+    "a usable one.",
+    "correct the place that the finding names; the agent reads the change at once, or after kill -HUP",
 )
 OTHER = FindingKind(
     CHECK,
     "config-other",
     Severity.WARNS,
     "the running agent has another configuration than this command",
-    "What is right depends on it: directories, vendors, resources. The other checks may look in the wrong "
-    "place.",
-    "run it with the same flags and variables: xpu-agent doctor --config {source}, or in the agent's pod",
+    "The configuration decides which directories, vendors and resources are right. The other checks may "
+    "look in the wrong place.",
+    "run the doctor with the agent's flags and variables: xpu-agent doctor --config {source}; or run "
+    "the doctor in the agent's pod",
 )
 
 

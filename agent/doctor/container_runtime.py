@@ -162,7 +162,7 @@ def _document(path: Path, read: Callable[[str], Any] = tomllib.loads) -> Mapping
     try:
         found = read(files.read(path, _MOST).decode())
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
+            raise ValueError("the document is no object")
         return found
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -18,10 +18,10 @@ LEFT = FindingKind(
     "file-left-behind",
     Severity.WARNS,
     "a file of an earlier configuration is left on the node",
-    "Labels in such a file stay on the Node, and a CDI spec may name other devices by now. The agent and "
-    "xpu-agent uninstall remove the files that they see; a pod sees only mounted directories.",
-    "on the node: rm -f {path}, then strike its line out of {remains}; or mount {directory} again (with the "
-    "chart labels.directory, or cdi.dir), and xpu-agent uninstall removes it",
+    "Labels in such a file stay on the Node. A CDI spec may name other devices by now. The agent and "
+    "xpu-agent uninstall remove the files that they can see; a pod sees only mounted directories.",
+    "on the node: rm -f {path}, then delete its line from {remains}; or mount {directory} again (with "
+    "the chart labels.directory, or cdi.dir) and run xpu-agent uninstall, which removes the file",
 )
 
 
@@ -31,7 +31,9 @@ def remains(around: Surroundings) -> Iterator[Finding]:
     try:
         files = UninstallRecord(record).all()
     except OSError as exc:
-        yield not_made(CHECK, f"{record}: {exc.strerror}; ask as root, or as the user of the agent")
+        yield not_made(
+            CHECK, f"{record}: {exc.strerror}; run the doctor as root, or as the user of the agent"
+        )
         return
     left = [(it, why) for it in files if not _is_kept(around, it) and (why := _presence(it))]
     for path, why in left:
@@ -54,6 +56,6 @@ def _is_kept(around: Surroundings, path: Path) -> bool:
 def _presence(path: Path) -> str:
     """A sentence that the file exists, or may exist; empty where it is gone."""
     if os.path.lexists(path):
-        return "it is there, and no agent keeps it"
+        return "the file exists, and no agent keeps the file"
     hidden = is_out_of_sight(path, os.environ)
-    return f"it may be on the node: {path.parent} of the node is not mounted here" if hidden else ""
+    return f"the file may be on the node: the node's {path.parent} is not mounted here" if hidden else ""

@@ -21,16 +21,17 @@ MISSING = FindingKind(
     CHECK,
     "part-missing",
     Severity.STOPS,
-    "something that a vendor's cards need is not on the node",
-    "Without it nothing of the vendor works, or not what the configuration asks for.",
+    "a part that a vendor's cards need is not on the node",
+    "Without the part nothing of the vendor works, or something that the configuration asks for does "
+    "not work.",
     "{remedy}",
 )
 LACKING = FindingKind(
     CHECK,
     "part-lacking",
     Severity.WARNS,
-    "something that a vendor's containers may need is not on the node",
-    "The cards are given out nevertheless; the finding says what does not work.",
+    "a part that a vendor's containers may need is not on the node",
+    "The agent gives the cards to pods nevertheless. The finding names what does not work.",
     "{remedy}",
 )
 
@@ -64,14 +65,14 @@ def _is_on_the_bus(vendor: Vendor) -> bool:
 
 def _looked_for(around: Surroundings, vendor: str, part: HostPart) -> Finding:
     if part.shown and around.lists(vendor):
-        return well(CHECK, f"{vendor}: {part.name} is there, for its cards are listed")
+        return well(CHECK, f"{vendor}: {part.name} is there, because the vendor lists its cards")
     found = next((it for it in part.paths if _is_there(around.root if part.host else None, it)), "")
     if found:
         return well(CHECK, f"{vendor}: {part.name} is there ({found})")
     looked = f"{vendor}: {part.name} is not there: none of {', '.join(part.paths)}"
     if part.host and is_hidden(around):
-        what = f"{looked}; a pod does not see them: mount the host's / and name where with --host-root"
-        return not_made(CHECK, what)
+        how = "mount the host's / and give the place with --host-root"
+        return not_made(CHECK, f"{looked}; a pod does not see the host's files: {how}")
     kind = MISSING if part.needed else LACKING
     finding = kind.found(f"{looked}; without it {part.without}", remedy=part.remedy)
     return weaker_without_cards(around, vendor, finding)

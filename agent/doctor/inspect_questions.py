@@ -47,4 +47,4 @@ def _document(body: bytes) -> Observed[InspectDocument]:
     try:
         return Observed(decode(body))
     except msgspec.MsgspecError as exc:
-        return Observed(why=f"what answers is no agent: {exc}")
+        return Observed(why=f"another program than an agent answers: {exc}")

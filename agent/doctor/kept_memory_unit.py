@@ -14,10 +14,11 @@ KEPT = FindingKind(
     "unit-kept",
     Severity.WARNS,
     "memory is counted in another unit than the config says",
-    "A device ID does not say how much memory it stands for. So while pods hold IDs of the old unit, new "
-    "pods get IDs of the old unit too. A unit that makes too long a list for the kubelet is not used either.",
-    "let the named pods end (kubectl drain moves them away), or write the old unit in the config again; "
-    "where the list is too long write the named unit",
+    "A device ID does not name the memory that the ID stands for. While pods hold IDs of the old unit, "
+    "new pods get IDs of the old unit too. The agent also keeps the old unit if the list in the new "
+    "unit is too long for the kubelet.",
+    "let the named pods end (kubectl drain moves the pods to other nodes), or set the old unit in the "
+    "config again; if the list is too long set the unit that the finding names",
 )
 
 

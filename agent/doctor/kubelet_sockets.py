@@ -16,19 +16,20 @@ NO_DIRECTORY = FindingKind(
     KUBELET,
     "kubelet-directory-missing",
     Severity.STOPS,
-    "the kubelet's device-plugins directory is not there",
-    "Every device plugin puts its socket there and finds the kubelet's there. The kubelet makes it when it "
-    "starts, always at /var/lib/kubelet/device-plugins, whatever its --root-dir says.",
-    "start the kubelet: systemctl start kubelet; in a container mount the host's directory {directory} at "
-    "the same path (the directory, not the socket); elsewhere name it with --kubelet-dir",
+    "the kubelet's device-plugins directory does not exist",
+    "Every device plugin makes its socket in this directory and finds the kubelet's socket there. The "
+    "kubelet makes the directory at its start, always at /var/lib/kubelet/device-plugins, whatever its "
+    "--root-dir is.",
+    "start the kubelet: systemctl start kubelet; in a container mount the host's directory {directory} "
+    "at the same path (the directory, not the socket); give another directory with --kubelet-dir",
 )
 CLOSED_DIRECTORY = FindingKind(
     KUBELET,
     "kubelet-directory-closed",
     Severity.STOPS,
-    "no socket can be made in the kubelet's directory",
-    "The agent serves each resource on a socket of its own there; without one it cannot register with the "
-    "kubelet.",
+    "the agent cannot make sockets in the kubelet's directory",
+    "The agent serves each resource on its own socket in this directory. Without a socket the agent "
+    "cannot register the resource with the kubelet.",
     "run the agent as root, and mount {directory} without readOnly",
 )
 NO_SOCKET = FindingKind(
@@ -36,17 +37,19 @@ NO_SOCKET = FindingKind(
     "kubelet-socket-missing",
     Severity.STOPS,
     "there is no kubelet.sock",
-    "The agent registers its resources there. Until the kubelet has made it the node has none of them.",
-    "systemctl status kubelet; journalctl -u kubelet -n 50; in a container mount the host's directory "
-    "{directory}, not another one",
+    "The agent registers its resources at this socket. Until the kubelet has made the socket, the node "
+    "has none of the resources.",
+    "see why the kubelet does not run: systemctl status kubelet; journalctl -u kubelet -n 50; in a "
+    "container mount the host's directory {directory}, and no other directory",
 )
 NO_SUCH_SOCKET = FindingKind(
     KUBELET,
     "kubelet-socket-wrong",
     Severity.STOPS,
-    "what is called kubelet.sock is no socket",
-    "No kubelet can answer there. A container runtime makes a directory of a hostPath that did not exist.",
-    "remove it (rmdir {socket}, or rm where it is a file), then systemctl restart kubelet; mount the "
+    "kubelet.sock is no socket",
+    "No kubelet can listen at this path. A container runtime makes a directory for a hostPath that does "
+    "not exist.",
+    "remove the path (rmdir {socket}, or rm for a file), then run systemctl restart kubelet; mount the "
     "directory, never the socket",
 )
 DEAF_SOCKET = FindingKind(
@@ -54,9 +57,10 @@ DEAF_SOCKET = FindingKind(
     "kubelet-socket-deaf",
     Severity.STOPS,
     "no process listens at kubelet.sock",
-    "A kubelet that has ended left it, or a container still has the socket of an earlier kubelet, because "
-    "the socket itself was mounted and not its directory.",
-    "systemctl start kubelet; in a container mount the directory {directory}, never the socket",
+    "Either a kubelet that has ended left the socket, or a container has the socket of an earlier "
+    "kubelet. The second happens if the container mounts the socket itself and not its directory.",
+    "start the kubelet: systemctl start kubelet; in a container mount the directory {directory}, never "
+    "the socket",
 )
 
 NO_POD_RESOURCES = FindingKind(
@@ -64,27 +68,29 @@ NO_POD_RESOURCES = FindingKind(
     "pod-resources-missing",
     Severity.WARNS,
     "there is no PodResources socket",
-    "It shows which pods hold which devices. Without it the agent serves, knows owners from the kubelet's "
-    "checkpoint alone, and is slow to see that a pod has ended.",
-    "mount the host's directory {directory} at the same path; where the kubelet has another --root-dir, name "
-    "the socket with --pod-resources-socket",
+    "The socket shows which pods hold which devices. Without the socket the agent serves, and learns "
+    "owners from the kubelet's checkpoint alone. The agent notices later that a pod has ended.",
+    "mount the host's directory {directory} at the same path; if the kubelet has another --root-dir "
+    "give the socket with --pod-resources-socket",
 )
 DEAF_POD_RESOURCES = FindingKind(
     POD_RESOURCES,
     "pod-resources-deaf",
     Severity.WARNS,
     "the PodResources socket does not answer",
-    "The agent releases nothing before it can see which pods hold devices.",
-    "systemctl restart kubelet; in a container mount the directory {directory}, never the socket",
+    "The agent releases no allocation before the socket shows which pods hold devices.",
+    "restart the kubelet: systemctl restart kubelet; in a container mount the directory {directory}, "
+    "never the socket",
 )
 OFF_POD_RESOURCES = FindingKind(
     POD_RESOURCES,
     "pod-resources-off",
     Severity.WARNS,
     "the kubelet does not serve PodResources",
-    "The kubelet has the socket and not the API v1: it is older than 1.20, or its feature gate is off.",
-    "set featureGates: {{KubeletPodResources: true}} in the kubelet's configuration and restart it, or "
-    "update the kubelet",
+    "The kubelet has the socket and does not serve the API v1. Either the kubelet is older than 1.20, "
+    "or its feature gate is off.",
+    "set featureGates: {{KubeletPodResources: true}} in the kubelet's configuration and restart the "
+    "kubelet, or update the kubelet",
 )
 
 
@@ -102,7 +108,7 @@ def kubelet(around: Surroundings) -> Iterator[Finding]:
     if kind is not None:
         yield kind.found(found.found, directory=directory, socket=path)
     elif found.state == "denied":
-        yield not_made(KUBELET, f"{found.found}; ask as root")
+        yield not_made(KUBELET, f"{found.found}; run the doctor as root")
     else:
         yield well(KUBELET, f"{found} listens at {path}")
 

@@ -14,36 +14,36 @@ from agent.vendor_api.text import shorten
 CHECK = "scheduler-locks"
 #: Seconds by which a scheduler's clock may be ahead of this node's.
 SKEW = 60.0
-#: A lock that the agent does not free, because no registered scheduler takes it.
-NOT_FREED = "cambricon.com/dsmlu.lock"
 
 LEFT = FindingKind(
     CHECK,
     "lock-left-behind",
     Severity.WARNS,
     "a scheduler's lock on the Node is not freed",
-    "A scheduler takes it before it binds a pod and waits for up to 5 minutes until the agent of that node "
-    "frees it. The agent does so when the pod has its cards, has failed, or that time is over.",
-    "kubectl annotate node {node} {key}-; and see that an agent runs here that may patch its Node (check "
-    "rbac; with the chart any labels.output but none)",
+    "The scheduler takes the lock before it binds a pod, and waits for up to 5 minutes until the agent "
+    "of this node frees the lock. The agent frees the lock when the pod has its cards, when the pod has "
+    "failed, or after 5 minutes.",
+    "kubectl annotate node {node} {key}-; then see that an agent runs here and may patch its Node "
+    "(check rbac; with the chart any labels.output but none)",
 )
 NONSENSE = FindingKind(
     CHECK,
     "lock-unreadable",
     Severity.WARNS,
-    "a scheduler's lock on the Node says nothing that a scheduler writes, or is of a time to come",
-    "koord-scheduler binds no pod here while it cannot read it or the lock seems young. An agent frees one "
-    "of a time to come 5 minutes after it has seen it, and none that cannot be read.",
-    "kubectl annotate node {node} {key}-; and set the clocks of this node and of the scheduler's",
+    "a scheduler's lock on the Node is unreadable or has a future time",
+    "The scheduler binds no pod to this node while it cannot read the lock or while the lock seems "
+    "young. The agent frees a lock with a future time after 5 minutes. It never frees an unreadable "
+    "lock.",
+    "kubectl annotate node {node} {key}-; then correct the clocks of this node and of the scheduler's node",
 )
 FORBIDDEN = FindingKind(
     CHECK,
     "locks-not-freed",
     Severity.WARNS,
     "a scheduler locks the Node, and the agent may not free it",
-    "Each pod that is bound under the lock costs the next one 5 minutes.",
-    "let the agent patch its Node: with the chart labels.output=node, or another one but none where the "
-    "admission policy is (Kubernetes 1.30)",
+    "After each pod that is bound under the lock the next pod waits for 5 minutes.",
+    "let the agent patch its Node: set labels.output=node in the chart; where the admission policy is "
+    "installed (Kubernetes 1.30) any labels.output but none will do",
 )
 
 
@@ -55,11 +55,17 @@ def locks(around: Surroundings) -> Iterator[Finding]:
         return
     annotations = part_of(part_of(node.value, "metadata"), "annotations")
     freed = around.configuration.locks
-    held = {key: str(annotations[key]) for key in (*freed, NOT_FREED) if key in annotations}
+    checks = (it.checks for it in around.configuration.schedulers if it.checks is not None)
+    unfreed = [key for it in checks for key in it.unfreed_locks]
+    held = {key: str(annotations[key]) for key in (*freed, *unfreed) if key in annotations}
     found = [it for key, value in held.items() for it in _judged(around, key, value)]
     if held.keys() & {*freed} and any(_frees(it) for it in around.cluster.denied.value or ()):
         found.append(FORBIDDEN.found(f"{', '.join(held)}; patch nodes/{around.node} is forbidden"))
-    summary = f"held: {', '.join(held)}, not for long" if held else "no scheduler holds a lock on the Node"
+    summary = (
+        f"locks held for less than 5 minutes: {', '.join(held)}"
+        if held
+        else "no scheduler holds a lock on the Node"
+    )
     yield from found or [well(CHECK, summary)]
 
 
@@ -70,7 +76,7 @@ def _judged(around: Surroundings, key: str, value: str) -> Iterator[Finding]:
         return
     age = time.time() - held.taken
     if age < -SKEW:
-        what = f"{key}: {shorten(value)}, which is {-age / 60:.0f} minutes ahead"
+        what = f"{key}: {shorten(value)}, a time {-age / 60:.0f} minutes in the future"
         yield NONSENSE.found(what, node=around.node, key=key)
     elif age >= EXPIRES:
         what = f"{key}: {shorten(value)}, for {age / 60:.0f} minutes"

@@ -20,36 +20,36 @@ NOTHING = FindingKind(
     "allocatable-missing",
     Severity.STOPS,
     "the Node offers nothing of a resource that the agent serves",
-    "The scheduler places no pod here. The kubelet writes it into the Node every 10 s, so right after a "
-    "start it may be on its way.",
-    "look again in 10 s; if it stays so: systemctl restart kubelet (the agent registers anew by itself), and "
-    "journalctl -u kubelet | grep -i 'device plugin'",
+    "The scheduler places no pod that asks for the resource here. The kubelet updates the Node every 10 "
+    "s, so right after a start the resource may still be missing.",
+    "run the doctor again in 10 s; if the resource is still missing: systemctl restart kubelet (the "
+    "agent registers again by itself), and journalctl -u kubelet | grep -i 'device plugin'",
 )
 OTHER = FindingKind(
     ALLOCATABLE,
     "allocatable-differs",
     Severity.WARNS,
     "the Node offers another number of devices than the agent",
-    "The kubelet writes it every 10 s; for longer it means that another plugin lists the same resource, or "
-    "that the kubelet cannot reach the API server.",
-    "look again in 10 s; if it stays so see the check device-plugins, and journalctl -u kubelet | grep -i "
-    "'node status'",
+    "The kubelet updates the number every 10 s. If the numbers still differ then, another plugin lists "
+    "the same resource, or the kubelet cannot reach the API server.",
+    "run the doctor again in 10 s; if the numbers still differ see the check device-plugins, and "
+    "journalctl -u kubelet | grep -i 'node status'",
 )
 NO_NODE = FindingKind(
     ALLOCATABLE,
     "node-unknown",
     Severity.STOPS,
     "the cluster has no Node of this name",
-    "The agent finds its Node, its labels and its pods by this name.",
-    "set NODE_NAME from spec.nodeName (fieldRef) in the pod, or give --node-name a name of: kubectl get "
-    "nodes -o name",
+    "The agent needs the name to find its Node, its labels and its pods.",
+    "set NODE_NAME from spec.nodeName (fieldRef) in the pod, or give --node-name one of the names of: "
+    "kubectl get nodes -o name",
 )
 NO_LABEL = FindingKind(
     LABELS,
     "node-label-missing",
     Severity.WARNS,
     "the Node lacks a label that the config matches by",
-    "What the config says for nodes with this label does not hold here.",
+    "The part of the config for nodes with this label has no effect here.",
     "if the Node should have it: kubectl label node {node} {key}=VALUE; no restart is needed",
 )
 MANY_LABELS = 20

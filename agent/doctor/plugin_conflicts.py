@@ -30,69 +30,75 @@ SOCKET = FindingKind(
     "foreign-plugin",
     Severity.STOPS,
     "another device plugin of the same vendor runs here",
-    "Two plugins on one resource take each other's registration: the kubelet sends Allocate to the one "
-    "that registered last, and when the stream of the other one ends it marks the devices of both unhealthy "
-    "(kubelet up to 1.36).",
-    "remove it from this node: kubectl -n kube-system get daemonsets | grep device-plugin, then kubectl "
-    "delete daemonset NAME or give it a nodeSelector that leaves this node out; it served {socket}",
+    "Two plugins on one resource replace each other's registration. The kubelet sends Allocate to the "
+    "plugin that registered last. When the stream of the other plugin ends, the kubelet marks the "
+    "devices of both plugins unhealthy (kubelet up to 1.36).",
+    "remove the other plugin, which serves {socket}, from this node: kubectl -n kube-system get "
+    "daemonsets | grep device-plugin, then kubectl delete daemonset NAME, or give the DaemonSet a "
+    "nodeSelector without this node",
 )
 YIELDED = FindingKind(
     CHECK,
     "yielded-plugin",
     Severity.WARNS,
-    "another device plugin has the cards, as the configuration says",
-    "Where foreign is `yield` the agent registers nothing of a vendor while another plugin of its cards "
-    "runs. Pods get what that plugin gives, and not what the agent would give.",
-    "nothing while that plugin is to have the cards; when it is removed from this node the agent takes over: "
-    "{socket}",
+    "another device plugin serves the cards, as the configuration wants",
+    "With foreign `yield` the agent registers nothing of a vendor while another plugin of the vendor's "
+    "cards runs. Pods get what the other plugin gives, and not what the agent would give.",
+    "do nothing while the other plugin shall serve the cards; the agent takes over when the other "
+    "plugin is removed from this node: {socket}",
 )
 UNSEEN = FindingKind(
     CHECK,
     "plugin-of-unseen-cards",
     Severity.WARNS,
     "another device plugin runs for cards that the agent does not see",
-    "The agent serves nothing of a vendor without cards that it sees. Once it sees them, two plugins have "
-    "the same cards: unless foreign is `yield` the agent is not ready then, and registers none of them.",
-    "to leave that plugin the cards set vendors.{vendor}.enabled to false; to have the agent serve them mend "
-    "what the check vendor-library says, and remove that plugin from this node: it served {socket}",
+    "The agent serves nothing of a vendor while it sees no card of the vendor. Once the agent sees the "
+    "cards, two plugins serve the same cards. Unless foreign is `yield`, the agent is then not ready "
+    "and registers none of the cards.",
+    "to leave the cards to the other plugin set vendors.{vendor}.enabled to false; to let the agent "
+    "serve the cards follow the check vendor-library, and remove the other plugin, which serves "
+    "{socket}, from this node",
 )
 AGENT = FindingKind(
     CHECK,
     "foreign-agent",
     Severity.STOPS,
     "another xpu-agent serves resources to this kubelet",
-    "An agent of an earlier release locks its state directory alone: with another one than this agent's it "
-    "registers the same resources.",
-    "end the one of the earlier release: {end}; or give both the same state directory (--state-dir, the "
-    "chart's stateDir): then the second one stands by",
+    "An agent of an earlier release locks its state directory alone. With another state directory than "
+    "this agent's that agent registers the same resources.",
+    "end the agent of the earlier release: {end}; or give both agents the same state directory "
+    "(--state-dir, the chart's stateDir), so that the second agent stands by",
 )
 REGISTERED = FindingKind(
     CHECK,
     "foreign-devices",
     Severity.STOPS,
-    "the kubelet has devices of our resource that we never listed",
-    "Another plugin registered the resource after the agent: pods are given devices of its list, and the "
-    "agent's Allocate refuses them as unknown.",
-    "find the other plugin by its socket in {directory} and remove it, then systemctl restart kubelet",
+    "the kubelet has devices of the agent's resource that the agent never listed",
+    "Another plugin registered the resource after the agent. The kubelet gives pods devices of the "
+    "other plugin's list, and the agent's Allocate refuses these devices as unknown.",
+    "find the socket of the other plugin in {directory} and remove the plugin, then run systemctl "
+    "restart kubelet",
 )
 UNKNOWN = FindingKind(
     CHECK,
     "unknown-cards",
     Severity.WARNS,
-    "a pod has cards that are not here",
-    "The kubelet's checkpoint has an answer that names cards of a vendor that is served here, and none of "
-    "them is listed. A card may have been taken out; which card the pod uses is not known.",
-    "delete the pod, which its controller makes anew with cards that are here: kubectl get pods -A "
-    "--field-selector spec.nodeName={node} -o custom-columns=UID:.metadata.uid,NS:.metadata.namespace,"
-    "NAME:.metadata.name | grep {uid}",
+    "a pod has cards that are not on this node",
+    "The kubelet's checkpoint has an answer with cards of a vendor that the agent serves, and the "
+    "vendor lists none of these cards. A card may have been removed. The agent does not know which card "
+    "the pod uses.",
+    "delete the pod, so that its controller makes a new pod with cards of this node: kubectl get pods "
+    "-A --field-selector spec.nodeName={node} -o "
+    "custom-columns=UID:.metadata.uid,NS:.metadata.namespace,NAME:.metadata.name | grep {uid}",
 )
 ON_NODE = FindingKind(
     CHECK,
     "foreign-capacity",
     Severity.STOPS,
-    "the Node offers our resource though our agent does not serve it",
-    "Another plugin registered the resource, or the Node's status was patched; the agent would conflict with "
-    "it at its first registration. Right after an agent has ended these are its own: look again in 10 s.",
+    "the Node offers a resource of the config, and no agent serves the resource",
+    "Another plugin registered the resource, or a client patched the Node's status. The agent would "
+    "conflict with the other plugin at its first registration. Right after an agent has ended the Node "
+    "still offers the agent's own resources: run the doctor again in 10 s.",
     "remove the other device plugin from this node before the agent starts: kubectl get daemonsets -A | grep "
     "device-plugin",
 )
@@ -204,7 +210,7 @@ def _unknown(around: Surroundings) -> Iterator[Finding]:
 
 
 def _known_ids(around: Surroundings) -> frozenset[str]:
-    """The beginnings of our device IDs in every form, and the IDs of allocations."""
+    """The beginnings of the agent's device IDs in every form, and the IDs of allocations."""
     document = around.document
     uuids = [*(it.uuid for it in document.devices), *(it.uuid for it in document.absent)]
     minors = (str(it.minor) for it in document.devices if it.minor is not None)
@@ -223,5 +229,5 @@ def _offered(around: Surroundings) -> Iterator[Finding]:
     for name in sorted(around.names):
         count = offered.get(name, 0)
         if whole(count) != 0:
-            what = f"Node {shorten(around.node)} offers {shorten(str(count))} of {name}, no agent serves it"
-            yield ON_NODE.found(what)
+            what = f"Node {shorten(around.node)} offers {shorten(str(count))} of {name}"
+            yield ON_NODE.found(f"{what}, and no agent serves the resource")

@@ -30,9 +30,9 @@ STUCK = FindingKind(
     REFUSED,
     "pod-refused",
     Severity.WARNS,
-    "a pod was refused with UnexpectedAdmissionError",
-    "Such a pod stays Failed until it is deleted; its controller makes another one. The kubelet's message "
-    "says what to mend first.",
+    "the kubelet refused a pod with UnexpectedAdmissionError",
+    "The pod stays Failed until the pod is deleted. Its controller makes another pod. The kubelet's "
+    "message names what to correct first.",
     "{advice}; then kubectl -n {namespace} delete pod {pod}",
 )
 CHOOSES = FindingKind(
@@ -40,8 +40,8 @@ CHOOSES = FindingKind(
     "pod-chooses-devices",
     Severity.WARNS,
     "a pod sets the vendor's variable of visible devices itself",
-    "Its value replaces the agent's, or without a limit takes cards that were not assigned to the pod: for "
-    "`all` it takes all cards, and most programs then use the first one.",
+    "The pod's value replaces the agent's value. A container without a limit gets cards that were not "
+    "assigned to the pod: `all` takes all cards, and most programs then use the first card.",
     "remove {variable} from the container's env, or from the named ConfigMap, and ask for cards with "
     "resources.limits",
 )
@@ -50,9 +50,9 @@ PRIVILEGED = FindingKind(
     "pod-privileged",
     Severity.WARNS,
     "a privileged pod asks for devices",
-    "A privileged container sees every device node of the host: it uses the first card, whichever card was "
-    "assigned to it.",
-    "remove privileged: true from the securityContext; add the capabilities that it really needs",
+    "A privileged container sees every device node of the host. Its program uses the first card, "
+    "whichever card was assigned to the pod.",
+    "remove privileged: true from the securityContext; add only the capabilities that the container needs",
 )
 
 #: Words of the message on a refused pod to what helps. The first messages are the kubelet's

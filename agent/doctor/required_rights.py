@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.config.settings import PublishedAs
+from agent.scheduler_api.node_report import NodeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,12 @@ class RequiredRight:
 def required(
     node: str,
     namespace: str,
-    told_as: PublishedAs | None,
+    published_as: PublishedAs | None,
     *,
     events: bool = True,
     pods: bool = True,
-    device: bool = False,
+    report: NodeReport | None = None,
+    writes: bool = False,
     withdraws: bool = False,
     locks: bool = False,
     annotates: bool = False,
@@ -56,11 +58,11 @@ def required(
 ) -> tuple[RequiredRight, ...]:
     """All rights that the agent needs.
 
-    `told_as` says how the labels are published, with `namespace` for NodeFeature objects. Each other argument
-    is a feature: `events` and `pods` are written and followed; `device`: the agent reports the cards to
-    Koordinator in the Device object, and `withdraws`: an agent did so before; `locks`: schedulers lock the
-    Node until a pod has its devices; `annotates` and `extends`: vendors give the Node annotations and
-    extended resources; `receipts`: schedulers read receipts on pods.
+    `published_as` says how the labels are published, with `namespace` for NodeFeature objects. Each other
+    argument is a feature. `events`, `pods`: the agent writes Events and follows pods. `writes`: the agent
+    writes the cards to the API object of `report`. `withdraws`: an agent of this node wrote such objects
+    before. `locks`: schedulers lock the Node until a pod has its devices. `annotates`, `extends`: vendors
+    give the Node annotations and extended resources. `receipts`: schedulers read receipts on pods.
     """
     own = "the Node's labels, by which the config may be chosen"
     of_pods = "the pods of this node, for schedulers' claims and the doctor's findings on pods"
@@ -72,12 +74,13 @@ def required(
         by = "what schedulers read on pods that have their devices (pods.receipts of the chart)"
         needs.append(RequiredRight("patch", "pods", by))
     if events:
-        writes = ("create", "patch")
+        event_verbs = ("create", "patch")
         needs += [
-            RequiredRight(verb, "events", of_events, "events.k8s.io", namespace="default") for verb in writes
+            RequiredRight(verb, "events", of_events, "events.k8s.io", namespace="default")
+            for verb in event_verbs
         ]
     patches = [
-        *(["the labels that the cards give the Node"] if told_as == "node" else []),
+        *(["the labels that the cards give the Node"] if published_as == "node" else []),
         *(["schedulers' locks on the Node, which it frees (any labels.output but none)"] if locks else []),
         *(["the annotations that vendors give the Node (nodeAnnotations of the chart)"] if annotates else []),
     ]
@@ -86,14 +89,16 @@ def required(
     if extends:
         by = "the extended resources that vendors count for the Node (nodeStatus.resources of the chart)"
         needs.append(RequiredRight("patch", "nodes/status", by, name=node))
-    if told_as == "nodeFeature":
+    if published_as == "nodeFeature":
         by = "the labels that the cards give the Node, as a NodeFeature object"
         verbs = ("get", "create", "update", "delete")
         needs += [
             RequiredRight(verb, "nodefeatures", by, "nfd.k8s-sigs.io", namespace=namespace) for verb in verbs
         ]
-    if device or withdraws:
-        by = "the cards as Koordinator's scheduler knows them (report.mode; koordinator.enabled of the chart)"
-        asked = "get list watch create update delete" if device else "get update delete"
-        needs += [RequiredRight(verb, "devices", by, "scheduling.koordinator.sh") for verb in asked.split()]
+    if report is not None and (writes or withdraws):
+        granted = f"; {report.granted_by}" if report.granted_by else ""
+        by = f"the {report.object.kind} with the node's cards for {report.scheduler} (report.mode{granted})"
+        asked = "get list watch create update delete" if writes else "get update delete"
+        kind = report.object
+        needs += [RequiredRight(verb, kind.plural, by, kind.group) for verb in asked.split()]
     return tuple(needs)

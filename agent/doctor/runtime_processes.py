@@ -18,10 +18,11 @@ OTHER = FindingKind(
     "runtime-not-default",
     Severity.WARNS,
     "a vendor's container runtime is not the one that starts the node's containers",
-    "That runtime reads the variable with the names of the container's cards. Another runtime ignores the "
-    "variable, so only pods with the runtimeClassName of the vendor's runtime get what it provides.",
-    'set {key} to "{called}" in {source}, beside the runtime\'s own entry there, then {restart}; or let each '
-    "pod that asks for cards name a runtimeClassName with the handler {called}",
+    "The vendor's runtime reads the variable with the names of the container's cards. Other runtimes "
+    "ignore the variable. So only pods with the runtimeClassName of the vendor's runtime get what this "
+    "runtime provides.",
+    'set {key} to "{called}" in {source}, next to the runtime\'s own section there, then run {restart}; '
+    "or give each pod that asks for cards a runtimeClassName with the handler {called}",
 )
 
 
@@ -64,8 +65,10 @@ def _no_runtime_seen(around: Surroundings, names: str) -> str:
     engine = around.engine or "Docker, containerd or CRI-O"
     if is_hidden(around):
         return (
-            f"no configuration of {engine} is seen in a pod: mount the host's / and name where with "
-            f"--host-root; {names} is to be the default runtime"
+            f"no configuration of {engine} is seen in a pod: mount the host's / and give the place with "
+            f"--host-root; {names} has to be the default runtime"
         )
     below = "" if around.root == Path("/") else f" below {around.root}"
-    return f"no configuration of {engine} is seen{below}, which starts containers by {RUNC} then; see {names}"
+    return (
+        f"no configuration of {engine} is seen{below}, so {engine} starts containers by {RUNC}; see {names}"
+    )

@@ -65,7 +65,7 @@ def _checked(
 
 
 def _objection(around: Surroundings, pod: Candidate) -> str:
-    """Why a scheduler's choice of cards for the pod is not heeded; empty where it is, or where none chose."""
+    """Why the agent ignores a scheduler's choice of cards for the pod; empty without such a choice."""
     if pod.over or pod.ended or pod.scheduler == DEFAULT_SCHEDULER or not pod.annotations:
         return ""
     return next(_objections(around, pod), "")
@@ -92,7 +92,7 @@ def _objections(around: Surroundings, pod: Candidate) -> Iterator[str]:
 
 
 def _elsewhere(rows: Sequence[InspectedAllocation], resource: str, claims: Sequence[Claim]) -> Iterator[str]:
-    """That a container has other cards than its claim names."""
+    """A sentence for each container that has other cards than its claim names."""
     for claim in claims:
         place = (resource, claim.uid, claim.container)
         for row in rows:

@@ -16,10 +16,10 @@ UNSERVED = FindingKind(
     CHECK,
     "resource-unserved",
     Severity.STOPS,
-    "something that the config asks for cannot be served with the cards of this node",
-    "The agent serves the rest and is not ready, so that no rollout goes on over it.",
-    "mend the resources of that vendor in the configuration as the finding says; xpu-agent config check "
-    "shows what holds on a node with every card",
+    "the cards of this node cannot serve something that the config asks for",
+    "The agent serves the rest and is not ready. So a rollout stops at this node.",
+    "change the resources of the vendor in the configuration as the finding says; see what the config "
+    "means for a node with every card: xpu-agent config check",
 )
 
 

@@ -35,7 +35,7 @@ class SocketListener:
 
     def __str__(self) -> str:
         if not self.pid:
-            return "a process that is not seen from here"
+            return "a process that is hidden from the doctor"
         return f"{program(self.pid)} (pid {self.pid})"
 
 
@@ -54,7 +54,9 @@ def listener(path: Path) -> SocketListener:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        dangling = f": it is a link to {os.readlink(path)}, which is not there" if path.is_symlink() else ""
+        dangling = (
+            f": the path is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else ""
+        )
         return SocketListener("missing", f"there is no {path}{dangling}")
     except OSError as exc:
         return SocketListener("denied", f"{path}: {exc.strerror}")
@@ -79,6 +81,6 @@ def _connected(path: Path, directory: int) -> SocketListener:
             probe.connect(f"/proc/self/fd/{directory}/{path.name}")
             return SocketListener("listens", pid=credentials(probe).pid)
     except ConnectionRefusedError:
-        return SocketListener("deaf", f"{path} is there, and no process listens")
+        return SocketListener("deaf", f"{path} exists, and no process listens")
     except BlockingIOError:
         return SocketListener("listens", is_busy=True)

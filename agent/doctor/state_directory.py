@@ -29,62 +29,65 @@ NO_STATE = FindingKind(
     "state-directory-wrong",
     Severity.STOPS,
     "the state directory is no directory",
-    "Checkpoint, lock and admin socket live there; the agent does not start without it.",
-    "remove {directory}, or name a directory of the agent's own with --state-dir",
+    "The checkpoint, the lock and the admin socket are in this directory. Without the directory the "
+    "agent does not start.",
+    "remove {directory}, or give the agent a directory of its own with --state-dir",
 )
 OPEN = FindingKind(
     STATE,
     "state-open",
     Severity.WARNS,
-    "others may write to the agent's state",
-    "Any user that can write the checkpoint decides which cards are healthy and which pod has them; any user "
-    "that can reach the admin socket can cordon cards.",
+    "other users may write to the agent's state",
+    "Any user that can write the checkpoint decides which cards are healthy and which pod has which "
+    "card. Any user that can reach the admin socket can cordon cards.",
     "chmod -R u=rwX,go= {directory}; chown -hR root {directory}",
 )
 READ_ONLY = FindingKind(
     DISK,
     "state-read-only",
     Severity.STOPS,
-    "the state directory cannot be written",
-    "Allocations and faults would not outlive the agent: after a restart a faulty card would be healthy "
-    "until it fails again.",
-    "mount a writable hostPath at {directory}, not the container's own file system; where the disk went "
-    "read-only by itself, dmesg says why: repair it and mount -o remount,rw",
+    "the agent cannot write to the state directory",
+    "Allocations and faults would be lost when the agent ends. After a restart a faulty card would be "
+    "healthy until the card fails again.",
+    "mount a writable hostPath at {directory}, not the container's own file system; if the kernel made "
+    "the disk read-only see the reason with dmesg, repair the disk, and run mount -o remount,rw",
 )
 FULL = FindingKind(
     DISK,
     "state-full",
     Severity.STOPS,
     "the disk of the state directory is full",
-    "The checkpoint is not written: changes from now on are lost when the agent's process ends.",
-    "make room: df -h {directory}; df -i {directory}; du -xh --max-depth=1 the file system; the agent then "
-    "writes by itself",
+    "The agent cannot write the checkpoint. Changes from now on are lost when the agent ends.",
+    "find the large files: df -h {directory}; df -i {directory}; du -xh --max-depth=1 on the file "
+    "system; free some space; the agent then writes by itself",
 )
 UNREADABLE = FindingKind(
     CHECKPOINT,
     "checkpoint-unreadable",
     Severity.STOPS,
-    "the checkpoint may not be read",
-    "The agent does not start then: without its checkpoint it would call faulty cards healthy.",
+    "the agent may not read the checkpoint",
+    "The agent does not start, because without its checkpoint the agent would list faulty cards as healthy.",
     "chown root {path}; chmod 0600 {path}",
 )
 DAMAGED = FindingKind(
     CHECKPOINT,
     "checkpoint-damaged",
     Severity.WARNS,
-    "the checkpoint is not what the agent wrote",
-    "The next start sets it aside: owners are read from the kubelet again, remembered faults and cordons are "
-    "lost.",
-    "where it is of a newer release, run that one; else note what xpu-agent health list shows, and cordon "
-    "faulty cards again after the restart; look for the disk's errors with dmesg",
+    "the checkpoint is not as the agent wrote the file",
+    "The next start sets the checkpoint aside. The agent then reads owners from the kubelet again. The "
+    "remembered faults and cordons are lost.",
+    "if the checkpoint is of a newer release run that release; else note the output of xpu-agent health "
+    "list, and cordon faulty cards again after the restart; look for errors of the disk with dmesg",
 )
 ASIDE = FindingKind(
     CHECKPOINT,
     "checkpoint-set-aside",
     Severity.WARNS,
     "a checkpoint was set aside",
-    "An earlier start could not use it, and has forgotten its faults and cordons.",
-    "see xpu-agent health list, and cordon again what was cordoned; then remove the files: rm {paths}",
+    "An earlier start could not use the checkpoint. The agent has lost the faults and cordons in the "
+    "checkpoint.",
+    "see xpu-agent health list, and cordon again the cards that were cordoned; then remove the files: "
+    "rm {paths}",
 )
 
 
@@ -100,12 +103,14 @@ def state(around: Surroundings) -> Iterator[Finding]:
     try:
         bad = [why for path in (directory, *_files(directory)) if (why := _open_to_others(path))]
     except OSError as exc:
-        yield not_made(STATE, f"{directory}: {exc.strerror}; ask as root, or as the user of the agent")
+        yield not_made(
+            STATE, f"{directory}: {exc.strerror}; run the doctor as root, or as the user of the agent"
+        )
         return
     if bad:
         yield OPEN.found("; ".join(bad), directory=directory)
     else:
-        yield well(STATE, f"{directory} is the agent's alone")
+        yield well(STATE, f"{directory} is open to the agent's user alone")
 
 
 def _files(directory: Path) -> list[Path]:
@@ -141,7 +146,9 @@ def disk(around: Surroundings) -> Iterator[Finding]:
         )
         yield READ_ONLY.found(f"{place} {why}", directory=directory)
     elif free < ENOUGH:
-        yield FULL.found(f"{place} has {free >> 10} KiB left, {ENOUGH >> 10} are wanted", directory=directory)
+        yield FULL.found(
+            f"{place} has {free >> 10} KiB left, {ENOUGH >> 10} KiB are needed", directory=directory
+        )
     elif found.f_files and not found.f_favail:
         yield FULL.found(f"{place} has no file (inode) left", directory=directory)
     else:
@@ -160,7 +167,9 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
         yield DAMAGED.found(f"{path}: {exc.why}: {exc}")
     except PermissionError as exc:
         if os.geteuid():
-            yield not_made(CHECKPOINT, f"{path}: {exc.strerror}; ask as root, or as the user of the agent")
+            yield not_made(
+                CHECKPOINT, f"{path}: {exc.strerror}; run the doctor as root, or as the user of the agent"
+            )
         else:
             yield UNREADABLE.found(f"{path}: {exc.strerror}", path=path)
     except OSError as exc:
@@ -174,4 +183,4 @@ def _set_aside(path: Path) -> Iterator[Finding]:
     found = sorted(path.parent.glob(f"{path.name}.corrupt-*"))
     if found:
         shown = ", ".join(map(str, found[-SHOWN:]))
-        yield ASIDE.found(f"{len(found)} lie there: {shown}", paths=f"{path}.corrupt-*")
+        yield ASIDE.found(f"{len(found)} files were set aside: {shown}", paths=f"{path}.corrupt-*")

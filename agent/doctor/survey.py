@@ -43,7 +43,7 @@ from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
 
-NO_SERVER = "no API server is known here; give --kubeconfig, or run this in the agent's pod"
+NO_SERVER = "no API server is known here; give --kubeconfig, or run the doctor in the agent's pod"
 #: Why facts are missing that only the API server has. The check api-server has the error, so that it appears
 #: once in the output.
 NOT_ASKED = "the API server could not be asked (see check api-server)"
@@ -182,7 +182,8 @@ async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configurati
         report.published_as,
         events=report.events,
         pods=config.agent.watch_pods,
-        device=report.mode == "device" or (report.mode == "auto" and has_kind),
+        report=next((it.report for it in configuration.schedulers if it.report is not None), None),
+        writes=report.mode == "device" or (report.mode == "auto" and has_kind),
         withdraws=has_kind and bool(_written_devices(config)),
         locks=_is_locked(contact.node.value, configuration.locks) or _has_scheduler_placement(config),
         annotates=_annotates(configuration.plugins),

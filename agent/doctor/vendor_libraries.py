@@ -23,118 +23,124 @@ MISSING = FindingKind(
     Severity.STOPS,
     "a vendor that the config enables by name has no library here",
     "The agent sees cards only through the library of their vendor.",
-    "install the driver of {vendor}; where it lies elsewhere set vendors.{vendor}.library to the file or to "
-    "the driver's root; in a container mount the host's library directory read-only (with the chart "
-    "vendors.{vendor}.libraries)",
+    "install the driver of {vendor}; if the library is at another path set vendors.{vendor}.library to "
+    "the file or to the driver's root; in a container mount the host's library directory read-only "
+    "(with the chart vendors.{vendor}.libraries)",
 )
 NO_VENDOR = FindingKind(
     LIBRARY,
     "no-vendor",
     Severity.STOPS,
     "no vendor has cards here",
-    "An agent without an open vendor serves nothing and is not ready.",
-    "install the driver of the cards that this node has, or keep the agent from it with a nodeSelector",
+    "An agent without a working vendor serves nothing and is not ready.",
+    "install the driver of this node's cards, or keep the agent off this node with a nodeSelector",
 )
 DANGLING = FindingKind(
     LIBRARY,
     "library-dangling",
     Severity.STOPS,
-    "the library is a link that leads nowhere",
-    "The loader finds the name and no file. A driver was removed in part, or a container has the directory "
-    "of the link and not the directory of the file.",
-    "install the driver anew, or run ldconfig; in a container mount the directory of {target} read-only at "
-    "the same path; the chart does it for vendors.{vendor}.libraries, there named without /driver-root",
+    "the library is a link to a file that does not exist",
+    "The loader finds the link and no file. A driver was removed in part, or a container has the "
+    "directory of the link and not the directory of the file.",
+    "install the driver again, or run ldconfig; in a container mount the directory of {target} "
+    "read-only at the same path; the chart mounts the directories in vendors.{vendor}.libraries, which "
+    "are named without /driver-root",
 )
 FOREIGN = FindingKind(
     LIBRARY,
     "library-foreign",
     Severity.STOPS,
     "the library is not for this machine",
-    "The loader skips a library of another architecture, and its error says only that there is none.",
+    "The loader skips a library of another architecture. Its error says only that there is no library.",
     "install the driver for this machine, and remove {path}",
 )
 UNUSABLE = FindingKind(
     LIBRARY,
     "library-unusable",
     Severity.STOPS,
-    "the library is there and cannot be used",
-    "The error of the loader says why: part of a file, another architecture, no right to read the file, or a "
-    "missing library that it needs; or the file is another library, without the vendor's functions.",
-    "install the driver anew; in a container mount what it needs as well, on a file system without noexec",
+    "the library exists and cannot be used",
+    "The error of the loader names the reason: a part of the file is missing, the file is for another "
+    "architecture, the agent may not read the file, or a library that the file needs is missing. Or the "
+    "file is another library, without the vendor's functions.",
+    "install the driver again; in a container mount also the libraries that the file needs, on a file "
+    "system without noexec",
 )
 BYPASSED = FindingKind(
     LIBRARY,
     "library-bypassed",
     Severity.STOPS,
     "the driver is loaded, and the vendor's library is not here",
-    "The agent knows the cards only from the kernel. It gives them out, and nothing watches them: a card "
-    "that breaks is still offered. The agent is not ready. With the library the cards have other names.",
-    "before pods have such cards: let vendors.{vendor}.library name the library or the driver's root; in a "
-    "container mount the host's library directory read-only (with the chart vendors.{vendor}.libraries)",
+    "The agent knows the cards only from the kernel. The agent gives these cards to pods and cannot "
+    "watch their health, so a broken card is still offered. The agent is not ready. With the library "
+    "the cards have other names.",
+    "before pods use such cards set vendors.{vendor}.library to the library or to the driver's root; in "
+    "a container mount the host's library directory read-only (with the chart "
+    "vendors.{vendor}.libraries)",
 )
 BROKEN = FindingKind(
     LIBRARY,
     "vendor-left-out",
     Severity.STOPS,
-    "a vendor's part of the agent cannot be used, or is not there",
-    "Its cards are not served. The agent serves the other vendors, and is not ready.",
-    "xpu-agent plugins lists the vendors there are, and why one is left out; install the vendor's package in "
-    "the version that fits this agent and restart the agent, or mend the name in the configuration",
+    "a vendor's part of the agent cannot be used or is not installed",
+    "The agent does not serve the vendor's cards. The agent serves the other vendors, and is not ready.",
+    "see the vendors and the reason: xpu-agent plugins; install the vendor's package in the version "
+    "that fits this agent and restart the agent, or correct the name in the configuration",
 )
 NOT_LOADED = FindingKind(
     DRIVER,
     "driver-not-loaded",
     Severity.STOPS,
-    "the library is there, the kernel driver is not loaded",
-    "The library reaches the cards through the driver. After an update of the kernel the driver may have to "
-    "be built again.",
-    "modprobe {vendor}; dmesg | grep -i {vendor}; where that says no such module, install the driver for "
-    "this kernel (uname -r)",
+    "the library exists, and the kernel driver is not loaded",
+    "The library reaches the cards through the driver. After an update of the kernel the driver may "
+    "have to be built again.",
+    "modprobe {vendor}; dmesg | grep -i {vendor}; if modprobe finds no such module install the driver "
+    "for this kernel (uname -r)",
 )
 MISMATCH = FindingKind(
     DRIVER,
     "driver-mismatch",
     Severity.STOPS,
     "library and kernel driver are of different versions",
-    "The library refuses every call. An update replaced its files while the old driver stayed loaded, or the "
-    "container has the library of another driver.",
-    "drain the node and reboot it, or unload the driver and load it again (rmmod, modprobe {vendor}); in a "
-    "container mount the host's library, do not install one",
+    "The library refuses every call. Either an update replaced the library while the old driver stayed "
+    "loaded, or the container has the library of another driver.",
+    "drain the node and reboot the node, or load the driver again (rmmod, modprobe {vendor}); in a "
+    "container mount the host's library, and install no library",
 )
 DENIED = FindingKind(
     DRIVER,
     "driver-denied",
     Severity.STOPS,
-    "the driver's device nodes may not be opened",
-    "The library needs them for every call.",
-    "run the agent as root; in a container mount the nodes below /dev and allow them: the vendor's container "
-    "runtime does it, or privileged: true",
+    "the agent may not open the driver's device nodes",
+    "The library needs the device nodes for every call.",
+    "run the agent as root; in a container mount the nodes below /dev and allow the container to use "
+    "the nodes: with the vendor's container runtime, or with privileged: true",
 )
 FAILING = FindingKind(
     DRIVER,
     "driver-failing",
     Severity.STOPS,
     "the vendor's library fails",
-    "It crashed, hung or refused when it was asked for its cards. In the agent its devices are unknown.",
-    "look at dmesg for the card's errors; try the vendor's own tool (such as nvidia-smi); xpu-agent "
-    "conformance {vendor} shows which call it is",
+    "The library crashed, hung or refused when the doctor asked for the cards. In the agent the "
+    "vendor's devices have an unknown state.",
+    "look for errors of the card with dmesg; try the vendor's own tool; find the "
+    "failing call: xpu-agent conformance {vendor}",
 )
 SICK = FindingKind(
     DRIVER,
     "device-sick",
     Severity.WARNS,
     "a device cannot be read",
-    "It is listed as unhealthy, and no pod gets it.",
-    "xpu-agent health list says what ends it; reset or replace the card",
+    "The agent lists the device as unhealthy, and no pod gets the device.",
+    "see what ends the fault: xpu-agent health list; reset or replace the card",
 )
 UNWATCHED = FindingKind(
     DRIVER,
     "device-unwatched",
     Severity.WARNS,
     "the health of a device is not known",
-    "It is given out like a healthy device, because a missing watch is no fault of the device. A device that "
-    "breaks is still offered.",
-    "mend what the finding names; xpu-agent health cordon keeps pods from a device that is not trusted",
+    "The agent offers the device like a healthy device, because a missing watch is no fault of the "
+    "device. The agent also offers a device that breaks.",
+    "correct what the finding names; keep pods from a device that you do not trust: xpu-agent health cordon",
 )
 
 #: The reason at the beginning of a vendor's error to the finding, for errors of the driver. The error has no

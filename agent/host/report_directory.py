@@ -224,7 +224,9 @@ def keep(
         remedy = f"name the directory that {program} reads in report.deviceInfosDir"
         raise ConfigError(f"{directory} is a file, not a directory: {remedy}")
     if not directory.is_dir():
-        remedy = f"{program} makes it; mount the node's there, or say report.deviceInfosDir"
+        remedy = (
+            f"{program} makes the directory; mount the node's directory there, or set report.deviceInfosDir"
+        )
         raise ConfigError(f"there is no directory {directory}: {remedy}")
     listed_by_others, broken = (others or OtherFiles(reporting.file)).look(directory)
     rest = reporting.file.without(report, listed_by_others)

@@ -23,11 +23,11 @@ def socket_name(resource: str, number: int) -> str:
 
 
 def remove(path: Path) -> None:
-    """Unlink a socket of ours. A failure is only logged, because it affects that registration alone."""
+    """Unlink one of the agent's sockets. A failure is only logged: it affects that registration alone."""
     try:
         path.unlink(missing_ok=True)
     except OSError as exc:
-        log.warning("our socket not removed", path=str(path), error=exc.strerror)
+        log.warning("own plugin socket not removed", path=str(path), error=exc.strerror)
 
 
 def sweep(directory: Path) -> tuple[Path, ...]:

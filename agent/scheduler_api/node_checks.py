@@ -168,3 +168,6 @@ class SchedulerChecks:
     kinds: tuple[FindingKind, ...] = ()
     pods: Mapping[str, PodQuery] = field(default_factory=dict)
     config_map: ConfigMapQuery | None = None
+    #: Keys of the Node's annotations by which the program locks the Node for cards that no vendor here has.
+    #: The agent frees none of these locks, and the doctor reports the old ones.
+    unfreed_locks: tuple[str, ...] = ()

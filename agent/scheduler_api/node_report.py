@@ -267,3 +267,5 @@ class NodeReport:
     unconcerned: tuple[str, ...] = ()
     #: Resource names for which the scheduler takes one device as one whole card.
     whole_cards: tuple[str, ...] = ()
+    #: What gives the agent the rights on the object, for people: "koordinator.enabled of the chart".
+    granted_by: str = ""

@@ -149,7 +149,7 @@ class CheckpointFile:
     def _make_way(self) -> None:
         with suppress(FileNotFoundError):  # an operator moved it
             moved = damaged_files.move(self.path)
-            log.info("checkpoint set aside at last", path=str(self.path), aside=moved.name)
+            log.info("checkpoint set aside after earlier tries failed", path=str(self.path), aside=moved.name)
         self._in_the_way = False
 
 

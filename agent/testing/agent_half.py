@@ -147,7 +147,7 @@ async def labels_are_pure(bench: Bench) -> None:
             assert not trouble, trouble
 
 
-async def what_the_node_bears_is_pure(bench: Bench) -> None:
+async def annotations_and_extended_resources_are_pure(bench: Bench) -> None:
     """Annotations and extended resources of equal devices are equal, and Kubernetes accepts them."""
     vendor = bench.vendor
     if vendor.publishes.annotations is None and vendor.publishes.extended_resources is None:
@@ -170,7 +170,7 @@ async def what_the_node_bears_is_pure(bench: Bench) -> None:
 
 
 async def formats_are_pure(bench: Bench) -> None:
-    """Each format makes the same JSON twice of any picture, or raises NotShown."""
+    """Each format makes equal JSON of equal pictures, or raises NotShown."""
     vendor = bench.vendor
     if not vendor.formats:
         raise NotMade("the vendor has no formats")

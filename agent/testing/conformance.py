@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from agent.isolation import answers
 from agent.isolation.vendor_process import CallRefused, ContactLost
 from agent.testing.agent_half import (
+    annotations_and_extended_resources_are_pure,
     edits_are_pure,
     formats_are_pure,
     imports_do_nothing,
@@ -26,7 +27,6 @@ from agent.testing.agent_half import (
     resources_are_pure,
     the_readme_tells_all,
     the_resource_is_taken,
-    what_the_node_bears_is_pure,
 )
 from agent.testing.bench import (
     Bench,
@@ -95,13 +95,13 @@ async def judged(check: Check, bench: Bench) -> Finding:
 
 
 async def it_opens(bench: Bench) -> None:
-    """The library opens here; without it nothing else can be said."""
+    """The library opens on this node; without the library no other check is made."""
     async with bench.opened():
         pass
 
 
 async def discover_is_stable(bench: Bench) -> None:
-    """`discover` lists the same devices twice, each uuid once."""
+    """`discover` lists the same devices at each call, and each uuid once."""
     async with bench.opened() as talk:
         first, second = await talk.discover(), await talk.discover()
     steady = [[replace(device, fault=None) for device in devices] for devices in (first, second)]
@@ -129,13 +129,13 @@ async def pci_addresses_are_written_one_way(bench: Bench) -> None:
 
 
 async def numa_is_known_or_none(bench: Bench) -> None:
-    """A NUMA node is 0 or more, or None where it is not known; never -1."""
+    """A NUMA node is 0 or more, or None if the node is unknown; never -1."""
     for device in await bench.devices():
         assert device.numa is None or device.numa >= 0, f"{device.uuid}: numa is {device.numa}"
 
 
 async def links_agree(bench: Bench) -> None:
-    """Links name other listed devices, and both ends say the same or one says nothing."""
+    """Links name other listed devices; both ends of a link name one type, or one end names none."""
     async with bench.opened() as talk:
         talk.needs("links")
         uuids = [device.uuid for device in await talk.discover()]
@@ -179,7 +179,7 @@ async def opening_again_works(bench: Bench) -> None:
     assert {it.uuid for it in first} == {it.uuid for it in second}, "the devices are others"
 
 
-async def events_wait_no_longer_than_told(bench: Bench) -> None:
+async def events_return_within_their_timeout(bench: Bench) -> None:
     """`health_events` returns within its timeout and a second."""
     async with bench.opened() as talk:
         talk.needs("health_events")
@@ -189,7 +189,7 @@ async def events_wait_no_longer_than_told(bench: Bench) -> None:
 
 
 async def release_is_quiet(bench: Bench) -> None:
-    """`release` of what is not there, or no longer, says nothing."""
+    """`release` raises no error for a mark without hardware, or for a released mark."""
     async with bench.opened() as talk:
         talk.needs("release")
         await talk.discover()
@@ -198,7 +198,7 @@ async def release_is_quiet(bench: Bench) -> None:
 
 
 async def prepare_ensures(bench: Bench) -> None:
-    """`prepare` asked twice makes hardware once, and `release` removes it; foreign slices stay."""
+    """`prepare` makes hardware once for two equal calls; `release` removes it and keeps foreign slices."""
     bench.slicing()
     async with bench.opened() as talk:
         talk.needs("prepare")
@@ -217,7 +217,7 @@ async def prepare_ensures(bench: Bench) -> None:
 
 
 async def prepared_outlives_the_process(bench: Bench) -> None:
-    """What `prepare` made is shown by `partitions` of the next process, with its mark."""
+    """What `prepare` made has its mark in `partitions` of the next process."""
     bench.slicing()
     with tempfile.TemporaryDirectory() as directory:
         async with bench.opened(directory=Path(directory)) as talk:
@@ -233,7 +233,7 @@ async def prepared_outlives_the_process(bench: Bench) -> None:
 
 
 async def slices_of_others_stay(bench: Bench) -> None:
-    """A slice that others made bears no mark, and stays whatever is made and removed beside it."""
+    """A slice that others made has no mark, and stays while the backend makes and removes slices."""
     faults = bench.slicing()
     if not isinstance(faults, SliceInjector):
         raise NotMade("the injector cannot make slices of others")
@@ -253,8 +253,8 @@ async def slices_of_others_stay(bench: Bench) -> None:
     assert set(before) == set(after), f"there were {before}, now there are {after}"
 
 
-async def a_crash_leaves_no_strangers(bench: Bench) -> None:
-    """Wherever the process dies while it makes a slice, the next one knows it for ours or removes it."""
+async def a_crash_leaves_no_unmarked_slices(bench: Bench) -> None:
+    """Wherever `prepare` crashes, the next process finds the slice with its mark, or removes the slice."""
     faults = bench.slicing()
     if not isinstance(faults, CrashInjector):
         raise NotMade("the injector cannot end the process in the middle of a slice")
@@ -274,7 +274,7 @@ async def _die_at(step: str, bench: Bench, faults: CrashInjector, directory: Pat
         except ContactLost:
             pass
         else:
-            raise AssertionError(f"it did not die at {step}")
+            raise AssertionError(f"the process did not end at {step}")
     async with bench.opened(directory=directory) as talk:
         await talk.discover()
         found = await talk.ask("partitions")
@@ -283,13 +283,13 @@ async def _die_at(step: str, bench: Bench, faults: CrashInjector, directory: Pat
         await talk.ask("release", MARK)
         after = await talk.ask("partitions")
     unmarked = [it for it in set(found) - set(before) if it.allocation != MARK]
-    assert not unmarked, f"dead at {step} it left {unmarked}"
-    assert set(present) - set(before) == set(made), f"after {step} it made {made}, there are {present}"
+    assert not unmarked, f"the process that ended at {step} left {unmarked} without a mark"
+    assert set(present) - set(before) == set(made), f"after {step} `prepare` made {made}, there are {present}"
     assert set(before) == set(after), f"after {step} there were {before}, now there are {after}"
 
 
 async def names_are_specified(bench: Bench) -> None:
-    """The CDI names that `container_edits` gives stand in `cdi` once they are prepared, and go with it."""
+    """The CDI names of `container_edits` are in `cdi` from `prepare` until `release`."""
     bench.slicing()
     async with bench.opened() as talk:
         talk.needs("cdi")
@@ -314,7 +314,7 @@ def _specified(specs: Mapping[str, str]) -> set[str]:
 
 
 async def usage_names_listed_devices(bench: Bench) -> None:
-    """`usage` names listed devices, and does not exceed them."""
+    """`usage` names listed devices, and no amount exceeds the device."""
     async with bench.opened() as talk:
         talk.needs("usage")
         memory = {device.uuid: device.memory for device in await talk.discover()}
@@ -326,7 +326,7 @@ async def usage_names_listed_devices(bench: Bench) -> None:
 
 
 async def cdi_specs_follow_the_devices(bench: Bench) -> None:
-    """`cdi` answers with specs that stay the same while the devices do."""
+    """`cdi` returns equal specs while the devices stay the same."""
     async with bench.opened() as talk:
         talk.needs("cdi")
         await talk.discover()
@@ -362,7 +362,7 @@ async def _event_for(talk: Talk, uuid: str) -> None:
 
 
 async def a_repaired_watch_says_so(bench: Bench) -> None:
-    """Good news follows when a broken watch is repaired."""
+    """Good health is reported again after the repair of a broken watch."""
     faults = bench.injector()
     if not isinstance(faults, WatchInjector):
         raise NotMade("the injector cannot break the watch")
@@ -417,16 +417,16 @@ CHECKS: tuple[Check, ...] = (
     its_signs_are_seen,
     absence_is_unavailable,
     opening_again_works,
-    events_wait_no_longer_than_told,
+    events_return_within_their_timeout,
     release_is_quiet,
     prepare_ensures,
     prepared_outlives_the_process,
     slices_of_others_stay,
-    a_crash_leaves_no_strangers,
+    a_crash_leaves_no_unmarked_slices,
     names_are_specified,
     resources_are_pure,
     labels_are_pure,
-    what_the_node_bears_is_pure,
+    annotations_and_extended_resources_are_pure,
     formats_are_pure,
     cdi_specs_follow_the_devices,
     usage_names_listed_devices,

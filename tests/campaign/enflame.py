@@ -11,8 +11,8 @@ from typing import Any
 from scenarios.enflame import GB, Enflame
 
 from agent.testing.node_kubelet import RunOptions
-from agent.vendors.enflame.cdi import PREFIX, SLICE
-from agent.vendors.enflame.constants import CDI_FILE
+from agent.vendors.enflame.shared.cdi import PREFIX, SLICE
+from agent.vendors.enflame.shared.constants import CDI_FILE
 
 #: What a call of the vendor contract waits for.
 CALLS = {"prepare": "create", "release": "destroy", "partitions": "list"}

@@ -10,7 +10,7 @@ from agent.core.devices.health_timing import HealthTiming
 from agent.daemon.intervals import Intervals
 from agent.demo.agent_process import PACE as PACE_OF_DEMO
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.registration import SessionIntervals
+from agent.kubelet.session import SessionIntervals
 
 PACE = replace(
     PACE_OF_DEMO,

@@ -376,7 +376,7 @@ async def test_a_koordlet_s_pod_that_never_writes_counts_for_a_minute_and_then_w
         await eventually(here.shown(program="", silent=HERE))
         chosen = choice(ModeQuestion("auto", here.exchange.shown.value, api=True)) or NOT_ASKED
         assert chosen.mode == "device"
-        assert chosen.why == f"{HERE}, and has not told for a minute what it should"
+        assert chosen.why == f"{HERE}, and has not updated the Device for a minute"
 
         here.tell(reported())
         await eventually(lambda: here.health() == [True, True])

@@ -61,7 +61,7 @@ async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_
 
     stood, took = (it for it in logs if it["event"].startswith(("standing by", "taking over")))
     assert stood["event"] == "standing by, another agent serves this node"
-    assert took["event"] == "taking over, the agent before has ended"
+    assert took["event"] == "taking over, the previous agent has ended"
     assert stood["holder"] == took["holder"] == f"pid {os.getpid()}"
     assert took["stood_by_seconds"] >= 0
 

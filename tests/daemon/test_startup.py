@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import VERBS
-from agent.kubelet.registration import REGISTER
+from agent.kubelet.session import REGISTER
 
 #: The agent's way to the kubelet. What is not here is imported after the first registration, or never.
 ALLOWED = {
@@ -38,7 +38,7 @@ import json, os, sys
 before = set(sys.modules)
 from agent import cli, logs  # as `run` does: structlog must come in by way of our logs, which keep rich out
 from agent.daemon import process
-from agent.kubelet import registration
+from agent.kubelet import session
 
 process.VIEWS_AFTER = process.DOOR_AFTER = 3600.0  # on a slow machine the first registration takes longer
 
@@ -47,7 +47,7 @@ async def call(path, method, request, **options):
     print(json.dumps([method, sorted(loaded - sys.stdlib_module_names - {"agent"})]), flush=True)
     os._exit(0)
 
-registration.call = call
+session.call = call
 cli.main(sys.argv[1:])
 """
 

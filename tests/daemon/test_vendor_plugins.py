@@ -113,31 +113,31 @@ BROKEN = {
     ),
     "another name": (
         "@hookimpl\ndef register_backend(settings): return vendor(name='acne')",
-        "register_backend returned a Vendor whose name is 'acne'; it is registered as 'acme'",
+        "register_backend returned a bad Vendor: name is 'acne'; it is registered as 'acme'",
     ),
     "a backend that is none": (
         "@hookimpl\ndef register_backend(settings): return vendor(backend='acme.B')",
-        "register_backend returned a Vendor whose backend is 'acme.B'; \"package.module:Class\" is needed",
+        "register_backend returned a bad Vendor: backend is 'acme.B'; \"package.module:Class\" is needed",
     ),
     "a resource that is none": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource='gpu')",
-        "register_backend returned a Vendor whose resource is wrong: the resource name 'gpu' needs",
+        "register_backend returned a bad Vendor: resource is wrong: the resource name 'gpu' needs",
     ),
     "the kubelet's own resource": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource='kubernetes.io/x')",
-        "register_backend returned a Vendor whose resource is wrong: the resource name 'kubernetes.io/x'",
+        "register_backend returned a bad Vendor: resource is wrong: the resource name 'kubernetes.io/x'",
     ),
     "Koordinator's own resource": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource='koordinator.sh/gpu')",
-        "register_backend returned a Vendor whose resource is wrong: the resource name 'koordinator.sh/gpu'",
+        "register_backend returned a bad Vendor: resource is wrong: the resource name 'koordinator.sh/gpu'",
     ),
     "a resource that is no text": (
         "@hookimpl\ndef register_backend(settings): return vendor(resource=5)",
-        "register_backend returned a Vendor whose resource is 5; a text is needed",
+        "register_backend returned a bad Vendor: resource is 5; a text is needed",
     ),
     "edits that are none": (
         "@hookimpl\ndef register_backend(settings): return vendor(container_edits={})",
-        "register_backend returned a Vendor whose container_edits is {}; a function of 2 arguments is needed",
+        "register_backend returned a bad Vendor: container_edits is {}; a function of 2 arguments is needed",
     ),
     "a value of the last release": (
         "@hookimpl\ndef register_backend(settings): return vendor(labels=edits)",
@@ -223,7 +223,7 @@ def test_a_vendor_with_a_wrong_value_is_left_out(installed: Installed, part: str
     found = _load("acme")
 
     assert found.vendor is None
-    assert found.reason.startswith(f"register_backend returned a Vendor whose {why}")
+    assert found.reason.startswith(f"register_backend returned a bad Vendor: {why}")
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -250,7 +250,7 @@ def test_settings_that_make_a_good_plugin_bad_are_refused_and_not_the_plugin(ins
 
     assert _load("acme").vendor is not None
     refused = _load("acme", called="kubernetes.io/x")
-    assert "with these register_backend returned a Vendor whose resource is wrong" in str(refused.refusal)
+    assert "with these register_backend returned a bad Vendor: resource is wrong" in str(refused.refusal)
 
 
 def test_a_vendor_that_sits_out_is_not_broken(installed: Installed) -> None:
@@ -370,14 +370,14 @@ def test_a_vendor_of_another_distribution_reads_flags_variables_and_files_of_its
     ("inputs", "why"),
     [
         ("5", "register_config_inputs returned a int, ConfigInputs are needed"),
-        ("ConfigInputs(files=5)", "register_config_inputs returned ConfigInputs whose files is 5; "),
+        ("ConfigInputs(files=5)", "register_config_inputs returned bad ConfigInputs: files is 5; "),
         (
             "ConfigInputs(FlagGroup('a', '', (Flag(FlagKind.TEXT, (), ()),)))",
-            "register_config_inputs returned ConfigInputs whose flags.flags[0] has no names",
+            "register_config_inputs returned bad ConfigInputs: flags.flags[0] has no names",
         ),
         (
             "ConfigInputs(FlagGroup('a', '', (Flag(FlagKind.TEXT, ('b',), (), '', 'vendors.x.enabled'),)))",
-            "register_config_inputs returned ConfigInputs whose flags.flags[0].sets is 'vendors.x.enabled'",
+            "register_config_inputs returned bad ConfigInputs: flags.flags[0].sets is 'vendors.x.enabled'",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from agent.daemon.vendor_plugins import load
 from agent.vendor_api.agent import ContainerEdits, Device, RequestRefused, State
 from agent.vendors.enflame.agent.offering import default_rule
 from agent.vendors.enflame.agent.options import Options
-from agent.vendors.metax.qos_policy import Qos, policy
+from agent.vendors.metax.shared.qos_policy import Qos, policy
 from pages.sources import ROOT
 
 VENDORS = ("enflame", "metax", "nvidia")

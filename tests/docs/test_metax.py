@@ -12,9 +12,9 @@ from support.vendor_inputs import INPUTS
 
 from agent.config import parse
 from agent.daemon.vendors_in_service import check
-from agent.vendors.metax import nodedevices, qos_policy, resource_names, slice_request
-from agent.vendors.metax.agent import offering, options
+from agent.vendors.metax.agent import names, nodedevices, offering, options
 from agent.vendors.metax.child import faults
+from agent.vendors.metax.shared import qos_policy, slice_request
 from pages.sources import ROOT
 
 PAGE = (ROOT / "docs/metax.md").read_text()
@@ -53,7 +53,7 @@ def test_every_mode_has_its_row_with_its_resource() -> None:
     rows = dict(re.findall(r"^\| `(\w+)`[^|]*\| `(metax-tech\.com/\w+)` \|", PAGE, re.MULTILINE))
 
     assert set(rows) == set(get_args(options.Mode))
-    assert rows == {mode: resource_names.SGPU if mode == "sgpu" else resource_names.GPU for mode in rows}
+    assert rows == {mode: names.SGPU if mode == "sgpu" else names.GPU for mode in rows}
 
 
 def test_every_assumption_s_setting_is_one() -> None:
@@ -76,7 +76,7 @@ def test_every_policy_and_every_way_without_a_claim_is_named() -> None:
 
 
 def test_every_name_of_metax_s_is_one_that_the_agent_knows() -> None:
-    ours = {resource_names.GPU, resource_names.SGPU, qos_policy.ANNOTATION, nodedevices.ANNOTATION}
+    ours = {names.GPU, names.SGPU, qos_policy.ANNOTATION, nodedevices.ANNOTATION}
     named = {it for it in CODE if re.fullmatch(r"metax-tech\.com/[\w.-]+", it)}
 
     assert named <= ours | THEIRS

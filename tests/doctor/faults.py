@@ -36,8 +36,8 @@ sys.path.append(str(Path(__file__).parents[1] / "vendors" / "metax"))
 
 from metax_host import Host
 from mxsml_stub import MxsmlStub
+from schedulers.koordinator.doctor.koordination import placement
 
-from .koordination import placement
 from .patient import GPU, RUNTIME, Patient, may_mount
 
 MEMORY = "example.com/memory"
@@ -441,7 +441,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     left = patient.root / "features.d-of-yesterday"
     left.touch()
     UninstallRecord(patient.node.state / NAME).note_features(left)
-    return f"{left}: it is there, and no agent keeps it"
+    return f"{left}: the file exists, and no agent keeps the file"
 
 
 # Agents

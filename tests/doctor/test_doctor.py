@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from schedulers.koordinator.doctor import koordinator_faults  # noqa: F401
 
 from agent.doctor.checks import CHECKS, FINDING_KINDS
 from agent.scheduler_api.findings import Severity
 
-from . import koordinator_faults  # noqa: F401
 from .faults import FAULTS
 from .patient import Patient
 

@@ -56,9 +56,9 @@ def test_what_nobody_keeps_is_left_with_what_removes_it(tmp_path: Path) -> None:
 
     (found,) = files_left_behind.remains(around(tmp_path))
 
-    assert found.what == f"{labels}: it is there, and no agent keeps it"
+    assert found.what == f"{labels}: the file exists, and no agent keeps the file"
     assert found.remedy.startswith(
-        f"on the node: rm -f {labels}, then strike its line out of {tmp_path / NAME}"
+        f"on the node: rm -f {labels}, then delete its line from {tmp_path / NAME}"
     )
 
 
@@ -75,7 +75,7 @@ def test_in_a_pod_what_is_not_mounted_may_be_there(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
     assert left(around(tmp_path)) == [
-        f"{unseen}: it may be on the node: {unseen.parent} of the node is not mounted here"
+        f"{unseen}: the file may be on the node: the node's {unseen.parent} is not mounted here"
     ]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.doctor.required_rights import required
+from agent.schedulers.koordinator.node_report import NODE_REPORT
 
 TELLS = ["get", "list", "watch", "create", "update", "delete"]
 TAKES_BACK = ["get", "update", "delete"]
@@ -17,7 +20,7 @@ TAKES_BACK = ["get", "update", "delete"]
 def test_devices_are_asked_for_where_koordinator_is_or_was_told_by_one(
     tells: bool, told_before: bool, verbs: list[str]
 ) -> None:
-    rights = required("n", "ours", None, device=tells, withdraws=told_before)
+    rights = required("n", "ours", None, report=NODE_REPORT, writes=tells, withdraws=told_before)
 
     found = [str(it) for it in rights if it.group == "scheduling.koordinator.sh"]
     assert found == [f"{verb} devices.scheduling.koordinator.sh" for verb in verbs]
@@ -31,8 +34,10 @@ def test_each_feature_asks_for_its_own_rights_and_no_more() -> None:
         *nodes,
         "patch nodes/n",
     ]
-    for one in ("locks", "annotates"):
-        rights = required("n", "ours", None, events=False, pods=False, **{one: True})
+    for rights in (
+        required("n", "ours", None, events=False, pods=False, locks=True),
+        required("n", "ours", None, events=False, pods=False, annotates=True),
+    ):
         assert [str(it) for it in rights] == [*nodes, "patch nodes/n"]
 
 
@@ -56,3 +61,13 @@ def test_pods_are_written_to_where_schedulers_read_there_and_pods_are_seen() -> 
     assert asked(pods=True, receipts=True) == ["list pods", "watch pods", "patch pods"]
     assert asked(pods=True, receipts=False) == ["list pods", "watch pods"]
     assert asked(pods=False, receipts=True) == []
+
+
+def test_the_rights_on_the_report_are_those_of_the_registered_kind() -> None:
+    kind = replace(NODE_REPORT.object, group="acme.com", kind="Rack", plural="racks")
+    acme = replace(NODE_REPORT, scheduler="Acme", object=kind, granted_by="")
+
+    rights = required("n", "ours", None, events=False, pods=False, report=acme, withdraws=True)[3:]
+
+    assert [str(it) for it in rights] == [f"{verb} racks.acme.com" for verb in TAKES_BACK]
+    assert rights[0].feature == "the Rack with the node's cards for Acme (report.mode)"

@@ -42,7 +42,7 @@ async def test_a_healthy_node_ends_with_0_and_a_fault_that_stops_work_with_1(
     told = capsys.readouterr().out
     assert "STOPS  kubelet" in told
     assert "no process listens" in " ".join(told.split())  # where lines end is the paths' length
-    assert "do:  systemctl start kubelet" in told
+    assert "do:  start the kubelet: systemctl start kubelet" in told
     assert "this stops work" in told
 
 

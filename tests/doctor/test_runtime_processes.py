@@ -70,7 +70,7 @@ def test_a_node_whose_containers_the_vendors_runtime_starts_is_well(
             "docker://19.3.5",
             'set "default-runtime" to "nvidia" in ',
         ),
-        ({"etc/docker/daemon.json": "{}"}, "", "then systemctl restart docker"),
+        ({"etc/docker/daemon.json": "{}"}, "", "then run systemctl restart docker"),
         (
             {"etc/containerd/config.toml": containerd(CRI1, 2, "runc")},
             "containerd://1.7.20",
@@ -147,7 +147,7 @@ def test_driver_and_container_runtime_are_looked_for_on_a_node_with_cards(
 
     assert list(told.values()) == ["", "part-lacking"]
     driver, runtime = told
-    assert driver == f"{vendor}: the kernel's driver is there, for its cards are listed"
+    assert driver == f"{vendor}: the kernel's driver is there, because the vendor lists its cards"
     assert "container runtime is not there" in runtime
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from agent.core.errors import InsufficientRoom
 from agent.vendor_api.agent import ContainerEdits, Device, Partition, Request, RequestRefused
-from agent.vendors.enflame import constants as enflame
-from agent.vendors.metax import constants as metax
-from agent.vendors.metax.slice_request import slices
+from agent.vendors.enflame.shared import constants as enflame
+from agent.vendors.metax.shared import constants as metax
+from agent.vendors.metax.shared.slice_request import slices
 
 GIB = 1 << 30
 COUNT = 3

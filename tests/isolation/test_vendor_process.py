@@ -21,7 +21,7 @@ from support.waiting import eventually
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
-from agent.isolation import vendor_process
+from agent.isolation import process_runner, vendor_process
 from agent.isolation.supervisor import Deadlines, VendorSupervisor
 from agent.state.agent_lock import AgentLock
 
@@ -67,11 +67,11 @@ def test_the_process_gets_no_environment_but_what_libraries_need(monkeypatch: py
     for name in ("AWS_SECRET_ACCESS_KEY", "KUBECONFIG", "PYTHONPATH", "LC_ALL", "CUDA_HOME", "XPU_NVML_STUB"):
         monkeypatch.setenv(name, "x")
 
-    found = vendor_process.environment(("CUDA_",))
+    found = process_runner.environment(("CUDA_",))
 
     assert {"PATH", "LC_ALL", "CUDA_HOME", "XPU_NVML_STUB"} <= found.keys()
     assert not {"AWS_SECRET_ACCESS_KEY", "KUBECONFIG", "PYTHONPATH"} & found.keys()
-    assert "CUDA_HOME" not in vendor_process.environment()
+    assert "CUDA_HOME" not in process_runner.environment()
 
 
 async def test_a_process_that_runs_has_no_secret_of_the_agents_environment(

@@ -34,8 +34,8 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreStartContainerRequest,
     RegisterRequest,
 )
-from agent.kubelet.registration import KubeletSession, SessionIntervals
 from agent.kubelet.rpc import SocketServer
+from agent.kubelet.session import KubeletSession, SessionIntervals
 from agent.testing.closed_servers import settled
 from agent.vendor_api.agent import ContainerEdits, ResourceRule
 

@@ -16,7 +16,7 @@ from agent.core.model import Resource
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.pod_resources import PodResources
-from agent.kubelet.registration import KubeletSession
+from agent.kubelet.session import KubeletSession
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Capacity, Container, Pod
 

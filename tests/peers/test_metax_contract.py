@@ -14,7 +14,7 @@ from scenarios.process import AgentProcess
 from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
-from agent.vendors.metax.nodedevices import ANNOTATION
+from agent.vendors.metax.agent.nodedevices import ANNOTATION
 
 from .apiserver import RealApiServer
 from .real import RealKubelet

@@ -1,6 +1,6 @@
 """Koordinator's whole way on a real node: from our Device to the words in a container's environment.
 
-Its manager and its scheduler are those of tests/koordinator; they know of the cards what the Device says.
+Manager and scheduler are those of tests/played_koordinator; they know of the cards what the Device says.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
-from koordinator.amounts import amounts, binary, read
-from koordinator.manager import Manager
-from koordinator.scheduler import ALLOCATED, Asking, Bound, Scheduler
-from koordinator.wishes import CORE, MEMORY, RATIO, SHARED, Unschedulable
+from played_koordinator.amounts import amounts, binary, read
+from played_koordinator.manager import Manager
+from played_koordinator.scheduler import ALLOCATED, Asking, Bound, Scheduler
+from played_koordinator.wishes import CORE, MEMORY, RATIO, SHARED, Unschedulable
 
 from .api import Object, Refused
 from .cluster import Cluster

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from koordinator.wishes import CORE, MEMORY, SHARED
+from played_koordinator.wishes import CORE, MEMORY, SHARED
 
 from .cluster import Cluster
 from .place import ROOT, Place

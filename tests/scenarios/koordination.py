@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from koordinator.manager import Manager
-from koordinator.scheduler import ALLOCATED, Asking, Bound, Scheduler, booked
-from koordinator.wishes import CORE
 from peers.apiserver import KubectlFailed, RealApiServer
+from played_koordinator.manager import Manager
+from played_koordinator.scheduler import ALLOCATED, Asking, Bound, Scheduler, booked
+from played_koordinator.wishes import CORE
 from support.waiting import eventually
 
 from agent.testing.node_kubelet import Container, Pod
@@ -144,7 +144,7 @@ class Real:
 
 @dataclass
 class Koordinator:
-    """Scheduler and manager are those of tests/koordinator: they know of cards what the Device says."""
+    """Scheduler and manager of tests/played_koordinator: they know of cards what the Device says."""
 
     api: Server
     node: Node

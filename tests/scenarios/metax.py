@@ -11,9 +11,9 @@ from typing import Any
 from support.waiting import eventually
 
 from agent.testing.node_kubelet import Pod
-from agent.vendors.metax.qos_policy import ANNOTATION as POLICY
-from agent.vendors.metax.qos_policy import SCHED_CLASSES
-from agent.vendors.metax.resource_names import SGPU
+from agent.vendors.metax.agent.names import SGPU
+from agent.vendors.metax.shared.qos_policy import ANNOTATION as POLICY
+from agent.vendors.metax.shared.qos_policy import SCHED_CLASSES
 
 from .koordination import Koordinator
 from .node import PATIENCE, Got, gets

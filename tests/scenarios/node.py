@@ -22,7 +22,7 @@ from agent.daemon.standby import NodeAgent
 from agent.daemon.vendors_in_service import check
 from agent.demo.agent_process import PACE
 from agent.isolation.supervisor import Deadlines
-from agent.kubelet.registration import SessionIntervals
+from agent.kubelet.session import SessionIntervals
 from agent.scheduler_api import Candidate, PodContainer
 from agent.state.checkpoint import CheckpointFile
 from agent.state.last_config import remembered_from

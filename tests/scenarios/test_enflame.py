@@ -212,7 +212,7 @@ async def test_what_no_profile_or_no_single_card_has_is_refused_with_what_there_
     assert "it can have 1g.6gb, 3g.20gb, 6g.40gb" in (await node.refused("two", {DRS: 2})).message
     seven = (await node.refused("seven", {SHARED: 7})).message
 
-    assert "7 asked for, the largest free card has 6" in seven
+    assert "7 shares requested, the largest free card has 6" in seven
     assert enflame.slices == []
     assert enflame.stub.drs() == []
 

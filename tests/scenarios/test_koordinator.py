@@ -12,7 +12,7 @@ import anyio
 import pytest
 import recorded
 from heard import READS
-from koordinator.scheduler import BOUND
+from played_koordinator.scheduler import BOUND
 from support.waiting import eventually
 
 from agent.cluster.pods import candidate

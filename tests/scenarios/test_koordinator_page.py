@@ -12,8 +12,8 @@ import anyio
 import pytest
 import yaml
 from cluster.koordlets import from_files
-from koordinator.amounts import amounts
-from koordinator.scheduler import BOUND
+from played_koordinator.amounts import amounts
+from played_koordinator.scheduler import BOUND
 from support.waiting import eventually
 
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED

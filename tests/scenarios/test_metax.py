@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import recorded
-from koordinator.scheduler import BOUND
+from played_koordinator.scheduler import BOUND
 
 from agent.core.model import AllocationState
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendor_api.agent import State
-from agent.vendors.metax.nodedevices import ANNOTATION
+from agent.vendors.metax.agent.nodedevices import ANNOTATION
 
 from .conftest import ONLY_METAX
 from .koordination import Koordinator

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from koordinator.scheduler import Asking
+from played_koordinator.scheduler import Asking
 from support.waiting import eventually
 
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED

@@ -12,7 +12,7 @@ import pytest
 
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendor_api.agent import State
-from agent.vendors.metax.nodedevices import ANNOTATION
+from agent.vendors.metax.agent.nodedevices import ANNOTATION
 
 from .conftest import ONLY_METAX
 from .metax import SGPU, MetaX, gets

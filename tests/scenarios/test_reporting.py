@@ -161,7 +161,7 @@ async def test_an_agent_told_to_keep_the_device_stops_beside_a_koordlet_and_is_n
     configure(node, mode="device")
     await process.start()
 
-    why = "which would overwrite ours; set report.mode to auto or feed"
+    why = "which would overwrite the agent's Device; set report.mode to auto or feed"
     await process.until(lambda it: any(why in one for one in it["troubles"]))
     assert writes(api) == 0
     assert written(node) == {}

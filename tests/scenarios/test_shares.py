@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from koordinator.scheduler import BOUND
+from played_koordinator.scheduler import BOUND
 
 from agent.core.allocation import preferred_ids, scheduler_choice
 from agent.core.devices.topology import Topology
@@ -205,8 +205,8 @@ async def test_of_replicas_that_are_kept_together_no_more_are_given_than_a_card_
 
     refused = await node.refused("two more", {TOKEN: 2})
 
-    assert "2 asked for, the largest free card has 1" in refused.message
-    assert "those of one container lie on one card" in refused.message
+    assert "2 shares requested, the largest free card has 1" in refused.message
+    assert "all shares of one container must be on one card" in refused.message
     await node.admit("one", {TOKEN: 1})
 
 

@@ -12,7 +12,8 @@ from agent.http.metrics import metrics
 from agent.isolation import container_memory, descendants
 from agent.testing.node_kubelet import Capacity
 from agent.vendor_api.agent import Signs
-from agent.vendors.nvidia import library_places, plugin
+from agent.vendors.nvidia import plugin
+from agent.vendors.nvidia.shared import library_places
 
 from .cards import Cards, Nvidia, Simulated
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA

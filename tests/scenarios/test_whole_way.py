@@ -1,6 +1,6 @@
 """Koordinator's whole way: our Device, the Node that its manager makes of it, the choice, containers.
 
-Manager and scheduler are those of tests/koordinator: they know of the cards what the Device says, no more.
+Manager and scheduler are those of tests/played_koordinator: they know what the Device says, no more.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
-from koordinator.scheduler import booked
-from koordinator.wishes import CORE, RATIO, SHARED, Unschedulable
+from played_koordinator.scheduler import booked
+from played_koordinator.wishes import CORE, RATIO, SHARED, Unschedulable
 
 from agent.testing.node_kubelet import Pod
 

@@ -173,7 +173,7 @@ class WantedReport:
             now = self._reporting.report(cards, settings.vendor, self._last, less)
             self._last = now or self._last
             if now is None and self._own_last and not self._is_served(cards, settings, self._own_last):
-                why = f"{self._own_last.vendor}, whose cards were told, is not in service any more"
+                why = f"vendor {self._own_last.vendor}, which has the reported cards, is out of service"
                 chosen, unwanted = ModeChoice("none", why), True
             # Without a new report the last one stays, perhaps of an earlier agent.
             now = now if now or unwanted else self._standing(chosen.mode)

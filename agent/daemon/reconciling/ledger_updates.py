@@ -78,7 +78,9 @@ class LedgerUpdates:
             if (allocation := self._ledger.get(name)) is not None:
                 claim = allocation.claim
                 pod = f"{claim.namespace}/{claim.pod}" if claim else "none"
-                log.warning("claim follows what the kubelet did", claim=pod, **_log_fields(allocation))
+                log.warning(
+                    "claim moved to the pod that has the allocation", claim=pod, **_log_fields(allocation)
+                )
         return bool(exchanged)
 
     def recognise_claims(self) -> bool:

@@ -15,7 +15,8 @@ from agent.core.renewal_rules import Registration
 from agent.daemon.node_state import NodeState
 from agent.kubelet.device_plugin import PluginStats, RequestHandler
 from agent.kubelet.directory import FileIdentity, KubeletDirectory
-from agent.kubelet.registration import KubeletSession, RegistrationGate, SessionIntervals
+from agent.kubelet.registration_gate import RegistrationGate
+from agent.kubelet.session import KubeletSession, SessionIntervals
 
 log = structlog.get_logger()
 

@@ -84,4 +84,5 @@ NODE_REPORT = NodeReport(
     file=DEVICE_INFOS,
     unconcerned=UNCONCERNED,
     whole_cards=tuple(sorted(WHOLE_CARDS)),
+    granted_by="koordinator.enabled of the chart",
 )

@@ -10,7 +10,7 @@ NO_SERVER = "no API server is known here"
 NO_KIND = "the API server has no Device objects: Koordinator is not installed"
 #: Reasons for mode `none` with which nothing is wrong.
 UNCONCERNED = (NOT_ASKED.why, NO_SERVER, NO_KIND)
-GIVE_DIRECTORY = "mount koordlet's (koordinator.enabled of the chart), or say report.deviceInfosDir"
+GIVE_DIRECTORY = "mount koordlet's directory (koordinator.enabled of the chart), or set report.deviceInfosDir"
 GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.koordinator.sh"
 
 
@@ -39,7 +39,7 @@ def choice(question: ModeQuestion) -> ModeChoice | None:
         return _with_koordlet(shown.program, question.missing, named=named)
     if shown.refused:
         return ModeChoice("none", f"{shown.refused}; {GIVE_RIGHT}", trouble=named)
-    silent = f"{shown.silent}, and has not told for a minute what it should" if shown.silent else ""
+    silent = f"{shown.silent}, and has not updated the Device for a minute" if shown.silent else ""
     return ModeChoice("device", AS_SAID if named else silent or "no koordlet here reports accelerators")
 
 
@@ -53,7 +53,7 @@ def _with_koordlet(koordlet: str, missing: str, *, named: bool) -> ModeChoice:
     if not named:
         return _fed(koordlet, missing)
     remedy = "set report.mode to auto or feed, or switch koordlet's feature gate Accelerators off"
-    return ModeChoice("none", f"{koordlet}, which would overwrite ours; {remedy}", trouble=True)
+    return ModeChoice("none", f"{koordlet}, which would overwrite the agent's Device; {remedy}", trouble=True)
 
 
 def _fed(why: str, missing: str) -> ModeChoice:

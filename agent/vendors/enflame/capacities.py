@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from agent.vendor_api.agent import Device, Grant, Offering, ResourceRule
 
-from . import constants
 from .agent.names import Brand
 from .agent.offering import DRS_DIALECTS
 from .agent.options import Options
+from .shared import constants
 
 Offers = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 

@@ -18,7 +18,7 @@ from agent.vendor_api.agent import Device, Format, Holder, Holding, NotShown, Pi
 from agent.vendor_api.text import shorten
 
 from .agent.names import Brand
-from .constants import PROFILE, PROFILE_ID
+from .shared.constants import PROFILE, PROFILE_ID
 
 NAME, PATH = "gcushare", "/gcushare-scheduler/inspect"
 #: The fourth generation shows slices of the hardware for the query `?drs=true` alone.

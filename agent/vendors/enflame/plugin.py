@@ -11,7 +11,7 @@ from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Setting
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from . import capacities, constants, device_nodes, library_places, sysfs
+from . import capacities
 from .agent.container_edits import VISIBLE, container_edits
 from .agent.host_parts import host_parts, host_runtime
 from .agent.labels import labels, machine, time
@@ -20,6 +20,7 @@ from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
 from .agent.topscloud_file import TOPSCLOUD_FILE
 from .inspection import formats
+from .shared import constants, device_nodes, library_places, sysfs
 
 __all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 

@@ -11,20 +11,20 @@ from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Setting
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from . import library_places
 from .agent.cards_with_room import cards_with_room, part
 from .agent.container_edits import container_edits
 from .agent.device_config import DEVICE_CONFIG
 from .agent.host_parts import HOST_RUNTIME, host_parts
 from .agent.labels import labels
+from .agent.names import GPU, SGPU
+from .agent.nodedevices import ANNOTATION, node_annotations
 from .agent.offering import check_rules, offering, sharing
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
-from .constants import SGPU as SLICED
-from .nodedevices import ANNOTATION, node_annotations
-from .resource_names import GPU, SGPU
-from .slice_request import without_a_claim
-from .sysfs import MODULE
+from .shared import library_places
+from .shared.constants import SGPU as SLICED
+from .shared.slice_request import without_a_claim
+from .shared.sysfs import MODULE
 
 __all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 

@@ -10,7 +10,6 @@ from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Setting
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from . import library_places
 from .agent.config_file import CONFIG_FILE
 from .agent.container_edits import VISIBLE_DEVICES, container_edits
 from .agent.host_parts import host_parts, host_runtime
@@ -20,6 +19,7 @@ from .agent.offering import check_rules, offering
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
 from .agent.plugin_flags import FLAG_GROUP
+from .shared import library_places
 
 __all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from koordinator.scheduler import Asking, Scheduler
-from koordinator.wishes import Unschedulable
+from played_koordinator.scheduler import Asking, Scheduler
+from played_koordinator.wishes import Unschedulable
 
 from agent.scheduler_api import Candidate, Claim, PodContainer
 from agent.schedulers.common.pod_request import requested_by

@@ -19,7 +19,7 @@ from agent.schedulers.gcushare.plugin import DIALECTS
 from agent.schedulers.gcushare.pod_records import RECORDS, PodRecord, read, write
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
 from agent.vendors.enflame.child.efsmi import profiles
-from agent.vendors.enflame.constants import PROFILE, PROFILE_ID, slices
+from agent.vendors.enflame.shared.constants import PROFILE, PROFILE_ID, slices
 
 RECORDED = Path(__file__).with_name("recorded_gcushare.json")
 SCENES: list[dict[str, Any]] = json.loads(RECORDED.read_text())["scenes"]

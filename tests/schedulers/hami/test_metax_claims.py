@@ -28,9 +28,9 @@ from agent.schedulers.hami.metax_claims import (
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.vendor_api.agent import Request, RequestRefused
-from agent.vendors.metax import slice_request
-from agent.vendors.metax.qos_policy import ANNOTATION, DEFAULT
-from agent.vendors.metax.slice_request import slices
+from agent.vendors.metax.shared import slice_request
+from agent.vendors.metax.shared.qos_policy import ANNOTATION, DEFAULT
+from agent.vendors.metax.shared.slice_request import slices
 
 SGPU = "metax-tech.com/sgpu"
 CARDS = recorded.devices("metax1")

@@ -51,7 +51,7 @@ def test_a_koordlet_that_is_here_and_silent_is_named_where_the_agent_writes_in_i
     chosen = choice(ModeQuestion("auto", SILENT, api=True))
 
     assert chosen is not None
-    assert chosen.why == f"{SILENT.silent}, and has not told for a minute what it should"
+    assert chosen.why == f"{SILENT.silent}, and has not updated the Device for a minute"
 
 
 def test_a_koordlet_is_not_fed_where_its_directory_is_not_here_but_by_who_names_it() -> None:

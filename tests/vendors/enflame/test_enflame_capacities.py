@@ -10,7 +10,6 @@ import pytest
 
 from agent.scheduler_api import Candidate, PodContainer
 from agent.vendor_api.agent import Device, Fault, Grant, Offering, Request, ResourceRule, Sharing
-from agent.vendors.enflame import constants
 from agent.vendors.enflame.agent.names import Brand
 from agent.vendors.enflame.agent.options import Options
 from agent.vendors.enflame.capacities import (
@@ -19,6 +18,7 @@ from agent.vendors.enflame.capacities import (
     extended_resources,
     node_annotations,
 )
+from agent.vendors.enflame.shared import constants
 
 WHOLE, MEMORY = "enflame.com/gcu", "enflame.com/gcu-memory"
 SHARED, DRS = "enflame.com/shared-gcu", "enflame.com/drs-gcu"

@@ -10,9 +10,9 @@ from enflame_host import Host, by_uuid, uuid
 from enflame_tree import Tree
 
 from agent.vendor_api.agent import BackendUnavailable, State
-from agent.vendors.enflame import sysfs
 from agent.vendors.enflame.child.abi import Code, VirtMode
 from agent.vendors.enflame.child.backend import EnflameBackend
+from agent.vendors.enflame.shared import sysfs
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 

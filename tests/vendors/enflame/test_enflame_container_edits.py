@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request
-from agent.vendors.enflame import constants
 from agent.vendors.enflame.agent.container_edits import VISIBLE, container_edits
 from agent.vendors.enflame.agent.options import Options
+from agent.vendors.enflame.shared import constants
 
 GIB = 1 << 30
 

@@ -11,12 +11,12 @@ from efml_stub import HANDLES, NEWER, EfmlStub
 from enflame_host import Host, by_uuid, uuid
 
 from agent.vendor_api.agent import Fault, HealthEvent, Proof, State
-from agent.vendors.enflame import sysfs
 from agent.vendors.enflame.child import disturbances, faults_over_time
 from agent.vendors.enflame.child.abi import Code, EventType, HandleCode, PowerMode
 from agent.vendors.enflame.child.backend import EnflameBackend
 from agent.vendors.enflame.child.faults_over_time import FaultsOverTime
-from agent.vendors.enflame.sysfs import Beat
+from agent.vendors.enflame.shared import sysfs
+from agent.vendors.enflame.shared.sysfs import Beat
 
 pytest_plugins = ["efml_fixtures", "enflame_fixtures"]
 

@@ -10,7 +10,7 @@ from agent.doctor.library_files import defects
 from agent.vendor_api.agent import HostPart
 from agent.vendors.enflame.agent.host_parts import host_parts
 from agent.vendors.enflame.agent.options import Options
-from agent.vendors.enflame.library_places import searched
+from agent.vendors.enflame.shared.library_places import searched
 
 
 def part(options: Options, name: str, *, sliced: bool = True) -> HostPart:

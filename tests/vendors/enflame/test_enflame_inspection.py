@@ -11,8 +11,8 @@ import pytest
 
 from agent.vendor_api.agent import Device, Format, Holder, Holding, Listing, NotShown, Picture
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
-from agent.vendors.enflame.constants import PROFILE, PROFILE_ID
 from agent.vendors.enflame.inspection import formats
+from agent.vendors.enflame.shared.constants import PROFILE, PROFILE_ID
 
 RECORDED = Path(__file__).parents[2] / "schedulers/gcushare/recorded_gcushare.json"
 NODE = "sse-lab-inspur-048"

@@ -16,7 +16,6 @@ import pytest
 from efml_stub import INDICES, NEWER, SUFFIXES, EfmlStub
 
 from agent.vendor_api.agent import BackendUnavailable
-from agent.vendors.enflame import library_places
 from agent.vendors.enflame.child import abi, library
 from agent.vendors.enflame.child.abi import (
     Code,
@@ -43,6 +42,7 @@ from agent.vendors.enflame.child.values import (
     Rma,
     Temperature,
 )
+from agent.vendors.enflame.shared import library_places
 
 pytest_plugins = ["efml_fixtures"]
 

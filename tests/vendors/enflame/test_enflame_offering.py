@@ -11,10 +11,10 @@ from agent.config import parse
 from agent.core.errors import ConfigError
 from agent.daemon.vendors_in_service import check, complete
 from agent.vendor_api.agent import Device, Fault, Offering, ResourceRule, Sharing, State
-from agent.vendors.enflame import constants
 from agent.vendors.enflame.agent.offering import offering
 from agent.vendors.enflame.agent.options import Options
 from agent.vendors.enflame.plugin import register_backend
+from agent.vendors.enflame.shared import constants
 
 GIB = 1 << 30
 GCU, MEMORY, SHARED, DRS = (f"enflame.com/{it}" for it in ("gcu", "gcu-memory", "shared-gcu", "drs-gcu"))

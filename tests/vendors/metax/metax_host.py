@@ -12,8 +12,8 @@ import backend_process
 from mxsml_stub import MINORS, MxsmlStub
 
 from agent.vendor_api.agent import Device, Partition, Request
+from agent.vendors.metax.agent.names import SGPU
 from agent.vendors.metax.child.backend import MetaxBackend
-from agent.vendors.metax.resource_names import SGPU
 
 MIB = 1 << 20
 #: Allocations as the agent calls them.

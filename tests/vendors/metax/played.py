@@ -11,7 +11,7 @@ from mxsml_stub import MxsmlStub
 from played_node import Choice, PlayedNode
 
 from agent.vendors.metax.agent.options import MODES
-from agent.vendors.metax.constants import SGPU
+from agent.vendors.metax.shared.constants import SGPU
 
 VENDORS = """\
   metax:

@@ -17,7 +17,6 @@ from signs import seen
 
 from agent.isolation.presence import absence
 from agent.vendor_api.agent import BackendUnavailable
-from agent.vendors.metax import library_places, sysfs
 from agent.vendors.metax.child import abi, library
 from agent.vendors.metax.child.abi import Code, PciEventType, SchedClass, TopologyLevel, VirtMode
 from agent.vendors.metax.child.library import Mxsml, MxsmlError
@@ -32,6 +31,7 @@ from agent.vendors.metax.child.values import (
     UnavailableReason,
 )
 from agent.vendors.metax.plugin import register_backend
+from agent.vendors.metax.shared import library_places, sysfs
 
 pytest_plugins = ["mxsml_fixtures"]
 
@@ -109,7 +109,8 @@ def test_a_directory_is_searched_as_itself_and_as_a_root(
 
 def test_the_loaders_own_path_comes_first(stub: MxsmlStub, tmp_path: Path) -> None:
     script = (
-        "from agent.vendors.metax.child import library; from agent.vendors.metax import library_places\n"
+        "from agent.vendors.metax.child import library\n"
+        "from agent.vendors.metax.shared import library_places\n"
         "library_places.FOLDERS = (); print(library.start({}).device_count())"
     )
 

@@ -12,8 +12,8 @@ from agent.schedulers.hami.metax_claims import APP_CLASS
 from agent.schedulers.hami.metax_claims import limits as of_limits
 from agent.vendor_api.agent import Request, RequestRefused
 from agent.vendors.metax.plugin import register_backend
-from agent.vendors.metax.qos_policy import ANNOTATION
-from agent.vendors.metax.slice_request import slices
+from agent.vendors.metax.shared.qos_policy import ANNOTATION
+from agent.vendors.metax.shared.slice_request import slices
 
 SGPU = "metax-tech.com/sgpu"
 CORE, MEMORY, RATIO, SHARED = (

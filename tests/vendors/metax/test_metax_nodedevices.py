@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agent.vendor_api.agent import Device, Fault, Grant, Request, ResourceRule
-from agent.vendors.metax import constants
+from agent.vendors.metax.agent.nodedevices import ANNOTATION, node_annotations
 from agent.vendors.metax.agent.options import Options
-from agent.vendors.metax.nodedevices import ANNOTATION, node_annotations
+from agent.vendors.metax.shared import constants
 
 SGPU = "metax-tech.com/sgpu"
 GIB = 1 << 30

@@ -22,12 +22,12 @@ from agent.vendor_api.agent import (
     Sharing,
     State,
 )
-from agent.vendors.metax import constants
 from agent.vendors.metax.agent.container_edits import container_edits
 from agent.vendors.metax.agent.labels import labels
 from agent.vendors.metax.agent.offering import check_rules, offering
 from agent.vendors.metax.agent.options import MODES, Options
 from agent.vendors.metax.plugin import register_backend
+from agent.vendors.metax.shared import constants
 
 GPU, SGPU = "metax-tech.com/gpu", "metax-tech.com/sgpu"
 GIB = 1 << 30

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from agent.vendor_api.agent import SettingsError
-from agent.vendors.metax import constants
 from agent.vendors.metax.agent.options import DEFAULTS, MODES, SETTINGS, Options
 from agent.vendors.metax.plugin import register_backend
+from agent.vendors.metax.shared import constants
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from agent.scheduler_api import Part
 from agent.vendor_api.agent import Request, RequestRefused
 from agent.vendors.metax.agent.cards_with_room import part
 from agent.vendors.metax.plugin import register_backend
-from agent.vendors.metax.qos_policy import SCHED_CLASSES, Qos, fitting, policy
-from agent.vendors.metax.slice_request import Slice, Unclaimed, slices
+from agent.vendors.metax.shared.qos_policy import SCHED_CLASSES, Qos, fitting, policy
+from agent.vendors.metax.shared.slice_request import Slice, Unclaimed, slices
 
 GIB = 1 << 30
 CARD = 64 * GIB

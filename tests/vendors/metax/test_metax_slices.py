@@ -19,7 +19,7 @@ from agent.vendors.metax.child.backend import MetaxBackend
 from agent.vendors.metax.child.earlier_layouts import FILE
 from agent.vendors.metax.child.library import MxsmlError
 from agent.vendors.metax.child.slices import UnknownCard
-from agent.vendors.metax.qos_policy import SCHED_CLASSES, Qos
+from agent.vendors.metax.shared.qos_policy import SCHED_CLASSES, Qos
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 

@@ -10,8 +10,8 @@ import pytest
 from metax_host import Host
 from mxsml_stub import MxsmlStub
 
-from agent.vendors.metax import sysfs
 from agent.vendors.metax.child import device_nodes
+from agent.vendors.metax.shared import sysfs
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 

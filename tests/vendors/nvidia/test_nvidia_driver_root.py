@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from driver_tree import lay
 
-from agent.vendors.nvidia.driver_root import MAX_LINKS, Root
+from agent.vendors.nvidia.shared.driver_root import MAX_LINKS, Root
 
 TREE = {
     "usr/lib/libcuda.so.1": "libcuda.so.580.1",

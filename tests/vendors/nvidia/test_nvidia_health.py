@@ -13,7 +13,7 @@ from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, RECOVERY_ACTION, UNAVAILABLE,
 from agent.vendor_api.agent import BackendUnavailable, HealthEvent, Proof, State
 from agent.vendors.nvidia.child.backend import NvmlBackend
 from agent.vendors.nvidia.child.driver_events import WatchFailed
-from agent.vendors.nvidia.xid import IGNORED
+from agent.vendors.nvidia.shared.xid import IGNORED
 
 pytest_plugins = ["nvml_fixtures"]
 

@@ -10,8 +10,8 @@ import pytest
 from driver_tree import VERSION, lay
 from test_nvidia_cdi import CUDA, HOOK, hooks, mounts, spec
 
-from agent.vendors.nvidia import ldcache, library_places
-from agent.vendors.nvidia.driver_root import Root
+from agent.vendors.nvidia.shared import ldcache, library_places
+from agent.vendors.nvidia.shared.driver_root import Root
 
 X86_64, AARCH64, X86 = 0x0303, 0x0A03, 0x0003
 FOLDER = "usr/local/nvidia/lib64"

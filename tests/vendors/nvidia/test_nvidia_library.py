@@ -18,10 +18,10 @@ from nvml_stub import NvmlStub
 from signs import seen
 
 from agent.vendor_api.agent import BackendUnavailable
-from agent.vendors.nvidia import library_places
 from agent.vendors.nvidia.child import library
 from agent.vendors.nvidia.child.backend import NvmlBackend
 from agent.vendors.nvidia.plugin import register_backend
+from agent.vendors.nvidia.shared import library_places
 
 pytest_plugins = ["nvml_fixtures"]
 
@@ -30,7 +30,7 @@ SCRIPT = """
 import json, sys
 from agent.vendor_api.agent import BackendUnavailable
 from agent.vendors.nvidia.child import backend
-from agent.vendors.nvidia import library_places
+from agent.vendors.nvidia.shared import library_places
 
 library_places.SONAME = sys.argv[2]
 library_places.ROOTS = (sys.argv[3],)

@@ -9,9 +9,9 @@ import pytest
 from nvml_stub import DOUBLE_BIT_ECC, NvmlStub
 
 from agent.vendor_api.agent import HealthEvent, Proof, State
-from agent.vendors.nvidia import xid
 from agent.vendors.nvidia.child.backend import NvmlBackend
-from agent.vendors.nvidia.error_checks import ALL, Checks
+from agent.vendors.nvidia.shared import xid
+from agent.vendors.nvidia.shared.error_checks import ALL, Checks
 
 pytest_plugins = ["nvml_fixtures"]
 

@@ -31,4 +31,6 @@ CHECKS = SchedulerChecks(
     ),
     pods=queries.PODS,
     config_map=queries.SETTINGS_QUERY,
+    # Of Cambricon's cards (koordinator device_plugin_adapter.go, a7a1b76b).
+    unfreed_locks=("cambricon.com/dsmlu.lock",),
 )

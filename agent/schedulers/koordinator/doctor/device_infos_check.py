@@ -23,37 +23,41 @@ TWICE = FindingKind(
     "device-daemon-lists-cards",
     Severity.WARNS,
     "another file in koordlet's directory lists cards of this node",
-    "The agent leaves them out of its own file, or koordlet would count them twice; what that file says "
-    "holds then: koord-device-daemon looks every 15 minutes, and takes all cards away while it restarts.",
-    "keep it off nodes of the agent's: label them, and helm upgrade koordinator koordinator-sh/koordinator "
-    f"--reuse-values --set '{AFFINITY}.key=LABEL' --set '{AFFINITY}.operator=DoesNotExist'; where no program "
-    "writes the file any more: rm -f {path}",
+    "The agent leaves these cards out of its own file, because koordlet would count the cards twice. So the "
+    "other file decides: koord-device-daemon looks at the cards every 15 minutes, and removes all cards "
+    "while it restarts.",
+    "keep koord-device-daemon off the agent's nodes: label these nodes, then helm upgrade koordinator "
+    f"koordinator-sh/koordinator --reuse-values --set '{AFFINITY}.key=LABEL' --set "
+    f"'{AFFINITY}.operator=DoesNotExist'; "
+    "if no program writes the file any more: rm -f {path}",
 )
 BROKEN = FindingKind(
     CHECK,
     "device-infos-broken",
     Severity.WARNS,
     "a file in koordlet's directory cannot be read as a list of cards",
-    "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
-    "have the program that writes it mend it, or rm -f {path}",
+    "koordlet then reads none of the directory's files, not even the agent's file. koordlet keeps the "
+    "cards that it read last.",
+    "correct the file in the program that writes the file, or run rm -f {path}",
 )
 STRANGE = FindingKind(
     CHECK,
     "device-infos-strange",
     Severity.WARNS,
-    "something in koordlet's directory is no file of cards",
-    "koordlet then takes none of the directory's files, the agent's among them: it stays with what it knew.",
-    "have its owner put it elsewhere; where the directory is not koordlet's at all, name koordlet's in "
-    "report.deviceInfosDir",
+    "koordlet's directory has something that is no file with cards",
+    "koordlet then reads none of the directory's files, not even the agent's file. koordlet keeps the "
+    "cards that it read last.",
+    "move the named files to another directory; if the directory is not koordlet's, set "
+    "report.deviceInfosDir to koordlet's directory",
 )
 NO_DIRECTORY = FindingKind(
     CHECK,
     "device-infos-missing",
     Severity.WARNS,
-    "the directory where koordlet looks for files of cards is not there",
-    "The agent cannot tell koordlet of the cards.",
-    "koordlet makes it on the host: mount it there (with the chart koordinator.enabled=true), or name the "
-    "directory in report.deviceInfosDir",
+    "the directory in which koordlet reads files with cards does not exist",
+    "The agent cannot give koordlet the cards.",
+    "koordlet makes the directory on the host: mount the directory in the agent's pod (with the chart "
+    "koordinator.enabled=true), or set report.deviceInfosDir to the directory",
 )
 
 
@@ -65,7 +69,7 @@ def daemons(look: NodeLook) -> Iterator[Finding]:
     here = [str(it) for it in running(documents(look.pods.value), DAEMON)]
     present = f"{', '.join(here)} runs here" if here else "koord-device-daemon is not seen here"
     if chosen(look).mode != "feed":
-        yield well(CHECK, f"{present}; the cards are not told by files")
+        yield well(CHECK, f"{present}; the agent writes no file with cards")
         return
     if look.files.value is None:
         yield NO_DIRECTORY.found(f"{look.directory}: {look.files.why}")

@@ -27,37 +27,39 @@ UNREAD = FindingKind(
     KOORDLET,
     "koordlet-not-reporting",
     Severity.WARNS,
-    "the cards are told by a file, and no koordlet on this node is seen to report accelerators",
-    "No koordlet reads the file: Koordinator hears nothing of the cards.",
-    "switch its gate on: helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
-    "'koordlet.features={gates}'; or set report.mode to auto: then the agent writes the Device itself a "
-    "minute after no koordlet does what the file says",
+    "the agent writes the cards to a file, and no koordlet on this node is seen to report accelerators",
+    "No koordlet reads the file, so Koordinator does not get the cards.",
+    "switch koordlet's gate on: helm upgrade koordinator koordinator-sh/koordinator --reuse-values "
+    "--set-string 'koordlet.features={gates}'; or set report.mode to auto: the agent then writes the "
+    "Device after koordlet has not reported the file's cards for a minute",
 )
 OLD = FindingKind(
     KOORDLET,
     "koordlet-too-old",
     Severity.WARNS,
-    "the koordlet of this node reads no files of cards",
-    "It does from v1.7 on. An older one reports what it finds by itself, which are NVIDIA's cards alone.",
-    "upgrade Koordinator to v1.7 or later, or switch its gate Accelerators off and set report.mode to device",
+    "the koordlet of this node reads no files with cards",
+    "koordlet reads files from v1.7 on. An older koordlet reports only the cards that it finds by "
+    "itself, which are NVIDIA's.",
+    "upgrade Koordinator to v1.7 or later, or switch koordlet's gate Accelerators off and set "
+    "report.mode to device",
 )
 ELSEWHERE = FindingKind(
     KOORDLET,
     "koordlet-reads-elsewhere",
     Severity.WARNS,
-    "koordlet reads another directory than the agent writes",
-    "The file lies where no koordlet looks: Koordinator hears nothing of the cards.",
-    "give both the same directory of the host: with the chart koordinator.directory={directory}, and of "
-    "koordlet the mount and -xpu-device-infos-dir",
+    "koordlet reads another directory than the agent writes to",
+    "koordlet does not see the agent's file, so Koordinator does not get the cards.",
+    "give agent and koordlet the same directory of the host: in the agent's chart set "
+    "koordinator.directory={directory}; for koordlet set the mount and -xpu-device-infos-dir",
 )
 INJECTS = FindingKind(
     KOORDLET,
     "koordlet-injects",
     Severity.WARNS,
-    "koordlet writes NVIDIA_VISIBLE_DEVICES into containers, too",
-    "With its gate GPUEnvInject every container of a pod gets all cards of the pod, by minors, over what the "
-    "agent has given just this container.",
-    "switch it off where pods ask for the agent's resources: helm upgrade koordinator "
+    "koordlet also writes NVIDIA_VISIBLE_DEVICES into containers",
+    "With its gate GPUEnvInject koordlet gives every container of a pod all cards of the pod, by "
+    "minors. This value replaces the value that the agent gave the container.",
+    "where pods ask for the agent's resources switch the gate off: helm upgrade koordinator "
     "koordinator-sh/koordinator --reuse-values --set-string 'koordlet.features={gates}'",
 )
 #: The gates that Koordinator's chart sets by default, without Accelerators (v1.8.0).
@@ -80,7 +82,7 @@ def koordlets(look: NodeLook) -> Iterator[Finding]:
     reports, fed = koordlet_sign(look), chosen(look).mode == "feed"
     found = []
     if fed and not reports and not _is_read(look):
-        where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "none runs here"
+        where = f"{here[0]} runs without {GATE} (or {ALL_GATES})" if here else "no koordlet runs here"
         gates = with_gate(here[0].gates if here else USUAL, GATE)
         found.append(UNREAD.found(where, gates=gates))
     for koordlet in here:
@@ -94,7 +96,7 @@ def _is_read(look: NodeLook) -> bool:
     return any(wrote_devices(it) and entries(it) for it in look.objects.object.value or ())
 
 
-def _lists_ours(look: NodeLook) -> bool:
+def _lists_cards_of_node(look: NodeLook) -> bool:
     """Whether the Device has a card of this node: koordlet then reads the agent's file in any case."""
     devices = look.objects.object.value or ()
     return any(text(card, "id") in look.cards for device in devices for card in entries(device))
@@ -104,7 +106,7 @@ def _wrong(look: NodeLook, koordlet: Program, *, fed: bool) -> Iterator[Finding]
     version = koordlet.version
     if fed and version is not None and version < READS:
         yield OLD.found(f"{koordlet} is of version {version[0]}.{version[1]}")
-    if fed and not _lists_ours(look):
+    if fed and not _lists_cards_of_node(look):
         yield from _elsewhere(look, koordlet)
     if koordlet.has(INJECT_GATE) and look.has_cards("nvidia"):
         gates = with_gate(koordlet.gates, INJECT_GATE, on=False)
@@ -115,7 +117,7 @@ def _elsewhere(look: NodeLook, koordlet: Program) -> Iterator[Finding]:
     wanted = _of_the_agent(look, PurePosixPath(look.directory))
     reads = koordlet.on_host(PurePosixPath(koordlet.flags.get(FLAG) or DIRECTORY))
     if reads is None:
-        yield ELSEWHERE.found(f"{koordlet} has no directory of the host there", directory=wanted)
+        yield ELSEWHERE.found(f"{koordlet} has no directory of the host at its -{FLAG}", directory=wanted)
     elif reads != wanted:
         yield ELSEWHERE.found(f"{koordlet} reads {reads}, the agent writes {wanted}", directory=reads)
 

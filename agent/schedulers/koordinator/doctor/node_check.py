@@ -23,28 +23,29 @@ NOTHING = FindingKind(
     "koordinator-resources-missing",
     Severity.STOPS,
     "the Device lists healthy cards, and the Node offers none of Koordinator's resources",
-    "koord-manager takes them from the Device to the Node; until it does no pod that asks for them is placed "
-    "here.",
-    "see the check koord-programs; koord-manager runs, its controllers have noderesource, and "
-    "colocation is enabled: kubectl -n koordinator-system get configmap slo-controller-config -o yaml",
+    "koord-manager writes Koordinator's resources from the Device to the Node. Until then no pod that "
+    "asks for these resources is placed here.",
+    "see the check koord-programs; see that koord-manager runs and has the controller noderesource; see "
+    "that colocation is enabled: kubectl -n koordinator-system get configmap slo-controller-config -o "
+    "yaml",
 )
 DIFFERS = FindingKind(
     NODE,
     "koordinator-resources-differ",
     Severity.WARNS,
     "the Node offers another amount of cards than the Device lists",
-    "koord-manager leaves changes of up to a tenth for 5 minutes, and never takes koordinator.sh/gpu back "
-    "where the vendor is another one by now.",
-    "look again in 5 minutes; if it stays so look at koord-manager's log; a number that no program keeps is "
-    "taken out by kubectl edit node {node} --subresource=status",
+    "koord-manager delays changes of up to a tenth for 5 minutes. When the vendor of the cards changes, "
+    "koord-manager never removes koordinator.sh/gpu.",
+    "run the doctor again in 5 minutes; if the amounts still differ look at koord-manager's log; remove "
+    "an amount that no program updates with kubectl edit node {node} --subresource=status",
 )
 LABELS = FindingKind(
     NODE,
     "koordinator-labels-differ",
     Severity.WARNS,
     "the Node's labels name another vendor or model of cards than the Device",
-    "koord-scheduler reads templates of shares by the Node's labels. koord-manager brings them with the next "
-    "change of a card, and removes none.",
+    "koord-scheduler chooses templates of shares by the Node's labels. koord-manager updates these "
+    "labels with the next change of a card, and removes no label.",
     "kubectl label node {node} --overwrite {key}={value}",
 )
 
@@ -74,7 +75,7 @@ def _amounts(
         wanted = sum(whole(part_of(it, "resources").get(name, 0)) or 0 for it in healthy)
         offers = whole(offered.get(name, 0)) or 0
         if wanted and not offers:
-            yield NOTHING.found(f"the Device has {wanted} of {name}, the Node none")
+            yield NOTHING.found(f"the Device has {wanted} of {name}, the Node has none")
         elif wanted != offers:
             yield DIFFERS.found(f"the Device has {wanted} of {name}, the Node {offers}", node=look.node)
     vendor = _label(device[0], VENDOR) if device else ""

@@ -20,55 +20,57 @@ NO_DEVICES = FindingKind(
     WAY,
     "koordinator-kind-missing",
     Severity.STOPS,
-    "the config tells Koordinator of the cards, and the cluster has no Device objects",
-    "Neither the agent nor koordlet can write what koord-scheduler is to know, and an agent whose config "
-    "says `device` is not ready.",
-    "install Koordinator, or the kind alone: helm upgrade with crd.install=true; where there is to be none, "
-    "set report.mode to auto or none",
+    "the config reports the cards to Koordinator, and the cluster has no Device objects",
+    "Neither the agent nor koordlet can write the Device that koord-scheduler reads. With report.mode "
+    "device the agent is not ready.",
+    "install Koordinator, or the kind Device alone: helm upgrade with crd.install=true; without "
+    "Koordinator set report.mode to auto or none",
 )
 IN_THE_WAY = FindingKind(
     WAY,
     "koordlet-in-the-way",
     Severity.STOPS,
-    "the config says `device`, and a koordlet on this node writes that Device, too",
-    "Two writers of one list would undo each other every few seconds, so the agent writes nothing.",
-    "set report.mode to auto or feed: then koordlet reports what the agent tells it; or keep koordlet off "
-    "these nodes (koordlet.nodeAffinity in Koordinator's chart) or without Accelerators (koordlet.features)",
+    "report.mode is device, and koordlet on this node writes the same Device",
+    "Two writers of one list would undo each other every few seconds. So the agent writes nothing.",
+    "set report.mode to auto or feed, so that koordlet reports the cards in the agent's file; or keep "
+    "koordlet off these nodes (koordlet.nodeAffinity in Koordinator's chart) or switch its gate "
+    "Accelerators off (koordlet.features)",
 )
 OVERWRITTEN = FindingKind(
     WAY,
     "device-overwritten",
     Severity.WARNS,
-    "a koordlet overwrote the Device that the agent had written",
-    "Its pod was not seen to report accelerators, so the agent learned of it too late; it has left the "
-    "Device to it since, and feeds it where report.mode is auto.",
+    "koordlet overwrote the Device that the agent had written",
+    "The agent did not see that koordlet's pod reports accelerators, and wrote the Device. Since then "
+    "koordlet writes the Device; with report.mode auto the agent gives koordlet the cards in a file.",
     "let the agent see koordlet's pod (in the chart pods.enabled=true), or set report.mode to feed",
 )
-NOT_TOLD = FindingKind(
+NOT_REPORTED = FindingKind(
     WAY,
     "cards-not-told",
     Severity.WARNS,
-    "Koordinator is there and is not told of the cards",
-    "Without a Device koord-scheduler leaves the node's cards to the kubelet: it shares and packs none of "
-    "them.",
-    "do as is said there; where it is meant so set report.mode to none",
+    "Koordinator is installed and does not get the cards",
+    "Without a Device koord-scheduler leaves the node's cards to the kubelet. It shares and packs none "
+    "of these cards.",
+    "follow the reason that the finding names; if Koordinator shall not get the cards, set report.mode "
+    "to none",
 )
 LEFT_OUT = FindingKind(
     WAY,
     "cards-left-out",
     Severity.WARNS,
-    "Koordinator is not told of some cards",
-    "It places no pod on them, and they are lost to those that it schedules.",
-    "choose the vendor by report.vendor, for a node has one; give the card to a resource of the config; and "
-    "see the check device-daemon where another file lists it",
+    "Koordinator does not get some cards",
+    "koord-scheduler places no pod on these cards.",
+    "a node reports the cards of one vendor: choose the vendor with report.vendor; add a resource for "
+    "the card to the config; if another file lists the card, see the check device-daemon",
 )
 SCHEDULER_GATE = FindingKind(
     PROGRAMS,
     "scheduler-gate-off",
     Severity.WARNS,
     "koord-scheduler runs without DevicePluginAdaption",
-    "It then writes no vendor's own annotations, and takes no lock of the Node: of two pods that ask alike "
-    "the wrong one may get the card.",
+    "koord-scheduler then writes no annotations of the vendor and takes no lock of the Node. Of two "
+    "pods with equal requests the wrong pod may get the card.",
     "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string "
     "'scheduler.featureGates={gates}'",
 )
@@ -77,8 +79,7 @@ MANAGER_GATE = FindingKind(
     "manager-gate-off",
     Severity.WARNS,
     "koord-manager runs without EnableSyncGPUSharedResource",
-    "The Node then offers no koordinator.sh/gpu.shared, and pods that ask for a share of a card stay "
-    "Pending.",
+    "The Node then offers no koordinator.sh/gpu.shared. Pods that ask for a share of a card stay Pending.",
     "helm upgrade koordinator koordinator-sh/koordinator --reuse-values --set-string 'featureGates={gates}'",
 )
 COLOCATION = FindingKind(
@@ -86,10 +87,10 @@ COLOCATION = FindingKind(
     "colocation-off",
     Severity.WARNS,
     "koord-manager is not enabled for nodes",
-    "It takes the Device's cards to the Node only where colocation is enabled; until then no pod that asks "
-    "for koordinator.sh/ resources finds a place.",
-    'kubectl -n {namespace} edit configmap slo-controller-config: "enable": true in the JSON of '
-    "colocation-config; a ConfigMap that is gone comes back by helm upgrade koordinator "
+    "koord-manager writes the Device's cards to the Node only where colocation is enabled. Until then "
+    "no pod that asks for koordinator.sh/ resources is placed here.",
+    'kubectl -n {namespace} edit configmap slo-controller-config: set "enable": true in the JSON of '
+    "colocation-config; if the ConfigMap is missing: helm upgrade koordinator "
     "koordinator-sh/koordinator --reuse-values",
 )
 OLD = FindingKind(
@@ -97,8 +98,9 @@ OLD = FindingKind(
     "koordinator-old",
     Severity.WARNS,
     "Koordinator is too old for MetaX's cards",
-    "Before 1.8.0 koord-scheduler writes no annotation with the card and the slice of each container, "
-    "and knows no lock of the Node, by which of two pods that ask alike each gets its own.",
+    "Before 1.8.0 koord-scheduler writes no annotation with the card and the slice of each container. "
+    "It also takes no lock of the Node, so that of two pods with equal requests the wrong pod may get "
+    "the card.",
     "helm upgrade koordinator koordinator-sh/koordinator --version 1.8.0 --reuse-values",
 )
 #: The first release of Koordinator with MetaX's cards (pkg/scheduler/plugins/deviceshare, v1.8.0).
@@ -110,7 +112,7 @@ def unconcerned(check: str, look: NodeLook) -> Finding | None:
     """A finding that Koordinator is not there, or gets no report; None where it is to get one."""
     kind = look.objects.has_kind
     if look.mode == "none":
-        return well(check, "report.mode is 'none': Koordinator is told of nothing")
+        return well(check, "report.mode is 'none': Koordinator gets no cards")
     if kind.value is None:
         return not_made(check, kind.why)
     return None if kind.value else well(check, NO_KIND)
@@ -138,13 +140,13 @@ def way(look: NodeLook) -> Iterator[Finding]:
     report, current = part_of(look.status, "report") if look.serves else {}, chosen(look)
     found = list(_wrong(look, current))
     if report.get("overwritten") is True and not koordlet_sign(look):
-        found.append(OVERWRITTEN.found(f"it tells by {report.get('mode')}: {report.get('why')}"))
+        found.append(OVERWRITTEN.found(f"the agent reports by {report.get('mode')}: {report.get('why')}"))
     left = report.get("leftOut")
     if isinstance(left, list) and left:
         found.append(LEFT_OUT.found("; ".join(map(str, left))))
     elif others := _passed_over(look):
         found.append(LEFT_OUT.found(others))
-    yield from found or [well(WAY, f"the cards are told by {current.mode}: {current.why}")]
+    yield from found or [well(WAY, f"the agent reports the cards by {current.mode}: {current.why}")]
 
 
 def _wrong(look: NodeLook, current: ModeChoice) -> Iterator[Finding]:
@@ -155,7 +157,7 @@ def _wrong(look: NodeLook, current: ModeChoice) -> Iterator[Finding]:
     if named and not writes and (koordlet := koordlet_sign(look)):
         yield IN_THE_WAY.found(koordlet)
     elif current.mode == "none":
-        yield NOT_TOLD.found(current.why or "the agent has not found a way yet")
+        yield NOT_REPORTED.found(current.why or "the agent has not found a way yet")
 
 
 def _passed_over(look: NodeLook) -> str:
@@ -200,8 +202,8 @@ def _old(running: Iterable[Program]) -> Iterator[Finding]:
         yield OLD.found(listed)
 
 
-def _without(running: list[Program], gate: str, ailment: FindingKind) -> Iterator[Finding]:
+def _without(running: list[Program], gate: str, kind: FindingKind) -> Iterator[Finding]:
     off = [it for it in running if not it.has(gate)]
     if off:
         what = f"{', '.join(map(str, off[:3]))}: without {gate}=true in --feature-gates"
-        yield ailment.found(what, gates=with_gate(off[0].gates, gate))
+        yield kind.found(what, gates=with_gate(off[0].gates, gate))

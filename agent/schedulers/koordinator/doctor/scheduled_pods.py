@@ -26,71 +26,73 @@ UNSEEN = FindingKind(
     PODS,
     "scheduler-choice-unheeded",
     Severity.WARNS,
-    "koord-scheduler chose cards for pods here, and no resource of theirs heeds it",
-    "Every resource of the vendor has placement `local`: a pod gets another card than it was promised, and "
-    "cards of pods that ask for koordinator.sh/ resources alone are given away.",
+    "koord-scheduler chose cards for pods here, and no resource of the pods' vendor follows "
+    "koord-scheduler's choice",
+    "Every resource of the vendor has placement `local`. The agent may give a pod other cards than "
+    "koord-scheduler chose. It may also give away the cards of pods that ask for koordinator.sh/ "
+    "resources alone.",
     "set placement: auto (or claim) on the vendor's resources in the config; no restart is needed",
 )
 UNBELIEVED = FindingKind(
     PODS,
     "annotation-not-believed",
     Severity.WARNS,
-    "a pod of Kubernetes' own scheduler names cards as if Koordinator had chosen them",
-    "That scheduler writes no such thing, and the API server does not keep it as koord-scheduler's: the "
-    "cards are not heeded.",
-    "schedulerName: koord-scheduler in the pod's template, where Koordinator is to choose; else remove the "
-    "annotation " + ALLOCATED,
+    "a pod of Kubernetes' own scheduler has an annotation with cards, as if Koordinator had chosen the cards",
+    "Kubernetes' own scheduler does not write this annotation, and the API server does not protect the "
+    "annotation from other writers. The agent ignores the cards.",
+    "if Koordinator shall choose the cards set schedulerName: koord-scheduler in the pod's template; else "
+    "remove the annotation " + ALLOCATED,
 )
 NOT_HEEDED = FindingKind(
     PODS,
     "choice-not-heeded",
     Severity.WARNS,
-    "a scheduler chose cards for a pod, and it has or gets others",
-    "Its annotation makes no sense, names a card that is not here, or does not fit what the pod asks for, "
-    "and is as if it were not there. koord-scheduler counts by it: it promises cards that are taken, and "
-    "keeps others free.",
-    "leave the annotation "
+    "a scheduler chose cards for a pod, and the pod has or gets other cards",
+    "The pod's annotation is malformed, names a card that is not here, or does not fit the pod's "
+    "request. The agent ignores the annotation, and koord-scheduler counts by it. So koord-scheduler "
+    "chooses cards that are in use, and keeps other cards free.",
+    "let only koord-scheduler write the annotation "
     + ALLOCATED
-    + " to koord-scheduler, and mend what is said of it; then kubectl -n {namespace} delete pod {pod}, for "
-    "its controller to make it anew",
+    + ", and correct what the finding names; then let the pod's controller make a new pod: kubectl -n "
+    "{namespace} delete pod {pod}",
 )
 TWICE = FindingKind(
     PODS,
     "card-given-twice",
     Severity.WARNS,
-    "koord-scheduler gave a pod, which asks no device plugin, a card that another pod has",
-    "It counts by its own annotations: where the kubelet gave two pods each other's cards, or a pod of "
-    "another scheduler has one, it takes the wrong card for free.",
-    "delete the pod that the finding says to delete, for its controller to make it anew; where it says one "
-    "of the pods, kubectl -n {namespace} delete pod {pod}",
+    "koord-scheduler gave a card of another pod to a pod that does not ask the kubelet for devices",
+    "koord-scheduler counts by its own annotations. When the kubelet exchanged the cards of two pods, "
+    "or a pod of another scheduler has a card, koord-scheduler takes a used card for free.",
+    "delete the pod that the finding names, and let its controller make a new pod; if either of two "
+    "pods will do: kubectl -n {namespace} delete pod {pod}",
 )
 UNBOOKED = FindingKind(
     PODS,
     "pod-not-booked",
     Severity.WARNS,
-    "a pod has cards of this node, and koord-scheduler does not know that",
-    "It counts what its own annotation says, of any author; a pod that another scheduler placed has none, "
-    "and its cards are promised again.",
-    "schedulerName: koord-scheduler in the pod's template, and kubectl -n {namespace} delete pod {pod}; or "
-    "keep pods of other schedulers off this node by a taint",
+    "a pod has cards of this node, and koord-scheduler does not count the pod",
+    "koord-scheduler counts a pod by its annotation. A pod that another scheduler placed has no such "
+    "annotation, so koord-scheduler chooses the pod's cards for other pods.",
+    "set schedulerName: koord-scheduler in the pod's template, then run kubectl -n {namespace} delete "
+    "pod {pod}; or keep pods of other schedulers off this node with a taint",
 )
 NO_CORE = FindingKind(
     PODS,
     "metax-pod-without-core",
     Severity.WARNS,
     "a pod that asks for a share of a MetaX card names no koordinator.sh/gpu-core",
-    "koord-scheduler cannot write the share down without it, tries again for ever, and the pod stays "
-    "Pending without a condition that says why.",
-    "add koordinator.sh/gpu-core to the limits of pod {pod} in {namespace} (percent of a card), and make it "
-    "anew",
+    "Without koordinator.sh/gpu-core koord-scheduler cannot record the share. It tries without end, and "
+    "the pod stays Pending without a condition that says why.",
+    "add koordinator.sh/gpu-core (percent of a card) to the limits of pod {pod} in {namespace}, and "
+    "create the pod again",
 )
 NO_PROVIDER = FindingKind(
     PODS,
     "isolation-label-missing",
     Severity.WARNS,
-    "a pod asks for an isolation of shares that the Node does not name",
-    "koord-scheduler places it only on Nodes with the same label; elsewhere its filter fails.",
-    "where this node has it: kubectl label node {node} " + ISOLATION + "={value}",
+    "a pod asks for an isolation of shares that the Node's label does not name",
+    "koord-scheduler places the pod only on Nodes with the same label. All other Nodes fail its filter.",
+    "if this node has the isolation: kubectl label node {node} " + ISOLATION + "={value}",
 )
 
 #: Judges one pod; None where nothing is wrong.
@@ -115,7 +117,9 @@ def pods(look: NodeLook) -> Iterator[Finding]:
         for judge in judges:
             found += _first(look, observed.value or (), judge)
     number = len(look.pods.value or ()) + len(waiting.value or ())
-    yield from found or [well(PODS, f"none of {number} pods is in doubt")]
+    yield from found or [
+        well(PODS, f"koord-scheduler and the agent count the same cards for all {number} pods")
+    ]
 
 
 def _first(look: NodeLook, checked: tuple[CheckedPod, ...], judge: Judge) -> list[Finding]:
@@ -136,7 +140,9 @@ def _unseen(look: NodeLook, _: CheckedPod, pod: Candidate) -> Finding | None:
     for name, vendor in look.vendors.items():
         shared = promised.intersection(device.uuid for device in vendor.devices.value or ())
         if shared and vendor.is_local:
-            return UNSEEN.found(f"{_name(pod)} was promised {', '.join(sorted(shared)[:3])} of {name}")
+            return UNSEEN.found(
+                f"koord-scheduler chose {', '.join(sorted(shared)[:3])} of {name} for {_name(pod)}"
+            )
     return None
 
 

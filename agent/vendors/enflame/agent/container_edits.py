@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request
-from agent.vendors.enflame import constants
-from agent.vendors.enflame.cdi import PREFIX, SLICE
+from agent.vendors.enflame.shared import constants
+from agent.vendors.enflame.shared.cdi import PREFIX, SLICE
 
 from .options import Options
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.vendor_api.agent import HostPart, HostRuntime
-from agent.vendors.enflame.constants import EFSMI, EFSMI_FOLDERS
-from agent.vendors.enflame.sysfs import NAMES
+from agent.vendors.enflame.shared.constants import EFSMI, EFSMI_FOLDERS
+from agent.vendors.enflame.shared.sysfs import NAMES
 
 from .options import Options
 

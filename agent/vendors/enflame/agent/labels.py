@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.vendor_api.agent import Device, ResourceRule
 from agent.vendor_api.label_values import label_value
-from agent.vendors.enflame import constants
+from agent.vendors.enflame.shared import constants
 
 from .names import Brand
 

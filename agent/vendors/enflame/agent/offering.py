@@ -16,7 +16,7 @@ from agent.vendor_api.agent import (
     Sharing,
 )
 from agent.vendor_api.device_rules import chosen, taken_whole
-from agent.vendors.enflame import constants
+from agent.vendors.enflame.shared import constants
 
 from .names import ENFLAME
 from .options import Options

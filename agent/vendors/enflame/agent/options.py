@@ -12,7 +12,7 @@ from agent.core.kubernetes_names import wrong_name
 from agent.vendor_api.agent import SettingsError
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
-from agent.vendors.enflame.constants import DRIVER_ROOT
+from agent.vendors.enflame.shared.constants import DRIVER_ROOT
 
 from .names import Brand
 

@@ -22,7 +22,7 @@ from agent.vendor_api.backend import (
 )
 from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
-from agent.vendors.enflame import cdi, constants, device_nodes, sysfs
+from agent.vendors.enflame.shared import cdi, constants, device_nodes, sysfs
 
 from . import cards, efsmi, faults, library, survey, survey_by_sysfs
 from . import links as topology

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from agent.vendor_api.backend import Device, Fault, Usage
 from agent.vendors.common import device_fields, host, library_cards, pci_sysfs
 from agent.vendors.common.library_cards import LibraryCard
-from agent.vendors.enflame import constants, sysfs
+from agent.vendors.enflame.shared import constants, sysfs
 
 from . import faults
 from .abi import VirtMode

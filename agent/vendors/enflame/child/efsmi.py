@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from agent.vendors.enflame import constants
+from agent.vendors.enflame.shared import constants
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from agent.vendor_api.backend import Fault
-from agent.vendors.enflame.sysfs import Beat
+from agent.vendors.enflame.shared.sysfs import Beat
 
 from . import faults
 

@@ -10,7 +10,7 @@ from typing import Any
 from agent.vendor_api.backend import BackendUnavailable
 from agent.vendors.common import shared_library
 from agent.vendors.common.shared_library import NotLoaded
-from agent.vendors.enflame import library_places
+from agent.vendors.enflame.shared import library_places
 
 from . import abi, signal_dispositions
 from .abi import Code

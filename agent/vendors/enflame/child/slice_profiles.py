@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent.vendor_api.backend import Request, RequestRefused
 from agent.vendors.common import own_files
-from agent.vendors.enflame import constants
+from agent.vendors.enflame.shared import constants
 
 from . import efsmi
 

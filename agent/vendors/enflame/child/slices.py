@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from agent.vendor_api.backend import NoRoom, Partition, Request, RequestRefused
 from agent.vendors.common import own_files
-from agent.vendors.enflame import constants
+from agent.vendors.enflame.shared import constants
 
 from . import efsmi, slice_lock, slice_profiles
 from .cards import EnflameCard

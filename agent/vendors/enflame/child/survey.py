@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.vendor_api.backend import Fault
 from agent.vendors.common import card_faults, host, library_cards
-from agent.vendors.enflame import sysfs
+from agent.vendors.enflame.shared import sysfs
 
 from . import cards
 from .cards import EnflameCard

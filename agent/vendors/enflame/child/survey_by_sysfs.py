@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.vendor_api.backend import Device
 from agent.vendors.common import host, pci_sysfs
-from agent.vendors.enflame import constants, device_nodes, sysfs
+from agent.vendors.enflame.shared import constants, device_nodes, sysfs
 
 from . import faults
 from .cards import node

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from agent.scheduler_api import Part
 from agent.vendor_api.agent import Device, Grant, NoRoom, Request, RequestRefused
 from agent.vendor_api.text import shorten
-from agent.vendors.metax import constants
-from agent.vendors.metax.slice_request import (
+from agent.vendors.metax.shared import constants
+from agent.vendors.metax.shared.slice_request import (
     CORE,
     MAX_SLICES,
     MEMORY,

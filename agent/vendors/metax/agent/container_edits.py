@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request
-from agent.vendors.metax import constants
+from agent.vendors.metax.shared import constants
 
 from .options import Options
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.vendor_api.agent import HostPart, HostRuntime
-from agent.vendors.metax.sysfs import MODULE
+from agent.vendors.metax.shared.sysfs import MODULE
 
 from .options import Options
 

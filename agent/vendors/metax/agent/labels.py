@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.vendor_api.agent import Device, ResourceRule
 from agent.vendor_api.label_values import label_value
-from agent.vendors.metax import constants
-from agent.vendors.metax.resource_names import GPU
+from agent.vendors.metax.agent.names import GPU
+from agent.vendors.metax.shared import constants
 
 _DRIVER = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
 _FAMILY = re.compile(r"[A-Za-z]+")

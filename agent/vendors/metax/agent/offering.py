@@ -15,9 +15,9 @@ from agent.vendor_api.agent import (
     State,
 )
 from agent.vendor_api.device_rules import chosen, taken_whole
-from agent.vendors.metax import constants
-from agent.vendors.metax.resource_names import GPU, SGPU
-from agent.vendors.metax.slice_request import MAX_SLICES
+from agent.vendors.metax.agent.names import GPU, SGPU
+from agent.vendors.metax.shared import constants
+from agent.vendors.metax.shared.slice_request import MAX_SLICES
 
 from .options import Options
 

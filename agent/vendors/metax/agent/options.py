@@ -12,8 +12,8 @@ from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
-from agent.vendors.metax.constants import DRIVER_ROOT
-from agent.vendors.metax.slice_request import Unclaimed
+from agent.vendors.metax.shared.constants import DRIVER_ROOT
+from agent.vendors.metax.shared.slice_request import Unclaimed
 
 Mode = Literal["native", "shared", "sgpu", "vgpu"]
 MODES: tuple[str, ...] = get_args(Mode)

@@ -19,7 +19,7 @@ from agent.vendor_api.backend import (
 )
 from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
-from agent.vendors.metax import constants, sysfs
+from agent.vendors.metax.shared import constants, sysfs
 
 from . import cdi, device_nodes, faults, library, survey, survey_by_sysfs
 from . import driver_version as driver

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from agent.vendor_api.backend import Device, Fault, Usage
 from agent.vendors.common import device_fields, host, library_cards, pci_sysfs
 from agent.vendors.common.library_cards import LibraryCard
-from agent.vendors.metax import constants, sysfs
+from agent.vendors.metax.shared import constants, sysfs
 
 from . import device_nodes, faults
 from .abi import FIRST_PF, PciEventType, VirtMode

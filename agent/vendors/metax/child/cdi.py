@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.vendors.common import cdi_file
-from agent.vendors.metax import constants
+from agent.vendors.metax.shared import constants
 
 FILE = f"{constants.CDI_VENDOR}-{constants.CDI_CLASS}.json"
 

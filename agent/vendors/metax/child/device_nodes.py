@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.vendors.common import host
-from agent.vendors.metax import sysfs
+from agent.vendors.metax.shared import sysfs
 
 #: The node that every program opens.
 CONTROL = ("/dev/mxcd",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from agent.vendors.metax import constants, sysfs
+from agent.vendors.metax.shared import constants, sysfs
 
 from .library import Mxsml, MxsmlError
 

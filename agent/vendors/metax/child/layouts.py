@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 
 from agent.vendor_api.backend import Fault, Partition
-from agent.vendors.metax import constants, qos_policy
-from agent.vendors.metax.slice_request import MIB, Slice
+from agent.vendors.metax.shared import constants, qos_policy
+from agent.vendors.metax.shared.slice_request import MIB, Slice
 
 from . import faults
 from .cards import MetaxCard

@@ -11,7 +11,7 @@ from typing import Any
 from agent.vendor_api.backend import DRIVER_NOT_LOADED, BackendUnavailable
 from agent.vendors.common import host, shared_library
 from agent.vendors.common.shared_library import NotLoaded
-from agent.vendors.metax import library_places, sysfs
+from agent.vendors.metax.shared import library_places, sysfs
 
 from . import abi
 from .abi import Code

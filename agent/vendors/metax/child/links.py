@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from agent.vendor_api.backend import Distance, Link
-from agent.vendors.metax import sysfs
+from agent.vendors.metax.shared import sysfs
 
 from .abi import METAX_LINKS, TopologyLevel
 from .cards import MetaxCard

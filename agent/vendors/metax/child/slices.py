@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import NoRoom, Request, RequestRefused
-from agent.vendors.metax import constants, qos_policy, slice_request
-from agent.vendors.metax.slice_request import Slice, Unclaimed, names_amounts
+from agent.vendors.metax.shared import constants, qos_policy, slice_request
+from agent.vendors.metax.shared.slice_request import Slice, Unclaimed, names_amounts
 
 from . import layouts
 from .abi import MAX_SLICES

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.vendor_api.backend import Fault
 from agent.vendors.common import library_cards
-from agent.vendors.metax import constants
+from agent.vendors.metax.shared import constants
 
 from . import cards, faults, layouts
 from .cards import MetaxCard

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.vendor_api.backend import Device
 from agent.vendors.common import host, pci_sysfs
-from agent.vendors.metax import constants, sysfs
+from agent.vendors.metax.shared import constants, sysfs
 
 from . import device_nodes, faults
 

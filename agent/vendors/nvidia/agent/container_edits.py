@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Mount, Request
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 from . import hami_core, imex_channels
 from .options import Options

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from agent.vendor_api.agent import Device
 from agent.vendor_api.text import shorten
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 from .names import GPU, full_name
 from .options import Options, Pattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.vendor_api.agent import Device
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 from .options import Options
 

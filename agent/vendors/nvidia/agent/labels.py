@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agent.vendor_api.agent import Device, ResourceRule
 from agent.vendor_api.label_values import LABEL_LIMIT, label_value
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 from .names import DOMAIN, GPU
 from .options import Options

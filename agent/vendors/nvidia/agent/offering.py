@@ -8,7 +8,7 @@ from dataclasses import replace
 from agent.vendor_api.agent import Device, Offering, Policy, ResourceRule, SettingsWarning, Sharing
 from agent.vendor_api.device_rules import all_taken, taken_whole
 from agent.vendor_api.text import shorten
-from agent.vendors.nvidia.constants import index_of
+from agent.vendors.nvidia.shared.constants import index_of
 
 from . import imex_channels
 from .device_map import DeviceMap, device_map, known_names, nothing

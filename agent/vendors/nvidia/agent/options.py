@@ -12,8 +12,8 @@ from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
-from agent.vendors.nvidia import constants
-from agent.vendors.nvidia.error_checks import malformed
+from agent.vendors.nvidia.shared import constants
+from agent.vendors.nvidia.shared.error_checks import malformed
 
 from .names import full_name
 from .refusals import refusal

@@ -7,7 +7,7 @@ from itertools import chain
 
 from agent.vendor_api.agent import ContainerEdits
 from agent.vendor_api.backend import Device
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 from .container_edits import MOUNTED_LIST, VISIBLE_DEVICES
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.vendor_api.backend import Backend, BackendUnavailable, Device, HealthEvent, Link
 from agent.vendors.common.device_fields import completed
-from agent.vendors.nvidia.error_checks import Checks
+from agent.vendors.nvidia.shared.error_checks import Checks
 
 from . import cdi, device_nodes, faults, library
 from . import links as topology

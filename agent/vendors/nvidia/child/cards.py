@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.vendor_api.backend import Device, Fault
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 from . import faults
 from . import sysfs as pci

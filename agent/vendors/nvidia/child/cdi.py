@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.vendor_api.backend import Device
-from agent.vendors.nvidia import constants
-from agent.vendors.nvidia.driver_root import Root
+from agent.vendors.nvidia.shared import constants
+from agent.vendors.nvidia.shared.driver_root import Root
 
 from . import cdi_hooks, driver_files
 from .device_nodes import dev_root

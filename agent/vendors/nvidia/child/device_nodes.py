@@ -7,8 +7,8 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from agent.vendors.nvidia import constants
-from agent.vendors.nvidia.driver_root import Root
+from agent.vendors.nvidia.shared import constants
+from agent.vendors.nvidia.shared.driver_root import Root
 
 Settings = Mapping[str, Any]
 

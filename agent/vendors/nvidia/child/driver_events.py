@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.vendor_api.backend import Fault, HealthEvent, Proof
-from agent.vendors.nvidia import xid
-from agent.vendors.nvidia.error_checks import Checks
+from agent.vendors.nvidia.shared import xid
+from agent.vendors.nvidia.shared.error_checks import Checks
 
 from . import faults, mig
 from .cards import NvidiaCard, address

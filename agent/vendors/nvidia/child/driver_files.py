@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from agent.vendors.nvidia import ldcache
-from agent.vendors.nvidia.driver_root import Root
+from agent.vendors.nvidia.shared import ldcache
+from agent.vendors.nvidia.shared.driver_root import Root
 
 MAX_LIBRARIES = 512
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.vendor_api.backend import Fault, State
-from agent.vendors.nvidia.xid import FRESH_START
+from agent.vendors.nvidia.shared.xid import FRESH_START
 
 LOST = Fault("lost", "the card fell off the bus: NVML answers that the GPU is lost", cleared_by=FRESH_START)
 RESET_REQUIRED = Fault("reset-required", "NVML answers that the card needs a reset", cleared_by=FRESH_START)

@@ -14,7 +14,7 @@ from agent.vendor_api.backend import (
     BackendUnavailable,
 )
 from agent.vendors.common.shared_library import is_missing
-from agent.vendors.nvidia import library_places
+from agent.vendors.nvidia.shared import library_places
 
 REMEDY = "install the NVIDIA driver, or let 'library' name the file or the driver's root directory"
 

@@ -12,7 +12,7 @@ from typing import Any
 from agent.vendor_api.backend import Device, Fault
 from agent.vendors.common.device_fields import completed
 from agent.vendors.common.host import beginning
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 from . import faults
 from .cards import NvidiaCard, NvidiaReading

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from agent.vendors.common.host import beginning
-from agent.vendors.nvidia import constants
+from agent.vendors.nvidia.shared import constants
 
 #: The root complex in the target of a card's link, devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
 ROOT = re.compile(r"(?<=/)pci[0-9a-f]{4,}:[0-9a-f]{2}(?=/)", re.ASCII)

@@ -21,9 +21,9 @@ from agent.vendor_api.backend import (
     Request,
     RequestRefused,
 )
-from agent.vendors.simulated.cdi import SPEC, spec
 from agent.vendors.simulated.child.scenario import ScenarioContent, cards, parse
 from agent.vendors.simulated.child.slices import SliceFile
+from agent.vendors.simulated.shared.cdi import SPEC, spec
 
 POLL_INTERVAL = 0.008  # seconds between two reads of the file
 

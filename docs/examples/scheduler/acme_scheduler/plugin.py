@@ -29,16 +29,16 @@ def claims(pod: Candidate, resource: str, cards: Cards) -> Sequence[Claim]:
 
 def _chosen(text: str) -> Mapping[str, object]:
     try:
-        said = json.loads(text)
+        chosen = json.loads(text)
     except RecursionError as exc:
         raise ValueError(f"{CHOSEN} is too deep to be read") from exc
-    if not isinstance(said, dict):
+    if not isinstance(chosen, dict):
         raise ValueError(f"{CHOSEN} is no JSON object")
-    return said
+    return chosen
 
 
-def _claim(pod: Candidate, container: str, said: object, cards: Cards) -> Claim:
-    card, percent = (said.get("card"), said.get("percent")) if isinstance(said, dict) else (None, None)
+def _claim(pod: Candidate, container: str, choice: object, cards: Cards) -> Claim:
+    card, percent = (choice.get("card"), choice.get("percent")) if isinstance(choice, dict) else (None, None)
     if not isinstance(card, str) or card not in cards:
         raise ValueError(f"{CHOSEN} names a card for container {container} that is not here")
     if type(percent) is not int or not 0 < percent <= 100:

@@ -8,19 +8,18 @@ stream ends, the kubelet also drops a newer one, so the agent serves one stream 
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 
 from agent.core.backoff import Pauses
-from agent.core.cell import Cell
+from agent.core.cell import Cell, differs, first, reaches
 from agent.core.model import Resource, SessionStatus
 
 from .device_list import too_long
@@ -30,14 +29,11 @@ from .kubelet_errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .peer_process import peer_at
 from .pending_calls import PendingCalls
-from .plugin_sockets import remove, socket_name, sweep
+from .plugin_sockets import remove, socket_name
+from .registration_gate import RegistrationGate
 from .rpc import SocketServer, call
 
-__all__ = ["RegistrationGate", "RegistrationEnd", "SessionIntervals", "KubeletSession", "sweep"]
-
 log = structlog.get_logger()
-
-T = TypeVar("T")
 
 VERSION = "v1beta1"
 REGISTER = "/v1beta1.Registration/Register"
@@ -67,21 +63,6 @@ class SessionIntervals:
     #: Between two equal log lines about a kubelet that is absent or does not answer.
     remind: float = 60.0
     allocate: float = 10.0
-
-
-async def _nothing(resource: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationGate:
-    """Decides whether a resource may be registered now, and prepares its registration."""
-
-    #: Takes a vendor. Says why resources of the vendor may not be registered now; None where they may.
-    closed: Callable[[str], SessionStatus | None] = lambda vendor: None
-    #: Changes whenever the answer of `closed` may have changed.
-    changes: Cell[int] = field(default_factory=lambda: Cell(0))
-    #: Awaited before the first registration of a resource, because another plugin may have served it before.
-    before: Callable[[str], Awaitable[None]] = _nothing
 
 
 class RegistrationEnd(StrEnum):
@@ -344,31 +325,3 @@ class _Life:
 
 def _is_over(resource: Resource) -> bool:
     return resource.retired and not resource.cards
-
-
-async def reaches(cell: Cell[T], wanted: Callable[[T], bool]) -> None:
-    """Return once `wanted` is true of the cell's value."""
-    async with aclosing(cell.watch()) as values:  # type: ignore[type-var]
-        async for value in values:
-            if wanted(value):
-                return
-
-
-async def differs(cell: Cell[T], from_value: T) -> None:
-    """Return once the cell holds a value other than `from_value`."""
-    await reaches(cell, lambda value: value != from_value)
-
-
-async def first(*awaitables: Callable[[], Awaitable[None]]) -> int:
-    """Wait until one of the awaitables returns; return its number, the lowest one if several returned."""
-    done: list[int] = []
-    async with anyio.create_task_group() as group:
-
-        async def wait(number: int, until: Callable[[], Awaitable[None]]) -> None:
-            await until()
-            done.append(number)
-            group.cancel_scope.cancel()
-
-        for number, until in enumerate(awaitables):
-            group.start_soon(wait, number, until)
-    return min(done)

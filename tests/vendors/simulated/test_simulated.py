@@ -480,7 +480,9 @@ async def test_each_breach_of_what_slicing_must_keep_is_found(
     details = {it.name.partition(" ")[0]: it.detail for it in found if it.ok is False}
     assert details["A"].startswith("there were (Partition(id='theirs', uuid='a'")
     assert details["A"].endswith("now there are ()")
-    assert details["Wherever"] == ("dead at made it left [Partition(id='new', uuid='a', allocation=None)]")
+    assert details["Wherever"] == (
+        "the process that ended at made left [Partition(id='new', uuid='a', allocation=None)] without a mark"
+    )
     assert details["The"].startswith(f"['bad.com/slice={conformance.MARK}'] stands in no spec")
 
 
@@ -553,7 +555,9 @@ WRONG_ON_THE_NODE = {
 async def test_what_the_node_can_not_bear_is_found(detail: str) -> None:
     vendor = replace(simulated(devices=3), publishes=WRONG_ON_THE_NODE[detail])
 
-    finding = await conformance.judged(agent_half.what_the_node_bears_is_pure, Bench(vendor, None, ()))
+    finding = await conformance.judged(
+        agent_half.annotations_and_extended_resources_are_pure, Bench(vendor, None, ())
+    )
 
     assert finding.ok is False
     assert detail in finding.detail

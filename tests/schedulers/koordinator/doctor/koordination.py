@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from cluster import koordlets
+from doctor.patient import CARDS, GPU, Patient
 
 from agent.testing.simapi.api_resources import WELL_KNOWN
-
-from .patient import CARDS, GPU, Patient
 
 API = "scheduling.koordinator.sh/v1alpha1"
 SPACE = "koordinator-system"

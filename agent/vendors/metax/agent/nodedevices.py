@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.vendor_api.agent import Device, Grant, ResourceRule
+from agent.vendors.metax.shared import constants
+from agent.vendors.metax.shared.slice_request import MAX_SLICES, WHOLE, Slice
 
-from . import constants
-from .agent.cards_with_room import made, number, room, slices_seen
-from .agent.options import Options
-from .resource_names import DOMAIN, SGPU
-from .slice_request import MAX_SLICES, WHOLE, Slice
+from .cards_with_room import made, number, room, slices_seen
+from .names import DOMAIN, SGPU
+from .options import Options
 
 ANNOTATION = f"{DOMAIN}node-gpu-devices"
 _MAX = (1 << 31) - 1

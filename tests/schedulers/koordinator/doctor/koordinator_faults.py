@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cluster.koordlets import Koordlet
+from doctor.faults import fault, metax
+from doctor.patient import GPU, Patient
 
 from . import koordination
-from .faults import fault, metax
 from .koordination import CORE, RATIO, allocated, card, cards, device, infos, install, koordlet, limits, node
-from .patient import GPU, Patient
 
 LOCK = "hami.io/mutex.lock"
 
@@ -40,7 +40,7 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     await patient.server.wait(lambda it: it.find("Device", "node"))
     Koordlet(patient.server, "node").report([])
     await patient.agent.until(lambda it: it["report"]["overwritten"] and it["report"]["mode"] == "feed")
-    return "it tells by feed"
+    return "the agent reports by feed"
 
 
 @fault("cards-not-told")
@@ -181,14 +181,14 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient, "feed")
     koordlet(patient)
     await koordination.reports(patient, mode="feed", healthy=2)
-    return "the agent tells of 2 cards by feed"
+    return "the agent reports 2 cards by feed"
 
 
 @fault("device-empty")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     Koordlet(patient.server, "node").report([])
-    return "Device node is there, without a card"
+    return "Device node lists no card"
 
 
 @fault("device-unusable")
@@ -203,7 +203,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     device(patient, [card("MLU-1", 0)], vendor="cambricon")
-    return "Device node, of vendor cambricon, has MLU-1 and none of ours"
+    return "Device node, of vendor cambricon, has MLU-1 and no card of this node"
 
 
 @fault("device-differs")
@@ -213,7 +213,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     await koordination.reports(patient, mode="feed", healthy=2)
     first, second = patient.cards.uuids
     device(patient, [card(first, 0), card(second, 1, health=False)])
-    return "the agent tells of 2 cards, 2 healthy; the Device has 2, 1 healthy"
+    return "the agent reports 2 cards, 2 healthy; the Device has 2, 1 healthy"
 
 
 @fault("device-kind-old")
@@ -248,7 +248,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     install(patient)
     device(patient, cards(patient))
     patient.offer(2)
-    return f"the Device has 200 of {RATIO}, the Node none"
+    return f"the Device has 200 of {RATIO}, the Node has none"
 
 
 @fault("koordinator-resources-differ")
@@ -303,7 +303,7 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     uuid = patient.cards.uuids[1]
     asks = limits(gpu_core="100", gpu_memory_ratio="100")
     koordination.put_pod(patient, "promised", asks, annotations=allocated(uuid))
-    return f"default/promised was promised {uuid} of nvidia"
+    return f"koord-scheduler chose {uuid} of nvidia for default/promised"
 
 
 @fault("annotation-not-believed")

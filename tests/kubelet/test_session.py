@@ -27,8 +27,8 @@ from agent.core.endless_tasks import LoopEnded
 from agent.core.model import SessionStatus
 from agent.kubelet.directory import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
-from agent.kubelet.plugin_sockets import socket_name
-from agent.kubelet.registration import KubeletSession, SessionIntervals, sweep
+from agent.kubelet.plugin_sockets import socket_name, sweep
+from agent.kubelet.session import KubeletSession, SessionIntervals
 
 from .fakes import (
     NAME,
@@ -487,7 +487,7 @@ async def test_a_directory_in_place_of_our_socket_ends_only_that_registration(pl
             plugin.path.mkdir()
             await node.registered(times=2)
 
-        assert [line["path"] for line in told if line["event"] == "our socket not removed"] == [
+        assert [line["path"] for line in told if line["event"] == "own plugin socket not removed"] == [
             str(plugin.path)
         ]
 

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import pytest
 from cluster.koordlets import Koordlet, from_files
+from doctor.patient import GPU, Patient
 from scenarios.node import PATIENCE
 from support.waiting import eventually
 
@@ -18,7 +19,6 @@ from agent.state.uninstall_record import NAME, UninstallRecord
 from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
 from .koordinator_faults import LOCK, ago
-from .patient import GPU, Patient
 
 CHECKS = (
     *("koordinator", "koord-programs", "koordlet", "device-daemon"),
@@ -49,7 +49,7 @@ async def test_a_device_that_the_agent_writes_is_well_with_what_the_manager_make
     findings = await patient.findings()
 
     assert [it for it in findings if it.severity is not Severity.OK] == []
-    assert "the cards are told by device" in told(findings, "koordinator")
+    assert "the agent reports the cards by device" in told(findings, "koordinator")
     assert told(findings, "koord-device") == "Device node lists 2 cards, 2 healthy"
 
 
@@ -204,7 +204,7 @@ async def test_a_koordlet_that_is_seen_not_to_report_is_not_waited_for(patient: 
     koordlet(patient, features="CgroupReconcile=true")
     Koordlet(patient.server, "node").report([])
 
-    assert "the cards are told by device" in told(await patient.findings(), "koordinator")
+    assert "the agent reports the cards by device" in told(await patient.findings(), "koordinator")
 
 
 async def test_a_device_on_a_later_page_of_a_large_cluster_is_found(patient: Patient) -> None:
@@ -237,9 +237,9 @@ async def test_an_empty_device_of_a_koordlet_that_is_gone_is_one_that_the_agent_
 
     findings = await patient.findings()
 
-    assert "the cards are told by device" in told(findings, "koordinator")
+    assert "the agent reports the cards by device" in told(findings, "koordinator")
     (found,) = (it for it in findings if it.ailment == "device-empty")
-    assert found.remedy.startswith("look again in a minute")
+    assert found.remedy.startswith("run the doctor again in a minute")
     assert "koordlet-not-reporting" not in ailments(findings)
 
 
@@ -255,7 +255,7 @@ async def test_a_lock_of_a_time_to_come_is_found(patient: Patient) -> None:
 
     findings = await patient.findings()
 
-    assert "which is 10 minutes ahead" in told(findings, "scheduler-locks")
+    assert "a time 10 minutes in the future" in told(findings, "scheduler-locks")
     assert ailments(findings) == {"lock-unreadable"}
 
 
@@ -264,7 +264,7 @@ async def test_a_fresh_lock_that_the_agent_may_free_is_well(patient: Patient) ->
 
     findings = await patient.findings()
 
-    assert told(findings, "scheduler-locks") == f"held: {LOCK}, not for long"
+    assert told(findings, "scheduler-locks") == f"locks held for less than 5 minutes: {LOCK}"
 
 
 async def test_settings_that_differ_from_node_to_node_or_can_not_be_read_are_not_judged(
@@ -381,7 +381,7 @@ async def test_a_named_vendor_without_cards_is_told_with_an_agent_and_without(
     findings = await patient.findings()
 
     assert {"cards-left-out", "device-missing"} <= ailments(findings)
-    assert "the node has 2 cards, and the agent tells of none by device" in told(findings, "koord-device")
+    assert "the node has 2 cards, and the agent reports none by device" in told(findings, "koord-device")
     assert "2 cards of nvidia are not reported" in told(findings, "koordinator")
 
 
