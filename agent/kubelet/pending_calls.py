@@ -39,7 +39,7 @@ class PendingCalls:
         self._idle.clear()
         self._group.start_soon(self._work, work, scope, answer)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds):  # also where the work goes on although it is cancelled
                 return await answer
         except TimeoutError as exc:
             raise TimeoutError(str(exc) or f"not done within {seconds:g} s") from exc
@@ -55,7 +55,8 @@ class PendingCalls:
         finally:
             self._forget(scope)
         if scope.cancelled_caught:
-            _settle(answer, TimeoutError("cancelled by its deadline"))
+            is_late = anyio.current_time() >= scope.deadline
+            _settle(answer, TimeoutError("" if is_late else "cancelled: the server of this resource ends"))
 
     def _forget(self, scope: anyio.CancelScope) -> None:
         self._running.discard(scope)
