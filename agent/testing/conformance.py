@@ -55,6 +55,8 @@ PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 #: The allocation for which slices are made.
 MARK = "c04f0c04f0c04f0c"
 WAIT = 0.5  # seconds of one wait for events
+#: Seconds by which a wait may be longer: a busy machine must not make a vendor fail.
+LATENESS = 5.0
 EVENT_PATIENCE = 10.0  # seconds from a fault to its event
 
 
@@ -180,12 +182,12 @@ async def opening_again_works(bench: Bench) -> None:
 
 
 async def events_return_within_their_timeout(bench: Bench) -> None:
-    """`health_events` returns within its timeout and a second."""
+    """`health_events` returns within its timeout and five seconds."""
     async with bench.opened() as talk:
         talk.needs("health_events")
         await talk.discover()
-        await talk.ask("health_events", WAIT, seconds=WAIT + 1)
-        await talk.ask("health_events", WAIT, seconds=WAIT + 1)
+        await talk.ask("health_events", WAIT, seconds=WAIT + LATENESS)
+        await talk.ask("health_events", WAIT, seconds=WAIT + LATENESS)
 
 
 async def release_is_quiet(bench: Bench) -> None:

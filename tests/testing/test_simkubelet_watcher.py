@@ -168,7 +168,7 @@ async def test_a_stream_that_ends_is_revived_by_a_new_socket_only(lab: Lab) -> N
     ],
 )
 async def test_a_plugin_that_is_refused_is_told_why(lab: Lab, changes: dict[str, object], text: str) -> None:
-    kubelet = await lab.kubelet(dial_timeout=0.2)
+    kubelet = await lab.kubelet(dial_timeout=0.2 if "endpoint" in changes else 30)
     socket = kubelet.registry_dir / "toy.sock"
     async with announced(Announcer(info(**changes), toy(kubelet)), socket) as one:
         status = await one.status()
