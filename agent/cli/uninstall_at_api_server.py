@@ -12,7 +12,7 @@ import anyio
 from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.credentials import ApiAccess
-from agent.core.errors import AgentError
+from agent.core.errors import AgentError, SchedulerError
 from agent.scheduler_api.node_report import ReportObject
 
 if TYPE_CHECKING:  # loaded only where there is an API server
@@ -133,6 +133,9 @@ async def _cards_gone(api: Api, name: str, kind: ReportObject, *, made: bool) ->
             say(f"cards in the {kind.kind} {name}: removed")
     except ApiError as exc:
         return f"cards in the {kind.kind} {name} are not removed: {exc}; {needed_right(kind)}"
+    except SchedulerError as exc:
+        by_hand = f"kubectl edit {kind.name} {name} removes them by hand"
+        return f"cards in the {kind.kind} {name} are not removed: {exc}; {by_hand}"
     return ""
 
 

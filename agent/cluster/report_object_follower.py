@@ -23,6 +23,7 @@ from agent.cluster.report_state import ReportState
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
+from agent.core.errors import SchedulerError
 from agent.scheduler_api.node_report import ObjectLook, ObjectVerdict, ShownReport
 
 log = structlog.get_logger()
@@ -55,6 +56,8 @@ class ReportObjectFollower:
         self._verdict = ObjectVerdict()
         self.writer: ReportObjectWriter | None = None
         self._writes = 0
+        #: How the scheduler's plugin fails to judge; empty while the plugin works.
+        self._fault = ""
 
     @property
     def writes(self) -> int:
@@ -63,8 +66,8 @@ class ReportObjectFollower:
 
     @property
     def error(self) -> str:
-        """Why the API server refuses the object; empty without a refusal."""
-        return (self.writer.error if self.writer else "") or self._withdrawal.error
+        """Why the API server refuses the object, or how the plugin fails; empty while nothing is wrong."""
+        return (self.writer.error if self.writer else "") or self._withdrawal.error or self._fault
 
     async def run(self, returns: Cell[int]) -> None:
         """Follow, for ever. `returns` counts how often the API server was away and came back."""
@@ -115,7 +118,7 @@ class ReportObjectFollower:
             self._api,
             pods.PODS,
             {**pods.query(self._node_name), "labelSelector": self._kind.programs},
-            self._kind.shows_program,
+            self._shows_program,
             self._following,
         )
         self.writer = writer = ReportObjectWriter(
@@ -141,13 +144,19 @@ class ReportObjectFollower:
                 for cell in (objects.cell, programs.cell, writer.overwritten, *of_policy):
                     group.start_soon(for_ever, watch, cell)
                 while not await self._is_gone(objects.cell.value):
-                    self._judge(objects.cell.value, programs.cell.value, writer)
+                    self._judge_or_keep(objects.cell.value, programs.cell.value, writer)
                     with anyio.move_on_after(min(self._timing.look, max(0.0, self._seconds_to_verdict()))):
                         await changed.wait()
                     changed = anyio.Event()
                 group.cancel_scope.cancel()
         finally:
             self._writes, self.writer = self._writes + writer.writes, None
+
+    def _shows_program(self, pod: Object) -> str | None:
+        try:
+            return self._kind.shows_program(pod)
+        except SchedulerError:  # should the program write the object after all, the writer sees that
+            return ""
 
     def _of_kind(self, document: Object) -> Object | None:
         return document if text(document, "kind") in (self._kind.kind, "") else None
@@ -164,6 +173,17 @@ class ReportObjectFollower:
             return not await self._has_kind()
         except ApiError:
             return False
+
+    def _judge_or_keep(
+        self, objects: MirroredObjects[Object], programs: MirroredObjects[str], writer: ReportObjectWriter
+    ) -> None:
+        """Publish what is shown. What was shown before stays where the plugin fails."""
+        try:
+            self._judge(objects, programs, writer)
+        except SchedulerError as exc:
+            self._fault = str(exc)
+        else:
+            self._fault = ""
 
     def _judge(
         self, objects: MirroredObjects[Object], programs: MirroredObjects[str], writer: ReportObjectWriter

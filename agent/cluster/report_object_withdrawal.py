@@ -16,6 +16,7 @@ from agent.cluster.object_record import ObjectRecord
 from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_object_writer import path
 from agent.core.cell import Cell
+from agent.core.errors import SchedulerError
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_report import PublishedReport, ReportObject
 
@@ -35,6 +36,7 @@ async def withdraw(api: Api, node_name: str, kind: ReportObject, *, made: bool =
 
     Raises:
         ApiError: The API server refuses, or is away.
+        SchedulerError: The scheduler's plugin fails; the object stays as it is.
     """
     try:
         return await _withdrawn(api, node_name, kind)
@@ -90,7 +92,7 @@ class Withdrawal:
         self._pauses = timing.away_pauses()
         self._refusal_pauses = timing.refused_pauses()
         self._record = record
-        #: Why the API server refuses the withdrawal; empty without a refusal.
+        #: Why the withdrawal fails: a refusal of the API server, or a fault of the plugin; empty otherwise.
         self.error = ""
 
     async def run(self, returns: Cell[int]) -> None:
@@ -131,14 +133,17 @@ class Withdrawal:
         except (ApiAway, Busy, Conflict):
             return self._pauses.next()
         except ApiError as exc:
-            self._refuse(str(exc))
+            self._fail(f"{exc}; {needed_right(self._kind)}")
+            return self._refusal_pauses.next()
+        except SchedulerError as exc:
+            self._fail(str(exc))
             return self._refusal_pauses.next()
         self.error = ""
         await anyio.to_thread.run_sync(self._record.forget, self._node_name)
         return None
 
-    def _refuse(self, why: str) -> None:
-        error = f"the node's {self._kind.kind} still has our cards: {why}; {needed_right(self._kind)}"
+    def _fail(self, why: str) -> None:
+        error = f"the node's {self._kind.kind} still has our cards: {why}"
         if error != self.error:
             failed = f"{self._kind.kind} not withdrawn"
             log.error(failed, node=self._node_name, error=why)

@@ -39,7 +39,7 @@ def _texts(kind: str) -> UpkeepTexts:
         f"{kind} refused",
         f"{kind} waits for the API server",
         f"{kind} is as it should be again",
-        f"somebody else changes this node's {kind} as often as it is written",
+        f"another client changes this node's {kind} as often as the agent writes it",
     )
 
 

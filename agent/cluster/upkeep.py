@@ -15,6 +15,7 @@ from agent.cluster.server_restart import pause_until_return
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
+from agent.core.errors import SchedulerError
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Upkeep:
         self._undone = UndoneWrites()
         self._rest = 0.0
         self._changed = anyio.Event()
-        #: Why the API server refuses writes; empty while it does not.
+        #: Why the API server refuses writes, or a scheduler's plugin fails to word them; empty otherwise.
         self.error = ""
         #: Why writes are delayed: the server is away, or busy; empty while they are not.
         self.delayed = ""
@@ -134,7 +135,7 @@ class Upkeep:
             self._report("", str(exc))
             requested = exc.retry_after or 0.0 if isinstance(exc, Busy) else 0.0
             return self._again(max(self._pauses.next(), min(requested, LONGEST)))
-        except ApiError as exc:
+        except (ApiError, SchedulerError) as exc:
             self._report(str(exc), "")
             return self._again(self._refused.next())
         self._report(stays, "")
@@ -177,7 +178,7 @@ class KeptWriter:
 
     @property
     def error(self) -> str:
-        """Why the API server refuses writes; empty while it does not."""
+        """Why writes are refused, or cannot be made; empty while they succeed."""
         return self._upkeep.error
 
     @property

@@ -320,6 +320,13 @@ class VendorError(AgentError):
     """Raised when a vendor's process, or its agent half, could not answer."""
 
 
+class SchedulerError(AgentError):
+    """Raised when a function of a scheduler's plugin failed, or returned what its contract does not allow."""
+
+    def __init__(self, scheduler: str, function: str, what: str) -> None:
+        super().__init__(f"{scheduler}: its plugin fails in {function}: {what}")
+
+
 class VendorAbsent(VendorError):
     """Raised when this node has never shown hardware of the vendor."""
 

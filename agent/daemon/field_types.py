@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,14 +25,24 @@ def wrong_field(registered: object) -> str:
     return next(_wrong_fields(registered), "")
 
 
-def _wrong_fields(group: Any, prefix: str = "") -> Iterator[str]:
-    for name, hint in _hints(type(group)).items():
-        yield from _wrong(getattr(group, name), hint, prefix + name)
+def wrong_value(value: object, hint: Any, path: str) -> str:
+    """A sentence on the first part of a value that is wrong by the hint; empty where all parts are right.
+
+    The sentence begins with the path of the part, below `path`.
+    """
+    return next(_wrong(value, hint, path), "")
 
 
-def _hints(group: type) -> Mapping[str, Any]:
+@cache
+def field_hints(group: Any) -> Mapping[str, Any]:
+    """The type hint of each field of a dataclass."""
     hints = get_type_hints(group)
     return {it.name: hints[it.name] for it in fields(group)}
+
+
+def _wrong_fields(group: Any, prefix: str = "") -> Iterator[str]:
+    for name, hint in field_hints(type(group)).items():  # type: ignore[arg-type]  # classes are hashable
+        yield from _wrong(getattr(group, name), hint, prefix + name)
 
 
 def _wrong(value: Any, hint: Any, path: str) -> Iterator[str]:
@@ -61,6 +72,8 @@ def _fits(value: object, hint: Any) -> bool:
         return value in get_args(hint)
     if hint is int:
         return type(value) is int  # not a bool, which is an int to Python
+    if hint is float:
+        return type(value) in (int, float)
     return isinstance(value, get_origin(hint) or hint)
 
 

@@ -12,6 +12,7 @@ import structlog
 import agent.schedulers
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
+from agent.daemon.guarded_scheduler import guarded
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
 from agent.scheduler_api import Dialect, DialectOf, Reserved, Scheduler
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, SchedulerHooks
@@ -154,7 +155,7 @@ def _offered(plugin: FoundPlugin) -> Scheduler | None:
         raise BrokenPlugin(f"register_scheduler returned a {type(offered).__name__}, a Scheduler is needed")
     if trouble := _trouble(plugin.name, offered):
         raise BrokenPlugin(f"register_scheduler returned a bad Scheduler: {trouble}")
-    return offered
+    return guarded(offered)
 
 
 def _trouble(name: str, scheduler: Scheduler) -> str:

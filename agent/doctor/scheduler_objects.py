@@ -11,6 +11,7 @@ from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.object_fields import text
 from agent.cluster.report_object_writer import path
+from agent.core.errors import SchedulerError
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of, rows_of
 from agent.scheduler_api.node_checks import Observed, PodQuery, SchedulerChecks, SchedulerObjects, StaleObject
@@ -43,7 +44,10 @@ async def _queried(api: Api, found: SchedulerObjects, checks: SchedulerChecks | 
     pods = {name: await _pods(api, query) for name, query in checks.pods.items()}
     if checks.config_map is None:
         return replace(found, pods=pods)
-    namespace = checks.config_map.namespace(pods)
+    try:
+        namespace = checks.config_map.namespace(pods)
+    except SchedulerError as exc:
+        return replace(found, pods=pods, config_map=Observed(why=str(exc)))
     config_map = await _config_map(api, namespace, checks.config_map.name)
     return replace(found, pods=pods, config_map=config_map, namespace=namespace)
 
@@ -65,7 +69,7 @@ async def stale(
             shared = uuids.intersection(cards)
             if name != node and (shared or name in noted) and len(found) < MOST:
                 found.append(StaleObject(name, tuple(sorted(shared or uuids)), await _gone(api, name)))
-    except ApiError as exc:
+    except (ApiError, SchedulerError) as exc:
         return Observed(why=f"the {kind.kind}s could not be listed: {exc}")
     return Observed(tuple(it for it in found if it.gone))
 
@@ -112,7 +116,7 @@ async def _pods(api: Api, query: PodQuery) -> Observed[tuple[Object, ...]]:
                 found.append(pod)
             if len(found) == MOST_PODS:
                 break
-    except ApiError as exc:
+    except (ApiError, SchedulerError) as exc:
         return Observed(why=f"pods could not be listed: {exc}")
     return Observed(tuple(found))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from agent.cluster.label_writer import LabelWriter
 from agent.cluster.own_node import own_node, path
 from agent.core.cell import Cell
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
+from agent.daemon.guarded_scheduler import guarded
 from agent.host.cdi_directory import keep
 from agent.kubelet.directory_lock import NodeLock
 from agent.logs.log_file import LogFile
+from agent.scheduler_api import Scheduler
+from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.state import vendor_directories
 from agent.state.agent_lock import AgentLock
 from agent.state.uninstall_record import NAME, UninstallRecord
@@ -508,6 +512,30 @@ async def test_the_device_of_a_node_that_was_renamed_goes_by_the_name_that_is_wr
 
         assert await unlabelled(machine, kubeconfig) == 0
         assert server.find("Device", "before") is None
+
+
+async def test_cards_that_a_scheduler_s_plugin_cannot_take_out_are_named_and_stay_on_the_list(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(document: Any) -> Any:
+        raise KeyError("spec")
+
+    report = replace(NODE_REPORT, object=replace(NODE_REPORT.object, withdrawn=fails))
+    koordinator = guarded(Scheduler("koordinator", report=report))
+    monkeypatch.setattr("agent.daemon.scheduler_plugins.registered", lambda: (koordinator,))
+    UninstallRecord(machine.state / NAME).note_device("n")
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        server.put_object({**DEVICE, "spec": {"devices": [CARD]}}, manager="xpu-agent")
+
+        assert await unlabelled(machine, kubeconfig) == 1
+
+        refusal = capsys.readouterr().err
+        assert "koordinator: its plugin fails in report.object.withdrawn: KeyError: 'spec'" in refusal
+        assert "kubectl edit devices.scheduling.koordinator.sh n removes them by hand" in refusal
+        assert NAME in machine.left()
+        assert labels(server) == {"pool": "a"}
 
 
 @pytest.mark.parametrize("verb", ["get", "delete"])

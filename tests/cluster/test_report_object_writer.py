@@ -25,12 +25,14 @@ from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_state import ReportState
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
+from agent.core.errors import SchedulerError
 from agent.core.model import Health, Plan
 from agent.daemon.publishing.wanted_report import WantedReport, WantedReportTiming
 from agent.host.report_directory import ReportFileWriter
 from agent.scheduler_api.node_report import (
     LinkedCards,
     ModeQuestion,
+    NodeReport,
     PublishedReport,
     Report,
     ReportedCard,
@@ -129,7 +131,9 @@ class Here:
 
 
 @asynccontextmanager
-async def looking(tmp_path: Path, *, kind: bool = True, before: Any = None) -> AsyncIterator[Here]:
+async def looking(
+    tmp_path: Path, *, kind: bool = True, before: Any = None, reporting: NodeReport = NODE_REPORT
+) -> AsyncIterator[Here]:
     resources = [it for it in WELL_KNOWN if kind or it.kind != "Device"]
     async with SimApiServer(resources, bookmark_every=0.5) as server:
         server.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
@@ -140,7 +144,7 @@ async def looking(tmp_path: Path, *, kind: bool = True, before: Any = None) -> A
         api = await open_api(access)
         own: Cell[OwnNode | None] = Cell(None)
         labels: Cell[Mapping[str, str] | None] = Cell(None)
-        exchange, returns, clock = ReportState(NODE_REPORT), Cell(0), Clock()
+        exchange, returns, clock = ReportState(reporting), Cell(0), Clock()
         noted: list[str] = []
         forgotten: list[str] = []
         exchange.looks.set(True)
@@ -966,3 +970,76 @@ async def test_who_may_not_even_see_devices_has_none_to_take_back(tmp_path: Path
 
         await eventually(lambda: here.forgotten == [NODE])
         assert not here.koordinator.error
+
+
+# A plugin that fails
+
+
+class Faulty:
+    """A function of a report's object that fails while it is broken."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.is_broken = False
+        changed: dict[str, Any] = {function: self}
+        self.reporting = replace(NODE_REPORT, object=replace(NODE_REPORT.object, **changed))
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.is_broken:
+            raise SchedulerError("acme", self.function, "KeyError: 'spec'")
+        return getattr(NODE_REPORT.object, self.function)(*arguments)
+
+
+@pytest.mark.parametrize("function", ["wanted", "judge", "report", "listed", "is_of_program"])
+async def test_a_plugin_that_fails_costs_no_card_in_the_object_and_is_seen_until_it_works(
+    tmp_path: Path, function: str
+) -> None:
+    faulty = Faulty(function)
+    async with looking(tmp_path, reporting=faulty.reporting) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        faulty.is_broken = True
+
+        here.tell(reported(healthy=False))
+        here.server.end_watches()
+
+        await eventually(
+            lambda: here.koordinator.error == f"acme: its plugin fails in {function}: KeyError: 'spec'"
+        )
+        assert len(here.health()) == 2
+        faulty.is_broken = False
+        await eventually(lambda: here.health() == [False, True])
+        await eventually(lambda: here.koordinator.error == "")
+
+
+async def test_a_pod_that_the_plugin_fails_to_read_hides_no_other_pod(tmp_path: Path) -> None:
+    def shows(document: Any) -> str | None:
+        if document["metadata"]["name"].startswith("hostile"):
+            raise SchedulerError("acme", "shows_program", "TypeError: no text")
+        return NODE_REPORT.object.shows_program(document)
+
+    reporting = replace(NODE_REPORT, object=replace(NODE_REPORT.object, shows_program=shows))
+    hostile = pod(NODE)
+    hostile["metadata"]["name"] = "hostile"
+    async with looking(tmp_path, reporting=reporting, before=[hostile, pod(NODE)]) as here:
+        await eventually(lambda: here.exchange.shown.value is not None and here.exchange.shown.value.program)
+
+
+@pytest.mark.parametrize("function", ["is_ours", "withdrawn"])
+async def test_cards_stay_in_the_object_and_in_the_record_where_the_plugin_cannot_take_them_out(
+    tmp_path: Path, function: str
+) -> None:
+    faulty = Faulty(function)
+    async with looking(tmp_path, reporting=faulty.reporting) as here:
+        here.tell(reported())
+        await eventually(lambda: here.health() == [True, True])
+        faulty.is_broken = True
+
+        here.tell(**NOBODY)
+
+        await eventually(lambda: "still has our cards: acme: its plugin fails" in here.koordinator.error)
+        assert here.health() == [True, True]
+        assert here.forgotten == []
+        faulty.is_broken = False
+        await eventually(lambda: here.device is None)
+        await eventually(lambda: here.forgotten == [NODE])

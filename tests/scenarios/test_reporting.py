@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -11,6 +12,13 @@ import pytest
 from cluster.koordlets import Koordlet, from_files, pod
 from support.waiting import eventually
 
+from agent.cluster.connection import ApiConnection
+from agent.cluster.credentials import find
+from agent.core.cell import Cell
+from agent.daemon import scheduler_plugins
+from agent.daemon.guarded_scheduler import guarded
+from agent.scheduler_api import Scheduler
+from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.state.uninstall_record import NAME, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
@@ -261,3 +269,53 @@ async def test_cards_without_a_cdi_spec_are_unhealthy_to_a_scheduler_as_to_the_k
     node.cdi.unlink()
     await process.start()
     await until(api, True, True, True, True)
+
+
+async def test_a_scheduler_s_plugin_that_fails_ends_no_agent_and_costs_no_card(
+    node: Node, api: SimApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: set[str] = set()
+
+    def breakable(group: Any, *names: str) -> Any:
+        def guard(name: str) -> Any:
+            works = getattr(group, name)
+
+            def call(*arguments: Any) -> Any:
+                if name in broken:
+                    raise KeyError(name)
+                return works(*arguments)
+
+            return call
+
+        return replace(group, **{name: guard(name) for name in names})
+
+    kept = breakable(NODE_REPORT.object, "judge", "wanted", "listed", "is_of_program", "withdrawn")
+    report = breakable(replace(NODE_REPORT, object=kept), "report", "choose", "passed_over")
+    others = [it for it in scheduler_plugins.registered() if it.report is None]
+    acme = guarded(Scheduler("acme", program="acme-scheduler", report=report))
+    monkeypatch.setattr("agent.daemon.scheduler_plugins.registered", lambda: (*others, acme))
+    configure(node, mode="device")
+    await node.start()
+    await node.counts({XPU: (8, 8)})
+    access = find(node.root / "kubeconfig", {})
+    assert access is not None
+    publisher = node.agent.parts.publisher
+    connection = ApiConnection(access, "node", Cell(None), report=publisher.report_state)
+    async with anyio.create_task_group() as group:
+        wanted = publisher.labels, publisher.annotations, publisher.receipts, publisher.extended
+        group.start_soon(connection.run, *wanted)
+        await until(api, True, True, True, True)
+
+        broken.update({"report", "choose", "passed_over", "judge", "wanted", "listed", "is_of_program"})
+        await node.fail(1)
+        await node.counts({XPU: (8, 6)})
+        await node.until(lambda it: "acme: its plugin fails in report." in it.reported.error)
+        assert told(api) == dict.fromkeys(range(4), True)
+
+        broken.clear()
+        node.cards.reset(1)
+        await node.counts({XPU: (8, 8)})
+        await node.fail(2)
+        await until(api, True, True, False, True)
+        await node.until(lambda it: it.reported.error == "")
+        group.cancel_scope.cancel()

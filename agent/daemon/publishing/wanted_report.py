@@ -19,6 +19,7 @@ from agent.config import ConfigState, ReportSettings
 from agent.config.validation import replicas_as_cards
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
+from agent.core.errors import SchedulerError
 from agent.core.model import NodeSnapshot, Plan
 from agent.core.publishing.agent_status import SchedulerReport
 from agent.core.publishing.node_cards import node_cards
@@ -120,6 +121,8 @@ class WantedReport:
         self._missing = False
         #: A sentence for each vendor that the config passes over.
         self._passed_over: tuple[str, ...] = ()
+        #: How the scheduler's plugin fails; empty while the plugin works.
+        self._fault = ""
         #: Mode and directory for which an earlier report was looked for.
         self._looked: tuple[str, str] | None = None
 
@@ -136,7 +139,15 @@ class WantedReport:
                 await self.once()
 
     async def once(self) -> None:
-        """Look at all that decides, and publish what follows."""
+        """Publish what follows from all that decides. The last report stays where the plugin fails."""
+        try:
+            await self._look()
+        except SchedulerError as exc:
+            self._fault = str(exc)
+        else:
+            self._fault = ""
+
+    async def _look(self) -> None:
         if self._config.value.waiting:
             return
         settings = self._config.value.config.report
@@ -168,6 +179,7 @@ class WantedReport:
         """Publish by the chosen way. `unwanted`: a resource of shares forbids every report."""
         snapshot, now = self._snapshot.value, None
         cards = node_cards(snapshot)
+        passed_over = self._reporting.passed_over(cards, settings.vendor)
         if chosen.mode != "none":
             less = withheld(snapshot, self._plan.value, self._withheld())
             now = self._reporting.report(cards, settings.vendor, self._last, less)
@@ -183,7 +195,6 @@ class WantedReport:
             self._own_last, self._last_mode = now, chosen.mode
         elif withdraw_object:
             self._last_mode = "none"
-        passed_over = self._reporting.passed_over(cards, settings.vendor)
         self._passed_over = _new_sentences(passed_over, now.left_out if now else ())
         self._choose(chosen)
         directory = settings.device_infos_dir
@@ -227,7 +238,7 @@ class WantedReport:
             healthy=sum(card.healthy for card in cards),
             left_out=(*(report.left_out if report else ()), *self._passed_over, *elsewhere.values()),
             overwritten=shown is not None and shown.overwritten,
-            error=self._choice.why if self._choice.trouble or self._stays_unseen else error,
+            error=self._fault or (self._choice.why if self._choice.trouble or self._stays_unseen else error),
             wanted=wanted in ("feed", "device"),
         )
 
@@ -256,7 +267,7 @@ class WantedReport:
 
 
 def _new_sentences(sentences: Iterable[str], known_sentences: Iterable[str]) -> tuple[str, ...]:
-    """The sentences that start, up to the colon, as no sentence of `said` does."""
+    """The sentences that start, up to the colon, as none of the known sentences does."""
     known = {it.partition(":")[0] for it in known_sentences}
     return tuple(it for it in sentences if it.partition(":")[0] not in known)
 

@@ -14,6 +14,7 @@ from support.waiting import eventually
 from agent.cluster.report_state import ReportState
 from agent.config import Config, ConfigState, ReportSettings, VendorSettings
 from agent.core.cell import Cell
+from agent.core.errors import SchedulerError
 from agent.core.model import (
     AdvertisedDevice,
     IdRange,
@@ -31,7 +32,7 @@ from agent.daemon.publishing.wanted_report import (
     WantedReportTiming,
     withheld,
 )
-from agent.scheduler_api.node_report import PublishedReport, Report, ReportedCard, ShownReport
+from agent.scheduler_api.node_report import NodeReport, PublishedReport, Report, ReportedCard, ShownReport
 from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.vendor_api.agent import FOREIGN_SLICES, ResourceRule, Sharing
 
@@ -42,7 +43,14 @@ REPLICAS = ResourceRule("nvidia.com/gpu", sharing=Sharing("replicas", 4))
 class Here:
     """A reporting, and the cells that it looks at."""
 
-    def __init__(self, *, api: bool = True, said: Report | None = None, **report: Any) -> None:
+    def __init__(
+        self,
+        *,
+        api: bool = True,
+        said: Report | None = None,
+        reporting: NodeReport = NODE_REPORT,
+        **report: Any,
+    ) -> None:
         self.there = True
         self.withheld: dict[str, str] = {}
         self.config = Cell(ConfigState(Config(report=ReportSettings(**report)), "test"))
@@ -55,7 +63,7 @@ class Here:
             return said
 
         self.reporting = WantedReport(
-            ReportState(NODE_REPORT),
+            ReportState(reporting),
             self.config,
             self.snapshot,
             self.plan,
@@ -357,3 +365,27 @@ async def test_beside_a_koordlet_whose_directory_is_not_here_nothing_fails_until
         await here.reporting.once()
         assert here.reporting.seen("").mode == "feed"
         group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("function", ["choose", "report", "passed_over", "is_served"])
+async def test_where_the_plugin_fails_the_last_report_stays_and_the_fault_is_seen(function: str) -> None:
+    faults = {function: False}
+
+    def works_or_fails(*arguments: Any) -> Any:
+        if faults[function]:
+            raise SchedulerError("acme", function, "KeyError: 'spec'")
+        return getattr(NODE_REPORT, function)(*arguments)
+
+    changed: dict[str, Any] = {function: works_or_fails}
+    here = Here(reporting=replace(NODE_REPORT, **changed))
+    here.snapshot.set(node([card(0)]))
+    before = await here.told()
+    faults[function] = True
+    here.snapshot.set(node() if function == "is_served" else node([broken(0)]))
+
+    assert await here.told() == before
+    assert here.reporting.seen("").error == f"acme: its plugin fails in {function}: KeyError: 'spec'"
+
+    faults[function] = False
+    await here.told()
+    assert here.reporting.seen("").error == ""
