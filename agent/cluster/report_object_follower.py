@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from functools import partial
-from typing import Any
 
 import anyio
 import structlog
@@ -22,7 +22,7 @@ from agent.cluster.report_object_writer import ReportObjectWriter
 from agent.cluster.report_state import ReportState
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.errors import SchedulerError
 from agent.scheduler_api.node_report import ObjectLook, ObjectVerdict, ShownReport
 
@@ -130,24 +130,19 @@ class ReportObjectFollower:
             self._timing,
             self._record,
         )
-        changed, self._verdict = anyio.Event(), ObjectVerdict()
-
-        async def watch(cell: Cell[Any]) -> None:
-            async for _ in cell.watch():
-                changed.set()
-
+        changed, self._verdict = asyncio.Event(), ObjectVerdict()
         try:
             async with anyio.create_task_group() as group:
                 for loop in (objects.run, programs.run, partial(writer.run, returns)):
                     group.start_soon(for_ever, loop)
                 of_policy = self._state.published, self._state.elsewhere
-                for cell in (objects.cell, programs.cell, writer.overwritten, *of_policy):
-                    group.start_soon(for_ever, watch, cell)
+                cells = objects.cell, programs.cell, writer.overwritten, *of_policy
+                group.start_soon(for_ever, set_on_change, changed, *cells)
                 while not await self._is_gone(objects.cell.value):
                     self._judge_or_keep(objects.cell.value, programs.cell.value, writer)
                     with anyio.move_on_after(min(self._timing.look, max(0.0, self._seconds_to_verdict()))):
                         await changed.wait()
-                    changed = anyio.Event()
+                    changed.clear()
                 group.cancel_scope.cancel()
         finally:
             self._writes, self.writer = self._writes + writer.writes, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from agent.cluster.api_errors import ApiAway, ApiError, Busy, Conflict
 from agent.cluster.server_restart import pause_until_return
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.errors import SchedulerError
 
 log = structlog.get_logger()
@@ -99,7 +100,7 @@ class Upkeep:
         self._contest_pauses = Pauses(2 * between, LONGEST_CONTEST, jitter)
         self._undone = UndoneWrites()
         self._rest = 0.0
-        self._changed = anyio.Event()
+        self._changed = asyncio.Event()
         #: Why the API server refuses writes, or a scheduler's plugin fails to word them; empty otherwise.
         self.error = ""
         #: Why writes are delayed: the server is away, or busy; empty while they are not.
@@ -114,11 +115,10 @@ class Upkeep:
     async def run(self, cells: Iterable[Cell[Any]], returns: Cell[int]) -> None:
         """Follow the cells, for ever. `returns` counts how often the server was away and came back."""
         async with anyio.create_task_group() as group:
-            for cell in cells:
-                group.start_soon(for_ever, self._follow, cell)
+            group.start_soon(for_ever, set_on_change, self._changed, *cells)
             live = False
             while True:
-                self._changed = anyio.Event()
+                self._changed.clear()
                 before, pause = returns.value, await self.once(live=live)
                 if await pause_until_return(pause, returns, before):
                     self._pauses.reset()
@@ -156,10 +156,6 @@ class Upkeep:
     def _again(self, pause: float) -> float:
         self._changed.set()  # the write is still to be done
         return pause
-
-    async def _follow(self, cell: Cell[Any]) -> None:
-        async for _ in cell.watch():
-            self._changed.set()
 
     def _report(self, error: str, delayed: str) -> None:
         if error and error != self.error:

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NoReturn
 
+import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from .cell import Cell
 from .errors import AgentError
 
 
@@ -41,6 +43,18 @@ async def for_ever(loop: Callable[..., Awaitable[object]], *args: Any) -> NoRetu
             raise
         raise LoopEnded(_name(loop), "raised a cancellation that was not requested") from None
     raise LoopEnded(_name(loop), "returned")
+
+
+async def set_on_change(event: asyncio.Event, *cells: Cell[Any]) -> None:
+    """Set the event now, and whenever one of the cells has changed, for ever."""
+
+    async def follow(cell: Cell[Any]) -> None:
+        async for _ in cell.watch():
+            event.set()
+
+    async with anyio.create_task_group() as group:
+        for cell in cells:
+            group.start_soon(for_ever, follow, cell)
 
 
 def _name(loop: Callable[..., object]) -> str:

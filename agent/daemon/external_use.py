@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from agent.core.allocation.double_booking import double_bookings
 from agent.core.allocation.external_pods import external_allocations, external_changes
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.model import AllocationSource, NodeSnapshot, Plan
 from agent.scheduler_api import Cards, Scheduler
 
@@ -48,7 +49,7 @@ class ExternalUseKeeper:
         self._clock = clock
         self._moved = moved
         self._schedulers = schedulers
-        self._wanted = anyio.Event()
+        self._changes = asyncio.Event()
         #: Whether any pod was ever seen. This node always has some, the agent's own pod at least.
         self._has_seen_pods = False
 
@@ -56,12 +57,11 @@ class ExternalUseKeeper:
         """Follow pods and devices, for ever."""
         cells: tuple[Cell[Any], ...] = (self._pods.pods, self._plan, self._snapshot)
         async with anyio.create_task_group() as group:
-            for cell in cells:
-                group.start_soon(for_ever, self._watch, cell)
+            group.start_soon(for_ever, set_on_change, self._changes, *cells)
             while True:
-                self._wanted = anyio.Event()
+                self._changes.clear()
                 await self.once()
-                await self._wanted.wait()
+                await self._changes.wait()
 
     async def once(self) -> None:
         """Look once, and change the ledger accordingly."""
@@ -69,10 +69,6 @@ class ExternalUseKeeper:
         changed = [self._follow_pods(), self._follow_double_bookings()]
         if any(changed):
             await self._changed()
-
-    async def _watch(self, cell: Cell[Any]) -> None:
-        async for _ in cell.watch():
-            self._wanted.set()
 
     def _follow_pods(self) -> bool:
         """Record external use as the pods say; return whether the ledger changed."""

@@ -14,7 +14,7 @@ import anyio.to_thread
 import structlog
 
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.errors import AgentError, ConfigError
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures, as_lines, domain, from_lines
 from agent.host import files
@@ -78,16 +78,12 @@ class FeaturesFile:
     async def run(self) -> None:
         """Follow the wanted labels, for ever. The file stays when the agent ends, because pods need it."""
         async with anyio.create_task_group() as group:
-            group.start_soon(for_ever, self._follow)
+            group.start_soon(for_ever, set_on_change, self._changed, self._wanted)
             while True:
                 self._changed.clear()
                 self._report(await self._kept())
                 with anyio.move_on_after(self._every):
                     await self._changed.wait()
-
-    async def _follow(self) -> None:
-        async for _ in self._wanted.watch():
-            self._changed.set()
 
     async def _kept(self) -> str:
         """Bring the file up to date; returns what is wrong, or ""."""

@@ -24,7 +24,7 @@ import anyio.to_thread
 import structlog
 
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.errors import AgentError, ConfigError
 from agent.host import files
 from agent.scheduler_api.node_checks import OtherFile
@@ -130,7 +130,7 @@ class ReportFileWriter:
     async def run(self) -> None:
         """Follow the published report, for ever."""
         async with anyio.create_task_group() as group:
-            group.start_soon(for_ever, self._watch)
+            group.start_soon(for_ever, set_on_change, self._changed, self._published)
             while True:
                 self._changed.clear()
                 await self.once()
@@ -179,10 +179,6 @@ class ReportFileWriter:
         for noted in self._noted():
             if noted.name == NAME and noted != path:
                 _remove(noted)
-
-    async def _watch(self) -> None:
-        async for _ in self._published.watch():
-            self._changed.set()
 
     def _log(self, error: str) -> None:
         program = self._reporting.program

@@ -9,7 +9,8 @@ from functools import partial
 import anyio
 import pytest
 
-from agent.core.endless_tasks import LoopEnded, for_ever
+from agent.core.cell import Cell
+from agent.core.endless_tasks import LoopEnded, for_ever, set_on_change
 
 
 async def returns(*_: object) -> None:
@@ -98,3 +99,17 @@ async def test_what_a_loop_raises_is_raised() -> None:
 
     with pytest.raises(KeyError):
         await for_ever(breaks)
+
+
+async def test_an_event_is_set_at_once_and_after_each_change_of_any_cell() -> None:
+    event, first, second = asyncio.Event(), Cell(0), Cell(0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(for_ever, set_on_change, event, first, second)
+        with anyio.fail_after(30):
+            await event.wait()
+            for cell, value in ((first, 1), (second, 2), (first, 3)):
+                await anyio.wait_all_tasks_blocked()
+                event.clear()
+                cell.set(value)
+                await event.wait()
+        group.cancel_scope.cancel()

@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, set_on_change
 
 log = structlog.get_logger()
 
@@ -40,8 +40,7 @@ class Debounced(ABC, Generic[T]):
     async def run(self) -> None:
         """Follow the cells for ever."""
         async with anyio.create_task_group() as group:
-            for cell in self._cells:
-                group.start_soon(for_ever, self._follow, cell)
+            group.start_soon(for_ever, set_on_change, self._changed, *self._cells)
             while True:
                 await self._changed.wait()
                 await anyio.sleep(self._settle)
@@ -58,10 +57,6 @@ class Debounced(ABC, Generic[T]):
     @abstractmethod
     async def _computed(self) -> tuple[T, str] | None:
         """The value, and why it is not complete; None while it cannot be known."""
-
-    async def _follow(self, cell: Cell[Any]) -> None:
-        async for _ in cell.watch():
-            self._changed.set()
 
     def _report(self, error: str) -> None:
         """Keep the error of this computation, and log it where it is new."""

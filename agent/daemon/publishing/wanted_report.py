@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,7 +17,7 @@ from agent.cluster.report_state import ReportState
 from agent.config import ConfigState, ReportSettings
 from agent.config.validation import replicas_as_cards
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.errors import SchedulerError
 from agent.core.model import NodeSnapshot, Plan
 from agent.core.publishing.agent_status import SchedulerReport
@@ -129,8 +128,8 @@ class WantedReport:
     async def run(self) -> None:
         """Keep the published report, for ever."""
         async with anyio.create_task_group() as group:
-            for cell in (self._config, self._snapshot, self._plan, self.state.shown):
-                group.start_soon(for_ever, self._watch, cell)
+            cells = self._config, self._snapshot, self._plan, self.state.shown
+            group.start_soon(for_ever, set_on_change, self._changed, *cells)
             while True:
                 with anyio.move_on_after(self._timing.every if self._missing else math.inf):
                     await self._changed.wait()
@@ -248,10 +247,6 @@ class WantedReport:
         shown = self.state.shown.value
         refused = shown is not None and bool(shown.refused)
         return refused and self._choice.mode == "none" and self._last_mode == "device"
-
-    async def _watch(self, cell: Cell[Any]) -> None:
-        async for _ in cell.watch():
-            self._changed.set()
 
     def _choose(self, chosen: ModeChoice) -> None:
         if chosen != self._choice:
