@@ -33,24 +33,24 @@ _Object = Mapping[str, Any]
 
 
 def device(
-    node: str, uid: str, report: Report, existing: _Object | None, now: float, *, groups_stay: bool = False
+    node: str, uid: str, report: Report, existing: _Object | None, now: float
 ) -> dict[str, Any] | None:
     """The Device to create (`existing` None) or to PUT; None where the existing one is right.
 
-    `uid`: of the Node, which owns the Device. `now`: Unix seconds, for conditions that change. `groups_stay`:
-    an operator wrote the groups of linked cards, and these stay. An object to PUT has the resourceVersion of
-    `existing`. Entries of other types, labels and annotations of others, and other owners stay as they are. A
-    Device that is being deleted is left alone.
+    `uid`: of the Node, which owns the Device. `now`: Unix seconds, for conditions that change. An object to
+    PUT has the resourceVersion of `existing`. Entries of other types, labels and annotations of others, and
+    other owners stay as they are. A Device that is being deleted is left alone.
     """
     present = existing if existing is not None else {}
     metadata, spec = part_of(present, "metadata"), part_of(present, "spec")
     if metadata.get("deletionTimestamp"):
         return None
+    before = part_of(metadata, "labels").get(VENDOR, report.vendor)
     fresh = {
         **_without(metadata, "managedFields"),
         "name": node,
         "labels": _labels(metadata, report),
-        "annotations": part_of(metadata, "annotations") if groups_stay else _annotations(metadata, report),
+        "annotations": gpu_partitions.annotations_with(existing, report, before),
         "ownerReferences": _owners(metadata, node, uid),
     }
     entries = _sorted(_entries(spec, report, _time(now)))
@@ -70,10 +70,10 @@ def device(
     }
 
 
-def without_cards(existing: _Object, *, groups_stay: bool = False) -> dict[str, Any] | None:
+def without_cards(existing: _Object) -> dict[str, Any] | None:
     """The Device to PUT once the cards are reported no more; None where no device of another type is left.
 
-    Devices of other types stay, with all that others wrote; `groups_stay` as in `device`.
+    Devices of other types stay, with all that others wrote.
     """
     metadata, spec = part_of(existing, "metadata"), part_of(existing, "spec")
     others = [it for it in _list(spec.get("devices")) if _mapping(it).get("type") != _GPU]
@@ -82,9 +82,7 @@ def without_cards(existing: _Object, *, groups_stay: bool = False) -> dict[str, 
     labels = _without(part_of(metadata, "labels"), VENDOR, MODEL, DRIVER)
     if labels.get(POLICY) == PREFER:
         del labels[POLICY]
-    annotations = part_of(metadata, "annotations")
-    if not groups_stay:
-        annotations = _without(annotations, gpu_partitions.ANNOTATION)
+    annotations = gpu_partitions.annotations_without(existing)
     kept = {**_without(metadata, "managedFields"), "labels": labels, "annotations": annotations}
     return {**existing, "metadata": kept, "spec": {**spec, "devices": others}}
 
@@ -115,20 +113,6 @@ def _labels(metadata: _Object, report: Report) -> dict[str, Any]:
     elif labels.get(POLICY) == PREFER:
         del labels[POLICY]
     return {**labels, **{key: value for key, value in reported.items() if value}}
-
-
-def _annotations(metadata: _Object, report: Report) -> dict[str, Any]:
-    """The annotations. Where no links are known, existing groups of reported cards stay."""
-    annotations = dict(part_of(metadata, "annotations"))
-    before = part_of(metadata, "labels").get(VENDOR, report.vendor)
-    present = gpu_partitions.parsed(text(annotations, gpu_partitions.ANNOTATION))
-    minors = {card.minor for card in report.cards}
-    if report.links:
-        if present != report.links:
-            annotations[gpu_partitions.ANNOTATION] = gpu_partitions.annotation(report.links)
-    elif before != report.vendor or not all(minors.issuperset(it.minors) for it in present):
-        annotations.pop(gpu_partitions.ANNOTATION, None)
-    return annotations
 
 
 def _owners(metadata: _Object, node: str, uid: str) -> list[Any]:

@@ -1,5 +1,7 @@
 """Groups of cards that are linked directly: the annotation gpu-partitions, and the p2pLinks of a file.
 
+Groups that an operator wrote by hand stay.
+
 Source: koordinator apis/extension/device_share.go (GPUPartition), and for what the scheduler makes of it
 pkg/scheduler/plugins/deviceshare/allocator_gpu.go.
 """
@@ -10,7 +12,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.scheduler_api.node_report import LinkedCards
+from agent.scheduler_api.document_parts import part_of, text
+from agent.scheduler_api.managed_fields import OURS, entries
+from agent.scheduler_api.node_report import LinkedCards, Report
+from agent.schedulers.koordinator.koordlet_signs import NAME as KOORDLET
 from agent.vendor_api.agent import Device
 
 #: The Device's annotation with the groups.
@@ -67,6 +72,42 @@ def parsed(text: str) -> tuple[LinkedCards, ...]:
         return ()
     found = [_group(it) for groups in table.values() if isinstance(groups, list) for it in groups]
     return tuple(it for it in found if it is not None)
+
+
+def annotations_with(device: Mapping[str, Any] | None, report: Report, before: str) -> dict[str, Any]:
+    """The annotations of the Device with the groups of the report. `before`: the vendor that the Device has.
+
+    An operator's groups stay. Where no links are known, existing groups of reported cards stay, too.
+    """
+    annotations = _annotations(device)
+    if is_by_hand(device):
+        return annotations
+    present = parsed(text(annotations, ANNOTATION))
+    minors = {card.minor for card in report.cards}
+    if report.links:
+        if present != report.links:
+            annotations[ANNOTATION] = annotation(report.links)
+    elif before != report.vendor or not all(minors.issuperset(it.minors) for it in present):
+        annotations.pop(ANNOTATION, None)
+    return annotations
+
+
+def annotations_without(device: Mapping[str, Any]) -> dict[str, Any]:
+    """The annotations of the Device without groups; an operator's groups stay."""
+    annotations = _annotations(device)
+    if not is_by_hand(device):
+        annotations.pop(ANNOTATION, None)
+    return annotations
+
+
+def is_by_hand(device: Mapping[str, Any] | None) -> bool:
+    """Whether an operator wrote the groups of the Device; the groups of a koordlet are the agent's."""
+    path = ("metadata", "annotations", ANNOTATION)
+    return any(it.owns(*path) and it.manager not in (OURS, KOORDLET) for it in entries(device))
+
+
+def _annotations(device: Mapping[str, Any] | None) -> dict[str, Any]:
+    return dict(part_of(part_of(device, "metadata"), "annotations"))
 
 
 def _group(value: Any) -> LinkedCards | None:

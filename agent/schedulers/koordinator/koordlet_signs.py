@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.scheduler_api.document_parts import part_of, text
-from agent.scheduler_api.managed_fields import OURS, UPDATE, ManagedFields, entries
-from agent.schedulers.koordinator.gpu_partitions import ANNOTATION
+from agent.scheduler_api.managed_fields import UPDATE, ManagedFields, entries
 from agent.schedulers.koordinator.program_arguments import arguments, gates
 
 NAME = "koordlet"
@@ -59,12 +58,6 @@ def wrote_devices(device: Mapping[str, Any] | None) -> bool:
     if any(it.owns("spec", "devices") for it in entries(device)):
         return any(it.owns("spec", "devices") for it in updates)
     return not part_of(device, "spec").get("devices")  # a removed field has no owner
-
-
-def grouped_by_hand(device: Mapping[str, Any] | None) -> bool:
-    """Whether an operator wrote the groups of linked cards; the groups of a koordlet are the agent's."""
-    path = ("metadata", "annotations", ANNOTATION)
-    return any(it.owns(*path) and it.manager not in (OURS, NAME) for it in entries(device))
 
 
 def last_writes(device: Mapping[str, Any] | None) -> object:

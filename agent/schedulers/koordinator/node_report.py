@@ -43,12 +43,7 @@ def is_ours(device: ApiDocument) -> bool:
 def _wanted(
     owner: ObjectOwner, cards: Report, existing: ApiDocument | None, now: float
 ) -> ApiDocument | None:
-    stay = koordlet_signs.grouped_by_hand(existing)
-    return device_object.device(owner.name, owner.uid, cards, existing, now, groups_stay=stay)
-
-
-def _withdrawn(existing: ApiDocument) -> ApiDocument | None:
-    return device_object.without_cards(existing, groups_stay=koordlet_signs.grouped_by_hand(existing))
+    return device_object.device(owner.name, owner.uid, cards, existing, now)
 
 
 DEVICE = ReportObject(
@@ -60,7 +55,7 @@ DEVICE = ReportObject(
     shows_program=koordlet_signs.reporting_sign,
     judge=judge,
     wanted=_wanted,
-    withdrawn=_withdrawn,
+    withdrawn=device_object.without_cards,
     report=device_object.report_in,
     listed=listed,
     uuids=uuids,

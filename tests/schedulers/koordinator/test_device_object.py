@@ -307,16 +307,19 @@ def test_groups_that_somebody_wrote_by_hand_stay_where_no_links_are_known() -> N
 def test_groups_of_an_operator_stay_whatever_the_links_and_the_cards_are() -> None:
     by_hand = {GPUS: '{"1":[{"minors":[0]}],"2":[{"minors":[4,5]}]}'}
     found = heard(node(linked({(0, 1): 1}, 2)))
-    existing = changed(written(found), {"annotations": by_hand})
+    of_others = changed(written(found), {"annotations": by_hand})
+    fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{GPUS}": {}}}}
+    owned = [{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": fields}]
+    existing = changed(written(found), {"annotations": by_hand, "managedFields": owned})
 
-    assert device(NODE, UID, found, existing, NOW, groups_stay=True) is None
-    changed_ = device(NODE, UID, heard(node([broken(0)])), existing, NOW, groups_stay=True)
+    assert device(NODE, UID, found, existing, NOW) is None
+    changed_ = device(NODE, UID, heard(node([broken(0)])), existing, NOW)
     assert changed_ is not None
     assert changed_["metadata"]["annotations"] == by_hand
-    left = without_cards(changed(existing, devices=[RDMA]), groups_stay=True)
+    left = without_cards(changed(existing, devices=[RDMA]))
     assert left is not None
     assert left["metadata"]["annotations"] == by_hand
-    assert device(NODE, UID, found, existing, NOW) is not None
+    assert device(NODE, UID, found, of_others, NOW) is not None
 
 
 def test_groups_of_cards_that_are_told_no_more_go_though_no_links_are_known() -> None:

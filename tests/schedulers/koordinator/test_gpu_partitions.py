@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from strategies import hostile_texts
 
 from agent.scheduler_api.node_report import LinkedCards
-from agent.schedulers.koordinator.gpu_partitions import annotation, groups, parsed
+from agent.schedulers.koordinator.gpu_partitions import annotation, groups, is_by_hand, parsed
 from agent.vendor_api.agent import Device, Link
+
+from .managed_fields import LIST, device, entry
 
 Pairs = dict[tuple[int, int], int]
 
@@ -148,3 +151,27 @@ def test_of_an_annotation_what_is_not_understood_is_left_out() -> None:
     text = '{"2":[{"minors":[1,0]},{"minors":["a"]},{"minors":[true,2]},7,{"gpuLinkType":"x"}],"3":7}'
 
     assert parsed(text) == (LinkedCards((0, 1), ""),)
+
+
+GROUPS: dict[str, Any] = {
+    "f:metadata": {"f:annotations": {".": {}, "f:scheduling.koordinator.sh/gpu-partitions": {}}}
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "by_hand"),
+    [
+        (device(entry("kubectl-edit", GROUPS), entry("xpu-agent", LIST)), True),
+        (device(entry("argocd", GROUPS, operation="Apply"), entry("xpu-agent", GROUPS)), True),
+        (device(entry("xpu-agent", {**LIST, **GROUPS})), False),
+        # It makes them of what our file says.
+        (device(entry("koordlet", GROUPS), entry("xpu-agent", LIST)), False),
+        (device(entry("kubectl-edit", {"f:metadata": {"f:annotations": {"f:theirs": {}}}})), False),
+        ({"metadata": {}}, False),
+        (None, False),
+    ],
+)
+def test_groups_of_cards_are_an_operator_s_where_another_manager_wrote_them(
+    there: dict[str, Any] | None, by_hand: bool
+) -> None:
+    assert is_by_hand(there) == by_hand

@@ -8,12 +8,13 @@ import pytest
 from cluster.koordlets import pod
 
 from agent.schedulers.koordinator.koordlet_signs import (
-    grouped_by_hand,
     last_writes,
     reporting,
     reporting_sign,
     wrote_devices,
 )
+
+from .managed_fields import LIST, device, entry
 
 
 @pytest.mark.parametrize(
@@ -82,16 +83,6 @@ def test_a_koordlet_that_does_not_report_is_told_from_no_koordlet(
     assert reporting_sign(its) == expected
 
 
-def entry(manager: str, fields: dict[str, Any], time: str = "2026-01-01T00:00:10Z", **more: Any) -> Any:
-    return {"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields, **more}
-
-
-def device(*entries: Any, cards: int = 0) -> dict[str, Any]:
-    spec = {"devices": [{"type": "gpu"}] * cards} if cards else {}
-    return {"metadata": {"managedFields": list(entries)}, "spec": spec}
-
-
-LIST: dict[str, Any] = {"f:spec": {".": {}, "f:devices": {}}}
 LEFT: dict[str, Any] = {"f:metadata": {}, "f:spec": {}}
 STATUS: dict[str, Any] = {"f:status": {}}
 MADE: dict[str, Any] = {"f:metadata": {}, "f:spec": {}, "f:status": {}}
@@ -150,27 +141,3 @@ def test_each_of_its_writes_to_the_list_is_told_from_the_one_before() -> None:
 )
 def test_a_list_that_is_not_its_own_is_no_write_of_it(there: dict[str, Any] | None) -> None:
     assert last_writes(there) is None
-
-
-GROUPS: dict[str, Any] = {
-    "f:metadata": {"f:annotations": {".": {}, "f:scheduling.koordinator.sh/gpu-partitions": {}}}
-}
-
-
-@pytest.mark.parametrize(
-    ("there", "by_hand"),
-    [
-        (device(entry("kubectl-edit", GROUPS), entry("xpu-agent", LIST)), True),
-        (device(entry("argocd", GROUPS, operation="Apply"), entry("xpu-agent", GROUPS)), True),
-        (device(entry("xpu-agent", {**LIST, **GROUPS})), False),
-        # It makes them of what our file says.
-        (device(entry("koordlet", GROUPS), entry("xpu-agent", LIST)), False),
-        (device(entry("kubectl-edit", {"f:metadata": {"f:annotations": {"f:theirs": {}}}})), False),
-        ({"metadata": {}}, False),
-        (None, False),
-    ],
-)
-def test_groups_of_cards_are_an_operator_s_where_another_manager_wrote_them(
-    there: dict[str, Any] | None, by_hand: bool
-) -> None:
-    assert grouped_by_hand(there) == by_hand
