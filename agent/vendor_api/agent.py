@@ -64,7 +64,8 @@ Modes = Literal["fixed", "dynamic"]
 #: More entries of one card never fit into the 4 MiB list that the kubelet receives.
 MAX_REPLICAS = 131_072
 
-#: GiB of a card's memory that one device ID stands for; `auto` is the smallest whose list the kubelet takes.
+#: GiB of a card's memory that one device ID stands for; `auto` is the smallest unit with a list that the
+#: kubelet accepts.
 Unit = Literal["1", "0.1", "0.01", "0.001", "auto"]
 
 

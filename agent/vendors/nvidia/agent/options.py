@@ -133,8 +133,8 @@ class Options(Strict, frozen=True, kw_only=True):
 
         A change of other settings starts no new process.
         """
-        mine, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
-        return {key: mine[key] for key in _BACKEND if mine[key] != default[key]}
+        settings, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
+        return {key: settings[key] for key in _BACKEND if settings[key] != default[key]}
 
     def warnings(self) -> tuple[SettingsWarning, ...]:
         """Warnings about settings that are valid and hardly intended."""
