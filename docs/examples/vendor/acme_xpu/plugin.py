@@ -7,8 +7,9 @@ from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Sig
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from .edits import VISIBLE, container_edits, labels
-from .old_plugin import CONFIG_INPUTS
+from .agent.container_edits import VISIBLE, container_edits
+from .agent.labels import labels
+from .agent.old_plugin import CONFIG_INPUTS
 
 SETTINGS = ("library",)
 
@@ -25,7 +26,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             raise SettingsError(f"is not known; these are: {', '.join(SETTINGS)}", (key,))
     return Vendor(
         name="acme",
-        backend="acme_xpu.backend:AcmeBackend",
+        backend="acme_xpu.child.backend:AcmeBackend",
         resource="acme.com/card",
         container_edits=container_edits,
         settings=Settings(dict(settings)),
