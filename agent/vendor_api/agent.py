@@ -8,7 +8,7 @@ Kubernetes.
 
 from __future__ import annotations  # noqa: I001 - one list of the names of the other half
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
@@ -38,6 +38,8 @@ from agent.vendor_api.backend import (
 )
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.dialects import Dialect, DialectOf
+from agent.scheduler_api.findings import Finding
+from agent.scheduler_api.observed import Observed
 
 
 class SettingsError(ValueError):
@@ -412,6 +414,31 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class VendorLook:
+    """A node as the doctor found it for one vendor."""
+
+    #: The list of the vendor's process; or why there is none.
+    devices: Observed[tuple[Device, ...]]
+    #: The text of each file of `VendorCheck.files`, by path; or why the file cannot be read.
+    files: Mapping[str, Observed[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorCheck:
+    """A check of `xpu-agent doctor`, made on nodes with the vendor's cards.
+
+    The function is pure. It returns at least one finding, such as `findings.well(...)` where nothing is
+    wrong. Each finding has the name of the check.
+    """
+
+    name: str
+    make: Callable[[VendorLook], Iterable[Finding]]
+    #: Absolute paths of the files that the function needs. The doctor reads them below the root of the host,
+    #: as text, and at most 64 KiB of each.
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """The agent's half of a vendor: names, and decisions without I/O.
 
@@ -445,6 +472,8 @@ class Vendor:
     host: Host = Host()
     #: The formats of other tools, shown beside `/inspect` to clients that may read `/inspect`.
     formats: tuple[Format, ...] = ()
+    #: Checks of `xpu-agent doctor` for nodes with the vendor's cards, made after the checks of `Host.parts`.
+    checks: tuple[VendorCheck, ...] = ()
 
     def prepares(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `Backend.prepare` makes."""

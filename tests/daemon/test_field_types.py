@@ -22,6 +22,7 @@ from agent.vendor_api.agent import (
     Signs,
     Slices,
     Vendor,
+    VendorCheck,
 )
 from agent.vendor_api.config_flags import ConfigFlag, Flag, FlagGroup, FlagKind
 from agent.vendor_api.config_inputs import ConfigFiles, ConfigFormat, ConfigInputs, FileContent
@@ -47,6 +48,7 @@ COMPLETE = Vendor(
         runtime=HostRuntime("Acme's runtime", "acme", ("acme-runtime",), "containers see no card"),
     ),
     formats=(Format("acme", lambda picture, node, query: {}),),
+    checks=(VendorCheck("acme-check", lambda look: ()),),
 )
 
 

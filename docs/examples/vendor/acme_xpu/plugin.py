@@ -7,6 +7,7 @@ from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Sig
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
+from .agent.checks import CHECKS
 from .agent.container_edits import VISIBLE, container_edits
 from .agent.labels import labels
 from .agent.old_plugin import CONFIG_INPUTS
@@ -37,4 +38,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             devices_variable=VISIBLE,
             environment=("ACME_",),
         ),
+        checks=CHECKS,
     )
