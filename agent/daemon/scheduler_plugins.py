@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import TypeVar
 
 import pluggy
 import structlog
@@ -15,7 +16,7 @@ from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
 from agent.scheduler_api import Dialect, DialectOf, Reserved, Scheduler
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, SchedulerHooks
-from agent.vendor_api.agent import Vendor
+from agent.vendor_api.agent import Format, FormatOf, Vendor
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
@@ -86,14 +87,20 @@ def _without_clashes(plugins: Iterable[SchedulerPlugin]) -> Iterator[SchedulerPl
         yield plugin
 
 
-def hearing(vendor: Vendor) -> Vendor:
-    """The vendor with the dialects that it names, in the vendor's order, before the dialects that it brings.
+def with_named_parts(vendor: Vendor) -> Vendor:
+    """The vendor with the dialects and the formats that it names and schedulers make.
 
     Raises:
-        BrokenPlugin: No scheduler brings a named dialect, or its scheduler refuses the vendor's terms; a
-            dialect of the vendor has the name of a scheduler's dialect; or two dialects read a pod's limits.
+        BrokenPlugin: No scheduler brings a named part, or its scheduler refuses the vendor's terms; a dialect
+            of the vendor has the name of a scheduler's dialect; or two dialects read a pod's limits.
     """
-    made = [(wanted, _made(wanted)) for wanted in vendor.named_dialects]
+    formats = (*map(_made_format, vendor.named_formats), *vendor.formats)
+    return replace(_with_dialects(vendor), formats=formats)
+
+
+def _with_dialects(vendor: Vendor) -> Vendor:
+    """The vendor with the dialects that it names, in its order, before the dialects that it brings."""
+    made = [(wanted, _made_dialect(wanted)) for wanted in vendor.named_dialects]
     limits = [dialect for wanted, dialect in made if wanted.of_limits]
     limits += [vendor.pod_limits] if vendor.pod_limits is not None else []
     if len(limits) > 1:
@@ -106,22 +113,55 @@ def hearing(vendor: Vendor) -> Vendor:
     return replace(vendor, dialects=(*dialects, *vendor.dialects), pod_limits=next(iter(limits), None))
 
 
-def _made(wanted: DialectOf) -> Dialect:
+def _made_dialect(wanted: DialectOf) -> Dialect:
     what = f"hears {shorten(wanted.dialect)!r} of the scheduler {shorten(wanted.scheduler)!r}"
-    makers = {(it.name, name): make for it in registered() for name, make in it.vendor_dialects.items()}
-    make = makers.get((wanted.scheduler, wanted.dialect))
-    if make is None:
-        known = ", ".join(f"{name} of {scheduler}" for scheduler, name in sorted(makers)) or "none"
-        raise BrokenPlugin(f"{what}, which is not here; there are: {known}")
-    try:
-        dialect = make(wanted.terms, registered())
-    except Exception as exc:  # contributors' code
-        raise BrokenPlugin(f"{what}, which cannot be made: {type(exc).__name__}: {exc}") from exc
-    if not isinstance(dialect, Dialect):
-        raise BrokenPlugin(f"{what}, which is made as a {type(dialect).__name__}; a Dialect is needed")
-    if wrong := wrong_field(dialect) or wrong_dialect("dialect", dialect):
+    makers = {
+        (it.name, name): partial(make, wanted.terms, registered())
+        for it in registered()
+        for name, make in it.vendor_dialects.items()
+    }
+    dialect = _made(what, Dialect, makers, (wanted.scheduler, wanted.dialect))
+    if wrong := wrong_dialect("dialect", dialect):
         raise BrokenPlugin(f"{what}, which is unusable: {wrong}")
     return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
+
+
+def _made_format(wanted: FormatOf) -> Format:
+    what = f"names the format {shorten(wanted.format)!r} of the scheduler {shorten(wanted.scheduler)!r}"
+    makers = {
+        (it.name, name): partial(make, wanted.terms)
+        for it in registered()
+        for name, make in it.vendor_formats.items()
+    }
+    return _made(what, Format, makers, (wanted.scheduler, wanted.format))
+
+
+Part = TypeVar("Part", Dialect, Format)
+
+
+def _made(
+    what: str, kind: type[Part], makers: Mapping[tuple[str, str], Callable[[], Part]], name: tuple[str, str]
+) -> Part:
+    """The part of a vendor that the function under the scheduler's name and the part's name makes.
+
+    `what` begins the sentence of an error, and names the part.
+
+    Raises:
+        BrokenPlugin: There is no such function, or it makes no usable part.
+    """
+    make = makers.get(name)
+    if make is None:
+        known = ", ".join(f"{part} of {scheduler}" for scheduler, part in sorted(makers)) or "none"
+        raise BrokenPlugin(f"{what}, which is not here; there are: {known}")
+    try:
+        made = make()
+    except Exception as exc:  # contributors' code
+        raise BrokenPlugin(f"{what}, which cannot be made: {type(exc).__name__}: {exc}") from exc
+    if not isinstance(made, kind):
+        raise BrokenPlugin(f"{what}, which is made as a {type(made).__name__}; a {kind.__name__} is needed")
+    if wrong := wrong_field(made):
+        raise BrokenPlugin(f"{what}, which is unusable: {wrong}")
+    return made
 
 
 def _loaded(found_plugin: FoundPlugin) -> SchedulerPlugin:

@@ -16,7 +16,7 @@ from agent.config.flag_overlay import settable
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
-from agent.daemon.scheduler_plugins import hearing, reserved, wrong_dialect
+from agent.daemon.scheduler_plugins import reserved, with_named_parts, wrong_dialect
 from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, VendorHooks
@@ -198,7 +198,7 @@ def _checked(name: str, offered: object) -> Vendor | None:
     trouble = _trouble(name, offered)
     if trouble:
         raise BrokenPlugin(f"register_backend returned a bad Vendor: {trouble}")
-    return hearing(offered)
+    return with_named_parts(offered)
 
 
 def _checked_inputs(name: str, registered: object) -> ConfigInputs | None:

@@ -38,6 +38,7 @@ from agent.vendor_api.backend import (
 )
 from agent.vendor_api.tool_formats import (
     Format as Format,
+    FormatOf as FormatOf,
     Holder as Holder,
     Holding as Holding,
     Listing as Listing,
@@ -403,6 +404,8 @@ class Vendor:
     host: Host = Host()
     #: The formats of other tools, shown beside `/inspect` to clients that may read `/inspect`.
     formats: tuple[Format, ...] = ()
+    #: Formats that schedulers' plugins make for this vendor, by name; they come before `formats`.
+    named_formats: tuple[FormatOf, ...] = ()
     #: Checks of `xpu-agent doctor` for nodes with the vendor's cards, made after the checks of `Host.parts`.
     checks: tuple[VendorCheck, ...] = ()
 

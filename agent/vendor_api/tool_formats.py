@@ -84,3 +84,14 @@ class Format:
     document: Callable[[Picture, str, Mapping[str, str]], Any]
     #: The path of that tool, such as `/acme/inspect`; each node has a path of its name below. Empty: none.
     path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOf:
+    """A format that a vendor names; the scheduler's plugin makes it from the vendor's terms."""
+
+    scheduler: str
+    format: str
+    #: What the format needs to know of the vendor, such as the names of resources. The scheduler's plugin
+    #: chooses the keys.
+    terms: Mapping[str, str] = field(default_factory=dict)

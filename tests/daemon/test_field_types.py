@@ -14,6 +14,7 @@ from agent.scheduler_api import Candidate, Claim, Dialect
 from agent.vendor_api.agent import (
     ContainerEdits,
     Format,
+    FormatOf,
     Host,
     HostPart,
     HostRuntime,
@@ -48,6 +49,7 @@ COMPLETE = Vendor(
         runtime=HostRuntime("Acme's runtime", "acme", ("acme-runtime",), "containers see no card"),
     ),
     formats=(Format("acme", lambda picture, node, query: {}),),
+    named_formats=(FormatOf("acme", "v1"),),
     checks=(VendorCheck("acme-check", lambda look: ()),),
 )
 

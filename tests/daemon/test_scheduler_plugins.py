@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from agent.daemon import scheduler_plugins
 from agent.daemon.plugin_discovery import BrokenPlugin
-from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, hearing, in_order
+from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, in_order, with_named_parts
 from agent.scheduler_api import Dialect, DialectOf, Part, Scheduler
-from agent.vendor_api.agent import ContainerEdits, Vendor
+from agent.vendor_api.agent import ContainerEdits, Format, FormatOf, Vendor
 from agent.vendors.enflame.agent.names import ENFLAME
 
 HEAD = """
@@ -162,19 +162,19 @@ def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
 
 def test_a_vendor_s_own_dialect_does_not_take_the_name_of_a_scheduler_s() -> None:
     with pytest.raises(BrokenPlugin, match="the scheduler hami already brings a dialect named 'metax'"):
-        hearing(vendor(dialects=(Dialect("metax", lambda *_: ()),)))
+        with_named_parts(vendor(dialects=(Dialect("metax", lambda *_: ()),)))
 
 
 def test_one_dialect_alone_reads_the_limits_of_a_vendor_s_pods() -> None:
     own = Dialect("own", lambda *_: ())
 
     with pytest.raises(BrokenPlugin, match="'metax-limits' and 'own' read a pod's limits"):
-        hearing(vendor(DialectOf("hami", "metax-limits", of_limits=True), pod_limits=own))
+        with_named_parts(vendor(DialectOf("hami", "metax-limits", of_limits=True), pod_limits=own))
 
 
 def test_a_vendor_hears_the_dialects_that_it_names_before_its_own_and_limits_apart() -> None:
     own = Dialect("own", lambda *_: ())
-    its = hearing(
+    its = with_named_parts(
         vendor(
             DialectOf("gcushare", "gcushare-v1", ENFLAME.terms),
             DialectOf("hami", "metax-sgpu", measure=lambda *_: Part(0.5, 0.5)),
@@ -206,7 +206,7 @@ def test_a_dialect_that_no_scheduler_makes_is_said_with_those_that_there_are(
     named_: DialectOf, why: str
 ) -> None:
     with pytest.raises(BrokenPlugin) as refused:
-        hearing(vendor(named_))
+        with_named_parts(vendor(named_))
 
     assert why in str(refused.value)
 
@@ -223,10 +223,39 @@ def test_a_dialect_of_another_distribution_is_heard_in_a_vendor_s_terms(installe
         """,
     )
 
-    (dialect,) = hearing(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).dialects
+    (dialect,) = with_named_parts(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).dialects
     assert (dialect.name, dialect.reads) == ("acme-v1", ("a.com/",))
     with pytest.raises(BrokenPlugin, match="a Dialect is needed"):
-        hearing(vendor(DialectOf("acme", "none")))
+        with_named_parts(vendor(DialectOf("acme", "none")))
+
+
+def test_a_format_of_another_distribution_is_shown_in_a_vendor_s_terms(installed: Installed) -> None:
+    installed.add(
+        "acme",
+        """
+        from agent.vendor_api.agent import Format
+        def make(terms):
+            return Format(terms["name"], lambda picture, node, query: {}, "/acme")
+        @hookimpl
+        def register_scheduler():
+            return Scheduler("acme", vendor_formats={"cards": make, "none": lambda _: None})
+        """,
+    )
+    own = Format("own", lambda *_: {})
+
+    vendor_with = with_named_parts(
+        vendor(named_formats=(FormatOf("acme", "cards", {"name": "acme"}),), formats=(own,))
+    )
+
+    assert [(it.name, it.path) for it in vendor_with.formats] == [("acme", "/acme"), ("own", "")]
+    with pytest.raises(BrokenPlugin, match="made as a NoneType; a Format is needed"):
+        with_named_parts(vendor(named_formats=(FormatOf("acme", "none"),)))
+    with pytest.raises(
+        BrokenPlugin, match="names the format 'v9' of the scheduler 'acme', which is not here"
+    ):
+        with_named_parts(vendor(named_formats=(FormatOf("acme", "v9"),)))
+    with pytest.raises(BrokenPlugin, match="cannot be made: KeyError: 'name'"):
+        with_named_parts(vendor(named_formats=(FormatOf("acme", "cards"),)))
 
 
 def test_a_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:
