@@ -7,7 +7,17 @@ from functools import partial
 from typing import Any
 
 from agent.scheduler_api import DialectOf
-from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
+from agent.vendor_api.agent import (
+    FormatOf,
+    Host,
+    NodeFacts,
+    Offers,
+    OtherPlugin,
+    Settings,
+    Signs,
+    Slices,
+    Vendor,
+)
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
@@ -19,13 +29,14 @@ from .agent.offering import DRS_DIALECTS, check_rules, default_rule, offering, w
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
 from .agent.topscloud_file import TOPSCLOUD_FILE
-from .inspection import formats
 from .shared import constants, device_nodes, library_places, sysfs
 
 __all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
 
-#: Dialects with the picture of GCUShare's first generation in `inspect`; others have that of the fourth.
-FIRST = ("none", "gcushare-v1")
+#: The formats of GCUShare's first generation in `inspect`, and of the fourth.
+FIRST, FOURTH = ("gcushare-v1",), ("gcushare-v4", "gcushare-v4-drs")
+#: The formats of each dialect.
+FORMATS = {"none": FIRST, "gcushare-v1": FIRST, "gcushare-v4": FOURTH, "hami": FOURTH}
 #: Enflame's own plugin, and GCUShare's two (gcushare v3.6.5, pkg/consts).
 SOCKETS = ("enflame.sock", "enflamegcushare*.sock")
 #: The second name under which Enflame's plugin serves whole cards, unless a flag switches the name off.
@@ -88,5 +99,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             devices_variable=VISIBLE,
             environment=("EFML_",),
         ),
-        formats=formats(brand, first=options.dialect in FIRST),
+        named_formats=tuple(FormatOf("gcushare", it, brand.terms) for it in FORMATS[options.dialect]),
     )
