@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -14,9 +14,9 @@ import agent.schedulers
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
-from agent.scheduler_api import Dialect, DialectOf, Reserved, Scheduler
+from agent.scheduler_api import CountedCard, Dialect, DialectOf, Grant, Reserved, Scheduler, SchedulerFacts
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, SchedulerHooks
-from agent.vendor_api.agent import Format, FormatOf, Vendor
+from agent.vendor_api.agent import CountedCards, Device, Format, FormatOf, NodeFacts, ResourceRule, Vendor
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
@@ -88,14 +88,15 @@ def _without_clashes(plugins: Iterable[SchedulerPlugin]) -> Iterator[SchedulerPl
 
 
 def with_named_parts(vendor: Vendor) -> Vendor:
-    """The vendor with the dialects and the formats that it names and schedulers make.
+    """The vendor with the dialects, formats and facts of the Node that it names and schedulers make.
 
     Raises:
         BrokenPlugin: No scheduler brings a named part, or its scheduler refuses the vendor's terms; a dialect
-            of the vendor has the name of a scheduler's dialect; or two dialects read a pod's limits.
+            of the vendor has the name of a scheduler's dialect; two dialects read a pod's limits; or vendor
+            and scheduler both bring annotations or extended resources of the Node.
     """
     formats = (*map(_made_format, vendor.named_formats), *vendor.formats)
-    return replace(_with_dialects(vendor), formats=formats)
+    return replace(_with_dialects(vendor), formats=formats, publishes=_with_scheduler_facts(vendor))
 
 
 def _with_dialects(vendor: Vendor) -> Vendor:
@@ -115,12 +116,8 @@ def _with_dialects(vendor: Vendor) -> Vendor:
 
 def _made_dialect(wanted: DialectOf) -> Dialect:
     what = f"hears {shorten(wanted.dialect)!r} of the scheduler {shorten(wanted.scheduler)!r}"
-    makers = {
-        (it.name, name): partial(make, wanted.terms, registered())
-        for it in registered()
-        for name, make in it.vendor_dialects.items()
-    }
-    dialect = _made(what, Dialect, makers, (wanted.scheduler, wanted.dialect))
+    name = (wanted.scheduler, wanted.dialect)
+    dialect = _made(what, Dialect, lambda it: it.vendor_dialects, name, wanted.terms, registered())
     if wrong := wrong_dialect("dialect", dialect):
         raise BrokenPlugin(f"{what}, which is unusable: {wrong}")
     return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
@@ -128,33 +125,75 @@ def _made_dialect(wanted: DialectOf) -> Dialect:
 
 def _made_format(wanted: FormatOf) -> Format:
     what = f"names the format {shorten(wanted.format)!r} of the scheduler {shorten(wanted.scheduler)!r}"
-    makers = {
-        (it.name, name): partial(make, wanted.terms)
-        for it in registered()
-        for name, make in it.vendor_formats.items()
-    }
-    return _made(what, Format, makers, (wanted.scheduler, wanted.format))
+    return _made(what, Format, lambda it: it.vendor_formats, (wanted.scheduler, wanted.format), wanted.terms)
 
 
-Part = TypeVar("Part", Dialect, Format)
+def _with_scheduler_facts(vendor: Vendor) -> NodeFacts:
+    """The facts of the Node, those included that the vendor names and a scheduler makes."""
+    wanted, own = vendor.named_node_facts, vendor.publishes
+    if wanted is None:
+        return own
+    what = f"names the node facts {shorten(wanted.facts)!r} of the scheduler {shorten(wanted.scheduler)!r}"
+    if own.annotation_keys or own.extended_resource_keys:
+        raise BrokenPlugin(f"{what}, and publishes has annotations or extended resources; one works")
+    name = (wanted.scheduler, wanted.facts)
+    made = _made(what, SchedulerFacts, lambda it: it.vendor_node_facts, name, wanted.terms)
+    return replace(
+        own,
+        annotations=partial(_annotations, wanted.cards, made.annotations) if made.annotations else None,
+        annotation_keys=made.annotation_keys,
+        extended_resources=(
+            partial(_extended_resources, wanted.cards, made.extended_resources)
+            if made.extended_resources
+            else None
+        ),
+        extended_resource_keys=made.extended_resource_keys,
+    )
+
+
+def _annotations(
+    counted: CountedCards,
+    make: Callable[[Sequence[CountedCard], Sequence[Grant]], Mapping[str, str | None]],
+    rules: Sequence[ResourceRule],
+    devices: Sequence[Device],
+    grants: Sequence[Grant],
+) -> Mapping[str, str | None]:
+    return make(counted(rules, devices), grants)
+
+
+def _extended_resources(
+    counted: CountedCards,
+    make: Callable[[Sequence[CountedCard]], Mapping[str, int | None]],
+    rules: Sequence[ResourceRule],
+    devices: Sequence[Device],
+) -> Mapping[str, int | None]:
+    return make(counted(rules, devices))
+
+
+Part = TypeVar("Part", Dialect, Format, SchedulerFacts)
 
 
 def _made(
-    what: str, kind: type[Part], makers: Mapping[tuple[str, str], Callable[[], Part]], name: tuple[str, str]
+    what: str,
+    kind: type[Part],
+    makers_of: Callable[[Scheduler], Mapping[str, Callable[..., Part]]],
+    name: tuple[str, str],
+    *arguments: object,
 ) -> Part:
-    """The part of a vendor that the function under the scheduler's name and the part's name makes.
+    """A part of a vendor, made by the function with this name: the scheduler's name, and the part's name.
 
-    `what` begins the sentence of an error, and names the part.
+    `what` begins the sentence of an error. `makers_of` returns the functions of a scheduler.
 
     Raises:
         BrokenPlugin: There is no such function, or it makes no usable part.
     """
+    makers = {(it.name, part): make for it in registered() for part, make in makers_of(it).items()}
     make = makers.get(name)
     if make is None:
         known = ", ".join(f"{part} of {scheduler}" for scheduler, part in sorted(makers)) or "none"
         raise BrokenPlugin(f"{what}, which is not here; there are: {known}")
     try:
-        made = make()
+        made = make(*arguments)
     except Exception as exc:  # contributors' code
         raise BrokenPlugin(f"{what}, which cannot be made: {type(exc).__name__}: {exc}") from exc
     if not isinstance(made, kind):

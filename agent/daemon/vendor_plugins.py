@@ -195,8 +195,7 @@ def _checked(name: str, offered: object) -> Vendor | None:
         return None
     if not isinstance(offered, Vendor):
         raise BrokenPlugin(f"register_backend returned a {type(offered).__name__}, a Vendor is needed")
-    trouble = _trouble(name, offered)
-    if trouble:
+    if trouble := _trouble(name, offered) or _trouble_of_facts(offered.publishes):
         raise BrokenPlugin(f"register_backend returned a bad Vendor: {trouble}")
     return with_named_parts(offered)
 
@@ -254,8 +253,6 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
     if wrong := wrong_name(vendor.resource):
         return f"resource is wrong: {wrong}"
-    if trouble := _trouble_of_facts(vendor.publishes):
-        return trouble
     dialects = {f"dialects[{index}]": it for index, it in enumerate(vendor.dialects)}
     if vendor.pod_limits is not None:
         dialects["pod_limits"] = vendor.pod_limits

@@ -45,9 +45,10 @@ from agent.vendor_api.tool_formats import (
     NotShown as NotShown,
     Picture as Picture,
 )
-from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.dialects import Dialect, DialectOf
 from agent.scheduler_api.findings import Finding
+from agent.scheduler_api.node_facts import CountedCard as CountedCard
+from agent.scheduler_api.node_facts import Grant as Grant
 from agent.scheduler_api.observed import Observed
 
 
@@ -125,19 +126,6 @@ class Offering:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """An allocation in use: the request, and the uuids of the allocated cards."""
-
-    request: Request
-    uuids: tuple[str, ...]
-    #: Slices that the hardware made for the allocation, by the vendor's ids.
-    partitions: tuple[str, ...] = ()
-    #: The pod of the allocation, as the API server shows it, and the container; None where none is known.
-    pod: Candidate | None = None
-    container: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceNode:
     path: str
     host_path: str
@@ -172,6 +160,7 @@ Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
 CardsOfAnswer = Callable[[ContainerEdits, Sequence[Device]], Sequence[str] | None]
+CountedCards = Callable[[Sequence[ResourceRule], Sequence[Device]], Sequence[CountedCard]]
 Libraries = Callable[[], Sequence[str]]
 
 
@@ -261,6 +250,18 @@ class NodeFacts:
     extended_resources: ExtendedResources | None = None
     #: The names of all these resources. The vendor owns them, and the kubelet counts none of them.
     extended_resource_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFactsOf:
+    """Annotations and extended resources of the Node that a scheduler's plugin makes for a vendor."""
+
+    scheduler: str
+    #: The name that the scheduler's plugin has for them, such as the dialect.
+    facts: str
+    terms: Mapping[str, str]
+    #: The cards of the resources that the scheduler reads, from the configured rules and these devices.
+    cards: CountedCards
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +393,9 @@ class Vendor:
     #: None: the vendor makes no hardware.
     makes: Slices | None = None
     publishes: NodeFacts = NodeFacts()
+    #: Annotations and extended resources that a scheduler's plugin makes for this vendor; `publishes` then
+    #: has none of its own.
+    named_node_facts: NodeFactsOf | None = None
     #: How schedulers say which container gets which of the cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
     #: Dialects that schedulers' plugins make for this vendor, by name; heard before `dialects`.

@@ -18,6 +18,7 @@ from agent.vendor_api.agent import (
     Host,
     HostPart,
     HostRuntime,
+    NodeFactsOf,
     Settings,
     SettingsWarning,
     Signs,
@@ -49,6 +50,7 @@ COMPLETE = Vendor(
         runtime=HostRuntime("Acme's runtime", "acme", ("acme-runtime",), "containers see no card"),
     ),
     formats=(Format("acme", lambda picture, node, query: {}),),
+    named_node_facts=NodeFactsOf("acme", "v1", {}, lambda rules, devices: ()),
     named_formats=(FormatOf("acme", "v1"),),
     checks=(VendorCheck("acme-check", lambda look: ()),),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -16,7 +16,17 @@ from agent.daemon import scheduler_plugins
 from agent.daemon.plugin_discovery import BrokenPlugin
 from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, in_order, with_named_parts
 from agent.scheduler_api import Dialect, DialectOf, Part, Scheduler
-from agent.vendor_api.agent import ContainerEdits, Format, FormatOf, Vendor
+from agent.vendor_api.agent import (
+    ContainerEdits,
+    CountedCard,
+    Device,
+    Format,
+    FormatOf,
+    NodeFacts,
+    NodeFactsOf,
+    ResourceRule,
+    Vendor,
+)
 from agent.vendors.enflame.agent.names import ENFLAME
 
 HEAD = """
@@ -256,6 +266,42 @@ def test_a_format_of_another_distribution_is_shown_in_a_vendor_s_terms(installed
         with_named_parts(vendor(named_formats=(FormatOf("acme", "v9"),)))
     with pytest.raises(BrokenPlugin, match="cannot be made: KeyError: 'name'"):
         with_named_parts(vendor(named_formats=(FormatOf("acme", "cards"),)))
+
+
+def test_facts_of_the_node_of_another_distribution_are_published_of_a_vendor_s_cards(
+    installed: Installed,
+) -> None:
+    installed.add(
+        "acme",
+        """
+        from agent.scheduler_api import SchedulerFacts
+        def make(terms):
+            key, name = terms["domain"] + "slices", terms["domain"] + "count"
+            def annotations(cards, grants):
+                return {key: f"{sum(it.count for it in cards)} {len(grants)}"}
+            return SchedulerFacts(annotations, (key,), lambda cards: {name: len(cards)}, (name,))
+        @hookimpl
+        def register_scheduler():
+            return Scheduler("acme", vendor_node_facts={"v1": make, "none": lambda _: SchedulerFacts()})
+        """,
+    )
+    terms = {"domain": "acme.com/"}
+
+    def cards(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> list[CountedCard]:
+        return [CountedCard("acme.com/x", it, 4) for it in devices]
+
+    made = with_named_parts(vendor(named_node_facts=NodeFactsOf("acme", "v1", terms, cards))).publishes
+
+    assert made.annotations is not None
+    assert made.annotations((), (Device("A", 0), Device("B", 1)), ()) == {"acme.com/slices": "8 0"}
+    assert made.extended_resources is not None
+    assert made.extended_resources((), (Device("A", 0),)) == {"acme.com/count": 1}
+    assert (made.annotation_keys, made.extended_resource_keys) == (("acme.com/slices",), ("acme.com/count",))
+    removed = with_named_parts(vendor(named_node_facts=NodeFactsOf("acme", "none", {}, cards))).publishes
+    assert (removed.annotations, removed.extended_resources) == (None, None)
+    own = NodeFacts(annotation_keys=("acme.com/own",))
+    with pytest.raises(BrokenPlugin, match="and publishes has annotations or extended resources; one works"):
+        with_named_parts(vendor(named_node_facts=NodeFactsOf("acme", "v1", terms, cards), publishes=own))
 
 
 def test_a_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:

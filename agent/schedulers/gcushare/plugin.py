@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.scheduler_api import Dialect, MakeDialect, MakeFormat, Scheduler
+from agent.scheduler_api import Dialect, MakeDialect, MakeFormat, MakeNodeFacts, Scheduler
 from agent.scheduler_api.hooks import hookimpl
 from agent.vendor_api.tool_formats import Format
 
+from . import node_capacities
 from .dialect_hami import hami
 from .dialect_v1 import v1
 from .dialect_v4 import v4
@@ -32,6 +33,10 @@ FORMATS: Mapping[str, Callable[[ResourceNames], Format]] = {
 }
 
 
+#: The facts of the Node by the names of dialects, in the same terms; `none` removes those of the others.
+FACTS = ("none", *DIALECTS)
+
+
 def _in_terms(made: Callable[[ResourceNames], Dialect]) -> MakeDialect:
     def make(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
         return made(ResourceNames.of(terms))
@@ -43,12 +48,17 @@ def _format_in_terms(made: Callable[[ResourceNames], Format]) -> MakeFormat:
     return lambda terms: made(ResourceNames.of(terms))
 
 
+def _facts_in_terms(dialect: str) -> MakeNodeFacts:
+    return lambda terms: node_capacities.facts(ResourceNames.of(terms), dialect)
+
+
 SCHEDULER = Scheduler(
     "gcushare",
     # Dialects of another brand name their prefixes themselves.
     reads=("enflame.com/", RECORDS),
     vendor_dialects={name: _in_terms(made) for name, made in DIALECTS.items()},
     vendor_formats={name: _format_in_terms(made) for name, made in FORMATS.items()},
+    vendor_node_facts={dialect: _facts_in_terms(dialect) for dialect in FACTS},
 )
 
 

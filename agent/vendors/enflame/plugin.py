@@ -11,6 +11,7 @@ from agent.vendor_api.agent import (
     FormatOf,
     Host,
     NodeFacts,
+    NodeFactsOf,
     Offers,
     OtherPlugin,
     Settings,
@@ -21,8 +22,8 @@ from agent.vendor_api.agent import (
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from . import capacities
 from .agent.container_edits import VISIBLE, container_edits
+from .agent.counted_cards import counted_cards
 from .agent.host_parts import host_parts, host_runtime
 from .agent.labels import labels, machine, time
 from .agent.offering import DRS_DIALECTS, check_rules, default_rule, offering, without_choice
@@ -54,8 +55,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     brand, root = options.brand, options.sysfs or "/sys"
     sliced = options.dialect in DRS_DIALECTS
     resources = partial(offering, options)
-    extended_resources = partial(capacities.extended_resources, options, resources)
-    counted = options.dialect != capacities.UNREAD
+    counted = options.dialect != "none"
     return Vendor(
         name="enflame",
         backend="agent.vendors.enflame.child.backend:EnflameBackend",
@@ -76,10 +76,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             labels=partial(labels, brand),
             machine_label=machine(brand),
             time_label=time(brand),
-            annotations=partial(capacities.node_annotations, options, resources) if sliced else None,
-            annotation_keys=capacities.annotation_keys(brand),
-            extended_resources=extended_resources if counted else None,
-            extended_resource_keys=capacities.extended_resource_keys(brand),
+        ),
+        named_node_facts=NodeFactsOf(
+            "gcushare", options.dialect, brand.terms, partial(counted_cards, brand, resources)
         ),
         named_dialects=(DialectOf("gcushare", options.dialect, brand.terms),) if counted else (),
         replaces=OtherPlugin(
