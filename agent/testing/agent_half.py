@@ -280,7 +280,12 @@ async def the_readme_tells_all(bench: Bench) -> None:
 
 
 def _known_settings(vendor: Vendor) -> set[str] | None:
-    """The settings that `SETTINGS` in plugin.py names; None where plugin.py has no `SETTINGS`."""
+    """The settings that the vendor describes, or else those that `SETTINGS` in plugin.py names.
+
+    None where the vendor describes none and plugin.py has no `SETTINGS`.
+    """
+    if vendor.settings.descriptions:
+        return set(vendor.settings.descriptions)
     names = _plugin_of(vendor)
     known = getattr(importlib.import_module(names), "SETTINGS", None) if names else None
     return None if known is None else set(known)

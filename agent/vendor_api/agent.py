@@ -174,6 +174,9 @@ class Settings:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     #: Warnings about settings that are valid: `config check` and the log show each with its place.
     warnings: tuple[SettingsWarning, ...] = ()
+    #: Every setting with the words for its allowed values. `xpu-agent plugins --settings NAME` shows them
+    #: with the defaults, and the conformance kit compares them with the vendor's README.
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,12 @@ def test_its_own_tests_pass(vendor: Installed) -> None:
     assert "1 passed" in vendor.tests()
 
 
+def test_its_settings_are_shown(vendor: Installed) -> None:
+    rows = json.loads(vendor.agent("plugins", "--settings", "acme", "--json"))
+
+    assert rows == [{"setting": "library", "fits": "the file of libacme.so", "default": None}]
+
+
 def test_its_check_is_a_check_of_the_doctor(vendor: Installed) -> None:
     vendor.set("ok", "ok")
     version = vendor.root / "host/sys/module/acme/version"

@@ -32,8 +32,6 @@ from .agent.other_plugins import cards_of_answer
 from .agent.topscloud_file import TOPSCLOUD_FILE
 from .shared import constants, device_nodes, library_places, sysfs
 
-__all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
-
 #: The formats of GCUShare's first generation in `inspect`, and of the fourth.
 FIRST, FOURTH = ("gcushare-v1",), ("gcushare-v4", "gcushare-v4-drs")
 #: The formats of each dialect.
@@ -61,7 +59,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         backend="agent.vendors.enflame.child.backend:EnflameBackend",
         resource=brand.whole,
         container_edits=partial(container_edits, options),
-        settings=Settings({**options.for_backend(), constants.DRS_WANTED: sliced}, DEFAULTS),
+        settings=Settings(
+            {**options.for_backend(), constants.DRS_WANTED: sliced}, DEFAULTS, descriptions=SETTINGS
+        ),
         offers=Offers(
             resources=resources,
             check_rules=partial(check_rules, options),

@@ -12,7 +12,8 @@ from .agent.container_edits import VISIBLE, container_edits
 from .agent.labels import labels
 from .agent.old_plugin import CONFIG_INPUTS
 
-SETTINGS = ("library",)
+#: Each setting with the words for its allowed values.
+SETTINGS = {"library": "the file of libacme.so"}
 
 
 @hookimpl
@@ -30,7 +31,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         backend="acme_xpu.child.backend:AcmeBackend",
         resource="acme.com/card",
         container_edits=container_edits,
-        settings=Settings(dict(settings)),
+        settings=Settings(dict(settings), descriptions=SETTINGS),
         publishes=NodeFacts(labels=labels),
         host=Host(
             libraries=lambda: (settings.get("library") or "libacme.so",),
