@@ -1,9 +1,9 @@
-"""What a vendor implements and returns.
+"""The values that a vendor's agent half returns, and the values that its functions get.
 
-Standard library only. A vendor folder has two halves. `backend.py` holds a `Backend`: plain synchronous
-Python that talks to the vendor's library in a child process; `agent.vendor_api.backend` is enough for it.
-`plugin.py` registers a `Vendor`: names and pure functions that run in the agent. Neither half speaks with
-Kubernetes.
+Standard library only. A vendor's folder has two halves. `child/` holds a `Backend`: plain synchronous Python
+that talks to the vendor's library in a process of its own, and that needs `agent.vendor_api.backend` alone.
+`agent/` holds pure functions that run in the agent; `plugin.py` registers them as a `Vendor`. Neither half
+speaks with Kubernetes.
 """
 
 from __future__ import annotations  # noqa: I001 - one list of the names of the other half
@@ -112,11 +112,11 @@ class ResourceRule:
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve.
+    """What a vendor makes of its devices: the resources, and sentences about what it could not serve.
 
     `complaints` keep the agent from being ready. `notes` do not: they name what a config for many nodes has
-    and this node lacks. `doubts` do not either: they name what a person should mend of devices that are
-    offered nevertheless; inspect and the doctor show them.
+    and this node lacks. `doubts` do not keep the agent from being ready either: they name what a person
+    should mend of devices that are offered nevertheless. `inspect` and the doctor show them.
     """
 
     rules: tuple[ResourceRule, ...] = ()
@@ -127,6 +127,11 @@ class Offering:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
+    """A device node that a container gets at `path`; on the host the node is at `host_path`.
+
+    `permissions` are letters of `rwm`: read, write, make.
+    """
+
     path: str
     host_path: str
     permissions: str = "rw"
@@ -134,6 +139,8 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
+    """A file or directory of the host, `host_path`, that a container gets at `path`."""
+
     path: str
     host_path: str
     read_only: bool = True

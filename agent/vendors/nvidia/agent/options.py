@@ -39,6 +39,8 @@ class Pattern(Strict, frozen=True):
 
 
 class Patterns(Strict, frozen=True):
+    """NVIDIA's section `resources`: names of resources by a pattern of the product or of the MIG profile."""
+
     gpus: Annotated[tuple[Pattern, ...], Meta(max_length=256)] = ()
     mig: Annotated[tuple[Pattern, ...], Meta(max_length=256)] = ()
 
