@@ -129,6 +129,16 @@ def test_a_scheduler_of_another_distribution_is_heard_with_those_in_tree(install
             "vendor_dialects['v1'] is 1; a function of",
         ),
         (returning("Scheduler('acme', vendor_dialects=object())"), "a Mapping is needed"),
+        (returning("Scheduler('acme', vendor_formats=object())"), "vendor_formats is <object"),
+        (
+            returning("Scheduler('acme', vendor_formats={'v1': 1})"),
+            "vendor_formats['v1'] is 1; a function of 1",
+        ),
+        (returning("Scheduler('acme', vendor_node_facts=object())"), "vendor_node_facts is <object"),
+        (
+            returning("Scheduler('acme', vendor_node_facts={'v1': 1})"),
+            "vendor_node_facts['v1'] is 1; a function of 1",
+        ),
         (returning("Scheduler('acme', dialects=object())"), "a tuple of Dialect is needed"),
         (returning("Scheduler('acme', dialects=(Dialect('a', lambda *_: ()),))"), "'a' sees none of a pod's"),
         (
