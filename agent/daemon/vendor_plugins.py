@@ -16,7 +16,8 @@ from agent.config.flag_overlay import settable
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
-from agent.daemon.scheduler_plugins import reserved, with_named_parts, wrong_dialect
+from agent.daemon.scheduler_parts import with_named_parts
+from agent.daemon.scheduler_plugins import reserved, wrong_dialect
 from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, VendorHooks

@@ -9,7 +9,7 @@ import pytest
 from efml_stub import HANDLES, INDICES, NEWER, EfmlStub
 from enflame_host import Host
 
-from agent.daemon.scheduler_plugins import with_named_parts
+from agent.daemon.scheduler_parts import with_named_parts
 from agent.testing.conformance import check_vendor
 from agent.vendor_api.agent import Vendor
 from agent.vendors.enflame.child.abi import Code, EventType

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.daemon.scheduler_plugins import with_named_parts
+from agent.daemon.scheduler_parts import with_named_parts
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.hami.metax_claims import APP_CLASS
 from agent.schedulers.hami.metax_claims import limits as of_limits

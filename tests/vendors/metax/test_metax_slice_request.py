@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from agent.daemon.scheduler_plugins import with_named_parts
+from agent.daemon.scheduler_parts import with_named_parts
 from agent.scheduler_api import Part
 from agent.vendor_api.agent import Request, RequestRefused
 from agent.vendors.metax.agent.cards_with_room import part
