@@ -105,12 +105,14 @@ MEANINGS: Mapping[str, str] = {
         "plugin until it goes. [Below](#foreign)."
     ),
     "vendors.NAME.configDir": (
-        "Of `metax` alone: a directory that holds the keys of MetaX's ConfigMap `metax-device-config`, which "
-        "say its setting `mode`; read and followed [as this file is](metax.md#metax-device-config)."
+        "A directory of files in the vendor's own form, for vendors that read one. MetaX: the keys of its "
+        "ConfigMap `metax-device-config`, which say its setting `mode`. The agent reads and follows the "
+        "directory in the same way [as this file](metax.md#metax-device-config)."
     ),
     "vendors.NAME.configFile": (
-        "Of `enflame` alone: the path of Enflame's `topscloud.json`, whose first `registerResource` is the "
-        "setting of this name; read and followed as this file is. Not beside that setting."
+        "The path of a file in the vendor's own form, for vendors that read one. Enflame: its "
+        "`topscloud.json`, with the first `registerResource` as the setting of this name. The agent reads "
+        "and follows the file in the same way as this file. The setting may not be set as well."
     ),
     "vendors.NAME.resources.name": "`vendor.com/name`, once in the whole file.",
     "vendors.NAME.resources.devices": _DEVICES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .arguments import REFUSED, tell
 from .parser import Verbs
 
 
@@ -12,11 +13,15 @@ def add(verbs: Verbs) -> None:
     help = "vendors and schedulers, the packages that bring them, and why one is left out"
     parser = verbs.add_parser("plugins", help=help)
     parser.add_argument("--json", action="store_true", help="one JSON list")
+    about = "the settings of this vendor: what fits, and the default"
+    parser.add_argument("--settings", metavar="NAME", default="", help=about)
     parser.set_defaults(verb=plugins, on_broken_pipe=0)
 
 
 def plugins(args: argparse.Namespace) -> int:
     """`xpu-agent plugins`: loads every plugin of a vendor or a scheduler, but no vendor's library."""
+    if args.settings:
+        return _show_settings(args.settings, as_json=args.json)
     vendors, schedulers = _vendors(), _schedulers()
     if args.json:
         import json
@@ -28,6 +33,30 @@ def plugins(args: argparse.Namespace) -> int:
 
     show_table("vendors", vendors)
     show_table("schedulers", [{**it, "dialects": ", ".join(it["dialects"])} for it in schedulers])
+    return 0
+
+
+def _show_settings(name: str, *, as_json: bool) -> int:
+    """Show the settings that the vendor describes, or say why there are none."""
+    from agent.daemon import vendor_plugins
+
+    plugin = next(it for it in vendor_plugins.load({name: {}}, {name}) if it.name == name)
+    if plugin.vendor is None:
+        tell(f"{name}: {plugin.reason}")
+        return REFUSED
+    settings = plugin.vendor.settings
+    rows = [
+        {"setting": key, "fits": fits, "default": settings.defaults.get(key)}
+        for key, fits in settings.descriptions.items()
+    ]
+    if as_json:
+        import json
+
+        print(json.dumps(rows, indent=2))
+    else:
+        from agent.host.terminal import show_table
+
+        show_table(f"settings of {name}", rows)
     return 0
 
 

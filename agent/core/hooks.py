@@ -1,3 +1,6 @@
-"""The old name of `agent.vendor_api.hooks`, for plugins of the last release."""
+"""The old name of `agent.vendor_api.hooks`.
+
+Plugins that were written for version 0.1 import this module. Version 0.3 removes the module.
+"""
 
 from agent.vendor_api.hooks import *  # noqa: F403

@@ -14,9 +14,8 @@ from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
 from agent.daemon.guarded_scheduler import guarded
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
-from agent.scheduler_api import Dialect, DialectOf, Reserved, Scheduler
+from agent.scheduler_api import Dialect, Reserved, Scheduler
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, SchedulerHooks
-from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
@@ -85,44 +84,6 @@ def _without_clashes(plugins: Iterable[SchedulerPlugin]) -> Iterator[SchedulerPl
         else:
             owners.update(dict.fromkeys(brought, plugin.name))
         yield plugin
-
-
-def hearing(vendor: Vendor) -> Vendor:
-    """The vendor with the dialects that it names, in the vendor's order, before the dialects that it brings.
-
-    Raises:
-        BrokenPlugin: No scheduler brings a named dialect, or its scheduler refuses the vendor's terms; a
-            dialect of the vendor has the name of a scheduler's dialect; or two dialects read a pod's limits.
-    """
-    made = [(wanted, _made(wanted)) for wanted in vendor.named_dialects]
-    limits = [dialect for wanted, dialect in made if wanted.of_limits]
-    limits += [vendor.pod_limits] if vendor.pod_limits is not None else []
-    if len(limits) > 1:
-        both = " and ".join(repr(dialect.name) for dialect in limits)
-        raise BrokenPlugin(f"the dialects {both} read a pod's limits; one dialect works")
-    owners = {dialect.name: it.name for it in registered() for dialect in it.dialects}
-    if taken := next((it.name for it in vendor.dialects if it.name in owners), ""):
-        raise BrokenPlugin(f"the scheduler {owners[taken]} already brings a dialect named {taken!r}")
-    dialects = tuple(dialect for wanted, dialect in made if not wanted.of_limits)
-    return replace(vendor, dialects=(*dialects, *vendor.dialects), pod_limits=next(iter(limits), None))
-
-
-def _made(wanted: DialectOf) -> Dialect:
-    what = f"hears {shorten(wanted.dialect)!r} of the scheduler {shorten(wanted.scheduler)!r}"
-    makers = {(it.name, name): make for it in registered() for name, make in it.vendor_dialects.items()}
-    make = makers.get((wanted.scheduler, wanted.dialect))
-    if make is None:
-        known = ", ".join(f"{name} of {scheduler}" for scheduler, name in sorted(makers)) or "none"
-        raise BrokenPlugin(f"{what}, which is not here; there are: {known}")
-    try:
-        dialect = make(wanted.terms, registered())
-    except Exception as exc:  # contributors' code
-        raise BrokenPlugin(f"{what}, which cannot be made: {type(exc).__name__}: {exc}") from exc
-    if not isinstance(dialect, Dialect):
-        raise BrokenPlugin(f"{what}, which is made as a {type(dialect).__name__}; a Dialect is needed")
-    if wrong := wrong_field(dialect) or wrong_dialect("dialect", dialect):
-        raise BrokenPlugin(f"{what}, which is unusable: {wrong}")
-    return replace(dialect, measure=wanted.measure) if wanted.measure is not None else dialect
 
 
 def _loaded(found_plugin: FoundPlugin) -> SchedulerPlugin:

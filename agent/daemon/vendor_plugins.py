@@ -16,7 +16,8 @@ from agent.config.flag_overlay import settable
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
-from agent.daemon.scheduler_plugins import hearing, reserved, wrong_dialect
+from agent.daemon.scheduler_parts import with_named_parts
+from agent.daemon.scheduler_plugins import reserved, wrong_dialect
 from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, VendorHooks
@@ -195,10 +196,9 @@ def _checked(name: str, offered: object) -> Vendor | None:
         return None
     if not isinstance(offered, Vendor):
         raise BrokenPlugin(f"register_backend returned a {type(offered).__name__}, a Vendor is needed")
-    trouble = _trouble(name, offered)
-    if trouble:
+    if trouble := _trouble(name, offered) or _trouble_of_facts(offered.publishes):
         raise BrokenPlugin(f"register_backend returned a bad Vendor: {trouble}")
-    return hearing(offered)
+    return with_named_parts(offered)
 
 
 def _checked_inputs(name: str, registered: object) -> ConfigInputs | None:
@@ -254,8 +254,6 @@ def _trouble(name: str, vendor: Vendor) -> str:
         return f'backend is {vendor.backend!r}; "package.module:Class" is needed'
     if wrong := wrong_name(vendor.resource):
         return f"resource is wrong: {wrong}"
-    if trouble := _trouble_of_facts(vendor.publishes):
-        return trouble
     dialects = {f"dialects[{index}]": it for index, it in enumerate(vendor.dialects)}
     if vendor.pod_limits is not None:
         dialects["pod_limits"] = vendor.pod_limits

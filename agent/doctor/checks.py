@@ -27,9 +27,11 @@ from agent.doctor import (
 )
 from agent.doctor.scheduler_look import node_look
 from agent.doctor.surroundings import Surroundings
+from agent.doctor.vendor_look import vendor_look
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.findings import Finding, FindingKind, not_made
 from agent.scheduler_api.node_checks import NodeCheck, SchedulerChecks
+from agent.vendor_api.agent import VendorCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,21 @@ def _with_look(scheduler: Scheduler, check: NodeCheck) -> Callable[[Surroundings
     @wraps(check.make)
     def make(around: Surroundings) -> Iterable[Finding]:
         return check.make(node_look(around, scheduler))
+
+    return make
+
+
+def _of_vendors(around: Surroundings) -> Iterator[Check]:
+    """The checks of the vendors with cards on this node, vendor by vendor."""
+    for vendor in host_parts.vendors_with_cards(around):
+        for check in vendor.checks:
+            yield Check(check.name, _with_vendor_look(vendor.name, check), by_config=True)
+
+
+def _with_vendor_look(vendor: str, check: VendorCheck) -> Callable[[Surroundings], Iterable[Finding]]:
+    @wraps(check.make)
+    def make(around: Surroundings) -> Iterable[Finding]:
+        return check.make(vendor_look(around, vendor, check))
 
     return make
 
@@ -128,6 +145,8 @@ FINDING_KINDS = (
 
 
 def examined(around: Surroundings) -> Iterator[Finding]:
-    """The findings of all checks."""
+    """The findings of all checks. The vendors' own checks come after the check of the vendors' parts."""
     for check in CHECKS:
         yield from check.made(around)
+        if check.name == host_parts.CHECK:
+            yield from (finding for own in _of_vendors(around) for finding in own.made(around))

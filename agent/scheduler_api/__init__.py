@@ -16,12 +16,15 @@ from agent.scheduler_api.candidate import (
 )
 from agent.scheduler_api.claims import Claim, Part, ServedClaim
 from agent.scheduler_api.dialects import Cards, Claims, Dialect, DialectOf, Measure, Receipt
+from agent.scheduler_api.node_facts import CountedCard, Grant, SchedulerFacts
 from agent.scheduler_api.reserved_names import Reserved
 from agent.scheduler_api.scheduler import (
     AnnotationFilter,
     ContainerRequest,
     ExternalUse,
     MakeDialect,
+    MakeFormat,
+    MakeNodeFacts,
     Scheduler,
     common_dialects,
     reads,
@@ -37,10 +40,14 @@ __all__ = [
     "Claim",
     "Claims",
     "ContainerRequest",
+    "CountedCard",
     "Dialect",
     "DialectOf",
     "ExternalUse",
+    "Grant",
     "MakeDialect",
+    "MakeFormat",
+    "MakeNodeFacts",
     "Measure",
     "Part",
     "PodContainer",
@@ -48,6 +55,7 @@ __all__ = [
     "Receipt",
     "Reserved",
     "Scheduler",
+    "SchedulerFacts",
     "ServedClaim",
     "common_dialects",
     "merged",

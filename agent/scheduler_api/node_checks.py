@@ -8,30 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.findings import Finding, FindingKind
 from agent.scheduler_api.node_report import ApiDocument, WantedMode
+from agent.scheduler_api.observed import UNREAD as UNREAD
+from agent.scheduler_api.observed import Observed as Observed
 from agent.vendor_api.backend import Device
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Observed(Generic[T]):
-    """A value; or None, and the reason why it could not be read.
-
-    `is_absent`: the source answered that the object does not exist.
-    """
-
-    value: T | None = None
-    why: str = ""
-    is_absent: bool = False
-
-
-#: Of values that nothing was read for.
-UNREAD: Observed[Any] = Observed()
 
 
 @dataclass(frozen=True, slots=True)

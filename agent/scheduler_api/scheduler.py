@@ -9,8 +9,10 @@ from agent.scheduler_api.candidate import OWN, Candidate
 from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.dialects import Cards, Dialect
 from agent.scheduler_api.node_checks import SchedulerChecks
+from agent.scheduler_api.node_facts import SchedulerFacts
 from agent.scheduler_api.node_report import NodeReport
 from agent.scheduler_api.reserved_names import Reserved
+from agent.vendor_api.tool_formats import Format
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Scheduler:
     external: ExternalUse | None = None
     #: The dialects that vendors may name, each with the function that makes it.
     vendor_dialects: Mapping[str, MakeDialect] = field(default_factory=dict)
+    #: The formats of the scheduler's tools that vendors may name, each with the function that makes it.
+    vendor_formats: Mapping[str, MakeFormat] = field(default_factory=dict)
+    #: What the scheduler reads on the Node of the cards of vendors that name it, each with the function that
+    #: makes it.
+    vendor_node_facts: Mapping[str, MakeNodeFacts] = field(default_factory=dict)
     #: Keys of the Node's annotations by which the program locks the Node for a pod of any vendor's cards, as
     #: `Dialect.locks`.
     locks: tuple[str, ...] = ()
@@ -75,6 +82,20 @@ MakeDialect = Callable[[Mapping[str, str], Sequence[Scheduler]], Dialect]
 """A dialect in a vendor's terms, given the registered schedulers in the order in which they are heard.
 
 Pure. Raises ValueError for terms that the dialect cannot use; the text says what would work.
+"""
+
+
+MakeFormat = Callable[[Mapping[str, str]], Format]
+"""A format of the scheduler's tools in a vendor's terms.
+
+Pure. Raises ValueError for terms that the format cannot use; the text says what would work.
+"""
+
+
+MakeNodeFacts = Callable[[Mapping[str, str]], SchedulerFacts]
+"""What the scheduler reads on the Node, in a vendor's terms.
+
+Pure. Raises ValueError for terms that cannot be used; the text says what would work.
 """
 
 

@@ -16,6 +16,7 @@ from agent.core.publishing import extended_resource_rules
 from agent.core.publishing.node_annotation_rules import annotations_of
 from agent.daemon.scheduler_plugins import reserved
 from agent.isolation.presence import absence
+from agent.scheduler_api.observed import Observed
 from agent.testing.bench import Bench, NotMade
 from agent.vendor_api.agent import (
     ContainerEdits,
@@ -31,6 +32,7 @@ from agent.vendor_api.agent import (
     Request,
     ResourceRule,
     Vendor,
+    VendorLook,
 )
 
 #: The node name in the pictures that formats are tried with.
@@ -39,7 +41,7 @@ SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
 _IMPORTS = """
 import hashlib, importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
-import agent.daemon.vendor_plugins  # what has loaded them by then itself is none of theirs
+import agent.daemon.vendor_plugins  # libraries that this loads are not the vendor's
 def libraries():
     with open("/proc/self/maps") as maps:
         return {line.split()[-1] for line in maps if ".so" in line and "lib-dynload" not in line}
@@ -91,19 +93,19 @@ def _check_text(text: object, what: str) -> None:
         raise AssertionError(f"{what} is no UTF-8") from None
 
 
-async def the_resource_is_taken(bench: Bench) -> None:
+async def resource_is_accepted(bench: Bench) -> None:
     """`resource` is a name that the kubelet accepts."""
     wrong = unserved_name(bench.vendor.resource, reserved())
     assert not wrong, wrong
 
 
-async def its_signs_are_seen(bench: Bench) -> None:
+async def signs_are_seen(bench: Bench) -> None:
     """On a node where the vendor opens, its signs or its library files are found."""
     if bench.vendor.host.signs is None:
         raise NotMade("the vendor has no signs: its process is started on every node")
     await bench.devices()
     missing = absence(bench.vendor)
-    assert not missing, f"it opened, and would not be started: {missing}"
+    assert not missing, f"the backend opens here, and the agent would not start it: {missing}"
 
 
 async def resources_are_pure(bench: Bench) -> None:
@@ -117,11 +119,13 @@ async def resources_are_pure(bench: Bench) -> None:
     for listed in (devices, devices[:1], tuple(replace(it, attributes={}) for it in devices)):
         first, second = make((), listed), make((), listed)
         assert first == second, f"first {first}, then {second}"
-        assert isinstance(first, Offering), f"it is a {type(first).__name__}; an Offering is needed"
+        assert isinstance(first, Offering), (
+            f"`resources` returned a {type(first).__name__}; an Offering is needed"
+        )
         named = [uuid for rule in first.rules for uuid in _named(rule)]
         each = [_named(rule) for rule in first.rules] if bench.vendor.offers.modes == "dynamic" else [named]
-        assert set(named) <= known, f"it names {sorted(set(named) - known)}, which are not listed"
-        assert all(len(its) == len(set(its)) for its in each), "it offers a device twice"
+        assert set(named) <= known, f"`resources` names {sorted(set(named) - known)}, which are not listed"
+        assert all(len(its) == len(set(its)) for its in each), "`resources` offers a device twice"
         for rule in first.rules:
             trouble = unserved_name(rule.name, reserved())
             assert not trouble, trouble
@@ -227,7 +231,27 @@ def _document(tool_format: Format, picture: Picture, node: str) -> str:
     try:
         return json.dumps(made, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        raise AssertionError(f"{tool_format.name}: what it makes is no JSON: {exc}") from None
+        raise AssertionError(f"{tool_format.name}: the document is no JSON: {exc}") from None
+
+
+async def doctor_checks_are_pure(bench: Bench) -> None:
+    """Each check of the doctor returns equal findings under its own name for equal looks."""
+    vendor = bench.vendor
+    if not vendor.checks:
+        raise NotMade("the vendor has no checks of the doctor")
+    async with bench.opened() as talk:
+        devices = tuple(await talk.discover())
+    unread: Observed[str] = Observed(why="not read", is_absent=True)
+    unasked: Observed[tuple[Device, ...]] = Observed(why="not asked")
+    for check in vendor.checks:
+        for text in (unread, Observed(""), Observed("1")):
+            for listed in (Observed(devices), unasked):
+                look = VendorLook(listed, dict.fromkeys(check.files, text))
+                first, second = tuple(check.make(look)), tuple(check.make(look))
+                assert first == second, f"{check.name}: first {first}, then {second}"
+                assert first, f"{check.name} returned no finding"
+                names = {it.check for it in first}
+                assert names == {check.name}, f"{check.name} returned findings of {', '.join(sorted(names))}"
 
 
 async def imports_do_nothing(bench: Bench) -> None:
@@ -242,8 +266,8 @@ async def imports_do_nothing(bench: Bench) -> None:
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode().strip().rpartition("\n")[2]
     libraries, imported = json.loads(out.splitlines()[-1])
-    assert not libraries, f"importing it loads {', '.join(libraries)}"
-    assert not imported, f"importing it imports {backend}"
+    assert not libraries, f"the import loads {', '.join(libraries)}"
+    assert not imported, f"the import also imports {backend}"
 
 
 def _agents_half(vendor: Vendor) -> list[str]:
@@ -263,24 +287,31 @@ def _folder(vendor: Vendor) -> str:
     return vendor.backend.partition(":")[0].rpartition(".")[0].removesuffix(".child")
 
 
-async def the_readme_tells_all(bench: Bench) -> None:
+async def readme_is_complete(bench: Bench) -> None:
     """The README in the vendor's folder has all sections, and a table of exactly the known settings."""
     text = _readme(bench.vendor).read_text()
     for section in SECTIONS:
-        assert re.search(rf"^#+ {section}\s*$", text, re.MULTILINE), f"it lacks the section {section}"
+        assert re.search(rf"^#+ {section}\s*$", text, re.MULTILINE), f"the README lacks the section {section}"
     section = re.split(r"^#+ ", text.partition("Settings\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     documented = set(re.findall(r"^\| *`(\w+)` *\|", section, re.MULTILINE))
     known = _known_settings(bench.vendor)
     for setting in sorted(bench.vendor.settings.for_backend if known is None else known):
-        assert setting in documented, f"it lacks the setting {setting}"
+        assert setting in documented, f"the README lacks the setting {setting}"
     assert known is None or documented <= known, (
         f"the plugin does not know {', '.join(sorted(documented - (known or set())))}"
     )
-    assert documented or known == set(), "its section Settings has no table, and the plugin no empty SETTINGS"
+    assert documented or known == set(), (
+        "the section Settings of the README has no table, and the plugin no empty SETTINGS"
+    )
 
 
 def _known_settings(vendor: Vendor) -> set[str] | None:
-    """The settings that `SETTINGS` in plugin.py names; None where plugin.py has no `SETTINGS`."""
+    """The settings that the vendor describes, or else those that `SETTINGS` in plugin.py names.
+
+    None where the vendor describes none and plugin.py has no `SETTINGS`.
+    """
+    if vendor.settings.descriptions:
+        return set(vendor.settings.descriptions)
     names = _plugin_of(vendor)
     known = getattr(importlib.import_module(names), "SETTINGS", None) if names else None
     return None if known is None else set(known)

@@ -19,14 +19,15 @@ from agent.isolation import answers
 from agent.isolation.vendor_process import CallRefused, ContactLost
 from agent.testing.agent_half import (
     annotations_and_extended_resources_are_pure,
+    doctor_checks_are_pure,
     edits_are_pure,
     formats_are_pure,
     imports_do_nothing,
-    its_signs_are_seen,
     labels_are_pure,
+    readme_is_complete,
+    resource_is_accepted,
     resources_are_pure,
-    the_readme_tells_all,
-    the_resource_is_taken,
+    signs_are_seen,
 )
 from agent.testing.bench import (
     Bench,
@@ -76,7 +77,7 @@ async def check_vendor(
     for check in CHECKS:
         finding = await judged(check, bench)
         yield finding
-        if check is it_opens and not finding.ok:
+        if check is library_opens and not finding.ok:
             return
 
 
@@ -96,7 +97,7 @@ async def judged(check: Check, bench: Bench) -> Finding:
     return Finding(name, True, "")
 
 
-async def it_opens(bench: Bench) -> None:
+async def library_opens(bench: Bench) -> None:
     """The library opens on this node; without the library no other check is made."""
     async with bench.opened():
         pass
@@ -167,8 +168,8 @@ async def absence_is_unavailable(bench: Bench) -> None:
         except CallRefused as exc:
             raised = exc.failure
         else:
-            raise AssertionError("it opened and listed without a library")
-    assert raised.type == "unavailable", f"it raised {raised}"
+            raise AssertionError("the backend listed devices without a library")
+    assert raised.type == "unavailable", f"the backend raised {raised}"
 
 
 async def opening_again_works(bench: Bench) -> None:
@@ -178,7 +179,7 @@ async def opening_again_works(bench: Bench) -> None:
         await talk.ask("close")
         await talk.ask("open")
         second = await talk.discover()
-    assert {it.uuid for it in first} == {it.uuid for it in second}, "the devices are others"
+    assert {it.uuid for it in first} == {it.uuid for it in second}, "the second list has other devices"
 
 
 async def events_return_within_their_timeout(bench: Bench) -> None:
@@ -251,7 +252,9 @@ async def slices_of_others_stay(bench: Bench) -> None:
             after = await talk.ask("partitions")
     finally:
         faults.uproot()
-    assert any(it.allocation is None and it.uuid == uuid for it in before), f"{uuid} has none of {before}"
+    assert any(it.allocation is None and it.uuid == uuid for it in before), (
+        f"{uuid} has no slice without a mark; there are {before}"
+    )
     assert set(before) == set(after), f"there were {before}, now there are {after}"
 
 
@@ -305,8 +308,8 @@ async def names_are_specified(bench: Bench) -> None:
         present = _specified(await talk.ask("cdi"))
         await talk.ask("release", MARK)
         after = _specified(await talk.ask("cdi"))
-    assert names <= present, f"{sorted(names - present)} stands in no spec; these do: {sorted(present)}"
-    assert before == after, f"before {sorted(before)} stood there, after {sorted(after)}"
+    assert names <= present, f"{sorted(names - present)} is in no spec; the specs have {sorted(present)}"
+    assert before == after, f"the specs had {sorted(before)} before, and have {sorted(after)} after"
 
 
 def _specified(specs: Mapping[str, str]) -> set[str]:
@@ -321,10 +324,10 @@ async def usage_names_listed_devices(bench: Bench) -> None:
         talk.needs("usage")
         memory = {device.uuid: device.memory for device in await talk.discover()}
         usage = await talk.ask("usage")
-    for one in usage:
-        assert one.uuid in memory, f"{one.uuid} is not listed"
-        fits = not memory[one.uuid] or one.memory_used <= memory[one.uuid]
-        assert fits, f"{one.uuid} uses {one.memory_used} of {memory[one.uuid]} bytes"
+    for device_usage in usage:
+        uuid, used = device_usage.uuid, device_usage.memory_used
+        assert uuid in memory, f"{uuid} is not listed"
+        assert not memory[uuid] or used <= memory[uuid], f"{uuid} uses {used} of {memory[uuid]} bytes"
 
 
 async def cdi_specs_follow_the_devices(bench: Bench) -> None:
@@ -335,7 +338,7 @@ async def cdi_specs_follow_the_devices(bench: Bench) -> None:
         first = await talk.ask("cdi")
         await talk.discover()
         second = await talk.ask("cdi")
-    assert first == second, "the specs are others though nothing changed"
+    assert first == second, "the second specs differ, although no device changed"
 
 
 async def faults_become_events(bench: Bench) -> None:
@@ -363,7 +366,7 @@ async def _event_for(talk: Talk, uuid: str) -> None:
             return
 
 
-async def a_repaired_watch_says_so(bench: Bench) -> None:
+async def repaired_watch_is_reported(bench: Bench) -> None:
     """Good health is reported again after the repair of a broken watch."""
     faults = bench.injector()
     if not isinstance(faults, WatchInjector):
@@ -373,10 +376,10 @@ async def a_repaired_watch_says_so(bench: Bench) -> None:
         await talk.discover()
         faults.blind()
         try:
-            bad = await _within(_unknown(talk), "it does not say that nothing watches")
+            bad = await _within(_unknown(talk), "no event says that nothing watches the devices")
         finally:
             faults.sees()
-        await _within(_good_news(talk, bad), "no good news")
+        await _within(_good_news(talk, bad), "no event says that the watch works again")
 
 
 async def _within(call: Awaitable[T], otherwise: str) -> T:
@@ -407,16 +410,16 @@ async def _good_news(talk: Talk, uuid: str | None) -> None:
 Check = Callable[[Bench], Awaitable[None]]
 
 CHECKS: tuple[Check, ...] = (
-    it_opens,
+    library_opens,
     discover_is_stable,
     uuids_can_be_ids,
     pci_addresses_are_written_one_way,
     numa_is_known_or_none,
     links_agree,
     edits_are_pure,
-    the_resource_is_taken,
+    resource_is_accepted,
     imports_do_nothing,
-    its_signs_are_seen,
+    signs_are_seen,
     absence_is_unavailable,
     opening_again_works,
     events_return_within_their_timeout,
@@ -430,9 +433,10 @@ CHECKS: tuple[Check, ...] = (
     labels_are_pure,
     annotations_and_extended_resources_are_pure,
     formats_are_pure,
+    doctor_checks_are_pure,
     cdi_specs_follow_the_devices,
     usage_names_listed_devices,
     faults_become_events,
-    a_repaired_watch_says_so,
-    the_readme_tells_all,
+    repaired_watch_is_reported,
+    readme_is_complete,
 )

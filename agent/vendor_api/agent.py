@@ -1,14 +1,14 @@
-"""What a vendor implements and returns.
+"""The values that a vendor's agent half returns, and the values that its functions get.
 
-Standard library only. A vendor folder has two halves. `backend.py` holds a `Backend`: plain synchronous
-Python that talks to the vendor's library in a child process; `agent.vendor_api.backend` is enough for it.
-`plugin.py` registers a `Vendor`: names and pure functions that run in the agent. Neither half speaks with
-Kubernetes.
+Standard library only. A vendor's folder has two halves. `child/` holds a `Backend`: plain synchronous Python
+that talks to the vendor's library in a process of its own, and that needs `agent.vendor_api.backend` alone.
+`agent/` holds pure functions that run in the agent; `plugin.py` registers them as a `Vendor`. Neither half
+speaks with Kubernetes.
 """
 
 from __future__ import annotations  # noqa: I001 - one list of the names of the other half
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
@@ -36,8 +36,20 @@ from agent.vendor_api.backend import (
     Usage as Usage,
     overrides as overrides,
 )
-from agent.scheduler_api.candidate import Candidate
+from agent.vendor_api.tool_formats import (
+    Format as Format,
+    FormatOf as FormatOf,
+    Holder as Holder,
+    Holding as Holding,
+    Listing as Listing,
+    NotShown as NotShown,
+    Picture as Picture,
+)
 from agent.scheduler_api.dialects import Dialect, DialectOf
+from agent.scheduler_api.findings import Finding
+from agent.scheduler_api.node_facts import CountedCard as CountedCard
+from agent.scheduler_api.node_facts import Grant as Grant
+from agent.scheduler_api.observed import Observed
 
 
 class SettingsError(ValueError):
@@ -64,7 +76,8 @@ Modes = Literal["fixed", "dynamic"]
 #: More entries of one card never fit into the 4 MiB list that the kubelet receives.
 MAX_REPLICAS = 131_072
 
-#: GiB of a card's memory that one device ID stands for; `auto` is the smallest whose list the kubelet takes.
+#: GiB of a card's memory that one device ID stands for; `auto` is the smallest unit with a list that the
+#: kubelet accepts.
 Unit = Literal["1", "0.1", "0.01", "0.001", "auto"]
 
 
@@ -99,11 +112,11 @@ class ResourceRule:
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """What a vendor makes of its devices: the resources, and a sentence for each thing it could not serve.
+    """What a vendor makes of its devices: the resources, and sentences about what it could not serve.
 
     `complaints` keep the agent from being ready. `notes` do not: they name what a config for many nodes has
-    and this node lacks. `doubts` do not either: they name what a person should mend of devices that are
-    offered nevertheless; inspect and the doctor show them.
+    and this node lacks. `doubts` do not keep the agent from being ready either: they name what a person
+    should mend of devices that are offered nevertheless. `inspect` and the doctor show them.
     """
 
     rules: tuple[ResourceRule, ...] = ()
@@ -113,20 +126,12 @@ class Offering:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """An allocation in use: the request, and the uuids of the allocated cards."""
-
-    request: Request
-    uuids: tuple[str, ...]
-    #: Slices that the hardware made for the allocation, by the vendor's ids.
-    partitions: tuple[str, ...] = ()
-    #: The pod of the allocation, as the API server shows it, and the container; None where none is known.
-    pod: Candidate | None = None
-    container: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceNode:
+    """A device node that a container gets at `path`; on the host the node is at `host_path`.
+
+    `permissions` are letters of `rwm`: read, write, make.
+    """
+
     path: str
     host_path: str
     permissions: str = "rw"
@@ -134,6 +139,8 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
+    """A file or directory of the host, `host_path`, that a container gets at `path`."""
+
     path: str
     host_path: str
     read_only: bool = True
@@ -150,83 +157,6 @@ class ContainerEdits:
     cdi_devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A card within one resource: how many IDs the card has there.
-
-    `mode` is the other resource that has the card for now; empty where no other resource has the card.
-    """
-
-    resource: str
-    uuid: str
-    count: int
-    mode: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A pod that has devices, or is promised them. `created`: Unix time, seconds; None where unknown."""
-
-    namespace: str
-    name: str
-    uid: str = ""
-    created: float | None = None
-    #: Whether no container of the pod has started yet.
-    pending: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """How many of a resource's IDs one container has of a card. `holder` None: the pod is not known.
-
-    An ID that several containers of a pod have one after another is counted once.
-    """
-
-    resource: str
-    uuid: str
-    count: int
-    holder: Holder | None = None
-    container: str = ""
-    #: Whether the container has the IDs; else a scheduler has promised them, and no Allocate has come yet.
-    allocated: bool = True
-    #: What the claim says of the hardware to make, and the slices that were made, by the vendor's ids.
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    partitions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A vendor's devices, and which pods have them. Holdings are in the order of their pods, oldest first."""
-
-    node: str
-    devices: tuple[Device, ...] = ()
-    listings: tuple[Listing, ...] = ()
-    holdings: tuple[Holding, ...] = ()
-
-
-class NotShown(LookupError):
-    """Raised by a format that has no such node or query; `document` is the answer that says so."""
-
-    def __init__(self, document: Any) -> None:
-        super().__init__(str(document))
-        self.document = document
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How another tool shows the allocated devices, for readers of that tool.
-
-    `document` is pure: a picture, the name of the wanted node (empty: none is named) and the query in, plain
-    JSON values out. It raises NotShown where there is nothing to show, such as for another node.
-    """
-
-    #: For `xpu-agent inspect --format NAME`.
-    name: str
-    document: Callable[[Picture, str, Mapping[str, str]], Any]
-    #: The path of that tool, such as `/acme/inspect`; each node has a path of its name below. Empty: none.
-    path: str = ""
-
-
 Edits = Callable[[Sequence[Device], Request], ContainerEdits]
 Resources = Callable[[Sequence[ResourceRule], Sequence[Device]], Offering]
 CheckRules = Callable[[Sequence[ResourceRule]], Sequence[SettingsWarning] | None]
@@ -237,6 +167,7 @@ Labels = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, str]]
 Annotations = Callable[[Sequence[ResourceRule], Sequence[Device], Sequence[Grant]], Mapping[str, str | None]]
 ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping[str, int | None]]
 CardsOfAnswer = Callable[[ContainerEdits, Sequence[Device]], Sequence[str] | None]
+CountedCards = Callable[[Sequence[ResourceRule], Sequence[Device]], Sequence[CountedCard]]
 Libraries = Callable[[], Sequence[str]]
 
 
@@ -250,6 +181,9 @@ class Settings:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     #: Warnings about settings that are valid: `config check` and the log show each with its place.
     warnings: tuple[SettingsWarning, ...] = ()
+    #: Every setting with the words for its allowed values. `xpu-agent plugins --settings NAME` shows them
+    #: with the defaults, and the conformance kit compares them with the vendor's README.
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +260,18 @@ class NodeFacts:
     extended_resources: ExtendedResources | None = None
     #: The names of all these resources. The vendor owns them, and the kubelet counts none of them.
     extended_resource_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFactsOf:
+    """Annotations and extended resources of the Node that a scheduler's plugin makes for a vendor."""
+
+    scheduler: str
+    #: The name that the scheduler's plugin has for them, such as the dialect.
+    facts: str
+    terms: Mapping[str, str]
+    #: The cards of the resources that the scheduler reads, from the configured rules and these devices.
+    cards: CountedCards
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +357,31 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class VendorLook:
+    """A node as the doctor found it for one vendor."""
+
+    #: The list of the vendor's process; or why there is none.
+    devices: Observed[tuple[Device, ...]]
+    #: The text of each file of `VendorCheck.files`, by path; or why the file cannot be read.
+    files: Mapping[str, Observed[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorCheck:
+    """A check of `xpu-agent doctor`, made on nodes with the vendor's cards.
+
+    The function is pure. It returns at least one finding, such as `findings.well(...)` where nothing is
+    wrong. Each finding has the name of the check.
+    """
+
+    name: str
+    make: Callable[[VendorLook], Iterable[Finding]]
+    #: Absolute paths of the files that the function needs. The doctor reads them below the root of the host,
+    #: as text, and at most 64 KiB of each.
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """The agent's half of a vendor: names, and decisions without I/O.
 
@@ -432,6 +403,9 @@ class Vendor:
     #: None: the vendor makes no hardware.
     makes: Slices | None = None
     publishes: NodeFacts = NodeFacts()
+    #: Annotations and extended resources that a scheduler's plugin makes for this vendor; `publishes` then
+    #: has none of its own.
+    named_node_facts: NodeFactsOf | None = None
     #: How schedulers say which container gets which of the cards; the first one that claims counts.
     dialects: tuple[Dialect, ...] = ()
     #: Dialects that schedulers' plugins make for this vendor, by name; heard before `dialects`.
@@ -444,6 +418,10 @@ class Vendor:
     host: Host = Host()
     #: The formats of other tools, shown beside `/inspect` to clients that may read `/inspect`.
     formats: tuple[Format, ...] = ()
+    #: Formats that schedulers' plugins make for this vendor, by name; they come before `formats`.
+    named_formats: tuple[FormatOf, ...] = ()
+    #: Checks of `xpu-agent doctor` for nodes with the vendor's cards, made after the checks of `Host.parts`.
+    checks: tuple[VendorCheck, ...] = ()
 
     def prepares(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `Backend.prepare` makes."""

@@ -51,9 +51,9 @@ FOREIGN_SLICES = "foreign-slices"
 
 #: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
 DRIVER_NOT_LOADED = "driver-not-loaded"
-#: The reason that says that nothing of the vendor is here; no error on a node without the vendor's cards.
+#: The reason for a vendor without a library on this node; no error on a node without the vendor's cards.
 LIBRARY_NOT_FOUND = "library-not-found"
-#: The reason for a library that is there and cannot be used: half a file, unreadable, or another library.
+#: The reason for a library that exists and cannot be used: half a file, unreadable, or another library.
 LIBRARY_UNUSABLE = "library-unusable"
 #: The reason of a device's fault where the library is missing, and the kernel shows the device.
 NO_LIBRARY = "no-library"
@@ -112,7 +112,7 @@ class HealthEvent:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a device reaches a peer: direct lanes (NVLink and the like) and the PCIe path."""
+    """How a device reaches a peer: the number of direct lanes, such as NVLink, and the PCIe path."""
 
     peer: str
     lanes: int = 0
@@ -140,15 +140,15 @@ class Device:
     #: `numa` and `pci` are those of the card. A slice is never healthier than the card.
     parent: str | None = None
     slice: int | None = None
-    #: The card did not tell a uuid, only that it is there: `uuid` stands in until it does, and no pod is
-    #: offered the card. The agent takes the uuid that it knew at this PCI address, or else at this index.
+    #: Whether the library lists the card and cannot read its uuid. `uuid` is then a substitute, and no pod is
+    #: offered the card. The agent uses the uuid that it knew at this PCI address, or else at this index.
     nameless: bool = False
     #: Counts that only grow while the driver stays loaded: name to value. A smaller count than before proves
-    #: that the driver was loaded anew, although no event told so. Counts do not make two devices different.
+    #: that the driver was loaded anew, even without an event. Counts do not make two devices different.
     counters: Mapping[str, int] = field(default_factory=dict, compare=False)
-    #: Whether the driver wants something done before the device works again, such as a reset; None where the
-    #: driver does not say. False after True, for a device without a fault, proves a reset, although no event
-    #: told so.
+    #: Whether the driver requires an action, such as a reset, before the device works again; None where the
+    #: driver does not say. False after True, for a device without a fault, proves a reset, even without an
+    #: event.
     recovery_due: bool | None = field(default=None, compare=False)
 
 
@@ -179,6 +179,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
+    """The memory in use, and the load, of a device."""
+
     uuid: str
     memory_used: int  # bytes
     utilization: float | None = None  # 0..1
@@ -252,7 +254,7 @@ class Backend(ABC):
         return {}
 
     def usage(self) -> Sequence[Usage]:
-        """What runs on the devices now."""
+        """The memory in use and the load of the devices now. Reserved: the agent does not ask yet."""
         return ()
 
 

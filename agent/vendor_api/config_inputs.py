@@ -112,7 +112,7 @@ class FileValue:
         return located(self.source, self.node.line, self.path, message)
 
     def refused(self, message: str) -> ConfigFileError:
-        """The same as an error, for the caller to raise."""
+        """An error with the message and the place of the value, for the caller to raise."""
         return ConfigFileError(self.placed(message))
 
 
@@ -162,7 +162,7 @@ class FoundFiles:
     path: str
     #: The name of each file to its text.
     texts: Mapping[str, str]
-    #: The same as documents, where `ConfigFiles.yaml` asks for them.
+    #: The name of each file to its parsed document, where `ConfigFiles.yaml` asks for documents.
     documents: Mapping[str, FileValue] = field(default_factory=dict)
     #: Names of further files in the directory, at most five.
     others: tuple[str, ...] = ()

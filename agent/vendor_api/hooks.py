@@ -19,6 +19,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class VendorHooks:
+    """The hooks of a vendor's plugin. A plugin implements the first one, and the second one if needed."""
+
     @hookspec(firstresult=True)
     def register_backend(self, settings: Mapping[str, Any]) -> Vendor | None:
         """Return the vendor, or None where the settings ask for no device; load no vendor library.

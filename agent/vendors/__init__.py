@@ -1,1 +1,1 @@
-"""Vendors, one folder each; they know `agent.core`, and nothing of each other or of Kubernetes."""
+"""Vendors, one folder each. A vendor knows the contract, `agent.vendor_api`, and no other vendor."""

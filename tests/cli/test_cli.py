@@ -96,6 +96,27 @@ def test_plugins_names_each_vendor_and_why_one_sits_out(capsys: pytest.CaptureFi
     assert {row["reason"] for row in schedulers.values()} == {""}
 
 
+def test_plugins_shows_the_settings_of_a_vendor_with_what_fits_and_the_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plugins", "--settings", "enflame", "--json"]) == 0
+    rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["dialect"]["fits"] == "none, gcushare-v1, gcushare-v4 or hami"
+    assert rows["dialect"]["default"] == "none"
+    assert main(["plugins", "--settings", "enflame"]) == 0
+    assert "gcushare-v1, gcushare-v4 or hami" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("simulated", "not in use"), ("acne", "no vendor of this name is installed")]
+)
+def test_plugins_says_why_a_vendor_shows_no_settings(
+    name: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plugins", "--settings", name]) == REFUSED
+    assert why in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
     ("verb", "status"),

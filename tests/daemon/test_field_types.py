@@ -14,14 +14,17 @@ from agent.scheduler_api import Candidate, Claim, Dialect
 from agent.vendor_api.agent import (
     ContainerEdits,
     Format,
+    FormatOf,
     Host,
     HostPart,
     HostRuntime,
+    NodeFactsOf,
     Settings,
     SettingsWarning,
     Signs,
     Slices,
     Vendor,
+    VendorCheck,
 )
 from agent.vendor_api.config_flags import ConfigFlag, Flag, FlagGroup, FlagKind
 from agent.vendor_api.config_inputs import ConfigFiles, ConfigFormat, ConfigInputs, FileContent
@@ -47,6 +50,9 @@ COMPLETE = Vendor(
         runtime=HostRuntime("Acme's runtime", "acme", ("acme-runtime",), "containers see no card"),
     ),
     formats=(Format("acme", lambda picture, node, query: {}),),
+    named_node_facts=NodeFactsOf("acme", "v1", {}, lambda rules, devices: ()),
+    named_formats=(FormatOf("acme", "v1"),),
+    checks=(VendorCheck("acme-check", lambda look: ()),),
 )
 
 

@@ -2,57 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from textwrap import dedent
-from typing import Any
-
 import pytest
 from structlog.testing import capture_logs
+from support.installed_schedulers import Installed
 
 from agent.daemon import scheduler_plugins
-from agent.daemon.plugin_discovery import BrokenPlugin
-from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, hearing, in_order
-from agent.scheduler_api import Dialect, DialectOf, Part, Scheduler
-from agent.vendor_api.agent import ContainerEdits, Vendor
-from agent.vendors.enflame.agent.names import ENFLAME
-
-HEAD = """
-from agent.scheduler_api import Dialect, ExternalUse, Reserved, Scheduler
-from agent.scheduler_api.hooks import hookimpl
-"""
-
-
-class Installed:
-    """Distributions as pip leaves them: a module and its metadata in a folder on sys.path."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def add(self, name: str, code: str) -> None:
-        (self.folder / f"scheduler_of_{name}.py").write_text(HEAD + dedent(code))
-        info = self.folder / f"{name}-1.2.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-        (info / "entry_points.txt").write_text(f"[xpu_agent.schedulers]\n{name} = scheduler_of_{name}\n")
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installed]:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _forget()
-    yield Installed(tmp_path)
-    for name in [name for name in sys.modules if name.startswith("scheduler_of_")]:
-        del sys.modules[name]
-    _forget()
-
-
-def _forget() -> None:
-    scheduler_plugins.load.cache_clear()
-    scheduler_plugins.registered.cache_clear()
-    importlib.invalidate_caches()
+from agent.daemon.scheduler_plugins import SITS_OUT, SchedulerPlugin, in_order
+from agent.scheduler_api import Scheduler
 
 
 def named(name: str) -> SchedulerPlugin:
@@ -119,6 +75,16 @@ def test_a_scheduler_of_another_distribution_is_heard_with_those_in_tree(install
             "vendor_dialects['v1'] is 1; a function of",
         ),
         (returning("Scheduler('acme', vendor_dialects=object())"), "a Mapping is needed"),
+        (returning("Scheduler('acme', vendor_formats=object())"), "vendor_formats is <object"),
+        (
+            returning("Scheduler('acme', vendor_formats={'v1': 1})"),
+            "vendor_formats['v1'] is 1; a function of 1",
+        ),
+        (returning("Scheduler('acme', vendor_node_facts=object())"), "vendor_node_facts is <object"),
+        (
+            returning("Scheduler('acme', vendor_node_facts={'v1': 1})"),
+            "vendor_node_facts['v1'] is 1; a function of 1",
+        ),
         (returning("Scheduler('acme', dialects=object())"), "a tuple of Dialect is needed"),
         (returning("Scheduler('acme', dialects=(Dialect('a', lambda *_: ()),))"), "'a' sees none of a pod's"),
         (
@@ -154,79 +120,6 @@ def test_of_two_schedulers_with_a_report_of_the_cards_the_second_is_left_out(ins
     installed.add("acme", f"from agent.schedulers.koordinator.node_report import NODE_REPORT\n{body}")
 
     assert named("acme").reason == "koordinator already brings a report of the node's cards"
-
-
-def vendor(*hears: DialectOf, **parts: Any) -> Vendor:
-    return Vendor("acme", "acme:B", "acme.com/x", lambda *_: ContainerEdits(), named_dialects=hears, **parts)
-
-
-def test_a_vendor_s_own_dialect_does_not_take_the_name_of_a_scheduler_s() -> None:
-    with pytest.raises(BrokenPlugin, match="the scheduler hami already brings a dialect named 'metax'"):
-        hearing(vendor(dialects=(Dialect("metax", lambda *_: ()),)))
-
-
-def test_one_dialect_alone_reads_the_limits_of_a_vendor_s_pods() -> None:
-    own = Dialect("own", lambda *_: ())
-
-    with pytest.raises(BrokenPlugin, match="'metax-limits' and 'own' read a pod's limits"):
-        hearing(vendor(DialectOf("hami", "metax-limits", of_limits=True), pod_limits=own))
-
-
-def test_a_vendor_hears_the_dialects_that_it_names_before_its_own_and_limits_apart() -> None:
-    own = Dialect("own", lambda *_: ())
-    its = hearing(
-        vendor(
-            DialectOf("gcushare", "gcushare-v1", ENFLAME.terms),
-            DialectOf("hami", "metax-sgpu", measure=lambda *_: Part(0.5, 0.5)),
-            DialectOf("hami", "metax-limits", of_limits=True),
-            dialects=(own,),
-        )
-    )
-
-    assert [it.name for it in its.dialects] == ["gcushare-v1", "metax-sgpu", "own"]
-    assert its.pod_limits is not None
-    assert (its.pod_limits.name, its.pod_limits.measure) == ("metax-limits", None)
-    measure = its.dialects[1].measure
-    assert measure is not None
-    assert measure({}, 0) == Part(0.5, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("named_", "why"),
-    [
-        (DialectOf("acme", "v1"), "hears 'v1' of the scheduler 'acme', which is not here; there are: "),
-        (DialectOf("hami", "gcushare-v1"), "which is not here; there are: gcushare-v1 of gcushare, "),
-        (
-            DialectOf("gcushare", "hami"),
-            "which cannot be made: ValueError: the terms are [], needed are ['dom",
-        ),
-    ],
-)
-def test_a_dialect_that_no_scheduler_makes_is_said_with_those_that_there_are(
-    named_: DialectOf, why: str
-) -> None:
-    with pytest.raises(BrokenPlugin) as refused:
-        hearing(vendor(named_))
-
-    assert why in str(refused.value)
-
-
-def test_a_dialect_of_another_distribution_is_heard_in_a_vendor_s_terms(installed: Installed) -> None:
-    installed.add(
-        "acme",
-        """
-        def make(terms, schedulers):
-            return Dialect("acme-v1", lambda *_: (), reads=(terms["domain"],))
-        @hookimpl
-        def register_scheduler():
-            return Scheduler("acme", vendor_dialects={"v1": make, "none": lambda *_: None})
-        """,
-    )
-
-    (dialect,) = hearing(vendor(DialectOf("acme", "v1", {"domain": "a.com/"}))).dialects
-    assert (dialect.name, dialect.reads) == ("acme-v1", ("a.com/",))
-    with pytest.raises(BrokenPlugin, match="a Dialect is needed"):
-        hearing(vendor(DialectOf("acme", "none")))
 
 
 def test_a_name_that_is_taken_is_said_with_its_owner(installed: Installed) -> None:

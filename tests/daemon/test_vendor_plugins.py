@@ -199,6 +199,7 @@ BROKEN = {
         ("host=Host(parts=('/usr/bin/acme',))", "host.parts[0] is '/usr/bin/acme'; a HostPart is needed"),
         ("host=Host(runtime='acme')", "host.runtime is 'acme'; a HostRuntime or None is needed"),
         ("dialects=[]", "dialects is []; a tuple of Dialect is needed"),
+        ("checks=(edits,)", "checks[0] is <function edits"),
         ("dialects=('acme',)", "dialects[0] is 'acme'; a Dialect is needed"),
         ("dialects=(Dialect(None, claims),)", "dialects[0].name is None; a text is needed"),
         (

@@ -1276,3 +1276,17 @@ def test_every_value_is_in_the_table_of_the_docs() -> None:
     }
 
     assert yaml.safe_load((CHART / "values.yaml").read_text()).keys() <= told
+
+
+def test_a_vendor_of_another_distribution_brings_its_values_for_the_chart(chart: Chart) -> None:
+    preset = yaml.safe_load((ROOT / "docs/examples/vendor/acme_xpu/chart_values.yaml").read_text())
+    rendered = chart.render(
+        {**preset, "pools": {"nvidia": {"enabled": False}, "acme": {"vendors": ["acme"]}}}
+    )
+
+    acme, pod = preset["vendors"]["acme"], rendered.pod("acme")
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms["nodeSelectorTerms"] == acme["nodes"]
+    assert acme["tolerations"][0] in pod["tolerations"]
+    assert "/opt/acme/lib" in rendered.mounts("acme")
+    assert rendered.agent("acme")["securityContext"]["privileged"] is True

@@ -61,6 +61,23 @@ class Installed:
         path.write_text(text.replace("enabled: true", f"enabled: true\n    library: {self.library}"))
         return path
 
+    def doctor(self, *args: str) -> list[dict[str, str]]:
+        """The doctor's findings on a node without a kubelet."""
+        names = ("state-dir", "kubelet-dir", "pod-resources-socket", "cdi-dir", "device-infos-dir")
+        places = [word for name in names for word in (f"--{name}", str(self.root / name))]
+        ran = subprocess.run(
+            [
+                *(self.python, "-m", "agent", "doctor", "--json", "--config", str(self.config())),
+                *(*places, "--http", "off", *args),
+            ],
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            cwd=self.root,
+        )
+        findings: list[dict[str, str]] = json.loads(ran.stdout)["findings"]
+        return findings
+
     def tests(self) -> str:
         """The vendor's own, as its author runs them."""
         return self._ran("-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE / "test_acme.py"))
@@ -129,6 +146,27 @@ def test_it_conforms(vendor: Installed) -> None:
 
 def test_its_own_tests_pass(vendor: Installed) -> None:
     assert "1 passed" in vendor.tests()
+
+
+def test_its_settings_are_shown(vendor: Installed) -> None:
+    rows = json.loads(vendor.agent("plugins", "--settings", "acme", "--json"))
+
+    assert rows == [{"setting": "library", "fits": "the file of libacme.so", "default": None}]
+
+
+def test_its_check_is_a_check_of_the_doctor(vendor: Installed) -> None:
+    vendor.set("ok", "ok")
+    version = vendor.root / "host/sys/module/acme/version"
+    version.parent.mkdir(parents=True)
+    version.write_text("1.9\n")
+
+    findings = vendor.doctor("--host-root", str(vendor.root / "host"))
+
+    (found,) = (it for it in findings if it["check"] == "acme-driver")
+    assert (found["ailment"], found["what"]) == (
+        "acme-driver-old",
+        "/sys/module/acme/version has 1.9",
+    )
 
 
 def test_flag_variable_and_file_of_the_old_plugin_name_the_library(vendor: Installed) -> None:

@@ -36,7 +36,16 @@ class ResourceNames:
 
     def key(self, enflames: str) -> str:
         """The key for this key of Enflame's, such as `enflame.com/gcu-assigned`."""
-        return enflames.replace("enflame.com", self.domain).replace("gcu", self.kind)
+        return self.domain_key(enflames).replace("gcu", self.kind)
+
+    def domain_key(self, enflames: str) -> str:
+        """The key with the domain alone replaced, for programs that replace no more."""
+        return enflames.replace("enflame.com", self.domain)
+
+    @property
+    def count(self) -> str:
+        """The extended resource that counts the shared cards."""
+        return f"{self.domain}/{self.kind}-count"
 
     @property
     def keys(self) -> str:

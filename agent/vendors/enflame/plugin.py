@@ -7,25 +7,35 @@ from functools import partial
 from typing import Any
 
 from agent.scheduler_api import DialectOf
-from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
+from agent.vendor_api.agent import (
+    FormatOf,
+    Host,
+    NodeFacts,
+    NodeFactsOf,
+    Offers,
+    OtherPlugin,
+    Settings,
+    Signs,
+    Slices,
+    Vendor,
+)
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from . import capacities
 from .agent.container_edits import VISIBLE, container_edits
+from .agent.counted_cards import counted_cards
 from .agent.host_parts import host_parts, host_runtime
 from .agent.labels import labels, machine, time
 from .agent.offering import DRS_DIALECTS, check_rules, default_rule, offering, without_choice
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.other_plugins import cards_of_answer
 from .agent.topscloud_file import TOPSCLOUD_FILE
-from .inspection import formats
 from .shared import constants, device_nodes, library_places, sysfs
 
-__all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
-
-#: Dialects with the picture of GCUShare's first generation in `inspect`; others have that of the fourth.
-FIRST = ("none", "gcushare-v1")
+#: The formats of GCUShare's first generation in `inspect`, and of the fourth.
+FIRST, FOURTH = ("gcushare-v1",), ("gcushare-v4", "gcushare-v4-drs")
+#: The formats of each dialect.
+FORMATS = {"none": FIRST, "gcushare-v1": FIRST, "gcushare-v4": FOURTH, "hami": FOURTH}
 #: Enflame's own plugin, and GCUShare's two (gcushare v3.6.5, pkg/consts).
 SOCKETS = ("enflame.sock", "enflamegcushare*.sock")
 #: The second name under which Enflame's plugin serves whole cards, unless a flag switches the name off.
@@ -43,14 +53,15 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
     brand, root = options.brand, options.sysfs or "/sys"
     sliced = options.dialect in DRS_DIALECTS
     resources = partial(offering, options)
-    extended_resources = partial(capacities.extended_resources, options, resources)
-    counted = options.dialect != capacities.UNREAD
+    counted = options.dialect != "none"
     return Vendor(
         name="enflame",
         backend="agent.vendors.enflame.child.backend:EnflameBackend",
         resource=brand.whole,
         container_edits=partial(container_edits, options),
-        settings=Settings({**options.for_backend(), constants.DRS_WANTED: sliced}, DEFAULTS),
+        settings=Settings(
+            {**options.for_backend(), constants.DRS_WANTED: sliced}, DEFAULTS, descriptions=SETTINGS
+        ),
         offers=Offers(
             resources=resources,
             check_rules=partial(check_rules, options),
@@ -65,10 +76,9 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             labels=partial(labels, brand),
             machine_label=machine(brand),
             time_label=time(brand),
-            annotations=partial(capacities.node_annotations, options, resources) if sliced else None,
-            annotation_keys=capacities.annotation_keys(brand),
-            extended_resources=extended_resources if counted else None,
-            extended_resource_keys=capacities.extended_resource_keys(brand),
+        ),
+        named_node_facts=NodeFactsOf(
+            "gcushare", options.dialect, brand.terms, partial(counted_cards, brand, resources)
         ),
         named_dialects=(DialectOf("gcushare", options.dialect, brand.terms),) if counted else (),
         replaces=OtherPlugin(
@@ -88,5 +98,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             devices_variable=VISIBLE,
             environment=("EFML_",),
         ),
-        formats=formats(brand, first=options.dialect in FIRST),
+        named_formats=tuple(FormatOf("gcushare", it, brand.terms) for it in FORMATS[options.dialect]),
     )

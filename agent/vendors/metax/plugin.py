@@ -26,8 +26,6 @@ from .shared.constants import SGPU as SLICED
 from .shared.slice_request import without_a_claim
 from .shared.sysfs import MODULE
 
-__all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
-
 PCI_VENDOR = "0x9999"
 #: metax-gpu-device is not published. Device plugins name their socket after the vendor.
 SOCKETS = ("metax*.sock",)
@@ -48,7 +46,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         backend="agent.vendors.metax.child.backend:MetaxBackend",
         resource=SGPU if sliced else GPU,
         container_edits=partial(container_edits, options),
-        settings=Settings(options.for_backend(), DEFAULTS, options.warnings()),
+        settings=Settings(options.for_backend(), DEFAULTS, options.warnings(), SETTINGS),
         offers=Offers(
             resources=partial(offering, options),
             check_rules=partial(check_rules, options),

@@ -21,8 +21,6 @@ from .agent.other_plugins import cards_of_answer
 from .agent.plugin_flags import FLAG_GROUP
 from .shared import library_places
 
-__all__ = ["SETTINGS", "register_backend", "register_config_inputs"]
-
 #: Files of the loaded driver; the last one is WSL's.
 DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 PCI_VENDOR = "0x10de"
@@ -47,7 +45,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
         backend="agent.vendors.nvidia.child.backend:NvmlBackend",
         resource=GPU,
         container_edits=partial(container_edits, options),
-        settings=Settings(options.for_backend(), DEFAULTS, options.warnings()),
+        settings=Settings(options.for_backend(), DEFAULTS, options.warnings(), SETTINGS),
         offers=Offers(
             resources=partial(offering, options),
             check_rules=partial(check_rules, options),

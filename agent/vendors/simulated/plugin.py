@@ -14,19 +14,19 @@ from agent.vendors.simulated.agent.container_edits import VISIBLE, container_edi
 from agent.vendors.simulated.agent.labels import counted, given_out, labels
 
 RESOURCE = "xpu-agent.io/simulated"
-SETTINGS = (
-    "devices",
-    "scenario",
-    "resource",
-    "labels",
-    "prepares",
-    "partitions",
-    "cdi",
-    "annotation",
-    "extendedResource",
-    "receipts",
-    "deviceNodes",
-)
+SETTINGS = {
+    "devices": "a whole number from 0 to 1024",
+    "scenario": "the absolute path of a scenario",
+    "resource": f"the name of the resource; {RESOURCE}",
+    "labels": "true or false",
+    "prepares": "true or false",
+    "partitions": "the absolute path of the file that keeps the slices",
+    "cdi": "true or false; needs prepares",
+    "annotation": "the key of an annotation of the Node",
+    "extendedResource": "the name of an extended resource of the Node",
+    "receipts": "true or false",
+    "deviceNodes": "true or false",
+}
 
 
 @hookimpl
@@ -42,7 +42,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor | None:
         backend="agent.vendors.simulated.child.backend:SimulatedBackend",
         resource=resource,
         container_edits=edits_by_cdi if settings.get("cdi") else container_edits,
-        settings=Settings(dict(settings)),
+        settings=Settings(dict(settings), descriptions=SETTINGS),
         makes=Slices() if settings.get("prepares") else None,
         publishes=NodeFacts(
             labels=partial(labels, resource) if settings.get("labels") else None,

@@ -9,6 +9,7 @@ import pytest
 from efml_stub import HANDLES, INDICES, NEWER, EfmlStub
 from enflame_host import Host
 
+from agent.daemon.scheduler_parts import with_named_parts
 from agent.testing.conformance import check_vendor
 from agent.vendor_api.agent import Vendor
 from agent.vendors.enflame.child.abi import Code, EventType
@@ -22,7 +23,7 @@ DOES_NOT = "the vendor does not prepare"
 def _vendor(host: Host, dialect: str = "gcushare-v4", **more: Any) -> Vendor:
     settings = host.settings(dialect=dialect, **more)
     del settings["drs"]  # which follows from the dialect
-    return register_backend(settings)
+    return with_named_parts(register_backend(settings))
 
 
 class EfmlFaults:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.daemon.scheduler_plugins import hearing
+from agent.daemon.scheduler_parts import with_named_parts
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.hami.metax_claims import APP_CLASS
 from agent.schedulers.hami.metax_claims import limits as of_limits
@@ -120,8 +120,8 @@ def test_what_can_not_be_had_is_refused(
 
 
 def test_they_count_in_mode_sgpu_alone() -> None:
-    sliced = hearing(register_backend({"mode": "sgpu"})).pod_limits
+    sliced = with_named_parts(register_backend({"mode": "sgpu"})).pod_limits
     assert sliced is not None
     assert sliced.name == "metax-limits"
-    assert hearing(register_backend({})).pod_limits is None
+    assert with_named_parts(register_backend({})).pod_limits is None
     assert register_backend({}).offers.cards_with_room is None

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from agent.daemon.scheduler_plugins import hearing
+from agent.daemon.scheduler_parts import with_named_parts
 from agent.scheduler_api import Part
 from agent.vendor_api.agent import Request, RequestRefused
 from agent.vendors.metax.agent.cards_with_room import part
@@ -193,7 +193,7 @@ def test_a_claim_takes_of_a_card_what_its_slice_does(
 def test_a_claim_that_names_no_amount_takes_of_a_card_what_is_set(
     how: Unclaimed, expected: Part | None
 ) -> None:
-    limits = hearing(register_backend({"mode": "sgpu", "unclaimed": how})).pod_limits
+    limits = with_named_parts(register_backend({"mode": "sgpu", "unclaimed": how})).pod_limits
 
     assert limits is not None
     assert limits.measure is not None

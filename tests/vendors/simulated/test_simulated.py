@@ -19,6 +19,7 @@ import pytest
 from agent.core.model import VendorState
 from agent.daemon.vendor_plugins import load
 from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorSupervisor
+from agent.scheduler_api import findings as kinds
 from agent.testing import agent_half, conformance
 from agent.testing.bench import Bench
 from agent.testing.conformance import CHECKS, Finding, check_vendor
@@ -41,6 +42,8 @@ from agent.vendor_api.agent import (
     Slices,
     State,
     Vendor,
+    VendorCheck,
+    VendorLook,
 )
 from agent.vendors.simulated.agent.container_edits import container_edits
 from agent.vendors.simulated.child.backend import SimulatedBackend
@@ -319,6 +322,7 @@ async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_p
         "the vendor has no labels",
         "the vendor has no annotations and no extended resources",
         "the vendor has no formats",
+        "the vendor has no checks of the doctor",
         "the backend has no usage",
     ]
 
@@ -402,13 +406,13 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
         "discover", "A", "Links", "Importing", "container_edits", "Without", "After", "health_events",
         "release", "prepare", "What", "usage", "Each", "Good", "resource", "resources", "labels", "cdi",
     }  # fmt: skip
-    assert details["resources"] == "it names ['z'], which are not listed"
+    assert details["resources"] == "`resources` names ['z'], which are not listed"
     assert "has the value 'Bad (tm) '" in details["labels"]
     assert details["cdi"].startswith("the CDI spec bad-x.json: no JSON object")
     assert "a says Link(peer='b', lanes=1" in details["Links"]
-    assert details["Without"] == "it raised OSError: no library"
+    assert details["Without"] == "the backend raised OSError: no library"
     assert details["usage"] == "a uses 11 of 10 bytes"
-    assert details["Importing"] == "importing it imports bad_vendor"
+    assert details["Importing"] == "the import also imports bad_vendor"
     assert details["container_edits"] == "the second answer differs"
 
 
@@ -483,7 +487,7 @@ async def test_each_breach_of_what_slicing_must_keep_is_found(
     assert details["Wherever"] == (
         "the process that ended at made left [Partition(id='new', uuid='a', allocation=None)] without a mark"
     )
-    assert details["The"].startswith(f"['bad.com/slice={conformance.MARK}'] stands in no spec")
+    assert details["The"].startswith(f"['bad.com/slice={conformance.MARK}'] is in no spec")
 
 
 WRONG_EDITS = {
@@ -534,6 +538,26 @@ async def test_a_format_that_can_not_be_shown_is_found(detail: str) -> None:
     assert detail in finding.detail
 
 
+WRONG_CHECKS: dict[str, Callable[[VendorLook], list[kinds.Finding]]] = {
+    "acme returned no finding": lambda look: [],
+    "acme returned findings of driver": lambda look: [kinds.well("driver", "fine")],
+    "acme: first ": lambda look: [kinds.well("acme", str(next(COUNT)))],
+    "TypeError: unsupported operand": lambda look: [kinds.well("acme", look.files["/x"].value + "")],  # type: ignore[operator]
+}
+
+
+@pytest.mark.parametrize("detail", WRONG_CHECKS)
+async def test_a_check_of_the_doctor_that_breaks_the_contract_is_found(detail: str) -> None:
+    check = VendorCheck("acme", WRONG_CHECKS[detail], ("/x",))
+
+    finding = await conformance.judged(
+        agent_half.doctor_checks_are_pure, Bench(replace(simulated(devices=3), checks=(check,)), None, ())
+    )
+
+    assert finding.ok is False
+    assert detail in finding.detail
+
+
 WRONG_ON_THE_NODE = {
     "acme.com/x": NodeFacts(annotation_keys=("acme.com/y",), annotations=lambda *_: {"acme.com/x": ""}),
     "a text is needed": NodeFacts(
@@ -570,11 +594,11 @@ README = "# Acme\n## Settings\n{}\n## Resources\n## Health reasons\n| `hot` | x 
     ("plugin", "table", "found"),
     [
         ("SETTINGS = ('a', 'b')", "| `a` | x |\n| `b` | y |", ""),
-        ("SETTINGS = ('a', 'b')", "| `a` | x |", "it lacks the setting b"),
+        ("SETTINGS = ('a', 'b')", "| `a` | x |", "the README lacks the setting b"),
         ("SETTINGS = ('a',)", "| `a` | x |\n| `c` | y |", "the plugin does not know c"),
         ("SETTINGS = ()", "None.", ""),
         ("", "| `a` | x |", ""),
-        ("", "None.", "its section Settings has no table, and the plugin no empty SETTINGS"),
+        ("", "None.", "the section Settings of the README has no table, and the plugin no empty SETTINGS"),
     ],
 )
 async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
@@ -593,6 +617,6 @@ async def test_the_readme_is_held_against_the_settings_that_the_plugin_knows(
         "acme", "readme_vendor.backend:B", "acme.com/x", container_edits, settings=Settings(inner)
     )
 
-    finding = await conformance.judged(agent_half.the_readme_tells_all, Bench(vendor, None, ()))
+    finding = await conformance.judged(agent_half.readme_is_complete, Bench(vendor, None, ()))
 
     assert finding.detail == found

@@ -42,6 +42,7 @@ def _runtime(options: Options) -> HostPart:
 
 
 def host_runtime(options: Options) -> HostRuntime:
+    """Enflame's container runtime, and what containers lack without the runtime."""
     return HostRuntime(RUNTIME_NAME, "enflame", ("enflame-container-runtime",), _without(options))
 
 

@@ -26,11 +26,7 @@ class Brand:
 
     def key(self, enflames: str) -> str:
         """The brand's annotation in place of one of Enflame's, such as `enflame.com/gcu-assigned`."""
-        return self.domain_key(enflames).replace("gcu", self.kind)
-
-    def domain_key(self, enflames: str) -> str:
-        """The same with the domain alone replaced, for programs that replace no more."""
-        return enflames.replace("enflame.com", self.domain)
+        return enflames.replace("enflame.com", self.domain).replace("gcu", self.kind)
 
     @property
     def keys(self) -> str:

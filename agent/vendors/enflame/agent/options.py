@@ -79,8 +79,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def for_backend(self) -> dict[str, Any]:
         """The settings of the vendor's process, by the names in `SETTINGS`."""
-        mine = msgspec.json.decode(msgspec.json.encode(self))
-        return {key: mine[key] for key in _BACKEND}
+        settings = msgspec.json.decode(msgspec.json.encode(self))
+        return {key: settings[key] for key in _BACKEND}
 
 
 def _wrong(brand: Brand) -> str:

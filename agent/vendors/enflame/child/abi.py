@@ -180,7 +180,7 @@ class RmaDetails(ctypes.Structure):
 
 
 class Power(ctypes.Structure):
-    """Watts."""
+    """Power of a card in watts, from EfmlGetDevPwr."""
 
     _fields_ = [("capability", c_float), ("current", c_float)]
 
@@ -239,13 +239,13 @@ class ErrorRecord(ctypes.Structure):
 
 
 class DeviceMemory(ctypes.Structure):
-    """Bytes."""
+    """Memory of a card in bytes."""
 
     _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
 
 
 class DeviceMemoryV2(ctypes.Structure):
-    """Bytes; the caller sets `version` to MEMORY_VERSION."""
+    """Memory of a card in bytes. The caller sets `version` to MEMORY_VERSION."""
 
     _fields_ = [
         ("version", c_uint),
@@ -271,7 +271,7 @@ class PciInfo(ctypes.Structure):
 
 
 class Utilization(ctypes.Structure):
-    """Percent."""
+    """Load of a card in percent."""
 
     _fields_ = [("gcu", c_uint), ("memory", c_uint)]
 

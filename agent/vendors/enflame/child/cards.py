@@ -116,6 +116,7 @@ def _placed(reading: EnflameReading, settings: Settings, identity: EfmlIdentity)
 
 
 def node(minor: int | None) -> tuple[str, ...]:
+    """The path of the card's device node; none if the minor number is unknown."""
     return () if minor is None else (f"/dev/gcu{minor}",)
 
 

@@ -131,7 +131,8 @@ class EfsmiListing(Generic[T]):
 class Efsmi:
     """Runs the tool at a path. `card` is the card's index. Every method raises EfsmiError.
 
-    A lock serialises the commands of all threads.
+    A lock serialises the commands of all threads. `listed_instances` is not called by the agent: the method
+    completes the commands that list slices, and the tests hold it against a tool that plays efsmi.
     """
 
     def __init__(self, path: str, timeout: float = TIMEOUT) -> None:

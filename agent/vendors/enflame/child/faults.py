@@ -46,6 +46,7 @@ def reading(error: EfmlError) -> Fault:
 
 
 def unwatched(error: EfmlError) -> Fault:
+    """Fault of a card for which the library reports no events."""
     return card_faults.unwatched(f"asking for the card's events failed: {error}")
 
 
@@ -62,11 +63,13 @@ def narrow(link: PcieLink) -> Fault | None:
 
 
 def hot(degrees: float, seconds: float, window: float) -> Fault:
+    """Fault of a card that was hotter than `degrees` for `seconds` of the last `window` seconds."""
     text = f"the card was hotter than {degrees:g} C for {seconds:.0f} of the last {window:g} s"
     return Fault("hot", text)
 
 
 def silent(seconds: float) -> Fault:
+    """Fault of a card with firmware that is awake and has had no heartbeat for `seconds`."""
     return Fault("heartbeat", f"the card's firmware is awake and had no heartbeat for {seconds:.0f} s")
 
 

@@ -96,6 +96,9 @@ class Efml(EfmlCalls):
     Every method raises EfmlError. The error is `unsupported` if the card or this build of the library has no
     answer. If both families have a function, the index family is asked first, and the handle family if the
     index family has no answer.
+
+    The binding has each published reading of a card, also the readings that the agent does not ask yet. The
+    tests call every method against a library that plays EFML, which finds a wrong structure.
     """
 
     def __init__(self, library: ctypes.CDLL, prefix: str = "") -> None:

@@ -25,7 +25,7 @@ class EfmlIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EfmlMemory:
-    """Bytes. From the index family `used` is a multiple of a MiB."""
+    """Memory of a card in bytes. From the index family (see abi) `used` is a multiple of a MiB."""
 
     total: int
     used: int
@@ -55,7 +55,7 @@ class Rma:
 class PcieLink:
     """PCIe generation (`speed`) and lanes (`width`), now and at most.
 
-    The generation is None if EFML has only the handle family.
+    The generation is None if EFML has only the handle family (see abi).
     """
 
     speed: int | None
@@ -125,7 +125,7 @@ class LarePort:
 
 
 class CardStanding(StrEnum):
-    """State of a card as the handle family tells it; UNKNOWN without that family."""
+    """State of a card, from the handle family (see abi). UNKNOWN if EFML lacks that family."""
 
     HERE = "here"
     LOST = "lost"

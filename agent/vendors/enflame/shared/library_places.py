@@ -42,6 +42,7 @@ def dangling(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def soname(settings: Mapping[str, Any]) -> str:
+    """The name that the loader looks for: the setting `library` if it is no path, or else SONAME."""
     library = settings.get("library") or ""
     return library if library and "/" not in library else SONAME
 

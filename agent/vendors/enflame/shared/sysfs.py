@@ -36,6 +36,7 @@ class Beat:
 
 
 def driver_loaded(sysfs: Path) -> bool:
+    """Whether Enflame's kernel driver is loaded, under any of its names."""
     return any((sysfs / "module" / name).is_dir() for name in NAMES)
 
 

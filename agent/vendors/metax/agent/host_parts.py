@@ -16,6 +16,7 @@ HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), WITHOUT)
 
 
 def host_parts(options: Options) -> tuple[HostPart, ...]:
+    """What MetaX's cards need on a node beside the library."""
     return (
         HostPart(
             "the kernel's driver",

@@ -32,7 +32,7 @@ def node_annotations(
     """
     names = {it.name for it in rules} or {SGPU}
     cards = [it for it in devices if it.parent is None and constants.VIRTUAL_FUNCTIONS not in it.attributes]
-    ours = [
+    granted = [
         (grant.request.allocation, piece)
         for grant in grants
         if grant.request.resource in names
@@ -42,7 +42,7 @@ def node_annotations(
     listed = [
         _entry(
             card,
-            [(allocation, piece) for allocation, piece in ours if piece.card == card.uuid],
+            [(allocation, piece) for allocation, piece in granted if piece.card == card.uuid],
             free=card.uuid not in otherwise,
         )
         for card in cards

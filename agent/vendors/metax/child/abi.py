@@ -43,7 +43,7 @@ VRAM_STEP = 128
 
 
 class Code(IntEnum):
-    """Return codes."""
+    """Return codes of MXSML's functions."""
 
     SUCCESS = 0
     FAILURE = 1
@@ -172,7 +172,7 @@ class DeviceIds(ctypes.Structure):
 
 
 class MemoryInfo(ctypes.Structure):
-    """KiB."""
+    """Memory of a card in KiB, from GetMemoryInfo."""
 
     _fields_ = [
         ("visVramTotal", c_long),
@@ -216,7 +216,7 @@ class DieMetaXLinkRemoteInfo(ctypes.Structure):
 
 
 class SgpuInfo(ctypes.Structure):
-    """`vramQuota` in MiB, `computeQuota` in percent."""
+    """The amounts of a slice: `vramQuota` in MiB, `computeQuota` in percent."""
 
     _fields_ = [
         ("parentDeviceId", c_uint),
@@ -231,7 +231,7 @@ class SgpuInfo(ctypes.Structure):
 
 
 class SgpuAvailableQuota(ctypes.Structure):
-    """MiB, MiB and percent."""
+    """Memory for slices of a card in MiB, and what is free: memory in MiB, compute in percent."""
 
     _fields_ = [("totalVramQuota", c_uint), ("vramQuota", c_uint), ("computeQuota", c_uint)]
 

@@ -32,6 +32,7 @@ def control(settings: Mapping[str, Any]) -> list[str]:
 
 
 def of_card(settings: Mapping[str, Any], pci: str) -> tuple[str, ...]:
+    """The paths of the card's device nodes below /dev/dri."""
     names = sysfs.drm(host.sysfs(settings), pci)
     return tuple(f"/dev/dri/{name}" for name in names)
 

@@ -52,6 +52,7 @@ def grown(name: str, before: int, now: int) -> Fault:
 
 
 def unwatched(error: MxsmlError) -> Fault:
+    """Fault of a card for which the library reports no events."""
     return card_faults.unwatched(f"waiting for the card's events failed: {error}")
 
 

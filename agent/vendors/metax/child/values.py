@@ -21,7 +21,7 @@ class MxsmlIdentity:
 
 @dataclass(frozen=True, slots=True)
 class MxsmlMemory:
-    """KiB."""
+    """Memory of a card in KiB, from GetMemoryInfo."""
 
     total: int
     used: int

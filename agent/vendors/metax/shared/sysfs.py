@@ -27,6 +27,7 @@ def bdf(text: str) -> str | None:
 
 
 def driver_loaded(sysfs: Path) -> bool:
+    """Whether MetaX's kernel driver is loaded."""
     return (sysfs / MODULE).is_dir()
 
 

@@ -63,7 +63,7 @@ def device_map(options: Options, devices: Iterable[Device]) -> DeviceMap:
 
 
 def nothing(options: Options, refused: str) -> DeviceMap:
-    """The map of a node whose devices cannot be offered."""
+    """The map of a node with devices that cannot be offered, for the reason `refused`."""
     return DeviceMap(_named(options, [], []).resources, refused)
 
 

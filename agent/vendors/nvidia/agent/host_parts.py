@@ -21,6 +21,7 @@ def host_parts(options: Options) -> tuple[HostPart, ...]:
 
 
 def host_runtime(options: Options) -> HostRuntime | None:
+    """NVIDIA's container runtime; None if containers get their devices by CDI names alone."""
     if options.by_cdi:
         return None
     return HostRuntime(NAME, "nvidia", PROGRAMS, _without(options))

@@ -41,7 +41,7 @@ def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Set
     names = known_names(options)
 
     def pool(rule: ResourceRule) -> str | None:
-        """The resource whose devices `all` and a count mean; None for a rule that lists devices."""
+        """The resource from which `all` or a count takes devices; None for a rule that lists devices."""
         if isinstance(rule.devices, tuple):
             return None
         return rule.name if rule.name in names or _is_profile(rule.name) else GPU

@@ -39,6 +39,8 @@ class Pattern(Strict, frozen=True):
 
 
 class Patterns(Strict, frozen=True):
+    """NVIDIA's section `resources`: names of resources by a pattern of the product or of the MIG profile."""
+
     gpus: Annotated[tuple[Pattern, ...], Meta(max_length=256)] = ()
     mig: Annotated[tuple[Pattern, ...], Meta(max_length=256)] = ()
 
@@ -133,8 +135,8 @@ class Options(Strict, frozen=True, kw_only=True):
 
         A change of other settings starts no new process.
         """
-        mine, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
-        return {key: mine[key] for key in _BACKEND if mine[key] != default[key]}
+        settings, default = (msgspec.json.decode(msgspec.json.encode(it)) for it in (self, Options()))
+        return {key: settings[key] for key in _BACKEND if settings[key] != default[key]}
 
     def warnings(self) -> tuple[SettingsWarning, ...]:
         """Warnings about settings that are valid and hardly intended."""

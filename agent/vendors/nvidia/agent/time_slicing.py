@@ -72,6 +72,8 @@ class Replicated(Strict, frozen=True):
 
 
 class TimeSlicing(Strict, frozen=True):
+    """NVIDIA's section `sharing.timeSlicing`."""
+
     resources: Annotated[tuple[Replicated, ...], Meta(min_length=1, max_length=256)]
     fail_requests_greater_than_one: bool = False
     rename_by_default: bool = False

@@ -46,6 +46,7 @@ class NvidiaCard:
 
 
 def address(handle: Any) -> int | None:
+    """The address behind a handle of NVML, by which two handles of one card are equal."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 

@@ -51,6 +51,7 @@ def reading(nvml: Any, error: Any) -> Fault:
 
 
 def unreadable(error: Exception) -> Fault:
+    """Fault of a card for which a call of the library failed."""
     return Fault("unreadable", f"reading the card failed: {error}")
 
 

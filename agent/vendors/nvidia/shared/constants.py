@@ -69,6 +69,7 @@ def channel_node(number: str) -> str:
 
 
 def in_mig_mode(gpu: Device) -> bool:
+    """Whether the card is in MIG mode."""
     return gpu.attributes.get(MIG_MODE) == MIG_ON
 
 
@@ -78,4 +79,5 @@ def of_node(devices: Sequence[Device], attribute: str) -> str:
 
 
 def list_of_node(devices: Sequence[Device], attribute: str) -> list[str]:
+    """The elements of an attribute of the node that is a list with commas."""
     return [it for it in of_node(devices, attribute).split(",") if it]

@@ -7,10 +7,13 @@ from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Sig
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from .edits import VISIBLE, container_edits, labels
-from .old_plugin import CONFIG_INPUTS
+from .agent.checks import CHECKS
+from .agent.container_edits import VISIBLE, container_edits
+from .agent.labels import labels
+from .agent.old_plugin import CONFIG_INPUTS
 
-SETTINGS = ("library",)
+#: Each setting with the words for its allowed values.
+SETTINGS = {"library": "the file of libacme.so"}
 
 
 @hookimpl
@@ -25,10 +28,10 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             raise SettingsError(f"is not known; these are: {', '.join(SETTINGS)}", (key,))
     return Vendor(
         name="acme",
-        backend="acme_xpu.backend:AcmeBackend",
+        backend="acme_xpu.child.backend:AcmeBackend",
         resource="acme.com/card",
         container_edits=container_edits,
-        settings=Settings(dict(settings)),
+        settings=Settings(dict(settings), descriptions=SETTINGS),
         publishes=NodeFacts(labels=labels),
         host=Host(
             libraries=lambda: (settings.get("library") or "libacme.so",),
@@ -36,4 +39,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             devices_variable=VISIBLE,
             environment=("ACME_",),
         ),
+        checks=CHECKS,
     )

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from agent.schedulers.gcushare.dialect_v4 import PROFILE, PROFILE_ID
+from agent.schedulers.gcushare.inspect_formats import drs_format, slices_format, units_format
+from agent.schedulers.gcushare.names import ResourceNames
+from agent.schedulers.gcushare.plugin import FORMATS
 from agent.vendor_api.agent import Device, Format, Holder, Holding, Listing, NotShown, Picture
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
-from agent.vendors.enflame.inspection import formats
-from agent.vendors.enflame.shared.constants import PROFILE, PROFILE_ID
 
-RECORDED = Path(__file__).parents[2] / "schedulers/gcushare/recorded_gcushare.json"
+RECORDED = Path(__file__).with_name("recorded_gcushare.json")
+NAMES = ResourceNames.of(ENFLAME.terms)
 NODE = "sse-lab-inspur-048"
 #: Of the manual's pods: name, uid, when it was made (Unix and as written), card, units.
 PODS = [
@@ -40,11 +43,11 @@ def scene(*holdings: Holding, count: int = 8, resource: str = ENFLAME.memory, si
 
 
 def first(picture: Picture, node: str = "", brand: Brand = ENFLAME) -> Any:
-    return formats(brand, first=True)[0].document(picture, node, {})
+    return units_format(ResourceNames.of(brand.terms)).document(picture, node, {})
 
 
 def fourth(picture: Picture, node: str = "", **query: str) -> Any:
-    return formats(ENFLAME, first=False)[0].document(picture, node, query)
+    return slices_format(NAMES).document(picture, node, query)
 
 
 def manuals(pods: int) -> dict[str, Any]:
@@ -188,8 +191,8 @@ def test_slices_of_the_hardware_are_shown_as_its_scheduler_shows_them() -> None:
     assert json.dumps(found) == json.dumps(theirs)
     assert fourth(there, drs="true") == [theirs]
     assert [*fourth(there)[0]["devices"]] == ["1"]  # of which theirs is an error of the whole node
-    assert [it.name for it in formats(ENFLAME, first=False)] == ["gcushare", "gcushare-drs"]
-    assert formats(ENFLAME, first=False)[1].document(there, "", {}) == [theirs]
+    assert [it.name for it in (slices_format(NAMES), drs_format(NAMES))] == ["gcushare", "gcushare-drs"]
+    assert drs_format(NAMES).document(there, "", {}) == [theirs]
 
 
 def test_a_slice_that_was_made_is_told_with_its_names() -> None:
@@ -235,7 +238,7 @@ def test_what_is_not_there_is_told_as_its_scheduler_tells_it(
     assert caught.value.document == document
 
 
-@pytest.mark.parametrize("format", [*formats(ENFLAME, first=True), *formats(ENFLAME, first=False)])
+@pytest.mark.parametrize("format", [make(NAMES) for make in FORMATS.values()])
 def test_formats_have_names_and_paths_of_their_own(format: Format) -> None:
     assert format.name.startswith("gcushare")
     assert format.path in ("", "/gcushare-scheduler/inspect")

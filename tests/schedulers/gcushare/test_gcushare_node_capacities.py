@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.scheduler_api import Candidate, PodContainer
+from agent.scheduler_api import Candidate, PodContainer, SchedulerFacts
+from agent.schedulers.gcushare.names import ResourceNames
+from agent.schedulers.gcushare.node_capacities import facts
 from agent.vendor_api.agent import Device, Fault, Grant, Offering, Request, ResourceRule, Sharing
-from agent.vendors.enflame.agent.names import Brand
+from agent.vendors.enflame.agent.counted_cards import counted_cards
 from agent.vendors.enflame.agent.options import Options
-from agent.vendors.enflame.capacities import (
-    annotation_keys,
-    extended_resource_keys,
-    extended_resources,
-    node_annotations,
-)
 from agent.vendors.enflame.shared import constants
 
 WHOLE, MEMORY = "enflame.com/gcu", "enflame.com/gcu-memory"
@@ -78,6 +74,28 @@ def told(
 ) -> Mapping[str, str | None]:
     options = Options.read({"dialect": dialect, **settings})
     return node_annotations(options, offers(*names, replicas=replicas), (), cards, grants)
+
+
+def facts_of(options: Options) -> SchedulerFacts:
+    return facts(ResourceNames.of(options.brand.terms), options.dialect)
+
+
+def node_annotations(
+    options: Options,
+    offering: Any,
+    rules: Sequence[ResourceRule],
+    cards: Sequence[Device],
+    grants: Sequence[Grant],
+) -> Mapping[str, str | None]:
+    make = facts_of(options).annotations
+    return make(counted_cards(options.brand, offering, rules, cards), grants) if make is not None else {}
+
+
+def extended_resources(
+    options: Options, offering: Any, rules: Sequence[ResourceRule], cards: Sequence[Device]
+) -> Mapping[str, int | None] | None:
+    make = facts_of(options).extended_resources
+    return make(counted_cards(options.brand, offering, rules, cards)) if make is not None else None
 
 
 def shared(*grants: Grant, **more: Any) -> Mapping[str, int]:
@@ -187,16 +205,17 @@ def test_of_profiles_those_are_told_that_all_cards_have() -> None:
 def test_another_brand_has_the_keys_that_gcushare_writes_and_those_that_its_scheduler_reads() -> None:
     """Which are not the same: plugin.go:148, pkg/resources/node.go:108."""
     options = Options.read({"dialect": "gcushare-v4", "registerResource": "tencent.com/zixiao"})
-    brand = options.brand
-
     offered = offers("tencent.com/shared-zixiao", "tencent.com/drs-zixiao")
     found = node_annotations(options, offered, (), CARDS, ())
 
-    assert {*found} == {*annotation_keys(brand)}
+    assert {*found} == {*facts_of(options).annotation_keys}
     assert found["tencent.com/zixiao-shared-capacity"] == found["tencent.com/gcu-shared-capacity"]
     assert found["tencent.com/zixiao-drs-capacity"] == found["enflame.com/gcu-drs-capacity"]
-    assert extended_resource_keys(brand) == ("tencent.com/zixiao-count",)
-    assert annotation_keys(Brand()) == ("enflame.com/gcu-shared-capacity", "enflame.com/gcu-drs-capacity")
+    assert facts_of(options).extended_resource_keys == ("tencent.com/zixiao-count",)
+    assert facts_of(Options()).annotation_keys == (
+        "enflame.com/gcu-shared-capacity",
+        "enflame.com/gcu-drs-capacity",
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +230,7 @@ def test_the_cards_that_are_shared_are_counted_the_broken_ones_too(
     options = Options.read({"dialect": "gcushare-v4"})
 
     assert extended_resources(options, offers(*names), (), cards) == {"enflame.com/gcu-count": count}
-    assert extended_resources(Options(), offers(*names), (), cards) == {"enflame.com/gcu-count": None}
+    assert extended_resources(Options(), offers(*names), (), cards) is None
 
 
 def test_of_several_resources_the_one_is_counted_that_schedulers_divide() -> None:

@@ -1,8 +1,8 @@
-"""What a container gets of Acme's cards, and what the Node is labelled with: pure, in the agent itself."""
+"""What a container gets of Acme's cards."""
 
 from collections.abc import Sequence
 
-from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request, ResourceRule
+from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request
 
 VISIBLE = "ACME_VISIBLE_DEVICES"
 
@@ -11,8 +11,3 @@ def container_edits(devices: Sequence[Device], request: Request) -> ContainerEdi
     """The device nodes, and the variable by which Acme's runtime library picks its cards."""
     nodes = tuple(DeviceNode(path, path) for device in devices for path in device.paths)
     return ContainerEdits(env={VISIBLE: ",".join(it.uuid for it in devices)}, device_nodes=nodes)
-
-
-def labels(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> dict[str, str]:
-    """How many cards there are."""
-    return {"acme.com/card.count": str(len(devices))} if devices else {}

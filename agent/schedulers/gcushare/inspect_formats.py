@@ -17,46 +17,53 @@ from typing import Any
 from agent.vendor_api.agent import Device, Format, Holder, Holding, NotShown, Picture
 from agent.vendor_api.text import shorten
 
-from .agent.names import Brand
-from .shared.constants import PROFILE, PROFILE_ID
+from .dialect_v4 import PROFILE, PROFILE_ID
+from .names import ResourceNames
 
 NAME, PATH = "gcushare", "/gcushare-scheduler/inspect"
 #: The fourth generation shows slices of the hardware for the query `?drs=true` alone.
 DRS = "drs"
 
 
-def formats(brand: Brand, *, first: bool) -> tuple[Format, ...]:
-    """The formats of this node; `first`: those of GCUShare's first generation, with units of memory."""
-    if first:
-        return (Format(NAME, partial(units, brand), PATH),)
-    drs = Format(f"{NAME}-{DRS}", lambda it, node, _: slices(brand, it, node, {DRS: "true"}))
-    return (Format(NAME, partial(slices, brand), PATH), drs)
+def units_format(names: ResourceNames) -> Format:
+    """The format of the first generation: units of memory."""
+    return Format(NAME, partial(units, names), PATH)
 
 
-def units(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+def slices_format(names: ResourceNames) -> Format:
+    """The format of the fourth generation: slices without isolation, or of the hardware, by the query."""
+    return Format(NAME, partial(slices, names), PATH)
+
+
+def drs_format(names: ResourceNames) -> Format:
+    """The format of the fourth generation for slices of the hardware, without a query and without a path."""
+    return Format(f"{NAME}-{DRS}", lambda it, node, _: slices(names, it, node, {DRS: "true"}))
+
+
+def units(names: ResourceNames, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
     """The answer of the first generation's extender: units of memory by card.
 
     Raises:
         NotShown: Another node is asked for, or this one counts no units.
     """
-    cards = _cards(picture, brand.memory)
+    cards = _cards(picture, names.memory)
     if node and (node != picture.node or not cards):
         raise NotShown({"error": _no_gcushare_node(node)})
     devices = [
-        {"id": card.minor, **_amounts(total, had := _on(card, picture, brand.memory)), "pods": _pods(had)}
+        {"id": card.minor, **_amounts(total, had := _on(card, picture, names.memory)), "pods": _pods(had)}
         for card, total in cards
     ]
     return {"nodes": [{"name": picture.node, **_sums(devices), "devices": devices}] if cards else []}
 
 
-def slices(brand: Brand, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+def slices(names: ResourceNames, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
     """The answer of the fourth generation's scheduler: one node as an object, all nodes as a list.
 
     Raises:
         NotShown: Another node is asked for, or this one has no such slices.
     """
     drs = query.get(DRS) == "true"
-    name = brand.drs if drs else brand.shared
+    name = names.drs if drs else names.shared
     cards = _cards(picture, name)
     if node and node != picture.node:
         raise NotShown({"name": node, "error": f"nodes {json.dumps(shorten(node))} not found"})

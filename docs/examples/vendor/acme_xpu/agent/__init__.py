@@ -1,0 +1,1 @@
+"""The half of Acme in the agent: pure functions."""

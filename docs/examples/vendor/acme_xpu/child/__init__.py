@@ -1,0 +1,1 @@
+"""The half of Acme in the vendor's own process, beside the library."""
