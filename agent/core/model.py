@@ -398,7 +398,8 @@ class Allocation:
     partitions: tuple[str, ...] = ()
     #: The scheduler's promise that this allocation fulfils. `owner` is what the kubelet says.
     claim: Claim | None = None
-    #: The cards that a scheduler chose instead of the cards of the IDs; empty where they are the same.
+    #: The cards that it has instead of the cards of its IDs; empty where they are the same. The checkpoint
+    #: has this field by its name.
     diverged: tuple[str, ...] = ()
     #: The parameters that the answer was made with, where the claim's parameters would make another answer.
     handed: Mapping[str, str] | None = None

@@ -49,7 +49,7 @@ def by_limits(*pods: Candidate, **more: Any) -> Promises:
 
 def of(choice: PlacementChoice) -> tuple[str | None, tuple[str, ...]]:
     """The pod of a choice, and the cards that it gets instead of those of its IDs."""
-    return choice.claim.pod if choice.claim else None, choice.instead
+    return choice.claim.pod if choice.claim else None, choice.actual_cards
 
 
 def share(name: str, *cards: str, count: int = 1, **more: Any) -> Candidate:

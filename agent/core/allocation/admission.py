@@ -39,7 +39,7 @@ class Scene:
     #: (namespace, name) of the pods that schedulers' locks of the node name.
     locked: frozenset[tuple[str, str]] = frozenset()
     #: The uids of the pods that waited when the kubelet started.
-    found: frozenset[str] = frozenset()
+    pods_at_kubelet_start: frozenset[str] = frozenset()
     #: The cards that change their resource once they are free.
     waits: tuple[ResourceWait, ...] = ()
     #: Card to the allocation that has it by its scheduler's word alone.

@@ -14,9 +14,9 @@ from agent.core.allocation.pod_attribution import (
     WaitingPods,
     any_promised,
     attribute,
+    containers_with_allocation,
     due,
     may_ask,
-    places,
     suspect,
     waiting_for,
 )
@@ -30,7 +30,7 @@ from agent.scheduler_api.claims import Claim
 def is_awaited(promises: Promises, resource: str, count: int) -> bool:
     """Whether a known pod waits for this number of IDs."""
     candidates = promises.scene.candidates
-    taken = places(promises.in_use, resource, candidates)
+    taken = containers_with_allocation(promises.in_use, resource, candidates)
     pods = waiting_for(resource, count, candidates, taken)
     return any(pod.uid not in promises.refused for pod in pods)
 
@@ -69,7 +69,7 @@ def attribution(promises: Promises, planned: Resource, ids: Sequence[str]) -> At
     scene = promises.scene
     if not (scene.candidates and promises.dialects(planned)):
         why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
-        return Attribution(doubt=why)
+        return Attribution(why_uncertain=why)
     found = _attribution(promises, planned, ids, waiting_pods(promises, planned.name, ids))
     cards = [claim.devices for claim in found.askers if claim is not None and claim.devices]
     # An allocation that can move once its pod is known goes to the first of them.
@@ -84,8 +84,8 @@ def _attribution(promises: Promises, planned: Resource, ids: Sequence[str], pods
     if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, found)):
         return found
     # The kubelet had no IDs left on the card of this pod. A claim of another pod is not meant.
-    doubt = f"claims are on other cards: {claims_on_cards(asking)}"
-    return replace(found, claim=None, doubt=doubt, elsewhere=asking, unclaimed=False)
+    why = f"claims are on other cards: {claims_on_cards(asking)}"
+    return replace(found, claim=None, why_uncertain=why, elsewhere=asking, unclaimed=False)
 
 
 def _claims_of_next_pod(promises: Promises, found: Attribution) -> tuple[Claim, ...]:
@@ -102,7 +102,9 @@ def _claims_of_next_pod(promises: Promises, found: Attribution) -> tuple[Claim, 
     if found.claim is None and all(claim.uid != uid for claim in found.elsewhere):
         return ()
     scene = promises.scene
-    known_order = {pod.uid for pod in scene.candidates if pod.appeared} - scene.found - promises.refused
+    known_order = (
+        {pod.uid for pod in scene.candidates if pod.appeared} - scene.pods_at_kubelet_start - promises.refused
+    )
     return asking if uid in known_order else ()
 
 
@@ -119,13 +121,13 @@ def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) 
         candidates=scene.candidates,
         dialects=promises.dialects(planned),
         devices=promises.cards(planned.vendor),
-        taken=places(promises.in_use, resource, scene.candidates),
+        taken=containers_with_allocation(promises.in_use, resource, scene.candidates),
         holders=scheduler_choice.holders(in_use, resource) if is_whole else {},
         locked=scene.locked,
         failed={card.uuid for card in planned.cards if not card.healthy},
         refused=promises.refused,
-        found=scene.found,
-        roomy=partial(_cards_for, promises, planned),
+        pods_at_kubelet_start=scene.pods_at_kubelet_start,
+        find_cards_with_room=partial(_cards_for, promises, planned),
         guessed=promises.guessed,
     )
 

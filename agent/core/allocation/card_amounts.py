@@ -13,7 +13,7 @@ from agent.scheduler_api.dialects import Dialect, Measure
 #: By how much parts may exceed a card, since floats do not add up exactly.
 HAIR = 1e-6
 #: Uid and container.
-Place = tuple[str, str]
+ContainerKey = tuple[str, str]
 
 
 def total(parts: Iterable[Part]) -> Part:
@@ -48,8 +48,8 @@ class CardAmounts:
     #: Card to its bytes.
     memory: Mapping[str, int] = field(default_factory=dict)
     #: Init containers that end before the next container starts, and sidecars, which keep running.
-    inits: Collection[Place] = ()
-    sidecars: Collection[Place] = ()
+    inits: Collection[ContainerKey] = ()
+    sidecars: Collection[ContainerKey] = ()
 
     def promised(self, claim: Claim | None, uuid: str, cards: int) -> Part | None:
         """What a claim takes of the card, where it lies on `cards` cards; None where its IDs measure it."""
@@ -151,7 +151,7 @@ def measures(dialects: Iterable[Dialect]) -> dict[str, Measure]:
     return {it.name: it.measure for it in dialects if it.measure is not None}
 
 
-def init_places(pods: Iterable[Candidate]) -> tuple[frozenset[Place], frozenset[Place]]:
+def init_containers(pods: Iterable[Candidate]) -> tuple[frozenset[ContainerKey], frozenset[ContainerKey]]:
     """(pod uid, name) of the init containers that end, and of the sidecars, which keep running."""
     places = [(pod.uid, it) for pod in pods for it in pod.containers if it.init]
     ends = frozenset((uid, it.name) for uid, it in places if not it.restartable)

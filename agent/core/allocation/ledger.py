@@ -36,9 +36,9 @@ class Ledger:
         self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
         #: Resource to device ID to the ids of the allocations in use that hold it.
-        self._holding: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._holders: dict[str, dict[str, tuple[str, ...]]] = {}
         for allocation in self._allocations.values():
-            self._hold(allocation)
+            self._add_holder(allocation)
 
     def __len__(self) -> int:
         return len(self._allocations)
@@ -105,14 +105,14 @@ class Ledger:
         found: dict[str, dict[str, set[str]]] = {}
         for allocation in self.in_use():
             if allocation.diverged:
-                cards, ids = found.setdefault(allocation.resource, {}), self._away(allocation)
+                cards, ids = found.setdefault(allocation.resource, {}), self._ids_away(allocation)
                 for uuid in allocation.diverged:
                     cards.setdefault(uuid, set()).update(ids)
         return found
 
-    def _away(self, allocation: Allocation) -> frozenset[str]:
+    def _ids_away(self, allocation: Allocation) -> frozenset[str]:
         """The IDs of a diverged allocation that no other allocation has on the cards that the IDs name."""
-        holding = self._holding[allocation.resource]
+        holding = self._holders[allocation.resource]
         shared = (one for one in allocation.ids if len(holding[one]) > 1)
         at_home = (
             one for one in shared if any(not self._allocations[name].diverged for name in holding[one])
@@ -133,7 +133,7 @@ class Ledger:
         return {resource: frozenset(ids) for resource, ids in found.items()}
 
     def _is_given_since(self, resource: str, device_id: str) -> bool:
-        holders = map(self._allocations.__getitem__, self._holding[resource][device_id])
+        holders = map(self._allocations.__getitem__, self._holders[resource][device_id])
         return any(it.owner is not None and not it.forgotten for it in holders)
 
     def _vendors(self) -> Mapping[str, str]:
@@ -155,20 +155,20 @@ class Ledger:
             self._external = {uuid: it for it in external for uuid in it.devices}
         return self._external
 
-    def owners_on(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
+    def owners_on_cards(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
         """The owners of the resource's allocations on these devices; None for an owner not known yet."""
         mine = (it for it in self.in_use() if it.resource == resource)
         on = (it for it in mine if not devices.isdisjoint(it.cards))
         return tuple(dict.fromkeys(it.owner for it in on))
 
-    def owners_in(self, resource: str, unit: str) -> tuple[Owner | None, ...]:
+    def owners_with_unit(self, resource: str, unit: str) -> tuple[Owner | None, ...]:
         """The owners of the resource's allocations in this memory unit; None for one not known yet."""
         owners = (it.owner for it in self.in_use() if it.resource == resource and it.unit == unit)
         return tuple(dict.fromkeys(owners))
 
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
-        holding = self._holding.get(resource, {})
+        holding = self._holders.get(resource, {})
         names = dict.fromkeys(chain.from_iterable(holding.get(one, ()) for one in ids))
         return [self._allocations[name] for name in names]
 
@@ -177,34 +177,34 @@ class Ledger:
         before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
         self._in_use = self._external = self._usage = None
-        if before is None or _holds(before) != _holds(allocation):
-            self._let_go(before)
-            self._hold(allocation)
+        if before is None or _held_by(before) != _held_by(allocation):
+            self._remove_holder(before)
+            self._add_holder(allocation)
         self.changes.touch()
 
-    def forget(self, allocation_id: str) -> None:
+    def drop(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
-        self._let_go(self._allocations.pop(allocation_id, None))
+        self._remove_holder(self._allocations.pop(allocation_id, None))
         self._in_use = self._external = self._usage = None
         self.changes.touch()
 
-    def _hold(self, allocation: Allocation) -> None:
+    def _add_holder(self, allocation: Allocation) -> None:
         """Note the IDs that the allocation holds."""
         self._held = None
-        resource, ids, _ = _holds(allocation)
-        holding = self._holding.setdefault(resource, {})
+        resource, ids, _ = _held_by(allocation)
+        holding = self._holders.setdefault(resource, {})
         shared = [one for one in dict.fromkeys(ids) if one in holding]
         others = {one: (*holding[one], allocation.id) for one in shared}
         holding.update(dict.fromkeys(ids, (allocation.id,)))  # of units there are thousands
         holding.update(others)
 
-    def _let_go(self, allocation: Allocation | None) -> None:
+    def _remove_holder(self, allocation: Allocation | None) -> None:
         if allocation is None:
             return
         self._held = None
-        resource, ids, _ = _holds(allocation)
+        resource, ids, _ = _held_by(allocation)
         for one in set(ids):
-            holding = self._holding[resource]
+            holding = self._holders[resource]
             if left := tuple(name for name in holding.pop(one) if name != allocation.id):
                 holding[one] = left
 
@@ -213,7 +213,9 @@ class Ledger:
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, owner=owner, life=life, state=AllocationState.DONE))
 
-    def made(self, allocation_id: str, partitions: Iterable[Partition], state: AllocationState) -> bool:
+    def record_made_slices(
+        self, allocation_id: str, partitions: Iterable[Partition], state: AllocationState
+    ) -> bool:
         """The hardware of an allocation was made, or made again; return whether the ledger changed."""
         allocation = self._allocations.get(allocation_id)
         if allocation is None or allocation.state is AllocationState.RELEASED:
@@ -224,17 +226,17 @@ class Ledger:
         self.record(after)
         return after != allocation
 
-    def rebooted(self) -> None:
+    def mark_rebooted(self) -> None:
         """The node was rebooted, which removed all made hardware."""
         for allocation in self.in_use():
             self.record(replace(allocation, rebooted=True))
 
-    def forgot(self, allocation_id: str, *, forgotten: bool) -> None:
+    def set_forgotten(self, allocation_id: str, *, forgotten: bool) -> None:
         """The kubelet has lost its record of the allocation, or has it again."""
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, forgotten=forgotten, reason=FORGOTTEN if forgotten else ""))
 
-    def found(self, allocation_id: str, partitions: tuple[str, ...]) -> None:
+    def record_found_slices(self, allocation_id: str, partitions: tuple[str, ...]) -> None:
         """The hardware has slices of the allocation that the ledger did not know."""
         self.record(replace(self._allocations[allocation_id], partitions=partitions))
 
@@ -243,7 +245,7 @@ class Ledger:
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, state=AllocationState.DONE, reason=""))
         self._allocations = {allocation_id: self._allocations[allocation_id], **self._allocations}
-        holding = self._holding[allocation.resource]
+        holding = self._holders[allocation.resource]
         for one in allocation.ids:
             holding[one] = tuple(dict.fromkeys((allocation_id, *holding[one])))
         self._in_use = self._held = self._usage = None
@@ -264,17 +266,17 @@ class Ledger:
             forgotten=False,
             rebooted=False,
         )
-        self.forget(allocation_id)
+        self.drop(allocation_id)
         self.record(released)
-        self._trim()
+        self._drop_old_released()
 
-    def _trim(self) -> None:
+    def _drop_old_released(self) -> None:
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
             del self._allocations[allocation_id]
 
 
-def _holds(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """(resource, held device IDs, their cards) of an allocation; empty for a released one."""
     return (
         (allocation.resource, allocation.ids, allocation.devices)

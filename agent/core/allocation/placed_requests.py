@@ -40,7 +40,7 @@ class PlacementChoice:
     """The claim of a request, and the cards that it gets instead of those of its IDs."""
 
     claim: Claim | None = None
-    instead: tuple[str, ...] = ()
+    actual_cards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def place(promises: Promises, request: Admitted, others: Sequence[Allocation]) -
         InOtherMode: Another resource has one of the cards.
     """
     choice = choose(promises, request, others)
-    _refuse_other_mode(promises, request, choice.instead or [it.uuid for it in request.devices])
+    _refuse_other_mode(promises, request, choice.actual_cards or [it.uuid for it in request.devices])
     return PlacedRequest(request, choice)
 
 
@@ -140,7 +140,7 @@ def choose(promises: Promises, admitted: Admitted, others: Sequence[Allocation])
         if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
             return _on_other_card(request)
         if planned.rule.placement == "claim":
-            raise NotPromised(planned.name, found.doubt, choosing_scheduler(scene.schedulers))
+            raise NotPromised(planned.name, found.why_uncertain, choosing_scheduler(scene.schedulers))
     if by_amount:  # the limits of the pod are not known yet: the card with most room can take them
         cards = _find_cards(request)({})[: len(admitted.ids)]
         return PlacementChoice(None, () if {*request.given} == {*cards} else cards)
@@ -172,14 +172,14 @@ def _on_other_card(request: CardRequest) -> PlacementChoice:
         raise _too_few_ids(request, claims[0])
     taken = _why_taken(request)
     if not all(map(request.planned.shares, ids)):
-        raise request.refusal("; ".join((request.attribution.doubt, *taken)))
+        raise request.refusal("; ".join((request.attribution.why_uncertain, *taken)))
     for claim in claims:
         if request.has_room_for(claim):
             return PlacementChoice(claim, claim.devices)
     for claim in claims:
         if left := _left_for(request, claim):
             return PlacementChoice(claim, left if {*left} != {*request.given} else ())
-    raise request.refusal("; ".join((f"{request.attribution.doubt}, which have no room", *taken)))
+    raise request.refusal("; ".join((f"{request.attribution.why_uncertain}, which have no room", *taken)))
 
 
 def _too_few_ids(request: CardRequest, claim: Claim) -> PromisedMoreCards:

@@ -36,10 +36,10 @@ class MismatchNotices:
         self._promises = promises
         self._started = started
         self._seen: tuple[Any, ...] = ()
-        self._found: tuple[PlacementMismatch, ...] = ()
+        self._mismatches: tuple[PlacementMismatch, ...] = ()
 
     @property
-    def found(self) -> tuple[PlacementMismatch, ...]:
+    def mismatches(self) -> tuple[PlacementMismatch, ...]:
         """The present mismatches, at most one for each pod."""
         promises, started = self._promises(), self._started()
         scene = promises.scene
@@ -53,12 +53,12 @@ class MismatchNotices:
             started,
         )
         if seen != self._seen:
-            self._seen, self._found = seen, placement_mismatches(promises, started)
-        return self._found
+            self._seen, self._mismatches = seen, placement_mismatches(promises, started)
+        return self._mismatches
 
-    def moved(self) -> frozenset[str]:
+    def moved_pods(self) -> frozenset[str]:
         """The uids of the pods that have other cards than were chosen for them."""
-        return frozenset(it.pod.uid for it in self.found if it.moved)
+        return frozenset(it.pod.uid for it in self.mismatches if it.moved)
 
 
 def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> tuple[PlacementMismatch, ...]:

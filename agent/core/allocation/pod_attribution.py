@@ -17,9 +17,9 @@ from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.dialects import Cards, Dialect
 
 #: A container's place: pod uid, container name.
-Place = tuple[str, str]
+ContainerKey = tuple[str, str]
 #: A claim that names no card, and its number of IDs, to the cards on which it may lie, the best one first.
-Roomy = Callable[[Claim, int], Sequence[str]]
+FindCardsWithRoom = Callable[[Claim, int], Sequence[str]]
 
 
 def _unknown(claim: Claim, count: int) -> Sequence[str]:
@@ -35,7 +35,7 @@ class WaitingPods:
     #: The vendor's cards.
     devices: Cards
     #: The containers that have an allocation of the resource.
-    taken: Collection[Place] = ()
+    taken: Collection[ContainerKey] = ()
     #: Card to the uid of the pod that has the whole card.
     holders: Mapping[str, str] = field(default_factory=dict)
     #: (namespace, name) of the pods that schedulers' locks of this node name.
@@ -45,9 +45,9 @@ class WaitingPods:
     #: The uids of pods that were refused most likely, though they still seem to wait. They come last.
     refused: Collection[str] = ()
     #: The uids of pods that waited when the kubelet started. It takes them first, the oldest one first.
-    found: Collection[str] = ()
+    pods_at_kubelet_start: Collection[str] = ()
     #: Where claims may lie that name no card; no cards where that is not known.
-    roomy: Roomy = _unknown
+    find_cards_with_room: FindCardsWithRoom = _unknown
     #: Those of `refused` where another pod may have been refused instead.
     guessed: Collection[str] = ()
 
@@ -60,7 +60,7 @@ class Attribution:
     """
 
     claim: Claim | None = None
-    doubt: str = ""
+    why_uncertain: str = ""
     #: Claims on other cards for the same number of IDs, in the order of their pods: all of them where no
     #: claim was found; where the claim names no card, those of the pods before its pod.
     elsewhere: tuple[Claim, ...] = ()
@@ -101,7 +101,7 @@ def _attributed(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> 
     if fitting:
         anywhere = () if fitting[0].devices else tuple(it for it in fitting[1:] if not it.devices)
         before = () if fitting[0].devices else tuple(claims[: claims.index(fitting[0])])
-        return Attribution(fitting[0], _doubt(fitting, others), before, bool(others), anywhere)
+        return Attribution(fitting[0], _explain_uncertainty(fitting, others), before, bool(others), anywhere)
     if claims:
         doubt = f"claims are on other cards: {claims_on_cards(claims[:3])}"
         return Attribution(None, doubt, tuple(claims), bool(others))
@@ -159,7 +159,7 @@ def intended(
     available = {*held, *free}
     for claim in claims:
         if not claim.devices:
-            roomy = frozenset(waiting.roomy(claim, count))
+            roomy = frozenset(waiting.find_cards_with_room(claim, count))
             return NextRequest(claim, avoid=frozenset(available - roomy) if roomy else frozenset())
         for cards in (claim.devices, known.settled(claim), known.within_pod(claim, {*held})):
             if cards and set(held) <= set(cards) <= available:
@@ -205,7 +205,8 @@ class _WaitingClaims:
         """
         turn = min(self._turn(self._pods[it.uid]) for it in named)
         waiting = (it for it in claims if it.uid not in self._waiting.refused)
-        known = (it for it in waiting if it.uid in self._waiting.found or self._pods[it.uid].appeared)
+        at_start = self._waiting.pods_at_kubelet_start
+        known = (it for it in waiting if it.uid in at_start or self._pods[it.uid].appeared)
         return [it for it in known if self._turn(self._pods[it.uid]) < turn]
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
@@ -236,7 +237,7 @@ class _WaitingClaims:
 
     def _is_order_unknown(self) -> bool:
         """Whether the kubelet found pods of one second at its start: which of them was refused is a guess."""
-        found = (it for it in self._pods.values() if it.uid in self._waiting.found)
+        found = (it for it in self._pods.values() if it.uid in self._waiting.pods_at_kubelet_start)
         seconds = [pod.created for pod in found if pod.pending or pod.over]
         return len(set(seconds)) < len(seconds)
 
@@ -309,19 +310,19 @@ class _WaitingClaims:
         A kubelet that starts takes the pods that it finds by their age (kubelet.go, HandlePodAdditions), and
         pods of one second in any order. It serves all containers of one pod before it takes the next pod.
         """
-        found = pod.uid in self._waiting.found
+        at_start = pod.uid in self._waiting.pods_at_kubelet_start
         begun = any((pod.uid, it.name) in self._waiting.taken for it in pod.containers)
-        return not found, 0 if found else pod.appeared, pod.created, not begun, pod.uid
+        return not at_start, 0 if at_start else pod.appeared, pod.created, not begun, pod.uid
 
 
 def waiting_for(
-    resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[Place]
+    resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[ContainerKey]
 ) -> tuple[Candidate, ...]:
     """The pods with a container that asks for exactly this number of IDs and has no allocation yet."""
     return tuple(it for it in candidates if _asking(it, resource, count, taken))
 
 
-def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place]) -> frozenset[str]:
+def _asking(pod: Candidate, resource: str, count: int, taken: Collection[ContainerKey]) -> frozenset[str]:
     """The containers of the pod that wait for exactly this number of IDs."""
     if not pod.waits:
         return frozenset()
@@ -341,7 +342,7 @@ def read_claims(
     return (found, ()) if found else ((), tuple(wrong))
 
 
-def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
+def _explain_uncertainty(fitting: Sequence[Claim], others: Sequence[str]) -> str:
     if others:
         return f"{others[0]} asks for as much and has no claim"
     return f"one of {len(fitting)} claims that fit" if len(fitting) > 1 else ""
@@ -352,7 +353,7 @@ def promised(
 ) -> Claim | None:
     """The claim of this container, as its pod says now."""
     found = () if pod.over else remembered_claims.claims(pod, resource, dialects, devices, [])
-    return next((it for it in found if _place(it) == (pod.uid, container)), None)
+    return next((it for it in found if _container_key(it) == (pod.uid, container)), None)
 
 
 def exchanged(
@@ -367,7 +368,8 @@ def exchanged(
     nothing was promised.
     """
     known = {it.id: it for it in allocations}
-    with_claim = {(it.resource, _place(it.claim)): it.id for it in known.values() if it.claim is not None}
+    claimed = [(it.resource, it.claim, it.id) for it in known.values() if it.claim is not None]
+    with_claim = {(resource, _container_key(claim)): name for resource, claim, name in claimed}
     takers: dict[str, str] = {}
     after: dict[str, Claim | None] = {}
     for answer in granted:
@@ -391,13 +393,13 @@ def _last(name: str, takers: Mapping[str, str]) -> str:
     return name
 
 
-def _place(claim: Claim) -> Place:
+def _container_key(claim: Claim) -> ContainerKey:
     return claim.uid, claim.container
 
 
-def places(
+def containers_with_allocation(
     allocations: Iterable[Allocation], resource: str, pods: Iterable[Candidate] = ()
-) -> frozenset[Place]:
+) -> frozenset[ContainerKey]:
     """The containers that have an allocation of the resource, as the kubelet or else a claim says.
 
     An owner that PodResources alone shows has no uid: it is the pod of that name, if that pod existed then.

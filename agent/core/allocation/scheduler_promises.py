@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.card_amounts import CardAmounts, init_places, measures
+from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
 from agent.core.allocation.pod_attribution import promised
 from agent.core.model import Allocation, AllocationSource, Resource
@@ -50,7 +50,7 @@ class Promises:
     def amounts(self, planned: Resource) -> CardAmounts:
         """How the claims on the resource's cards are measured."""
         memory = {it.uuid: it.memory for it in self.scene.snapshot.present(planned.vendor)}
-        ends, runs_on = init_places(self.scene.candidates)
+        ends, runs_on = init_containers(self.scene.candidates)
         return CardAmounts(self.scene.plan, measures(self.dialects(planned)), memory, ends, runs_on)
 
     def claim_of(self, allocation: Allocation, pod: Candidate | None, container: str) -> Claim | None:

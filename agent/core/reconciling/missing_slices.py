@@ -12,7 +12,7 @@ from agent.core.reconciling.reconcile_evidence import Evidence
 from agent.vendor_api.agent import Partition
 
 #: The form of an allocation's id. A slice with another mark was not made by this agent.
-OURS = re.compile(r"[0-9a-f]{16}")
+ALLOCATION_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def slice_changes(
@@ -27,11 +27,13 @@ def slice_changes(
                 and allocation.state is AllocationState.DONE
                 and allocation.id not in busy
             ):
-                changes += _of(allocation, present)
+                changes += _changes_of_allocation(allocation, present)
         if evidence.granted is not None:
             owned = {it.id for it in allocations} | {it.allocation for it in evidence.granted} | set(busy)
             marks = dict.fromkeys(it.allocation for it in present if it.allocation is not None)
-            changes += (Remove(vendor, mark) for mark in marks if OURS.fullmatch(mark) and mark not in owned)
+            changes += (
+                Remove(vendor, mark) for mark in marks if ALLOCATION_ID.fullmatch(mark) and mark not in owned
+            )
     return changes
 
 
@@ -41,23 +43,25 @@ def foreign_slices(partitions: Mapping[str, Sequence[Partition]]) -> dict[tuple[
         (vendor, partition.uuid)
         for vendor, present in partitions.items()
         for partition in present
-        if not OURS.fullmatch(partition.allocation or "")
+        if not ALLOCATION_ID.fullmatch(partition.allocation or "")
     )
     return dict(Counter(found))
 
 
-def _of(allocation: Allocation, present: Sequence[Partition]) -> Iterator[Find | Remark]:
+def _changes_of_allocation(allocation: Allocation, present: Sequence[Partition]) -> Iterator[Find | Remark]:
     found = tuple(one.id for one in present if one.allocation == allocation.id)
     if found and not allocation.partitions:
         yield Find(allocation.id, found)  # it was read back from the kubelet, which knows no slices
         return
     ids = {one.id for one in present}
-    text = _missing([one for one in allocation.partitions if one not in ids], rebooted=allocation.rebooted)
+    text = _describe_missing(
+        [one for one in allocation.partitions if one not in ids], rebooted=allocation.rebooted
+    )
     if text != allocation.reason and not allocation.forgotten:
         yield Remark(allocation.id, text)
 
 
-def _missing(gone: Sequence[str], *, rebooted: bool) -> str:
+def _describe_missing(gone: Sequence[str], *, rebooted: bool) -> str:
     if not gone:
         return ""
     names = ", ".join(gone)

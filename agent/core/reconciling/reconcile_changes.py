@@ -13,7 +13,7 @@ class RecoveredAllocation:
 
     allocation: Allocation
     #: Why the cards that its answer names are not used; then it counts on the cards of its IDs.
-    doubt: str = ""
+    why_cards_ignored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Revive:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class AskKubelet:
     """No source shows the pod of an allocation that the kubelet's checkpoint still grants.
 
     The kubelet does not write that file when a pod goes: the next writing shows whether the pod is gone.
@@ -52,7 +52,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class SetForgotten:
     """The kubelet has lost its record of the allocation of a living pod, or has it again."""
 
     allocation: str
@@ -83,4 +83,4 @@ class Remove:
     allocation: str
 
 
-Change = Confirm | Release | Revive | Doubt | Forget | Remark | Find | Remove
+Change = Confirm | Release | Revive | AskKubelet | SetForgotten | Remark | Find | Remove

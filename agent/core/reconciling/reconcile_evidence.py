@@ -29,9 +29,9 @@ class CheckpointAnswer:
     #: The memory unit of its IDs; "" where they count no memory; None where another plugin answered.
     unit: str | None = ""
     #: Where another plugin answered: the number of IDs of the first ID's card; 0 where that is not known.
-    of: int = 0
+    ids_of_card: int = 0
     #: What the container got, which may name its cards.
-    answer: ContainerEdits = field(default_factory=ContainerEdits)
+    edits: ContainerEdits = field(default_factory=ContainerEdits)
 
 
 @dataclass(frozen=True, slots=True)

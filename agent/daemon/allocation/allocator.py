@@ -298,7 +298,7 @@ class Allocator:
             since=self._clock(),
             life=self._evidence.life,
             claim=placed.choice.claim,
-            diverged=placed.choice.instead,
+            diverged=placed.choice.actual_cards,
             unit=unit,
         )
         begun.append(allocation.id)
@@ -307,7 +307,7 @@ class Allocator:
 
     def _answered(self, vendor: Vendor, placed: PlacedRequest, allocation: Allocation) -> Answer:
         """Record the allocation as answered, with what its container gets."""
-        cards = devices_of(placed.request.scene, placed.choice.instead) or placed.request.devices
+        cards = devices_of(placed.request.scene, placed.choice.actual_cards) or placed.request.devices
         distinct = list({it.uuid: it for it in cards}.values())
         # In the ledger it may have another claim by now.
         known = self._ledger.get(allocation.id) or allocation

@@ -55,7 +55,7 @@ class MadeHardware:
         await self._store.save(durable=True)
         partitions = await self._prepare(vendor.name, request, allocation.cards)
         self.made_with = {**self.made_with, allocation.id: request.parameters}
-        self._ledger.made(allocation.id, partitions, AllocationState.PREPARED)
+        self._ledger.record_made_slices(allocation.id, partitions, AllocationState.PREPARED)
         await self._store.save(durable=True)
 
     async def ensure(self, vendor: Vendor, allocation_id: str) -> bool:
@@ -66,7 +66,7 @@ class MadeHardware:
         request = requested(allocation)
         made = await self._prepare(vendor.name, request, allocation.cards)
         self.made_with = {**self.made_with, allocation_id: request.parameters}
-        return self._ledger.made(allocation_id, made, AllocationState.DONE)
+        return self._ledger.record_made_slices(allocation_id, made, AllocationState.DONE)
 
     async def _take_away(self, allocation: Allocation) -> bool:
         """Remove the hardware of an allocation that stays; return whether it is still answered."""
@@ -103,7 +103,7 @@ class MadeHardware:
             except VendorError:
                 self.busy.discard(allocation_id)
                 return
-        self._ledger.forget(allocation_id)
+        self._ledger.drop(allocation_id)
         self.busy.discard(allocation_id)
 
     def _is_made(self, vendor: Vendor, allocation_id: str) -> bool:

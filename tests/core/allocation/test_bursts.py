@@ -90,7 +90,7 @@ class Node:
             Topology(),
             {"acme": vendor},
             candidates=tuple(self.pods),
-            found=found,
+            pods_at_kubelet_start=found,
             schedulers=registered(),
         )
 
@@ -125,7 +125,7 @@ class Node:
             self.requests = answered(choice.claim.uid, self.requests)
         name = f"answer-{len(self.answered)}"
         answer = allocation(name, [device_id], claim=choice.claim)
-        self.ledger.record(replace(answer, diverged=choice.instead))
+        self.ledger.record(replace(answer, diverged=choice.actual_cards))
         self.answered[name] = choice.claim.parameters if choice.claim else {}
         ClaimSwaps(self.ledger).exchange(
             self.promises(), [CheckpointAnswer(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.allocation.card_amounts import CardAmounts, fit, init_places, measures
+from agent.core.allocation.card_amounts import CardAmounts, fit, init_containers, measures
 from agent.core.model import Allocation, AllocationSource, Owner
 from agent.scheduler_api import Candidate, Claim, Dialect, Part, PodContainer
 from agent.schedulers.common.grants import measured
@@ -98,7 +98,7 @@ def test_containers_that_do_not_run_at_one_time_take_as_much_as_the_larger_time(
         PodContainer("side", init=True, restartable=True),
         PodContainer("main"),
     )
-    inits, sidecars = init_places([Candidate("web", "default", "web", containers)])
+    inits, sidecars = init_containers([Candidate("web", "default", "web", containers)])
     amounts = replace(AMOUNTS, inits=inits, sidecars=sidecars)
     its = [
         takes("web", f"a::{n}", container=name, said={"core": core})

@@ -192,7 +192,7 @@ def test_no_card_gets_more_than_it_has_whoever_is_taken_to_ask(
             assert in_use
             continue
         name, claim = f"answer-{n}", choice.claim
-        in_use.append(held(name, one, resource=SHARE, on=choice.instead, owner=None, claim=claim))
+        in_use.append(held(name, one, resource=SHARE, on=choice.actual_cards, owner=None, claim=claim))
         for card in ("c4", "c5"):
             its = [it.claim for it in in_use if card in it.cards]
             assert sum(int(it.parameters.get("core", "10")) if it else 10 for it in its) <= 100

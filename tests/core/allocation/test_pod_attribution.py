@@ -15,9 +15,9 @@ from agent.core.allocation.pod_attribution import (
     Attribution,
     WaitingPods,
     attribute,
+    containers_with_allocation,
     exchanged,
     intended,
-    places,
     promised,
     starting,
     suspect,
@@ -153,7 +153,7 @@ BOTH = pod("both", ("setup", 2), ("main", 1))
 def test_a_request_is_that_of_the_pod_that_asks_for_just_this(
     found: Attribution, expected: Attribution
 ) -> None:
-    assert (found.claim, found.doubt) == (expected.claim, expected.doubt)
+    assert (found.claim, found.why_uncertain) == (expected.claim, expected.why_uncertain)
 
 
 def test_who_the_kubelet_heard_of_first_asks_first_and_else_the_oldest() -> None:
@@ -274,7 +274,7 @@ def test_a_dialect_that_fails_in_any_way_fails_no_allocate(
     found = asked(WEB, dialects=[Dialect("broken", claims)])
 
     assert found.claim is None
-    assert found.doubt.startswith(f"default/web: broken: {told}")
+    assert found.why_uncertain.startswith(f"default/web: broken: {told}")
 
 
 def test_a_claim_of_a_dialect_stands_for_the_one_before_it_that_broke() -> None:
@@ -323,8 +323,8 @@ def test_hostile_words_are_told_bounded_and_printable(name: str, says: str) -> N
     found = asked(pod("web", says=says), dialects=[Dialect("quoting", quoting)])
 
     assert found.claim is None
-    assert found.doubt.isprintable()
-    assert len(found.doubt) < 250
+    assert found.why_uncertain.isprintable()
+    assert len(found.why_uncertain) < 250
 
 
 # What the kubelet did
@@ -462,7 +462,7 @@ def test_containers_are_known_by_their_owner_or_else_by_their_claim() -> None:
         allocation("4", ["4"], resource="acme.com/other", claim=claim("d")),
     ]
 
-    assert places(its, GPU) == {("uid-a", "main"), ("uid-c", "main")}
+    assert containers_with_allocation(its, GPU) == {("uid-a", "main"), ("uid-c", "main")}
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
 ) -> None:
     its = [allocation("1", ["1"], since=5.0, owner=Owner("", "main", "default", "web"))]
 
-    assert places(its, GPU, [waits]) == taken
+    assert containers_with_allocation(its, GPU, [waits]) == taken
 
 
 @pytest.mark.parametrize(
@@ -550,7 +550,9 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
         replace(pod("late", says="c2", created=0), appeared=9),
     )
     names = {("default", name) for name in locked}
-    waiting = WaitingPods(pods, (DIALECT,), CARDS, locked=names, found={pods[0].uid, pods[1].uid})
+    waiting = WaitingPods(
+        pods, (DIALECT,), CARDS, locked=names, pods_at_kubelet_start={pods[0].uid, pods[1].uid}
+    )
     order = []
     for _ in pods:
         asks = intended(GPU, 1, set(), {"c0", "c1", "c2"}, waiting).claim

@@ -79,7 +79,7 @@ class World:
 
 
 ANSWER = ContainerEdits(annotations={ALLOCATION: "a1"})
-GRANTED = (CheckpointAnswer("a1", UID, "main", XPU, ("a",), answer=ANSWER),)
+GRANTED = (CheckpointAnswer("a1", UID, "main", XPU, ("a",), edits=ANSWER),)
 SLICES = {"acme": (SLICE,), "other": (SLICE,)}
 
 

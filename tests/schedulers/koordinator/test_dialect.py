@@ -236,7 +236,7 @@ def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bou
     found = attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("default", "web")}))
 
     assert doubted.claim is None
-    assert "is not believed of a pod of default-scheduler" in doubted.doubt
+    assert "is not believed of a pod of default-scheduler" in doubted.why_uncertain
     assert found.claim is not None
     assert found.claim.devices == (uuid(1),)
     assert attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("other", "web")})).claim is None
