@@ -163,15 +163,15 @@ class Node:
 
     life = "first"
 
-    async def granted(self) -> None: ...
+    async def checkpoint_answers(self) -> None: ...
 
-    async def shows(self, owners: object) -> tuple[()]:
+    async def existing_owners(self, owners: object) -> tuple[()]:
         return ()
 
-    async def gone(self, owners: object) -> tuple[()]:
+    async def ended_owners(self, owners: object) -> tuple[()]:
         return ()
 
-    async def shown_with(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
         return {}
 
     def plugin(self, resource: str) -> DevicePlugin:

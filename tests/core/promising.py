@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.core.allocation.admission import Scene, admit
 from agent.core.allocation.placed_requests import PlacementChoice
-from agent.core.allocation.placed_requests import choose as choose_cards
+from agent.core.allocation.placed_requests import choose_cards as choose_cards
 from agent.core.allocation.preferred_ids import preferred_ids
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation

@@ -70,11 +70,11 @@ class Admitted:
 
     @property
     def vendor(self) -> Vendor:
-        """The vendor of the resource, which `serving` has found."""
+        """The vendor of the resource, which `serving_vendor` has found."""
         return self.scene.vendors[self.resource.vendor]
 
 
-def serving(scene: Scene, resource: str) -> Vendor:
+def serving_vendor(scene: Scene, resource: str) -> Vendor:
     """The vendor that serves the resource.
 
     Raises:
@@ -167,11 +167,11 @@ def _admitted_status(
                 return status  # where a scheduler chose another card, the mode of that card counts
             raise InOtherMode(resource.name, card.uuid, card.mode)
         if card.closed or device_id not in card.held:
-            raise UnhealthyDevice(resource.name, device_id, _held_by(scene, status.device))
+            raise UnhealthyDevice(resource.name, device_id, _why_closed(scene, status.device))
     return status
 
 
-def _held_by(scene: Scene, device: Device) -> str:
+def _why_closed(scene: Scene, device: Device) -> str:
     """Why new containers cannot have a card that is healthy."""
     if count := device.attributes.get(FOREIGN_SLICES):
         return f"slices that this agent did not make lie on its card ({count}): it is free when they are gone"

@@ -23,7 +23,7 @@ SHARE = "xpu-agent.io/share"
 UNIT = "xpu-agent.io/unit"
 
 
-def marks(allocation: Allocation) -> dict[str, str]:
+def annotations_of(allocation: Allocation) -> dict[str, str]:
     """The annotations of the allocation's answer."""
     found = {ALLOCATION: allocation.id}
     if allocation.diverged:

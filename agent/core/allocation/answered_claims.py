@@ -8,9 +8,9 @@ from dataclasses import replace
 from agent.core.allocation import scheduler_choice
 from agent.core.allocation.card_amounts import fit
 from agent.core.allocation.heard_dialects import limits_dialect
-from agent.core.allocation.pod_attribution import exchanged, promised
+from agent.core.allocation.pod_attribution import exchange_claims, promised_claim
 from agent.core.allocation.scheduler_promises import Promises
-from agent.core.allocation.vendor_requests import answer_with, answered_with, names_no_card
+from agent.core.allocation.vendor_requests import answer_parameters, edits_with, names_no_card
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.model import Allocation, AllocationSource
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
@@ -18,7 +18,7 @@ from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 
 
-def exchanged_claims(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
+def claims_after_exchange(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
     """Allocation to its new claim, for each claim that must change.
 
     `granted`: which container the kubelet gave each allocation. None: nothing was promised to the container.
@@ -34,11 +34,11 @@ def exchanged_claims(promises: Promises, granted: Sequence[CheckpointAnswer]) ->
             return None  # with placement `local` no scheduler's promise of another card is kept
         if may_move(promises, allocation, claim.devices):
             return claim
-        if answered_with(allocation) == claim.parameters:  # the kubelet took equal pods in its own order
+        if answer_parameters(allocation) == claim.parameters:  # the kubelet took equal pods in its own order
             return replace(claim, devices=tuple(dict.fromkeys(allocation.cards)))
         return _claim_by_limits(promises, allocation, pod, answer.container) or claim
 
-    return exchanged(promises.in_use, granted, promise)
+    return exchange_claims(promises.in_use, granted, promise)
 
 
 def _claim_by_limits(
@@ -49,7 +49,7 @@ def _claim_by_limits(
     limits = limits_dialect(served[1], served[0]) if served else None
     if pod is None or limits is None:
         return None
-    return promised(allocation.resource, pod, container, [limits], promises.cards(allocation.vendor))
+    return promised_claim(allocation.resource, pod, container, [limits], promises.cards(allocation.vendor))
 
 
 def astray_allocations(
@@ -77,7 +77,12 @@ def astray_allocations(
     while found:
         moved = [replace(it, diverged=found.get(it.id, it.diverged)) for it in in_use]
         others = promises.in_the_way(planned, [it for it in moved if it.resource == resource], amounts)
-        full = {uuid for cards in found.values() for uuid in cards if not fit(amounts.on(uuid, others))}
+        full = {
+            uuid
+            for cards in found.values()
+            for uuid in cards
+            if not fit(amounts.amount_on_card(uuid, others))
+        }
         if not full:
             break
         found = {name: cards for name, cards in found.items() if full.isdisjoint(cards)}
@@ -146,9 +151,9 @@ def kept_parameters(
     promises: Promises, allocation: Allocation, claim: Claim | None
 ) -> Mapping[str, str] | None:
     """The parameters of the answer, where an answer to this claim would be another one; else None."""
-    was, wanted = answered_with(allocation), claim.parameters if claim else {}
+    was, wanted = answer_parameters(allocation), claim.parameters if claim else {}
     if was == wanted:
         return None
     scene = promises.scene
-    same = answer_with(scene, allocation, was) == answer_with(scene, allocation, wanted)
+    same = edits_with(scene, allocation, was) == edits_with(scene, allocation, wanted)
     return None if same else was

@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 
 from agent.core.allocation import scheduler_choice
-from agent.core.allocation.cards_with_room import finder, knows_room
+from agent.core.allocation.cards_with_room import card_finder, knows_room
 from agent.core.allocation.holder_names import claims_on_cards
 from agent.core.allocation.pod_attribution import (
     Attribution,
     WaitingPods,
     any_promised,
     attribute,
+    claims_due,
     containers_with_allocation,
-    due,
-    may_ask,
-    suspect,
+    most_likely_pod,
+    pods_that_may_ask,
     waiting_for,
 )
 from agent.core.allocation.scheduler_promises import Promises
@@ -53,31 +53,33 @@ def suspected_pod(promises: Promises, resource: str, ids: Collection[str]) -> st
         return ""
     unique = tuple(dict.fromkeys(ids))
     pods = waiting_pods(promises, resource)
-    return suspect(_attribution(promises, served[0], unique, pods), resource, len(unique), pods)
+    return most_likely_pod(_attribute_ids(promises, served[0], unique, pods), resource, len(unique), pods)
 
 
 def suspected_pods(promises: Promises, resource: str, ids: Collection[str]) -> tuple[str, ...]:
     """The uids of the pods that a refused request may have come from, the most likely one first."""
     if not (first := suspected_pod(promises, resource, ids)):
         return ()
-    others = may_ask(resource, len(set(ids)), waiting_pods(promises, resource))
+    others = pods_that_may_ask(resource, len(set(ids)), waiting_pods(promises, resource))
     return tuple(dict.fromkeys((first, *others)))
 
 
-def attribution(promises: Promises, planned: Resource, ids: Sequence[str]) -> Attribution:
+def attribute_request(promises: Promises, planned: Resource, ids: Sequence[str]) -> Attribution:
     """The claim behind an admitted request."""
     scene = promises.scene
     if not (scene.candidates and promises.dialects(planned)):
         why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
         return Attribution(why_uncertain=why)
-    found = _attribution(promises, planned, ids, waiting_pods(promises, planned.name, ids))
+    found = _attribute_ids(promises, planned, ids, waiting_pods(promises, planned.name, ids))
     cards = [claim.devices for claim in found.askers if claim is not None and claim.devices]
     # An allocation that can move once its pod is known goes to the first of them.
     vendor = scene.vendors[planned.vendor]
     return replace(found, askers=()) if names_no_card(scene, vendor, planned.name, ids, cards) else found
 
 
-def _attribution(promises: Promises, planned: Resource, ids: Sequence[str], pods: WaitingPods) -> Attribution:
+def _attribute_ids(
+    promises: Promises, planned: Resource, ids: Sequence[str], pods: WaitingPods
+) -> Attribution:
     """The claim behind a request for these IDs; where the order of the pods is known, of the next pod."""
     cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
     found = attribute(planned.name, len(ids), cards, pods)
@@ -122,27 +124,27 @@ def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) 
         dialects=promises.dialects(planned),
         devices=promises.cards(planned.vendor),
         taken=containers_with_allocation(promises.in_use, resource, scene.candidates),
-        holders=scheduler_choice.holders(in_use, resource) if is_whole else {},
+        holders=scheduler_choice.card_holders(in_use, resource) if is_whole else {},
         locked=scene.locked,
         failed={card.uuid for card in planned.cards if not card.healthy},
         refused=promises.refused,
         pods_at_kubelet_start=scene.pods_at_kubelet_start,
-        find_cards_with_room=partial(_cards_for, promises, planned),
+        find_cards_with_room=partial(_cards_for_claim, promises, planned),
         guessed=promises.guessed,
     )
 
 
 def due_claims(promises: Promises, planned: Resource) -> Sequence[Claim]:
     """The claims of waiting pods on chosen cards of the resource."""
-    return due(planned.name, waiting_pods(promises, planned.name))
+    return claims_due(planned.name, waiting_pods(promises, planned.name))
 
 
-def _cards_for(promises: Promises, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
+def _cards_for_claim(promises: Promises, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
     """The cards on which a claim that names none may lie, the best one first; none where that is unknown."""
     if not knows_room(promises.scene.vendors[planned.vendor], planned):
         return ()
     others = [it for it in promises.in_use if it.resource == planned.name]
     try:
-        return finder(promises, planned, count, others, due_claims(promises, planned))(claim.parameters)
+        return card_finder(promises, planned, count, others, due_claims(promises, planned))(claim.parameters)
     except AgentError:  # the Allocate is refused with it
         return ()

@@ -10,7 +10,7 @@ from agent.core.model import Allocation, Owner
 SHOWN_AFTER = 60.0
 
 
-def owned(allocations: Iterable[Allocation]) -> list[Allocation]:
+def allocations_with_owner(allocations: Iterable[Allocation]) -> list[Allocation]:
     """The allocations with a known container."""
     return [allocation for allocation in allocations if allocation.owner is not None]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 
 from agent.core.allocation.card_amounts import fit, measures, part_of_card
-from agent.core.allocation.holder_names import first_of, holder
+from agent.core.allocation.holder_names import first_of, holder_name
 from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Plan
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Part
@@ -93,7 +93,7 @@ def double_bookings(
     uses: dict[str, list[_Use]] = {sizes.card(device): [] for it in external for device in it.cards}
     for allocation in in_use:
         devices = [one for one in dict.fromkeys(allocation.cards) if sizes.card(one) in uses]
-        if devices and (uid := _uid(allocation, alive, names)):
+        if devices and (uid := _uid_of_pod(allocation, alive, names)):
             for device, ids in _ids_by_device(allocation, devices):
                 uses[sizes.card(device)].append(
                     _Use(uid, allocation, ids, *sizes.amount(allocation, device, len(ids)))
@@ -102,10 +102,10 @@ def double_bookings(
     for card, uses_of_card in uses.items():
         for own, holders in _without_room(uses_of_card):
             found.setdefault(own, {})[card] = holders
-    return {own: _sentence(cards, alive, moved) for own, cards in found.items()}
+    return {own: _describe(cards, alive, moved) for own, cards in found.items()}
 
 
-def _uid(allocation: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], str]) -> str:
+def _uid_of_pod(allocation: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], str]) -> str:
     """The uid of the living pod that has the allocation; empty where none is known."""
     if allocation.place is not None:
         return allocation.place[0] if allocation.place[0] in uids else ""
@@ -131,7 +131,7 @@ def _without_room(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
     for use in uses:
         if use.allocation.source is not AllocationSource.ANNOTATION:
             allocated.setdefault(use.uid, []).append(use)
-    before = [_all_of_pod(uses_of_pod) for uses_of_pod in allocated.values()]
+    before = [_merge_uses(uses_of_pod) for uses_of_pod in allocated.values()]
     external = [it for it in uses if it.allocation.source is AllocationSource.ANNOTATION]
     for own in sorted(external, key=lambda it: (it.allocation.since, it.allocation.id)):
         others: dict[str, _Use] = {}
@@ -145,13 +145,13 @@ def _without_room(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
         before.append(own)
 
 
-def _all_of_pod(uses: Sequence[_Use]) -> _Use:
+def _merge_uses(uses: Sequence[_Use]) -> _Use:
     """All that a pod has of the card, as one use."""
-    core, memory = _sum(uses, lambda it: it.core), _sum(uses, lambda it: it.memory)
+    core, memory = _sum_amounts(uses, lambda it: it.core), _sum_amounts(uses, lambda it: it.memory)
     return replace(uses[0], ids=(), core=core, memory=memory)
 
 
-def _sum(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float:
+def _sum_amounts(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float:
     """Init containers hand their IDs on: each ID counts once, with the largest amount."""
     taken: dict[str, dict[str, float]] = {}
     for use in sorted(uses, key=amount):
@@ -159,20 +159,20 @@ def _sum(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float:
     return sum(sum(ids.values()) for ids in taken.values())
 
 
-def _sentence(
+def _describe(
     cards: Mapping[str, Sequence[_Use]], pods: Mapping[str, Candidate], moved: Collection[str]
 ) -> str:
     """What to do stands first, since a long note is cut."""
     uids = dict.fromkeys(it.uid for holders in cards.values() for it in holders if it.uid in moved)
     what = ", ".join(first_of(uids, lambda uid: f"{pods[uid].namespace}/{pods[uid].name}"))
-    held = first_of(cards, lambda card: f"{shorten(card)} is held by {_names(cards[card], pods, moved)}")
+    held = first_of(cards, lambda card: f"{shorten(card)} is held by {_name_uses(cards[card], pods, moved)}")
     return f"delete {what or 'one of the pods'}: {'; '.join(held)}"
 
 
-def _names(holders: Sequence[_Use], pods: Mapping[str, Candidate], moved: Collection[str]) -> str:
-    return ", ".join(first_of(holders, lambda it: _named(it, pods[it.uid], moved)))
+def _name_uses(holders: Sequence[_Use], pods: Mapping[str, Candidate], moved: Collection[str]) -> str:
+    return ", ".join(first_of(holders, lambda it: _name_use(it, pods[it.uid], moved)))
 
 
-def _named(use: _Use, pod: Candidate, moved: Collection[str]) -> str:
+def _name_use(use: _Use, pod: Candidate, moved: Collection[str]) -> str:
     owned = replace(use.allocation, owner=Owner(pod.uid, "", pod.namespace, pod.name))
-    return holder(owned) + (", for which others were chosen" if use.uid in moved else "")
+    return holder_name(owned) + (", for which others were chosen" if use.uid in moved else "")

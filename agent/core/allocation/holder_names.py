@@ -14,7 +14,7 @@ T = TypeVar("T")
 NAMED = 3
 
 
-def holder(allocation: Allocation, resource: str = "") -> str:
+def holder_name(allocation: Allocation, resource: str = "") -> str:
     """The pod that has the allocation, with the allocation's resource where that is not `resource`."""
     pod = allocation.owner if allocation.owner and allocation.owner.pod else allocation.claim
     name = f"{pod.namespace}/{pod.pod}" if pod else f"allocation {allocation.id}"

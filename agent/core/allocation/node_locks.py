@@ -113,7 +113,7 @@ def why_over(
     if mine and all(pod.over for pod in mine):
         return "its pod is over"
     known = tuple(allocations)
-    served = _served(known)
+    served = _served_containers(known)
     external = {it.owner.uid for it in known if it.source is AllocationSource.ANNOTATION and it.owner}
     if any(_is_served(pod, served) or _is_external(pod, served, external) for pod in mine):
         return "its pod has its devices"
@@ -137,7 +137,7 @@ def freeing_patch(lock: Lock) -> list[dict[str, Any]]:
     return [{"op": "test", "path": path, "value": lock.value}, {"op": "remove", "path": path}]
 
 
-def _served(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[str, str]]]:
+def _served_containers(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[str, str]]]:
     """Resource to the containers, as (pod uid, name), that have an allocation of it."""
     found: dict[str, set[tuple[str, str]]] = {}
     for allocation in allocations:

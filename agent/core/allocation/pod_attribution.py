@@ -22,7 +22,7 @@ ContainerKey = tuple[str, str]
 FindCardsWithRoom = Callable[[Claim, int], Sequence[str]]
 
 
-def _unknown(claim: Claim, count: int) -> Sequence[str]:
+def _no_cards(claim: Claim, count: int) -> Sequence[str]:
     return ()
 
 
@@ -47,7 +47,7 @@ class WaitingPods:
     #: The uids of pods that waited when the kubelet started. It takes them first, the oldest one first.
     pods_at_kubelet_start: Collection[str] = ()
     #: Where claims may lie that name no card; no cards where that is not known.
-    find_cards_with_room: FindCardsWithRoom = _unknown
+    find_cards_with_room: FindCardsWithRoom = _no_cards
     #: Those of `refused` where another pod may have been refused instead.
     guessed: Collection[str] = ()
 
@@ -85,17 +85,17 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     first.
     """
     claims = _WaitingClaims(resource, waiting)
-    return replace(_attributed(claims, count, cards), askers=tuple(claims.askers(count)))
+    return replace(_find_claim(claims, count, cards), askers=tuple(claims.claims_that_may_ask(count)))
 
 
-def _attributed(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> Attribution:
+def _find_claim(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> Attribution:
     wanted = set(cards)
-    claims, others = waiting.asking(count)
+    claims, others = waiting.claims_for_count(count)
     exact = [it for it in claims if not it.devices or set(it.devices) == wanted]
     fitting = exact or [
         replace(claim, devices=other)
         for claim in claims
-        for other in (waiting.within_pod(claim, wanted), waiting.settled(claim))
+        for other in (waiting.cards_of_equal_claims(claim, wanted), waiting.cards_after_exchange(claim))
         if set(other) == wanted
     ]
     if fitting:
@@ -106,23 +106,23 @@ def _attributed(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> 
         doubt = f"claims are on other cards: {claims_on_cards(claims[:3])}"
         return Attribution(None, doubt, tuple(claims), bool(others))
     without_claim = f"{others[0]} asks for as much and has no claim" if others else ""
-    doubt = "; ".join(waiting.wrong[:3]) or without_claim or "no pod that waits has a claim"
+    doubt = "; ".join(waiting.unreadable[:3]) or without_claim or "no pod that waits has a claim"
     return Attribution(None, doubt, unclaimed=bool(others))
 
 
-def due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
+def claims_due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
     """The claims on chosen cards of pods that wait and were not refused."""
-    claims = _WaitingClaims(resource, waiting).due()
+    claims = _WaitingClaims(resource, waiting).claims_due()
     return tuple(it for it in claims if it.devices and it.uid not in waiting.refused)
 
 
 def any_promised(resource: str, waiting: WaitingPods) -> bool:
     """Whether a scheduler promised something of the resource to any of the pods."""
     claims = _WaitingClaims(resource, waiting)
-    return any(claims.of(pod.uid) for pod in waiting.candidates if not pod.over)
+    return any(claims.claims_of_pod(pod.uid) for pod in waiting.candidates if not pod.over)
 
 
-def suspect(found: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
+def most_likely_pod(found: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
     """The uid of the pod that is refused most likely with this request; empty where none is known."""
     if found.claim is not None:
         return found.claim.uid
@@ -131,9 +131,9 @@ def suspect(found: Attribution, resource: str, count: int, waiting: WaitingPods)
     return next((pod.uid for pod, _ in _WaitingClaims(resource, waiting).pods(count)), "")
 
 
-def may_ask(resource: str, count: int, waiting: WaitingPods) -> tuple[str, ...]:
+def pods_that_may_ask(resource: str, count: int, waiting: WaitingPods) -> tuple[str, ...]:
     """The uids of the pods that may ask next for this number of IDs; several where no order is known."""
-    return tuple(pod.uid for pod, _ in _WaitingClaims(resource, waiting).may_ask(count))
+    return tuple(pod.uid for pod, _ in _WaitingClaims(resource, waiting).pods_that_may_ask(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class NextRequest:
     avoid: frozenset[str] = frozenset()
 
 
-def intended(
+def next_request(
     resource: str, count: int, held: Collection[str], free: Collection[str], waiting: WaitingPods
 ) -> NextRequest:
     """The request for `count` IDs that most likely comes next.
@@ -155,16 +155,20 @@ def intended(
     `held`: cards of the IDs that the request must have. `free`: cards of the IDs that it can have.
     """
     known = _WaitingClaims(resource, waiting)
-    claims, _ = known.asking(count)
+    claims, _ = known.claims_for_count(count)
     available = {*held, *free}
     for claim in claims:
         if not claim.devices:
             roomy = frozenset(waiting.find_cards_with_room(claim, count))
             return NextRequest(claim, avoid=frozenset(available - roomy) if roomy else frozenset())
-        for cards in (claim.devices, known.settled(claim), known.within_pod(claim, {*held})):
+        for cards in (
+            claim.devices,
+            known.cards_after_exchange(claim),
+            known.cards_of_equal_claims(claim, {*held}),
+        ):
             if cards and set(held) <= set(cards) <= available:
                 return NextRequest(claim, cards)
-    return NextRequest(avoid=known.promised())
+    return NextRequest(avoid=known.promised_cards())
 
 
 class _WaitingClaims:
@@ -177,20 +181,20 @@ class _WaitingClaims:
         self._failed = frozenset(waiting.failed)
         self._claims: dict[str, Sequence[Claim]] = {}
         #: What is wrong with annotations, a sentence each.
-        self.wrong: list[str] = []
+        self.unreadable: list[str] = []
 
-    def asking(self, count: int) -> tuple[list[Claim], list[str]]:
+    def claims_for_count(self, count: int) -> tuple[list[Claim], list[str]]:
         """The claims of containers that ask for this number of IDs, and the pods that ask without a claim."""
         claims: list[Claim] = []
         others: list[str] = []
         for pod, asking in self.pods(count):
-            mine = [it for it in self.of(pod.uid) if it.container in asking]
+            mine = [it for it in self.claims_of_pod(pod.uid) if it.container in asking]
             claims += mine
             if not (mine or pod.uid in self._waiting.refused):
                 others.append(f"{pod.namespace}/{pod.name}")
         named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
         if named:
-            first = [*self._before(named, claims), *named]
+            first = [*self._claims_before(named, claims), *named]
             # A claim without cards comes from no scheduler, and no scheduler takes a lock for it.
             claims = [*first, *(it for it in claims if not it.devices and it not in first)]
         if claims and not self._failed.isdisjoint(claims[0].devices):
@@ -198,7 +202,7 @@ class _WaitingClaims:
             claims = [it for it in claims if it.uid == claims[0].uid]
         return claims, others
 
-    def _before(self, named: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
+    def _claims_before(self, named: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
         """The claims of pods that the kubelet heard of before the pod that the lock names.
 
         koord-scheduler may bind two pods at once (v1.8.0, seen 3 ms apart): the lock then names the last one.
@@ -212,16 +216,16 @@ class _WaitingClaims:
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods with their containers that ask for this number of IDs, the pod that asks next first."""
         for pod in sorted(self._pods.values(), key=self._order):
-            if asking := _asking(pod, self._resource, count, self._waiting.taken):
+            if asking := _asking_containers(pod, self._resource, count, self._waiting.taken):
                 yield pod, asking
 
-    def askers(self, count: int) -> Iterator[Claim | None]:
+    def claims_that_may_ask(self, count: int) -> Iterator[Claim | None]:
         """The claim of each container that may ask now, the first one included."""
-        for pod, asking in self.may_ask(count):
-            claims = {it.container: it for it in self.of(pod.uid)}
+        for pod, asking in self.pods_that_may_ask(count):
+            claims = {it.container: it for it in self.claims_of_pod(pod.uid)}
             yield from (claims.get(name) for name in sorted(asking))
 
-    def may_ask(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
+    def pods_that_may_ask(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods that may ask now, with their containers that ask for this number of IDs.
 
         These are the first pod and the pods that the kubelet heard of in the same second: their order is not
@@ -241,48 +245,50 @@ class _WaitingClaims:
         seconds = [pod.created for pod in found if pod.pending or pod.over]
         return len(set(seconds)) < len(seconds)
 
-    def of(self, uid: str) -> Sequence[Claim]:
+    def claims_of_pod(self, uid: str) -> Sequence[Claim]:
         """All claims of a pod."""
         if uid not in self._claims:
-            self._claims[uid] = [it for it in self._read(self._pods.get(uid)) if it.uid == uid]
+            self._claims[uid] = [it for it in self._read_claims(self._pods.get(uid)) if it.uid == uid]
         return self._claims[uid]
 
-    def _read(self, pod: Candidate | None) -> Sequence[Claim]:
+    def _read_claims(self, pod: Candidate | None) -> Sequence[Claim]:
         waiting = self._waiting
         if pod is None:
             return ()
         # Only a scheduler writes a lock on the Node, whatever scheduler the pod names.
         if (pod.namespace, pod.name) in waiting.locked:
             pod = replace(pod, scheduler="")
-        return remembered_claims.claims(pod, self._resource, waiting.dialects, waiting.devices, self.wrong)
+        return remembered_claims.claims(
+            pod, self._resource, waiting.dialects, waiting.devices, self.unreadable
+        )
 
-    def within_pod(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
+    def cards_of_equal_claims(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
         """Cards that equal claims of the pod name, as many as this claim names, the wanted ones first.
 
         None where the wanted cards are not among them. A scheduler does not say which container gets which
         card of its pod, and the cards of an init container go to any container after it.
         """
-        same = (it for it in self.of(claim.uid) if it.parameters == claim.parameters)
+        same = (it for it in self.claims_of_pod(claim.uid) if it.parameters == claim.parameters)
         cards = [card for equal in same for card in equal.devices]
         if not set(cards).issuperset(wanted) or len(wanted) > len(claim.devices):
             return ()
         rest = [it for it in dict.fromkeys((*claim.devices, *cards)) if it not in wanted]
         return (*wanted, *rest[: len(claim.devices) - len(wanted)])
 
-    def settled(self, claim: Claim) -> tuple[str, ...]:
+    def cards_after_exchange(self, claim: Claim) -> tuple[str, ...]:
         """The cards that are left for the claim where pods with equal claims have its cards; else none."""
         passed: set[str] = set()
-        cards = [self._left(card, claim.uid, passed) for card in claim.devices]
+        cards = [self._free_card_after(card, claim.uid, passed) for card in claim.devices]
         return () if None in cards else tuple(it for it in cards if it is not None)
 
-    def _left(self, card: str, uid: str, passed: set[str]) -> str | None:
+    def _free_card_after(self, card: str, uid: str, passed: set[str]) -> str | None:
         """Follow from the card to the card of the pod that holds it, and so on, to a card that is free.
 
         `passed`: cards of other chains, which are not passed again. None where the chain ends at none.
         """
         holders = self._waiting.holders
         while (holder := holders.get(card, uid)) != uid:
-            promised = (other for claim in self.of(holder) for other in claim.devices)
+            promised = (other for claim in self.claims_of_pod(holder) for other in claim.devices)
             free = (it for it in promised if holders.get(it) not in (holder, uid) and it not in passed)
             if (after := next(free, None)) is None:
                 return None
@@ -290,15 +296,15 @@ class _WaitingClaims:
             card = after
         return card
 
-    def promised(self) -> frozenset[str]:
+    def promised_cards(self) -> frozenset[str]:
         """The cards that waiting pods were promised."""
-        return frozenset(card for claim in self.due() for card in claim.devices)
+        return frozenset(card for claim in self.claims_due() for card in claim.devices)
 
-    def due(self) -> Iterator[Claim]:
+    def claims_due(self) -> Iterator[Claim]:
         """The claims of containers of waiting pods that have no allocation of the resource yet."""
         for pod in self._pods.values():
             if pod.waits and any(self._resource in it.limits for it in pod.containers):
-                claims = self.of(pod.uid)
+                claims = self.claims_of_pod(pod.uid)
                 yield from (it for it in claims if (pod.uid, it.container) not in self._waiting.taken)
 
     def _order(self, pod: Candidate) -> tuple[object, ...]:
@@ -319,10 +325,12 @@ def waiting_for(
     resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[ContainerKey]
 ) -> tuple[Candidate, ...]:
     """The pods with a container that asks for exactly this number of IDs and has no allocation yet."""
-    return tuple(it for it in candidates if _asking(it, resource, count, taken))
+    return tuple(it for it in candidates if _asking_containers(it, resource, count, taken))
 
 
-def _asking(pod: Candidate, resource: str, count: int, taken: Collection[ContainerKey]) -> frozenset[str]:
+def _asking_containers(
+    pod: Candidate, resource: str, count: int, taken: Collection[ContainerKey]
+) -> frozenset[str]:
     """The containers of the pod that wait for exactly this number of IDs."""
     if not pod.waits:
         return frozenset()
@@ -348,7 +356,7 @@ def _explain_uncertainty(fitting: Sequence[Claim], others: Sequence[str]) -> str
     return f"one of {len(fitting)} claims that fit" if len(fitting) > 1 else ""
 
 
-def promised(
+def promised_claim(
     resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Cards
 ) -> Claim | None:
     """The claim of this container, as its pod says now."""
@@ -356,7 +364,7 @@ def promised(
     return next((it for it in found if _container_key(it) == (pod.uid, container)), None)
 
 
-def exchanged(
+def exchange_claims(
     allocations: Iterable[Allocation],
     granted: Iterable[CheckpointAnswer],
     promise: Callable[[Allocation, CheckpointAnswer], Claim | None],
@@ -380,11 +388,11 @@ def exchanged(
         if giver is not None:
             takers[giver] = allocation.id
     for name in takers.keys() - after.keys():
-        after[name] = known[_last(name, takers)].claim
+        after[name] = known[_end_of_chain(name, takers)].claim
     return {name: claim for name, claim in after.items() if claim != known[name].claim}
 
 
-def _last(name: str, takers: Mapping[str, str]) -> str:
+def _end_of_chain(name: str, takers: Mapping[str, str]) -> str:
     """The allocation at the end of a chain of givers and takers: its claim goes to no granted allocation."""
     for _ in takers:  # with two allocations of one claim the chain may be a circle
         if name not in takers:
@@ -417,7 +425,7 @@ def containers_with_allocation(
     return frozenset(known)
 
 
-def starting(
+def starting_allocations(
     allocations: Iterable[Allocation],
     granted: Iterable[CheckpointAnswer] | None,
     resource: str,

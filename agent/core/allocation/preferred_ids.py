@@ -26,13 +26,13 @@ def preferred_ids(
     unwanted = _ids_of_other_modes(promises, planned) | planned.former_ids | held
     wanted = [one for one in available if one not in unwanted or one in required] if unwanted else available
     free = [one for one in available if one not in held] if held else available
-    chosen = _preferred(promises, planned, wanted, free, required, size)
+    chosen = _choose_ids(promises, planned, wanted, free, required, size)
     if chosen or not unwanted:
         return chosen
-    return _preferred(promises, planned, available, available, required, size)
+    return _choose_ids(promises, planned, available, available, required, size)
 
 
-def _preferred(
+def _choose_ids(
     promises: Promises,
     planned: Resource,
     among: Sequence[str],
@@ -79,4 +79,4 @@ def _room(promises: Promises, planned: Resource, free: Collection[str]) -> Mappi
         return None
     given = frozenset(free)
     others = (it for it in promises.in_use if it.resource == planned.name and given.isdisjoint(it.ids))
-    return scheduler_choice.free_on(planned, others)
+    return scheduler_choice.free_by_card(planned, others)

@@ -14,7 +14,7 @@ from agent.scheduler_api.dialects import Cards, Dialect
 from agent.vendor_api.text import shorten
 
 #: The most characters of a sentence on what is wrong with annotations.
-WORDS = 240
+MAX_SENTENCE = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def claims(
     A sentence is added to `wrong` for each dialect that cannot read the annotations.
     """
     for dialect in dialects:
-        answer = _answer(pod, resource, dialect, cards)
+        answer = _remembered_answer(pod, resource, dialect, cards)
         if answer.claims:
             return answer.claims
         if answer.wrong:
@@ -49,23 +49,23 @@ def claims(
     return ()
 
 
-def _answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
+def _remembered_answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
     # A lock may contradict the scheduler of the pod: then a copy of the pod without that scheduler is read in
     # turn with the pod. Both share `heard`, and keep an answer each.
     key = (resource, dialect.name, pod.scheduler, pod.over)
     question, known = _Question(dialect, cards), pod.heard.get(key)
     if known is None or known.question != question:
-        known = pod.heard[key] = _read(question, pod, resource, cards)
+        known = pod.heard[key] = _read_claims(question, pod, resource, cards)
     answer: _Answer = known
     return answer
 
 
-def _read(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:
+def _read_claims(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:
     try:
         read = question.dialect.claims(pod, resource, cards)
         found = [replace(writable(it), dialect=question.dialect.name) for it in read]
     except Exception as exc:  # anybody writes annotations, and contributors write dialects
-        return _Answer(question, wrong=shorten(str(exc) or repr(exc), WORDS))
+        return _Answer(question, wrong=shorten(str(exc) or repr(exc), MAX_SENTENCE))
     return _Answer(question, found)
 
 

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 
-from agent.core.allocation.card_amounts import HAIR, CardAmounts, fit, left
-from agent.core.allocation.pod_attribution import WaitingPods, intended
+from agent.core.allocation.card_amounts import ROUNDING, CardAmounts, fit, room_left
+from agent.core.allocation.pod_attribution import WaitingPods, next_request
 from agent.core.allocation.preferred_allocation import best_fit, prefer
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.devices.topology import Topology
@@ -33,15 +33,15 @@ def chosen_ids(
     """
     cards = {one: card.uuid for one in available if (card := resource.card_of(one))}
     held = {cards[one] for one in required if one in cards}
-    aim = intended(resource.name, size, held, {*cards.values()}, waiting)
-    if aim.cards and (chosen := _even(aim.cards, available, required, size, cards)):
+    aim = next_request(resource.name, size, held, {*cards.values()}, waiting)
+    if aim.cards and (chosen := _choose_evenly(aim.cards, available, required, size, cards)):
         return chosen
     others = [one for one in available if one in required or cards.get(one) not in aim.avoid]
     chosen = prefer(resource, others, required, size, topology, room) if aim.avoid else []
     return chosen or prefer(resource, available, required, size, topology, room)
 
 
-def _even(
+def _choose_evenly(
     aim: Sequence[str],
     available: Sequence[str],
     required: Sequence[str],
@@ -64,7 +64,7 @@ def _even(
     return chosen if len(chosen) == size and set(got) == set(aim) else []
 
 
-def holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
+def card_holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
     """Card to the uid of the pod that has the card, as the kubelet or else a claim says."""
     return {
         uuid: allocation.place[0]
@@ -93,9 +93,9 @@ def has_room(
         return False
     each, more = divmod(count, len(uuids))
     wanted = Counter([*uuids] * each + [*uuids[:more]])
-    free = free_on(resource, in_use, sick=sick, amounts=amounts)
+    free = free_by_card(resource, in_use, sick=sick, amounts=amounts)
     return all(
-        _fits(uuid, wanted[uuid], free, in_use, amounts, amounts.promised(claim, uuid, len(wanted)))
+        _fits(uuid, wanted[uuid], free, in_use, amounts, amounts.amount_of_claim(claim, uuid, len(wanted)))
         for uuid in wanted
         for claim in claims
     )
@@ -111,10 +111,10 @@ def _fits(
 ) -> bool:
     if part is None:
         return count <= free.get(uuid, 0)
-    return uuid in free and fit(amounts.on(uuid, in_use), part)
+    return uuid in free and fit(amounts.amount_on_card(uuid, in_use), part)
 
 
-def free_on(
+def free_by_card(
     resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False, amounts: CardAmounts = BY_IDS
 ) -> Mapping[str, int]:
     """Card to the number of replicas or memory units that still fit on it.
@@ -141,7 +141,9 @@ def free_on(
             continue
         free[card.uuid] = card.shares - taken[card.uuid]
         if amounts.is_measured_on(card.uuid, in_use):
-            free[card.uuid] = floor((left(amounts.on(card.uuid, in_use)) + HAIR) * card.shares)
+            free[card.uuid] = floor(
+                (room_left(amounts.amount_on_card(card.uuid, in_use)) + ROUNDING) * card.shares
+            )
     return free
 
 
@@ -165,21 +167,21 @@ def is_as_counted(
     known = {*cards}
     diverged = any(it.diverged for it in others)
     measured = any(amounts.is_measured_on(it, others) for it in known) or any(
-        amounts.promised(claim, uuid, len(known)) is not None for claim in claims for uuid in known
+        amounts.amount_of_claim(claim, uuid, len(known)) is not None for claim in claims for uuid in known
     )
     if not (exact or alone) and not ((diverged or measured) and shares):
         return True
     return has_room(resource, cards, len(ids), others, sick=True, amounts=amounts, claims=claims)
 
 
-def roomier(
+def other_cards_with_room(
     resource: Resource, count: int, others: Iterable[Allocation], *, amounts: CardAmounts = BY_IDS
 ) -> tuple[str, ...]:
     """Cards with room for `count` IDs: one card for all, or else a card for each; none without room.
 
     IDs that must lie on one card go where they fit best.
     """
-    free = free_on(resource, others, amounts=amounts)
+    free = free_by_card(resource, others, amounts=amounts)
     if on_one_card(resource.rule.sharing):
         best = best_fit(resource, free, count)
         return () if best is None else (best,)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
-from agent.core.allocation.pod_attribution import promised
+from agent.core.allocation.pod_attribution import promised_claim
 from agent.core.model import Allocation, AllocationSource, Resource
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
@@ -59,7 +59,7 @@ class Promises:
         if pod is None or served is None or allocation.vendor not in self.scene.vendors:
             return None
         cards = self.cards(allocation.vendor)
-        return promised(allocation.resource, pod, container, self.dialects(served[0]), cards)
+        return promised_claim(allocation.resource, pod, container, self.dialects(served[0]), cards)
 
     def in_the_way(
         self, planned: Resource, others: Sequence[Allocation], amounts: CardAmounts

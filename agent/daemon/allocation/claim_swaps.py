@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.core.allocation.answered_claims import exchanged_claims, kept_parameters, shown_claim
+from agent.core.allocation.answered_claims import claims_after_exchange, kept_parameters, shown_claim
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import AllocationSource
@@ -14,7 +14,7 @@ from agent.core.notices import ClaimSwap
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 
 #: Claim swaps that are still shown.
-SHOWN = 64
+MAX_SHOWN_SWAPS = 64
 
 
 class ClaimSwaps:
@@ -22,7 +22,7 @@ class ClaimSwaps:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._last: deque[ClaimSwap] = deque(maxlen=SHOWN)
+        self._last: deque[ClaimSwap] = deque(maxlen=MAX_SHOWN_SWAPS)
 
     @property
     def last(self) -> tuple[ClaimSwap, ...]:
@@ -34,7 +34,7 @@ class ClaimSwaps:
 
         Returns the ids of the allocations with another claim than before.
         """
-        changed = exchanged_claims(promises, granted)
+        changed = claims_after_exchange(promises, granted)
         for name, claim in changed.items():
             allocation = self._ledger.get(name)
             assert allocation is not None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agent.core.allocation.admission import serving
+from agent.core.allocation.admission import serving_vendor
 from agent.core.allocation.answered_claims import is_unread
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.pod_attribution import starting
+from agent.core.allocation.pod_attribution import starting_allocations
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AllocationError, InsufficientRoom, LimitsUnread, NotAllocated, StartRefused
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
@@ -47,15 +47,15 @@ class ContainerStarts:
             StartRefused: What the pod asks for cannot be had on its card.
             VendorError: The hardware cannot be made now. The kubelet tries again.
         """
-        vendor = serving(self._promises().scene, resource)
+        vendor = serving_vendor(self._promises().scene, resource)
         if not vendor.prepares(resource):
             return
-        granted = await self._evidence.granted()
+        granted = await self._evidence.checkpoint_answers()
         changed = granted is not None and bool(self._swaps.exchange(self._promises(), granted))
         names = {answer.allocation for answer in granted or ()}
-        misplaced = self._hardware.misplaced(self._promises(), resource, names)
+        misplaced = self._hardware.misplaced_hardware(self._promises(), resource, names)
         changed |= await self._hardware.remove_misplaced(misplaced)
-        allocations = [it.id for it in starting(self._ledger.in_use(), granted, resource, ids)]
+        allocations = [it.id for it in starting_allocations(self._ledger.in_use(), granted, resource, ids)]
         if not allocations or not self._hardware.busy.isdisjoint(allocations):  # busy: being released now
             raise NotAllocated(resource, ids)
         self._refuse_unread(allocations, granted or ())
@@ -64,7 +64,7 @@ class ContainerStarts:
             made = [await self._start(vendor, allocation_id) for allocation_id in allocations]
         finally:
             self._hardware.busy.difference_update(allocations)
-        self._hardware.has_started(allocations)
+        self._hardware.mark_started(allocations)
         if changed or any(made):
             await self._store.save(durable=True)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from agent.core.allocation.answered_claims import astray_allocations, may_move
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
-from agent.core.allocation.vendor_requests import requested
+from agent.core.allocation.vendor_requests import request_of
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.reconciling.cards_of_answers import is_of_other_plugin
@@ -63,12 +63,12 @@ class MadeHardware:
         allocation = self._ledger.get(allocation_id)
         if allocation is None or is_of_other_plugin(allocation):
             return False  # the answer names other hardware than this agent would make
-        request = requested(allocation)
+        request = request_of(allocation)
         made = await self._prepare(vendor.name, request, allocation.cards)
         self.made_with = {**self.made_with, allocation_id: request.parameters}
         return self._ledger.record_made_slices(allocation_id, made, AllocationState.DONE)
 
-    async def _take_away(self, allocation: Allocation) -> bool:
+    async def _remove_slices(self, allocation: Allocation) -> bool:
         """Remove the hardware of an allocation that stays; return whether it is still answered."""
         self.busy.add(allocation.id)
         try:
@@ -121,7 +121,7 @@ class MadeHardware:
         except TimeoutError:
             return True  # what was removed by then may be enough
 
-    def misplaced(
+    def misplaced_hardware(
         self, promises: Promises, resource: str, granted: Collection[str] = ()
     ) -> Mapping[str, Sequence[str]]:
         """Allocation to its claimed cards, for unused hardware that is not as the claim says.
@@ -141,7 +141,7 @@ class MadeHardware:
 
     def _is_resized(self, promises: Promises, allocation: Allocation) -> bool:
         """Whether the hardware was made with other parameters than the claim has now."""
-        wanted = requested(allocation).parameters
+        wanted = request_of(allocation).parameters
         made = self.made_with.get(allocation.id, wanted)
         if not allocation.partitions or made == wanted:
             return False
@@ -156,14 +156,14 @@ class MadeHardware:
         removed = False
         for allocation_id, cards in misplaced.items():
             allocation = self._ledger.get(allocation_id)
-            if allocation is not None and await self._take_away(allocation):
+            if allocation is not None and await self._remove_slices(allocation):
                 known = self._ledger.get(allocation_id) or allocation
                 diverged = tuple(cards) if {*cards} != {*known.devices} else ()
                 self._ledger.record(replace(known, partitions=(), diverged=diverged))
                 removed = True
         return removed
 
-    def has_started(self, allocation_ids: Collection[str]) -> None:
+    def mark_started(self, allocation_ids: Collection[str]) -> None:
         """The containers of these allocations may run from now on."""
         known = {it.id for it in self._ledger.in_use()}
         self.started = self.started.intersection(known).union(allocation_ids)

@@ -63,9 +63,9 @@ class EvidenceSources:
         self._pods_in_use = pods_in_use
         self._pods_at_once = pods_at_once or pods_in_use
         self._partitions = partitions
-        self._running = running
+        self._read_running = running
         self._life = life
-        self._settled = settled
+        self._is_settled = settled
         self._patience = patience
         self._complaints: dict[str, str] = {}
         self.unreadable: Counter[str] = Counter()
@@ -73,12 +73,12 @@ class EvidenceSources:
     async def evidence(self, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
         """All that can be read now. `vendors` are asked for their slices. `prove`: verify the checksum."""
         life = self.life
-        granted = await self.granted(prove=prove)
-        pods = await self._pods()
-        running = await asyncio.to_thread(self._running)
-        partitions = {name: found for name in vendors if (found := await self._slices(name)) is not None}
+        granted = await self.checkpoint_answers(prove=prove)
+        pods = await self._read_all_pods()
+        running = await asyncio.to_thread(self._read_running)
+        partitions = {name: found for name in vendors if (found := await self._read_slices(name)) is not None}
         steady = bool(life) and life == self.life
-        settled = steady and self._settled(life)
+        settled = steady and self._is_settled(life)
         return Evidence(granted, prove, pods, partitions, running, life, settled, steady)
 
     @property
@@ -86,34 +86,34 @@ class EvidenceSources:
         """The life of the kubelet that serves now; empty without one."""
         return self._life()
 
-    async def shows(self, owners: Collection[Owner]) -> frozenset[Owner]:
+    async def existing_owners(self, owners: Collection[Owner]) -> frozenset[Owner]:
         """The owners with a pod that exists: it has a cgroup or, where no cgroup can be seen, is listed now.
 
         In doubt a pod does not exist: a node must go on although PodResources does not answer.
         """
-        running = await asyncio.to_thread(self._running)
+        running = await asyncio.to_thread(self._read_running)
         if running is not None:
             return frozenset(it for it in owners if it.uid in running)
         pods = await self.pods_now()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
-    async def gone(self, owners: Collection[Owner]) -> frozenset[Owner]:
+    async def ended_owners(self, owners: Collection[Owner]) -> frozenset[Owner]:
         """The owners with a pod that is over.
 
         Such a pod has no cgroup or, where no cgroup can be seen, is not listed by a kubelet that has served
         for long. In doubt a pod is not over: its cards would be given out twice. A pod without a name yet is
         in no list, and a kubelet that starts lists only the pods that it has dealt with, oldest first.
         """
-        running = await asyncio.to_thread(self._running)
+        running = await asyncio.to_thread(self._read_running)
         if running is not None:
             return frozenset(it for it in owners if it.uid and it.uid not in running)
         life = self.life
         pods = await self.pods_now()
-        if pods is None or not (life and life == self.life and self._settled(life)):
+        if pods is None or not (life and life == self.life and self._is_settled(life)):
             return frozenset()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) not in pods)
 
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         """Device ID to the namespace and name of the pod that has it now, by the kubelet; empty in doubt."""
         pods = await self.pods_now()
         return {
@@ -123,7 +123,7 @@ class EvidenceSources:
             for device_id in resources.get(resource, frozenset()).intersection(ids)
         }
 
-    async def granted(
+    async def checkpoint_answers(
         self, *, prove: bool = True, sizes: bool = False
     ) -> tuple[CheckpointAnswer, ...] | None:
         """The answers in the kubelet's checkpoint; None where it is unreadable. `prove`: verify the checksum.
@@ -140,7 +140,7 @@ class EvidenceSources:
         if checkpoint is None:
             return None
         registered = checkpoint.registered if sizes else {}
-        return tuple(granted(it, registered) for it in checkpoint.entries)
+        return tuple(checkpoint_answer(it, registered) for it in checkpoint.entries)
 
     async def pods_now(self) -> Pods | None:
         """What PodResources lists, for an Allocate; None where it does not answer in time."""
@@ -148,7 +148,7 @@ class EvidenceSources:
             return await self._read_pods(self._pods_at_once)
         return None
 
-    async def _pods(self) -> Pods | None:
+    async def _read_all_pods(self) -> Pods | None:
         return await self._read_pods(self._pods_in_use)
 
     async def _read_pods(self, read: Callable[[], Awaitable[Pods]]) -> Pods | None:
@@ -160,7 +160,7 @@ class EvidenceSources:
         self._complaints.pop("PodResources", None)
         return pods
 
-    async def _slices(self, vendor: str) -> tuple[Partition, ...] | None:
+    async def _read_slices(self, vendor: str) -> tuple[Partition, ...] | None:
         source = f"slices of {vendor}"
         try:
             found = tuple(await self._partitions(vendor))
@@ -186,7 +186,7 @@ class EvidenceSources:
         return dict(self._complaints)
 
 
-def granted(
+def checkpoint_answer(
     entry: CheckpointEntry, registered: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> CheckpointAnswer:
     """The answer, with what the agent's annotations say of it.
@@ -205,12 +205,12 @@ def granted(
         answer_annotations.cards(own),
         answer_annotations.share(own),
         answer_annotations.unit(own) if own else None,
-        0 if own else _shares(entry, registered.get(entry.resource, ())),
+        0 if own else _shares_of_card(entry, registered.get(entry.resource, ())),
         entry.edits,
     )
 
 
-def _shares(entry: CheckpointEntry, listed: Sequence[str]) -> int:
+def _shares_of_card(entry: CheckpointEntry, listed: Sequence[str]) -> int:
     """How many shares another plugin lists of the card of the answer's first ID; 0 where unknown."""
     first = share(entry.ids[0]) if entry.ids else None
     if first is None or entry.ids[0] not in listed or any("::" in it for it in listed):

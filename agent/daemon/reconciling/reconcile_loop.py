@@ -155,7 +155,7 @@ class Reconciler:
         life = self._sources.life
         if life in ("", self._known_life):
             return
-        granted = await self._sources.granted(prove=True)
+        granted = await self._sources.checkpoint_answers(prove=True)
         if granted is None or life != self._sources.life:
             return
         self._known_life = life

@@ -68,7 +68,7 @@ class Recovery:
 
     async def record_before_first_list(self) -> Sequence[RecoveredAllocation]:
         """Record what pods have of the cards, before the first list to the kubelet; what was recorded."""
-        granted = await self._sources.granted(prove=False, sizes=True)
+        granted = await self._sources.checkpoint_answers(prove=False, sizes=True)
         if granted is None:
             return await self.record(Evidence(None, pods=await self._sources.pods_now()))
         async with self._turn:
@@ -96,7 +96,7 @@ class Recovery:
             self._unrelated = frozenset()
         missing = self._missing_answers(granted)
         if missing and (self._unrecorded is None or not proven):
-            first = await self._sources.granted(prove=True, sizes=True)
+            first = await self._sources.checkpoint_answers(prove=True, sizes=True)
             if first is None:
                 return ()  # nothing is recorded from a file with a wrong checksum
             self._sizes = {**self._sizes, **{it.allocation: it.ids_of_card for it in first if it.ids_of_card}}

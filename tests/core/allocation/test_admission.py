@@ -10,7 +10,7 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving
+from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving_vendor
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import (
     AllocationError,
@@ -300,11 +300,11 @@ def test_the_first_id_that_cannot_be_had_refuses_the_whole_request(ids: list[str
 )
 def test_a_resource_without_vendor_is_served_by_nobody(known: Scene, resource: str) -> None:
     with pytest.raises(UnknownResource):
-        serving(known, resource)
+        serving_vendor(known, resource)
 
 
 def test_a_resource_is_served_by_its_vendor() -> None:
-    assert serving(scene(), WHOLE).name == "acme"
+    assert serving_vendor(scene(), WHOLE).name == "acme"
 
 
 # Resources that the config no longer has

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.admission import admit
 from agent.core.allocation.placed_requests import PlacementChoice
-from agent.core.allocation.placed_requests import choose as choose_cards
-from agent.core.allocation.scheduler_choice import free_on
+from agent.core.allocation.placed_requests import choose_cards as choose_cards
+from agent.core.allocation.scheduler_choice import free_by_card
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import (
     AllocationError,
@@ -495,7 +495,7 @@ def test_no_card_gets_more_shares_than_it_has_whatever_was_promised(
         in_use.append(
             held(f"answer-{n}", *ids, resource=SHARE, on=choice.actual_cards, owner=None, claim=choice.claim)
         )
-        assert min(free_on(its.scene.plan[SHARE], in_use).values()) >= 0
+        assert min(free_by_card(its.scene.plan[SHARE], in_use).values()) >= 0
         assert choice.claim is not None or placement != "claim"
 
     claimed = [(it.claim.uid, it.claim.container) for it in in_use if it.claim is not None]
