@@ -18,7 +18,15 @@ from agent.core.errors import (
     UnknownDevice,
     UnknownResource,
 )
-from agent.core.model import AdvertisedDevice, Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
+from agent.core.model import (
+    AdvertisedDevice,
+    Allocation,
+    ClosedBecause,
+    DeviceStatus,
+    NodeSnapshot,
+    Plan,
+    Resource,
+)
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
@@ -167,16 +175,24 @@ def _admitted_status(
                 return status  # where a scheduler chose another card, the mode of that card counts
             raise InOtherMode(resource.name, card.uuid, card.mode)
         if card.closed or device_id not in card.held:
-            raise UnhealthyDevice(resource.name, device_id, _why_closed(scene, status.device))
+            raise UnhealthyDevice(resource.name, device_id, _why_closed(scene, card, status.device))
     return status
 
 
-def _why_closed(scene: Scene, device: Device) -> str:
-    """Why new containers cannot have a card that is healthy."""
-    if count := device.attributes.get(FOREIGN_SLICES):
-        return f"slices that this agent did not make lie on its card ({count}): it is free when they are gone"
-    allocation = scene.external.get(device.uuid)
-    if allocation is None or allocation.owner is None:
-        return FORGOTTEN
-    pod = f"{allocation.owner.namespace}/{allocation.owner.pod}"
-    return f"a scheduler gave it to {pod}, which asks no device plugin: it is free when that pod is gone"
+def _why_closed(scene: Scene, card: AdvertisedDevice, device: Device) -> str:
+    """Why a new container cannot have an ID of a card that is healthy, and when it can."""
+    match card.closed:
+        case None:  # the kubelet takes an ID for free that the plan keeps from every pod
+            return FORGOTTEN
+        case ClosedBecause.FOREIGN_SLICES:
+            count = device.attributes.get(FOREIGN_SLICES, "some")
+            others = f"slices that this agent did not make lie on its card ({count})"
+            return f"{others}: it is free when they are gone"
+        case ClosedBecause.EXTERNAL_USE:
+            allocation = scene.external.get(device.uuid)
+            owner = allocation.owner if allocation else None
+            pod = f"{owner.namespace}/{owner.pod}" if owner else "a pod"
+            given = f"a scheduler gave it to {pod}, which asks no device plugin"
+            return f"{given}: it is free when that pod is gone"
+        case ClosedBecause.CORDON:
+            return "its card is cordoned"

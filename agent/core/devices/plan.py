@@ -11,6 +11,7 @@ from agent.core.devices.ids_in_use import IdsInUse, ResourceUsage, kin
 from agent.core.devices.memory_units import counted_in, units
 from agent.core.model import (
     AdvertisedDevice,
+    ClosedBecause,
     DeviceStatus,
     IdRange,
     NodeSnapshot,
@@ -125,23 +126,27 @@ def _closed_cards(
     offers: Iterable[Offer],
     snapshot: NodeSnapshot,
     external: Iterable[str],
-) -> Mapping[str, frozenset[str]]:
-    """Resource to the healthy cards that new pods do not get by that resource.
+) -> Mapping[str, Mapping[str, ClosedBecause]]:
+    """Resource to the healthy cards that new pods do not get by that resource, each with the reason.
 
     These are cordoned cards and two more kinds. A resource that makes its own hardware gives cards with
     foreign slices, other resources do not. A card in external use (`external`) is given whole to no other
     pod, if the placement of the resource follows schedulers.
     """
-    healthy = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
-    cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & healthy
-    sliced = frozenset(it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes) & healthy
-    given = healthy.intersection(external)
+    healthy = [it for it in snapshot.devices if it.told_healthy]
+    cordoned = {it.uuid: ClosedBecause.CORDON for it in healthy if it.cordon is not None}
+    sliced = [it.uuid for it in healthy if FOREIGN_SLICES in it.device.attributes]
+    given = {it.uuid for it in healthy}.intersection(external)
     made = {name for offer in offers for name in offer.made}
-    closed: dict[str, frozenset[str]] = {}
+    closed: dict[str, dict[str, ClosedBecause]] = {}
     for resource in resources:
-        foreign = frozenset() if resource.name in made else sliced
-        by_scheduler = given if _follows_schedulers(resource) else frozenset()
-        closed[resource.name] = cordoned | foreign | by_scheduler
+        foreign = () if resource.name in made else sliced
+        by_scheduler = given if _follows_schedulers(resource) else ()
+        closed[resource.name] = {
+            **cordoned,
+            **dict.fromkeys(by_scheduler, ClosedBecause.EXTERNAL_USE),
+            **dict.fromkeys(foreign, ClosedBecause.FOREIGN_SLICES),
+        }
     return closed
 
 
@@ -159,15 +164,15 @@ def _withheld(resource: Resource) -> Resource:
     return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
 
 
-def _with_closed_cards(resource: Resource, uses: IdsInUse, closed: frozenset[str]) -> Resource:
-    """The resource with `closed` cards healthy only for the pods that have them.
+def _with_closed_cards(resource: Resource, uses: IdsInUse, closed: Mapping[str, ClosedBecause]) -> Resource:
+    """The resource with `closed` cards healthy only for the pods that have them. `closed`: card to reason.
 
     After a restart of the kubelet a pod is admitted again only if its IDs are healthy.
     """
-    if closed.isdisjoint(card.uuid for card in resource.cards):
+    if closed.keys().isdisjoint(card.uuid for card in resource.cards):
         return resource
     held = (
-        replace(card, healthy=False, held=uses.listed(resource.name, card), closed=True)
+        replace(card, healthy=False, held=uses.listed(resource.name, card), closed=closed[card.uuid])
         if card.uuid in closed
         else card
         for card in resource.cards
