@@ -21,20 +21,13 @@ from agent.core.allocation.admission import (
     serving_vendor,
 )
 from agent.core.allocation.answer_annotations import ALLOCATION, annotations_of
-from agent.core.allocation.asking_pods import is_chosen_for, suspected_pods
+from agent.core.allocation.asking_pods import is_chosen_for
 from agent.core.allocation.container_edit_rules import UnusableEdits, check_edits
 from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place_request
 from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.refused_requests import (
-    RefusedAllocate,
-    RefusedRequest,
-    guessed_suspects,
-    suspected_uids,
-    unexplained_requests,
-    without_answered_pod,
-)
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.unowned_answers import (
     abandoned_ids,
@@ -66,6 +59,7 @@ from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.allocation.container_starts import ContainerStarts
 from agent.daemon.allocation.holder_checks import refuse_held
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
+from agent.daemon.allocation.present_promises import PresentPromises
 from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 #: Refusals because other allocations have the cards or the room. For slices it is InsufficientRoom.
@@ -105,12 +99,9 @@ class Allocator:
         self._evidence = evidence
         self._turn = asyncio.Lock()
         self.swaps = ClaimSwaps(ledger)
-        #: Refused requests, as long as a pod that may have sent them seems to wait.
-        self._refused: tuple[RefusedRequest, ...] = ()
+        self._promises = PresentPromises(scene, ledger, evidence)
         self._hardware = MadeHardware(ledger, store, prepare, release, make_room)
-        self._starts = ContainerStarts(
-            lambda: self.promises, ledger, store, evidence, self.swaps, self._hardware
-        )
+        self._starts = ContainerStarts(self._promises, ledger, store, evidence, self.swaps, self._hardware)
 
     @property
     def busy(self) -> set[str]:
@@ -133,7 +124,7 @@ class Allocator:
             try:
                 return await self._answer_with_retries(resource, containers)
             except Exception as exc:
-                self._remember_refusal(RefusedAllocate.from_error(resource, containers, exc))
+                self._promises.remember_refusal(RefusedAllocate.from_error(resource, containers, exc))
                 raise
 
     async def _answer_with_retries(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
@@ -175,20 +166,6 @@ class Allocator:
         granted = await self._evidence.checkpoint_answers()
         return granted is not None and bool(self.swaps.exchange(self.promises, granted))
 
-    def _remember_refusal(self, refused: RefusedAllocate) -> None:
-        """Remember which pods may have sent the request: their status shows the refusal a moment later."""
-        promises, life = self.promises, self._evidence.life
-        pods = promises.scene.candidates
-        others = frozenset(pod.uid for pod in pods if refused.text in pod.message)
-        requests = (
-            RefusedRequest(refused.text, suspected_pods(promises, refused.resource, ids), others, life)
-            for ids in refused.containers
-        )
-        self._refused = unexplained_requests((*self._refusals_of_life(life), *requests), pods)
-
-    def _refusals_of_life(self, life: str) -> Sequence[RefusedRequest]:
-        return [it for it in self._refused if it.life == life]
-
     @property
     def abandoned(self) -> frozenset[str]:
         """Ids of allocations without an owner that were promised to pods that have ended."""
@@ -197,15 +174,7 @@ class Allocator:
     @property
     def promises(self) -> Promises:
         """What schedulers promised, as of now."""
-        return self._promises_at(self._scene())
-
-    def _promises_at(self, scene: Scene) -> Promises:
-        """What schedulers promised in this scene, with the ledger and the refused requests of now."""
-        in_use = self._ledger.in_use()
-        if not self._refused:
-            return Promises(scene, in_use)
-        requests, pods = self._refusals_of_life(self._evidence.life), scene.candidates
-        return Promises(scene, in_use, suspected_uids(requests, pods), guessed_suspects(requests, pods))
+        return self._promises.now()
 
     async def _answer_once(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
         """Answer the request once. After each `await` the scene is taken anew, and used until the next."""
@@ -250,13 +219,13 @@ class Allocator:
         if planned is None or planned.rule.placement == "local":
             return scene
         waiting = allocations_without_owner(self._ledger.in_use(), resource)
-        promises = self._promises_at(scene)
+        promises = self._promises.at(scene)
         if waiting and (any(it.claim for it in waiting) or is_chosen_for(promises, resource)):
             life = self._evidence.life  # read before the checkpoint: this life has written or read that file
             written = await self._evidence.checkpoint_answers()
             scene = self._scene()
             granted = [it for it in written or () if self._is_for_resource(it, resource)]
-            self.swaps.exchange(self._promises_at(scene), granted)
+            self.swaps.exchange(self._promises.at(scene), granted)
             for answer in granted:
                 if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
                     self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
@@ -266,7 +235,7 @@ class Allocator:
                     if allocation.id not in self._hardware.busy:
                         await self._hardware.undo(vendors[allocation.vendor], allocation.id)
                         scene = self._scene()
-        if misplaced := self._hardware.misplaced_hardware(self._promises_at(scene), resource):
+        if misplaced := self._hardware.misplaced_hardware(self._promises.at(scene), resource):
             await self._hardware.remove_misplaced(misplaced)
             scene = self._scene()
         return scene
@@ -281,7 +250,7 @@ class Allocator:
         A scheduler gives the room of an ended pod away at once, and the agent hears late of that end. Where
         room is lacking, the kubelet is asked which pods have ended.
         """
-        promises = self._promises_at(request.scene)
+        promises = self._promises.at(request.scene)
         others = others_in_use(promises.in_use, request)
         try:
             return place_request(promises, request, others)
@@ -330,7 +299,7 @@ class Allocator:
         done = replace(known, state=AllocationState.DONE, since=self._clock())
         self._ledger.record(done)
         if placed.choice.claim is not None:
-            self._refused = without_answered_pod(placed.choice.claim.uid, self._refused)
+            self._promises.remember_answer(placed.choice.claim.uid)
         return Answer(done, replace(edits, annotations={**edits.annotations, **annotations_of(allocation)}))
 
     def preferred(
