@@ -1,4 +1,4 @@
-"""Which pod a request comes from: the kubelet does not say, the waiting pods are matched to it. Pure."""
+"""Which pod a request comes from. The kubelet does not say, so waiting pods are matched to it. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_promised(promises: Promises, resource: str, count: int) -> bool:
 
 
 def is_chosen_for(promises: Promises, resource: str) -> bool:
-    """Whether a scheduler promised cards of the resource to any pod, which waits or has them."""
+    """Whether a scheduler promised cards of the resource to any pod, waiting or served."""
     return any_promised(resource, waiting_pods(promises, resource))
 
 
@@ -72,7 +72,7 @@ def attribute_request(promises: Promises, planned: Resource, ids: Sequence[str])
         return Attribution(why_uncertain=why)
     found = _attribute_ids(promises, planned, ids, waiting_pods(promises, planned.name, ids))
     cards = [claim.devices for claim in found.askers if claim is not None and claim.devices]
-    # An allocation that can move once its pod is known goes to the first of them.
+    # The hardware of this answer can move to another card once the pod is known: the first pod decides.
     vendor = scene.vendors[planned.vendor]
     return replace(found, askers=()) if names_no_card(scene, vendor, planned.name, ids, cards) else found
 
@@ -91,9 +91,9 @@ def _attribute_ids(
 
 
 def _claims_of_next_pod(promises: Promises, found: Attribution) -> tuple[Claim, ...]:
-    """The claims of the one pod that can ask now, where the cards of the IDs are not its own.
+    """The claims of the pod that asks now, where only one pod can and its cards are not those of the IDs.
 
-    Several containers of one pod may ask for the same number of IDs.
+    There are several claims where containers of that pod ask for the same number of IDs.
     """
     asking = tuple(it for it in found.askers if it is not None and it.devices)
     if len({claim and claim.uid for claim in found.askers}) != 1 or not asking:
@@ -113,7 +113,7 @@ def _claims_of_next_pod(promises: Promises, found: Attribution) -> tuple[Claim, 
 def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) -> WaitingPods:
     """All that is known of the pods that may ask for the resource.
 
-    `free`: IDs that the kubelet gives out now. The ledger may name their former pods for a while yet.
+    `free`: IDs that the kubelet gives out now. In the ledger they may still belong to pods that have ended.
     """
     planned, scene = promises.scene.plan[resource], promises.scene
     is_whole = planned.rule.sharing.kind == "exclusive"
@@ -140,11 +140,11 @@ def due_claims(promises: Promises, planned: Resource) -> Sequence[Claim]:
 
 
 def _cards_for_claim(promises: Promises, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
-    """The cards on which a claim that names none may lie, the best one first; none where that is unknown."""
+    """The cards that can serve a claim without cards, best one first; none where that is not known."""
     if not knows_room(promises.scene.vendors[planned.vendor], planned):
         return ()
     others = [it for it in promises.in_use if it.resource == planned.name]
     try:
         return card_finder(promises, planned, count, others, due_claims(promises, planned))(claim.parameters)
-    except AgentError:  # the Allocate is refused with it
+    except AgentError:  # the Allocate is refused with this error
         return ()

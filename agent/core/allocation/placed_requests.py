@@ -1,4 +1,4 @@
-"""Where an admitted request lies: its claim and its cards, or why it cannot be placed. Pure."""
+"""Chooses the claim and the cards of an admitted request, or says why it cannot be placed. Pure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from agent.core.model import Allocation, Resource
 from agent.scheduler_api.claims import Claim
 from agent.vendor_api.text import shorten
 
-#: Why a request cannot be had on the cards of its IDs.
+#: Reasons for a refusal, after the name of the card.
 FILLED = "which shares with IDs of other cards have filled"
 ON_ONE = "and what a container gets of it lies on one"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementChoice:
-    """The claim of a request, and the cards that it gets instead of those of its IDs."""
+    """The claim of a request, and its cards. `actual_cards` is empty where these are the cards of its IDs."""
 
     claim: Claim | None = None
     actual_cards: tuple[str, ...] = ()
@@ -113,7 +113,10 @@ def place_request(promises: Promises, request: Admitted, others: Sequence[Alloca
 
 
 def others_in_use(in_use: Iterable[Allocation], request: Admitted) -> list[Allocation]:
-    """The allocations of the resource that have no ID of the request, which the kubelet gives out again."""
+    """The allocations of the resource that share no ID with the request.
+
+    Allocations that share an ID are left out: the kubelet gives an ID out again once its pod has ended.
+    """
     again = frozenset(request.ids)
     return [it for it in in_use if it.resource == request.resource.name and again.isdisjoint(it.ids)]
 
@@ -148,7 +151,7 @@ def choose_cards(promises: Promises, admitted: Admitted, others: Sequence[Alloca
 
 
 def _choose_claimed_cards(request: CardRequest, claim: Claim) -> PlacementChoice:
-    """The claim names the cards of the IDs, or no card."""
+    """Choose the cards where the claim names the cards of the IDs, or no card."""
     if not claim.devices:
         return PlacementChoice(claim, _find_other_cards(request))
     if on_one_card(request.planned.rule.sharing) and len(request.cards_of_ids) > 1:
@@ -157,7 +160,7 @@ def _choose_claimed_cards(request: CardRequest, claim: Claim) -> PlacementChoice
     askers = request.attribution.with_room_for(claim)
     if request.is_as_counted(askers):
         return PlacementChoice(claim)
-    for asker in askers:  # the first pod with cards that have room for any of the pods that may ask
+    for asker in askers:  # the first claim with cards that have room for each of the claims
         if asker is not None and request.has_room(asker.devices, askers):
             return PlacementChoice(asker, asker.devices)
     if left := _cards_left_for(request, claim):
@@ -166,7 +169,7 @@ def _choose_claimed_cards(request: CardRequest, claim: Claim) -> PlacementChoice
 
 
 def _choose_other_claimed_cards(request: CardRequest) -> PlacementChoice:
-    """No claim is on the cards of the IDs, and claims are on others."""
+    """Choose the cards where claims are on other cards than those of the IDs."""
     claims, ids = request.attribution.elsewhere, request.ids
     if all(len(claim.devices) > len(ids) for claim in claims):
         raise _too_few_ids_error(request, claims[0])
@@ -192,7 +195,11 @@ def _too_few_ids_error(request: CardRequest, claim: Claim) -> PromisedMoreCards:
 
 
 def _choose_cards_of_ids(request: CardRequest) -> PlacementChoice:
-    """A pod without a claim is taken to ask. A pod that may ask as well may have a larger promise."""
+    """Place a request of a pod without a claim.
+
+    Another waiting pod may have sent the request. If that pod has a claim that needs more room, the card must
+    have room for that claim.
+    """
     askers = request.attribution.askers
     promised = [asker for asker in askers if asker is not None and asker.devices]
     if not promised or request.planned.rule.placement == "local":
@@ -206,12 +213,12 @@ def _choose_cards_of_ids(request: CardRequest) -> PlacementChoice:
 
 
 def _choose_card_by_amount(request: CardRequest, claim: Claim) -> PlacementChoice:
-    """The claim says how much of a card, and not which card.
+    """Choose a card where the claim says how much of a card, and not which card.
 
     Raises:
         InsufficientRoom, NotServable: No card can take it, whichever pod asks.
     """
-    for earlier in request.attribution.elsewhere:  # it asks first; its card had no IDs left
+    for earlier in request.attribution.elsewhere:  # the pod that asks first; its card had no IDs left
         if request.has_room_for(earlier):
             return PlacementChoice(earlier, earlier.devices)
     count, given = len(request.ids), request.cards_of_ids
@@ -228,9 +235,9 @@ def _find_cards(request: CardRequest) -> FindCards:
 
 
 def _cards_left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
-    """Cards that were promised to the pods on the cards of this claim, and that those pods did not get.
+    """Cards that pods on the cards of this claim were promised and did not get; none where all are taken.
 
-    The kubelet may take equal pods in another order than they were bound. None where all cards are taken.
+    The kubelet may take equal pods in another order than they were bound.
     """
     askers = request.attribution.with_room_for(claim)
     passed, cards = {*claim.devices}, [*claim.devices]
@@ -256,7 +263,7 @@ def _promised_to_pods_on(request: CardRequest, card: str) -> Iterator[tuple[str,
 
 
 def _why_taken(request: CardRequest) -> Sequence[str]:
-    """Why the kubelet may not have given the claimed cards, a sentence each for the first reasons."""
+    """Why the kubelet may not have given the claimed cards: the first reasons, one sentence each."""
     planned, others = request.planned, request.others
     wanted = dict.fromkeys(uuid for claim in request.attribution.elsewhere for uuid in claim.devices)
     cards = {card.uuid: card for card in planned.cards}
@@ -274,7 +281,7 @@ def _why_taken(request: CardRequest) -> Sequence[str]:
 
 
 def _find_other_cards(request: CardRequest) -> tuple[str, ...]:
-    """The cards that have room instead of those of the IDs; none where those have it.
+    """Other cards with room; none where the cards of the IDs have room.
 
     Raises:
         PromisedElsewhere: No card has room.
@@ -310,15 +317,15 @@ def _why_full(request: CardRequest) -> str:
 
 
 def _percent(part: float) -> str:
-    """Rounded down: what is too little by a fraction must not look like enough."""
+    """The part in percent, rounded down: too little by a fraction must not look like enough."""
     return f"{max(0, floor(1000 * (part + ROUNDING))) / 10:g}"
 
 
 def _refuse_other_mode(promises: Promises, request: Admitted, uuids: Sequence[str]) -> None:
     """Refuse a card that went to another resource since the plan was made.
 
-    Where a pod has ended, the kubelet may take the ID of a card for free that another plugin gave to that
-    pod: the ID is listed for as long as the pod may be there.
+    An ID that another plugin gave to a pod stays listed while that pod may be there. Once the pod has ended,
+    the kubelet may give that ID to another pod.
 
     Raises:
         InOtherMode: One of the cards has gone to another resource.

@@ -1,6 +1,6 @@
 """Pod attribution: matches waiting pods to a request, which does not name its pod. Pure.
 
-The kubelet's checkpoint shows later which pod it was.
+The kubelet's checkpoint shows later which pod sent the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent.scheduler_api.dialects import Cards, Dialect
 
 #: A container's place: pod uid, container name.
 ContainerKey = tuple[str, str]
-#: A claim that names no card, and its number of IDs, to the cards on which it may lie, the best one first.
+#: Takes a claim that names no card, and its number of IDs; returns the cards with room, best one first.
 FindCardsWithRoom = Callable[[Claim, int], Sequence[str]]
 
 
@@ -28,7 +28,7 @@ def _no_cards(claim: Claim, count: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPods:
-    """The pods that may ask for a resource, how their claims are read, and which pods have what already."""
+    """The pods that may ask for a resource, with all that decides which pod asks next."""
 
     candidates: Sequence[Candidate]
     dialects: Sequence[Dialect]
@@ -40,15 +40,15 @@ class WaitingPods:
     holders: Mapping[str, str] = field(default_factory=dict)
     #: (namespace, name) of the pods that schedulers' locks of this node name.
     locked: Collection[tuple[str, str]] = ()
-    #: The cards that are not given out now, such as cards that failed after they were promised.
+    #: Cards that new pods cannot get now, for instance because they failed after they were promised.
     failed: Collection[str] = ()
-    #: The uids of pods that were refused most likely, though they still seem to wait. They come last.
+    #: The uids of pods that still seem to wait, but were most likely refused. They come last.
     refused: Collection[str] = ()
-    #: The uids of pods that waited when the kubelet started. It takes them first, the oldest one first.
+    #: The uids of pods that waited when the kubelet started. The kubelet takes them first, oldest first.
     pods_at_kubelet_start: Collection[str] = ()
-    #: Where claims may lie that name no card; no cards where that is not known.
+    #: Finds the cards for a claim that names no card; no cards where that is not known.
     find_cards_with_room: FindCardsWithRoom = _no_cards
-    #: Those of `refused` where another pod may have been refused instead.
+    #: The pods of `refused` where another pod may have been refused instead.
     guessed: Collection[str] = ()
 
 
@@ -56,24 +56,24 @@ class WaitingPods:
 class Attribution:
     """The claim that is most likely behind a request.
 
-    `doubt` says why it may be another claim, or why none is known.
+    `why_uncertain` says why it may be another claim, or why none is known.
     """
 
     claim: Claim | None = None
     why_uncertain: str = ""
-    #: Claims on other cards for the same number of IDs, in the order of their pods: all of them where no
-    #: claim was found; where the claim names no card, those of the pods before its pod.
+    #: Claims on other cards for the same number of IDs, in the order of their pods. Without `claim` all such
+    #: claims. Where `claim` names no card, these are the claims of the pods before its pod.
     elsewhere: tuple[Claim, ...] = ()
     #: Whether a pod without any claim waits for the same number of IDs.
     unclaimed: bool = False
     #: Where the claim names no card: the other claims without a card that the request may be for.
     alike: tuple[Claim, ...] = ()
-    #: The claims of the containers that the kubelet may ask for now, in no known order; only the first one
-    #: where the order is known. None stands for a container without a claim.
+    #: The claims of the containers that the kubelet may ask for now. Several, where their order is not known.
+    #: None stands for a container without a claim.
     askers: tuple[Claim | None, ...] = ()
 
     def with_room_for(self, claim: Claim) -> tuple[Claim | None, ...]:
-        """The claims that need room if the answer is for this one: the container may be any of them."""
+        """The claims that need room if this claim is answered: any of their containers may have asked."""
         return self.askers if claim in self.askers else (claim, *self.askers)
 
 
@@ -142,8 +142,8 @@ class NextRequest:
 
     claim: Claim | None = None
     cards: tuple[str, ...] = ()
-    #: Where the next pod has no claim, the cards that are promised to waiting pods. Where its claim names no
-    #: card, the cards that have too little room for it.
+    #: Without a claim: cards that are promised to waiting pods. With a claim that names no card: cards that
+    #: have too little room.
     avoid: frozenset[str] = frozenset()
 
 
@@ -152,7 +152,7 @@ def next_request(
 ) -> NextRequest:
     """The request for `count` IDs that most likely comes next.
 
-    `held`: cards of the IDs that the request must have. `free`: cards of the IDs that it can have.
+    `held`: cards of the IDs that the request must have. `free`: cards of the IDs that the request can have.
     """
     known = _WaitingClaims(resource, waiting)
     claims, _ = known.claims_for_count(count)
@@ -198,7 +198,7 @@ class _WaitingClaims:
             # A claim without cards comes from no scheduler, and no scheduler takes a lock for it.
             claims = [*first, *(it for it in claims if not it.devices and it not in first)]
         if claims and not self._failed.isdisjoint(claims[0].devices):
-            # The pod that asks first is refused; it does not get what the next pod was promised.
+            # The pod that asks first is refused. The claims of later pods are not for this request.
             claims = [it for it in claims if it.uid == claims[0].uid]
         return claims, others
 
@@ -220,7 +220,7 @@ class _WaitingClaims:
                 yield pod, asking
 
     def claims_that_may_ask(self, count: int) -> Iterator[Claim | None]:
-        """The claim of each container that may ask now, the first one included."""
+        """The claim of each container that may ask now; None for a container without a claim."""
         for pod, asking in self.pods_that_may_ask(count):
             claims = {it.container: it for it in self.claims_of_pod(pod.uid)}
             yield from (claims.get(name) for name in sorted(asking))
@@ -240,7 +240,7 @@ class _WaitingClaims:
                 yield pod, asking
 
     def _is_order_unknown(self) -> bool:
-        """Whether the kubelet found pods of one second at its start: which of them was refused is a guess."""
+        """Whether pods of one second waited at the kubelet's start: which one was refused is a guess then."""
         found = (it for it in self._pods.values() if it.uid in self._waiting.pods_at_kubelet_start)
         seconds = [pod.created for pod in found if pod.pending or pod.over]
         return len(set(seconds)) < len(seconds)
@@ -263,9 +263,9 @@ class _WaitingClaims:
         )
 
     def cards_of_equal_claims(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
-        """Cards that equal claims of the pod name, as many as this claim names, the wanted ones first.
+        """As many cards as the claim names, out of those of all equal claims of its pod; wanted cards first.
 
-        None where the wanted cards are not among them. A scheduler does not say which container gets which
+        No cards where the wanted ones are not among them. A scheduler does not say which container gets which
         card of its pod, and the cards of an init container go to any container after it.
         """
         same = (it for it in self.claims_of_pod(claim.uid) if it.parameters == claim.parameters)
@@ -276,15 +276,19 @@ class _WaitingClaims:
         return (*wanted, *rest[: len(claim.devices) - len(wanted)])
 
     def cards_after_exchange(self, claim: Claim) -> tuple[str, ...]:
-        """The cards that are left for the claim where pods with equal claims have its cards; else none."""
+        """The cards that other pods left for the claim, where they have its cards; none where none is left.
+
+        Equal pods may have got each other's cards. If pod A was promised c0 and has c1, and c1 was promised
+        to B, then c0 is left for B.
+        """
         passed: set[str] = set()
         cards = [self._free_card_after(card, claim.uid, passed) for card in claim.devices]
         return () if None in cards else tuple(it for it in cards if it is not None)
 
     def _free_card_after(self, card: str, uid: str, passed: set[str]) -> str | None:
-        """Follow from the card to the card of the pod that holds it, and so on, to a card that is free.
+        """Go from a held card to a card that was promised to its holder, until a card is free.
 
-        `passed`: cards of other chains, which are not passed again. None where the chain ends at none.
+        `passed`: cards of other chains, which are not passed again. None where no free card is reached.
         """
         holders = self._waiting.holders
         while (holder := holders.get(card, uid)) != uid:
@@ -311,9 +315,9 @@ class _WaitingClaims:
         return pod.uid in self._waiting.refused, *self._turn(pod)
 
     def _turn(self, pod: Candidate) -> tuple[bool, int, float, bool, str]:
-        """The key by which the kubelet takes pods; the uid at the end says nothing of the order.
+        """The sort key for the order in which the kubelet takes pods. The uid only makes the order stable.
 
-        A kubelet that starts takes the pods that it finds by their age (kubelet.go, HandlePodAdditions), and
+        A kubelet that starts takes the waiting pods by their age (kubelet.go, HandlePodAdditions), and
         pods of one second in any order. It serves all containers of one pod before it takes the next pod.
         """
         at_start = pod.uid in self._waiting.pods_at_kubelet_start
@@ -371,9 +375,9 @@ def exchange_claims(
 ) -> dict[str, Claim | None]:
     """Allocation to its new claim, for the claim swaps that the kubelet's answers ask for.
 
-    An allocation gets the claim of the container that the kubelet gave it to. An allocation that had this
-    claim and is not granted gets a claim that is left. `promise` finds a claim that no allocation has. None:
-    nothing was promised.
+    An allocation gets the claim of the container that the kubelet gave it to. An allocation that loses its
+    claim, and that the kubelet has given to no container yet, gets the claim that is left over. `promise`
+    finds a claim that no allocation has. None: nothing was promised.
     """
     known = {it.id: it for it in allocations}
     claimed = [(it.resource, it.claim, it.id) for it in known.values() if it.claim is not None]
@@ -393,7 +397,10 @@ def exchange_claims(
 
 
 def _end_of_chain(name: str, takers: Mapping[str, str]) -> str:
-    """The allocation at the end of a chain of givers and takers: its claim goes to no granted allocation."""
+    """The allocation at the end of a chain in which each claim went to the next allocation.
+
+    `takers`: allocation to the allocation that gets its claim. The claim of the last one is left over.
+    """
     for _ in takers:  # with two allocations of one claim the chain may be a circle
         if name not in takers:
             break
@@ -433,9 +440,9 @@ def starting_allocations(
 ) -> list[Allocation]:
     """The allocations in use behind a container that starts with these IDs.
 
-    There may be several, all of one pod: an init container hands its IDs on. Without the kubelet's checkpoint
-    the newest allocation is meant, and also where the checkpoint lacks these IDs: the kubelet may write the
-    file twice at once, and the older content last.
+    There may be several, all of one pod, because an init container passes its IDs on. Without the kubelet's
+    checkpoint the newest allocation is meant. The same holds where the checkpoint lacks these IDs, because
+    the kubelet may write the file twice at once, and the older content last.
     """
     wanted = frozenset(ids)
     fitting = [it for it in allocations if it.resource == resource and frozenset(it.ids) == wanted]

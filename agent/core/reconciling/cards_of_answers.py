@@ -1,4 +1,4 @@
-"""Which cards an answer in the kubelet's checkpoint names, whichever plugin gave the answer. Pure."""
+"""Which cards an answer in the kubelet's checkpoint names, whatever plugin gave the answer. Pure."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def is_other_plugin_resource(vendor: Vendor, resource: str) -> bool:
 
 
 def is_of_other_plugin(allocation: Allocation) -> bool:
-    """Whether another plugin answered it. Without a uid, from PodResources alone, that is not known."""
+    """Whether another plugin answered the Allocate. False without a pod uid, because then it is not known."""
     return allocation.id.startswith(FOREIGN) and allocation.owner is not None and bool(allocation.owner.uid)
 
 

@@ -39,21 +39,21 @@ def slice_changes(
 
 def foreign_slices(partitions: Mapping[str, Sequence[Partition]]) -> dict[tuple[str, str], int]:
     """(vendor, card) to the number of slices without the agent's mark, for cards with such slices."""
-    found = (
+    foreign = (
         (vendor, partition.uuid)
         for vendor, present in partitions.items()
         for partition in present
         if not ALLOCATION_ID.fullmatch(partition.allocation or "")
     )
-    return dict(Counter(found))
+    return dict(Counter(foreign))
 
 
 def _changes_of_allocation(allocation: Allocation, present: Sequence[Partition]) -> Iterator[Find | Remark]:
-    found = tuple(one.id for one in present if one.allocation == allocation.id)
-    if found and not allocation.partitions:
-        yield Find(allocation.id, found)  # it was read back from the kubelet, which knows no slices
+    own = tuple(partition.id for partition in present if partition.allocation == allocation.id)
+    if own and not allocation.partitions:
+        yield Find(allocation.id, own)  # it was recovered from the kubelet, which knows no slices
         return
-    ids = {one.id for one in present}
+    ids = {partition.id for partition in present}
     text = _describe_missing(
         [one for one in allocation.partitions if one not in ids], rebooted=allocation.rebooted
     )

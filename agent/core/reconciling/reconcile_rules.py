@@ -33,12 +33,12 @@ def reconcile(
     fresh: Collection[str] = (),
     abandoned: Collection[str] = (),
 ) -> list[Change]:
-    """What must change for these allocations in use, which come oldest first.
+    """The changes that these allocations in use need. The oldest allocation comes first.
 
     `busy`: ids of allocations that are answered now. `fresh`: ids of allocations that were answered or got an
-    owner while the evidence was read: the evidence may be older. `abandoned`: ids of allocations without an
-    owner that were promised to pods that have ended. `now`, `grace`: seconds. A source that could not be read
-    changes nothing.
+    owner while the evidence was read, so that the evidence may be older. `abandoned`: ids of allocations
+    without an owner that were promised to pods that have ended. `now`, `grace`: seconds. A source that could
+    not be read changes nothing.
     """
     grants = {it.allocation: it for it in evidence.granted or ()}
     holders = {it.id: _present_owner(it, grants.get(it.id)) for it in allocations}
@@ -76,8 +76,8 @@ def confirmations(allocations: Sequence[Allocation], evidence: Evidence) -> list
 
     Only the kubelet's checkpoint counts as evidence. The allocations come oldest first.
     """
-    found = reconcile(allocations, replace(evidence, pods=None), 0.0, math.inf)
-    return [it for it in found if isinstance(it, Confirm)]
+    changes = reconcile(allocations, replace(evidence, pods=None), 0.0, math.inf)
+    return [it for it in changes if isinstance(it, Confirm)]
 
 
 def revivals(
@@ -106,12 +106,16 @@ def revivals(
 def _known_lives(
     allocations: Sequence[Allocation], grants: Collection[str], evidence: Evidence
 ) -> Mapping[str, str]:
-    """Allocation to the last life of the kubelet that knew about it, or knew that it has none.
+    """Allocation to the last life of the kubelet that is known to have known it or to have ended it.
 
-    A kubelet starts with the content of its file at some time, which may be long ago: a lost file may have
-    been replaced by one from a backup or by what a disk had kept. The kubelet writes each answer. So of the
-    answers of one life, it knew all those before one that it still knows; it may never have known those after
-    it. Once another life has begun, the evidence proves nothing for this one.
+    A kubelet starts with the content of its checkpoint. That file may be old, for instance from a backup. A
+    life writes its answers in their order, so a file that has one answer had all earlier ones, too.
+
+    An example: one life gave the answers a, b and c, and the file now has b alone. Then the file is younger
+    than b. The present life knew a and has dropped a. The file may be older than c: whether the present life
+    ever knew c is not known, and c keeps its former life.
+
+    Once another life has begun, the evidence proves nothing for the life that it was read from.
     """
     if not (evidence.life and evidence.steady) or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
@@ -147,7 +151,7 @@ def _new_confirmations(
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One allocation, with what speaks for and against its end."""
+    """One allocation, with all facts that decide whether it is over."""
 
     allocation: Allocation
     owner: Owner | None
@@ -200,18 +204,19 @@ def _decide(case: _Case, evidence: Evidence) -> Change | None:
 def _was_known(allocation: Allocation, grants: Collection[str], evidence: Evidence) -> bool:
     """Whether this life of the kubelet has shown the pod, or has dropped an allocation that it had written.
 
-    What the kubelet showed once it shows until the pod is over: no grace is needed for it to appear. A name
-    in the owner comes from PodResources alone.
+    The kubelet shows a pod until that pod is over, so such an allocation needs no grace. A pod name in the
+    owner comes from PodResources alone.
     """
     known = allocation.owner is not None and (allocation.owner.pod != "" or allocation.id not in grants)
     return known and _granted_before(allocation, evidence)
 
 
 def _is_untaken(allocation: Allocation, now: float, abandoned: Collection[str]) -> bool:
-    """Whether the kubelet must have taken the answer by now, or never will.
+    """Whether the kubelet has taken the answer by now, or never will.
 
-    Answers of an earlier process of the agent are not under way any more. An answer to a pod that has ended
-    since is under way for a moment; the kubelet may have dropped it before its owner was seen.
+    An answer of an earlier process of the agent cannot be under way any more. An answer to a pod that has
+    ended can be under way for TAKEN_WITHIN; the kubelet may have dropped that answer before the agent saw its
+    owner.
     """
     is_over = allocation.id in abandoned and now - allocation.since >= TAKEN_WITHIN
     return allocation.owner is None and (is_over or allocation.source is AllocationSource.CHECKPOINT)
@@ -220,7 +225,7 @@ def _is_untaken(allocation: Allocation, now: float, abandoned: Collection[str]) 
 def _granted_before(allocation: Allocation, evidence: Evidence) -> bool:
     """Whether this life of the kubelet has granted the allocation; then it need not have served for long.
 
-    A kubelet forgets nothing while it lives, and drops nothing before it has heard of all its pods
+    A kubelet forgets nothing during one life, and drops nothing before it has heard of all its pods
     (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices).
     """
     return evidence.steady and allocation.life == evidence.life != ""
@@ -312,7 +317,7 @@ def _superseded_ids(allocations: Sequence[Allocation], owners: Mapping[str, Owne
     """Ids of allocations with an ID that a later allocation of another pod has: the kubelet had freed it.
 
     The order of the ledger counts, since a clock that was set back makes times equal or turns them round.
-    Allocations that were read back from the kubelet at the same moment have no order.
+    Allocations that were recovered from the kubelet at the same moment have no order.
     """
     later: dict[str, list[Allocation]] = {}
     held_later: dict[str, set[str]] = {}
@@ -348,7 +353,7 @@ def _freed_ids(
     cgroup has no container that could use the device.
     """
     granted_later: dict[str, set[str]] = {}
-    found: set[str] = set()
+    freed: set[str] = set()
     for allocation in reversed(allocations):
         later, uid = granted_later.setdefault(allocation.resource, set()), _uid(owners[allocation.id])
         if allocation.id in grants:
@@ -357,8 +362,8 @@ def _freed_ids(
             same_life = evidence.steady and lives[allocation.id] == evidence.life != ""
             has_ended = uid != "" and evidence.running is not None and uid not in evidence.running
             if same_life or has_ended:
-                found.add(allocation.id)
-    return found
+                freed.add(allocation.id)
+    return freed
 
 
 def _uid(owner: Owner | None) -> str:
@@ -366,12 +371,12 @@ def _uid(owner: Owner | None) -> str:
 
 
 def _is_answered_here(allocation: Allocation) -> bool:
-    """Whether this agent answered it: then its place in the ledger shows the kubelet's order."""
+    """Whether this agent answered the Allocate. Only then the order of the ledger is the kubelet's order."""
     return _recovered_at(allocation) is None
 
 
 def _recovered_at(allocation: Allocation) -> float | None:
-    """When the allocation was read back from the kubelet; None where this agent answered it."""
+    """When the allocation was recovered from the kubelet; None where this agent answered it."""
     read = allocation.source in (AllocationSource.KUBELET, AllocationSource.POD_RESOURCES)
     return allocation.since if read else None
 
@@ -379,17 +384,17 @@ def _recovered_at(allocation: Allocation) -> float | None:
 def _latest_ids(allocations: Sequence[Allocation]) -> set[str]:
     """Ids of allocations that share no device ID with a later allocation.
 
-    A pod that is shown with IDs that were given again has the later allocation. The kubelet's checkpoint is
-    read before PodResources, and may lack that allocation.
+    Where IDs were given again, the pod that is shown with them has the later allocation. The kubelet's
+    checkpoint is read before PodResources, and may lack that allocation.
     """
     asked_later: dict[str, set[str]] = {}
-    found: set[str] = set()
+    latest: set[str] = set()
     for allocation in reversed(allocations):
         later = asked_later.setdefault(allocation.resource, set())
         if later.isdisjoint(allocation.ids):
-            found.add(allocation.id)
+            latest.add(allocation.id)
         later.update(allocation.ids)
-    return found
+    return latest
 
 
 def _add_pod_names(
@@ -435,7 +440,7 @@ def _present_owner(allocation: Allocation, grant: CheckpointAnswer | None) -> Ow
 
 
 def _is_listed(allocation: Allocation, owner: Owner | None, pods: Pods) -> bool:
-    """Whether PodResources lists the IDs with the owner, or, without an owner, with any container."""
+    """Whether PodResources lists the IDs in the owner's container; without an owner, in any container."""
     if owner is None:
         listed = chain.from_iterable(containers.values() for containers in pods.values())
         return any(_has_ids(allocation, resources) for resources in listed)
@@ -443,7 +448,7 @@ def _is_listed(allocation: Allocation, owner: Owner | None, pods: Pods) -> bool:
 
 
 def _owner_with_name(owner: Owner | None) -> Owner | None:
-    """The owner if its pod is known by name; otherwise any container that is listed with the IDs counts."""
+    """The owner if the name of its pod is known, else None: then a listed container of any pod counts."""
     return owner if owner and owner.pod else None
 
 

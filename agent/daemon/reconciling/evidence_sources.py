@@ -71,12 +71,12 @@ class EvidenceSources:
         self.unreadable: Counter[str] = Counter()
 
     async def evidence(self, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
-        """All that can be read now. `vendors` are asked for their slices. `prove`: verify the checksum."""
+        """Read all sources now. `vendors` are asked for their slices. `prove`: verify the checksum."""
         life = self.life
         granted = await self.checkpoint_answers(prove=prove)
         pods = await self._read_all_pods()
         running = await asyncio.to_thread(self._read_running)
-        partitions = {name: found for name in vendors if (found := await self._read_slices(name)) is not None}
+        partitions = {name: made for name in vendors if (made := await self._read_slices(name)) is not None}
         steady = bool(life) and life == self.life
         settled = steady and self._is_settled(life)
         return Evidence(granted, prove, pods, partitions, running, life, settled, steady)
@@ -89,7 +89,7 @@ class EvidenceSources:
     async def existing_owners(self, owners: Collection[Owner]) -> frozenset[Owner]:
         """The owners with a pod that exists: it has a cgroup or, where no cgroup can be seen, is listed now.
 
-        In doubt a pod does not exist: a node must go on although PodResources does not answer.
+        A pod of which nothing is known does not exist: a node must work while PodResources does not answer.
         """
         running = await asyncio.to_thread(self._read_running)
         if running is not None:
@@ -101,8 +101,9 @@ class EvidenceSources:
         """The owners with a pod that is over.
 
         Such a pod has no cgroup or, where no cgroup can be seen, is not listed by a kubelet that has served
-        for long. In doubt a pod is not over: its cards would be given out twice. A pod without a name yet is
-        in no list, and a kubelet that starts lists only the pods that it has dealt with, oldest first.
+        for long. A pod of which nothing is known is not over, since its cards would be given out twice. A pod
+        without a name yet is in no list, and a starting kubelet lists only pods that it has handled, oldest
+        first.
         """
         running = await asyncio.to_thread(self._read_running)
         if running is not None:
@@ -163,7 +164,7 @@ class EvidenceSources:
     async def _read_slices(self, vendor: str) -> tuple[Partition, ...] | None:
         source = f"slices of {vendor}"
         try:
-            found = tuple(await self._partitions(vendor))
+            slices = tuple(await self._partitions(vendor))
         except VendorAbsent:
             self._complaints.pop(source, None)
             return None
@@ -171,7 +172,7 @@ class EvidenceSources:
             self._complain(source, exc)
             return None
         self._complaints.pop(source, None)
-        return found
+        return slices
 
     def _complain(self, source: str, exc: Exception) -> None:
         """Keep and count the error of a source, and log it once per change."""
@@ -239,11 +240,11 @@ def running_pods(root: Path = Path("/sys/fs/cgroup")) -> frozenset[str] | None:
             if parents:
                 return frozenset(uid for parent in parents for uid in _pods_below(parent))
     except OSError:
-        pass  # with half of the cgroups the other pods would look over
+        pass  # with half of the cgroups, pods of the other half would look ended
     return None
 
 
 def _pods_below(parent: Path) -> Iterable[str]:
     for folder in parent.iterdir():
-        if found := POD_CGROUP.search(folder.name):
-            yield found[1].replace("_", "-")
+        if uid := POD_CGROUP.search(folder.name):
+            yield uid[1].replace("_", "-")

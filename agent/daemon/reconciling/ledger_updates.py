@@ -68,10 +68,10 @@ class LedgerUpdates:
         now = self._clock()
         return any(now - at < seconds for at in self._asked_at.values())
 
-    # Changes of the ledger alone: nothing here waits
+    # Changes of the ledger alone; nothing here awaits
 
     def exchange_claims(self, granted: Sequence[CheckpointAnswer]) -> bool:
-        """Let claims follow the kubelet's answers where pods have each other's; whether any claim changed."""
+        """Exchange claims of pods that got each other's allocation; return whether any claim changed."""
         exchanged = self._allocator.swaps.exchange(self._allocator.promises, granted)
         for name in exchanged:
             self.actions["exchange"] += 1
@@ -84,16 +84,16 @@ class LedgerUpdates:
         return bool(exchanged)
 
     def recognise_claims(self) -> bool:
-        """Find the claims of pods that only PodResources shows; whether any was found."""
-        found = self._allocator.swaps.recognise(self._allocator.promises)
-        for name in found:
+        """Find the claims of pods that only PodResources shows; return whether any was found."""
+        recognised = self._allocator.swaps.recognise(self._allocator.promises)
+        for name in recognised:
             self.actions["recognise"] += 1
             if (allocation := self._ledger.get(name)) is not None:
                 log.info("claim known again", **_log_fields(allocation))
-        return bool(found)
+        return bool(recognised)
 
     def apply(self, change: Confirm | Revive | AskKubelet | SetForgotten | Remark | Find) -> bool:
-        """Do the change; whether it was done."""
+        """Apply the change; return whether anything was done."""
         allocation = self._ledger.get(change.allocation)
         if allocation is None:
             return False
@@ -136,7 +136,7 @@ class LedgerUpdates:
         )
 
     def _ask_kubelet(self, allocation: Allocation) -> bool:
-        """Have the kubelet write what it knows; again only after a while, for it may not know yet."""
+        """Have the kubelet write its checkpoint. Ask again only after a while: it may not know yet."""
         now = self._clock()
         if now - self._asked_at.get(allocation.id, float("-inf")) < self._request_again_after:
             return False
@@ -148,7 +148,7 @@ class LedgerUpdates:
     # Changes that may wait for hardware
 
     async def apply_releases(self, changes: Sequence[Change]) -> list[Change]:
-        """Release allocations that are over and remove slices without an owner; what was done.
+        """Release allocations that are over and remove slices without an owner; return what was done.
 
         Changes that need no hardware come first. Hardware takes time: each change is checked again when its
         turn comes.

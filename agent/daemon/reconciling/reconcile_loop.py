@@ -102,9 +102,9 @@ class Reconciler:
         self._wanted.set()
 
     async def recover_at_start(self) -> None:
-        """Record what pods have of the cards, before the first list to the kubelet, which must be true.
+        """Recover allocations before the first list goes to the kubelet: that list must be true.
 
-        A full pass follows: the vendors can be asked for slices by then.
+        A full pass follows, since the vendors can be asked for slices by then.
         """
         recovered = await self._recovery.record_before_first_list()
         self.actions["recall"] += len(recovered)
@@ -113,7 +113,7 @@ class Reconciler:
         self.look_again()
 
     async def make_room(self) -> bool:
-        """Release what is over at once, for a request without room; whether anything was released.
+        """Release at once what is over, for a request without room; return whether anything was released.
 
         A scheduler gives away the room of a pod as soon as the pod has ended. Where the kubelet's checkpoint
         still has the pod, the kubelet is asked to write the checkpoint, and given a moment for it.
@@ -130,7 +130,7 @@ class Reconciler:
         return self.actions["release"] > before
 
     async def _reconcile_shielded(self) -> None:
-        """A pass that goes on where the caller is cancelled: what it has released by then must be saved."""
+        """A pass that is not cancelled with its caller: what the pass has released must be saved."""
         task = asyncio.create_task(self.reconcile())
         self._passes.add(task)
         task.add_done_callback(self._passes.discard)
@@ -142,15 +142,15 @@ class Reconciler:
             await self.reconcile(full=False)
 
     async def follow_lives(self, kubelet: Cell[T]) -> None:
-        """Take in each life of the kubelet that begins."""
+        """Confirm allocations in each new life of the kubelet."""
         async for _ in kubelet.watch():
             await self.confirm_in_new_life()
 
     async def confirm_in_new_life(self) -> None:
-        """Record what a new life of the kubelet has kept, while its file still lists all of it.
+        """Confirm the allocations that a new life of the kubelet has kept, while its file lists them all.
 
-        A pass may come too late: PodResources makes it wait, and with the first answer of this life the
-        kubelet writes the file without the pods that are over.
+        A pass may come too late, because it waits for PodResources. With the first answer of the new life the
+        kubelet writes its file without the pods that are over.
         """
         life = self._sources.life
         if life in ("", self._known_life):
@@ -164,7 +164,7 @@ class Reconciler:
             await self._changed()
 
     async def reconcile(self, *, full: bool = True) -> Sequence[Change | RecoveredAllocation]:
-        """Read, decide, apply; what was done. A full pass also asks the vendors for their slices."""
+        """Read, decide, apply; return what was done. A full pass also asks the vendors for their slices."""
         async with self._turn:
             makers = self._updates.makers() if full else []
             # Released allocations count, too: the kubelet may have them after all.
@@ -176,8 +176,8 @@ class Reconciler:
     async def _reconcile(
         self, makers: Sequence[str], *, full: bool
     ) -> Sequence[Change | RecoveredAllocation]:
-        # Only while the file still lists all that a new life of the kubelet has kept can it be told from what
-        # that life forgot.
+        # What a new life of the kubelet has kept, and what it has forgotten, shows only in the first file of
+        # that life. So that file is read with its checksum.
         prove = full or self._sources.life != self._known_life
         began, owned = self._clock(), self._ids_with_owner()
         evidence = await self._sources.evidence(makers, prove=prove)
@@ -222,7 +222,7 @@ class Reconciler:
         return frozenset(it.id for it in self._ledger.in_use() if it.owner is not None)
 
     def _allocations_from_allocate(self) -> list[Allocation]:
-        """What is in use by an Allocate. The kubelet knows nothing of what a scheduler alone gave."""
+        """Allocations in use that an Allocate made, without external use, which the kubelet does not know."""
         return [it for it in self._ledger.in_use() if it.source is not AllocationSource.ANNOTATION]
 
     def _decide(self, evidence: Evidence, now: float, owned: Collection[str]) -> list[Change]:
@@ -232,7 +232,7 @@ class Reconciler:
         """
         busy = self._allocator.busy
         in_use = self._allocations_from_allocate()
-        # Another life of the kubelet may have begun, and have been taken in, since the last source was read.
+        # Another life of the kubelet may have begun, and been confirmed, since the last source was read.
         evidence = replace(evidence, steady=evidence.steady and evidence.life == self._sources.life)
         fresh = {it.id for it in in_use}.difference(owned)
         abandoned = self._allocator.abandoned
@@ -247,13 +247,16 @@ class Reconciler:
     def _without_young_removals(
         self, changes: Sequence[Find | Remark | Remove], evidence: Evidence, now: float
     ) -> Sequence[Find | Remark | Remove]:
-        """The changes without slices that lost their owner only now: the ledger may be about to name one."""
-        found = {(it.vendor, it.allocation) for it in changes if isinstance(it, Remove)}
+        """The changes, without removals of slices that have lost their owner only now.
+
+        The ledger may be about to name an owner.
+        """
+        ownerless = {(it.vendor, it.allocation) for it in changes if isinstance(it, Remove)}
         asked = evidence.partitions or {}
         self._ownerless = {
-            key: since for key, since in self._ownerless.items() if key in found or key[0] not in asked
+            key: since for key, since in self._ownerless.items() if key in ownerless or key[0] not in asked
         }
-        for key in found:
+        for key in ownerless:
             self._ownerless.setdefault(key, now)
         return [it for it in changes if not isinstance(it, Remove) or self._is_old(it, now)]
 

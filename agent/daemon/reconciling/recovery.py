@@ -23,9 +23,9 @@ log = structlog.get_logger(__name__)
 class Recovery:
     """Reads allocations back from the kubelet's checkpoint, or else from PodResources.
 
-    This agent's own answers are missing in its ledger after its checkpoint was lost or replaced by an older
-    one. After the first look none is missing any more. An answer of another plugin holds the cards that it
-    names whenever it appears, whatever its resource is called.
+    The ledger lacks answers of this agent after the agent's checkpoint was lost or replaced by an older one.
+    After the first look the ledger has them all. An answer of another plugin may appear at any time. It holds
+    the cards that it names, whatever its resource is called.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Recovery:
 
     @property
     def has_looked(self) -> bool:
-        """Whether the kubelet's answers of this agent were looked at."""
+        """Whether the kubelet's checkpoint was searched for answers of this agent."""
         return self._unrecorded is not None
 
     @property
@@ -67,7 +67,7 @@ class Recovery:
         return self.is_done and not self._reader.value.has_cards
 
     async def record_before_first_list(self) -> Sequence[RecoveredAllocation]:
-        """Record what pods have of the cards, before the first list to the kubelet; what was recorded."""
+        """Record what pods have, before the first list to the kubelet; return what was recorded."""
         granted = await self._sources.checkpoint_answers(prove=False, sizes=True)
         if granted is None:
             return await self.record(Evidence(None, pods=await self._sources.pods_now()))
@@ -79,7 +79,7 @@ class Recovery:
         return await self.record(Evidence(granted, proven=False))
 
     async def record(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
-        """Record what can be recorded now; what was recorded."""
+        """Record what the evidence shows and the ledger lacks; return what was recorded."""
         async with self._turn:
             if evidence.granted is None:
                 return self._record_from_pods(evidence)
@@ -136,7 +136,7 @@ class Recovery:
         ]
 
     def _may_be_missing(self, allocation: str) -> bool:
-        """Whether the ledger may lack it: one of this agent only until it was looked for."""
+        """Whether the ledger may lack the allocation; an own one can be missing only until the first look."""
         return self._unrecorded is None or allocation in self._unrecorded or allocation.startswith(FOREIGN)
 
     def _record_from_pods(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
@@ -176,7 +176,7 @@ class Recovery:
 def _may_run(answer: CheckpointAnswer, evidence: Evidence) -> bool:
     """Whether the answer's pod may still run.
 
-    The checkpoint does not tell: while no plugin is registered, the kubelet does not write it.
+    The kubelet's checkpoint does not show that: the kubelet does not write it while no plugin is registered.
     """
     if evidence.pods is None or (evidence.running is not None and answer.uid in evidence.running):
         return True
