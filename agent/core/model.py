@@ -420,7 +420,7 @@ class Allocation:
         return self.diverged or self.devices
 
     @property
-    def place(self) -> tuple[str, str] | None:
+    def container_key(self) -> tuple[str, str] | None:
         """(pod uid, container) by the kubelet, or by the claim where PodResources gave no uid."""
         holder = self.owner if self.owner and self.owner.uid else self.claim
         return (holder.uid, holder.container) if holder and holder.uid else None

@@ -126,8 +126,8 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> Admitted:
 def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
     """Refuse new pods of a resource that the config no longer has.
 
-    Its IDs stay listed for the pods that hold them. The kubelet takes an ID for free before the agent sees
-    its pod gone; a controller that makes a pod anew would keep the resource for ever.
+    The IDs of such a resource stay listed for the pods that hold them. The kubelet frees an ID before the
+    agent sees that its pod is gone. A controller that creates its pod again would keep the resource for ever.
 
     Raises:
         RetiredResource: The config no longer has the resource.
@@ -142,7 +142,7 @@ def refuse_former(scene: Scene, resource: str, ids: Iterable[str]) -> None:
 
     Raises:
         FormerDevice: A new pod with such an ID would use the card in a way that has ended, and would keep
-            the card from the resource that has it now.
+            the card from the resource that has the card now.
     """
     former = scene.plan[resource].former_ids
     for device_id in ids if former else ():

@@ -25,14 +25,16 @@ UNIT = "xpu-agent.io/unit"
 
 def annotations_of(allocation: Allocation) -> dict[str, str]:
     """The annotations of the allocation's answer."""
-    found = {ALLOCATION: allocation.id}
+    annotations = {ALLOCATION: allocation.id}
     if allocation.diverged:
-        found[CARDS] = ",".join(allocation.diverged)
+        annotations[CARDS] = ",".join(allocation.diverged)
     if allocation.claim is not None and allocation.claim.parameters:
-        found[SHARE] = json.dumps(dict(allocation.claim.parameters), separators=(",", ":"), sort_keys=True)
+        annotations[SHARE] = json.dumps(
+            dict(allocation.claim.parameters), separators=(",", ":"), sort_keys=True
+        )
     if allocation.unit:
-        found[UNIT] = allocation.unit
-    return found
+        annotations[UNIT] = allocation.unit
+    return annotations
 
 
 def unit(annotations: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The claims of answered allocations: which pod has which, and what hardware must follow. Pure."""
+"""The claims of answered allocations: which pod has which claim, and what hardware must move. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def claims_after_exchange(promises: Promises, granted: Sequence[CheckpointAnswer
         if claim is None or not claim.devices or set(claim.devices) == set(allocation.cards):
             return claim
         if promises.scene.plan[allocation.resource].rule.placement == "local":
-            return None  # with placement `local` no scheduler's promise of another card is kept
+            return None  # with placement `local`, a scheduler's promise of another card does not count
         if may_move(promises, allocation, claim.devices):
             return claim
         if answer_parameters(allocation) == claim.parameters:  # the kubelet took equal pods in its own order
@@ -57,15 +57,15 @@ def astray_allocations(
 ) -> Sequence[tuple[Allocation, tuple[str, ...]]]:
     """Idle allocations on other cards than were chosen for their pods, with the chosen cards.
 
-    Only allocations with an answer that names no card, and only as far as the chosen cards have room for all
-    of them. `idle`: ids of allocations with a container that does not run yet.
+    Only allocations with an answer that names no card can move, and only if the chosen cards have room for
+    all that move there. `idle`: ids of allocations with a container that does not run yet.
     """
     served = promises.served(resource)
     if served is None or served[0].rule.placement == "local" or not served[1].prepares(resource):
         return ()
     planned, in_use = served[0], promises.in_use
     healthy = {card.uuid for card in planned.cards if card.healthy}
-    found = {
+    astray = {
         allocation.id: allocation.claim.devices
         for allocation in in_use
         if allocation.id in idle and allocation.claim is not None and allocation.claim.devices
@@ -74,19 +74,19 @@ def astray_allocations(
         if all(holder_in_other_mode(planned, uuid, in_use) is None for uuid in allocation.claim.devices)
     }
     amounts = promises.amounts(planned)
-    while found:
-        moved = [replace(it, diverged=found.get(it.id, it.diverged)) for it in in_use]
+    while astray:
+        moved = [replace(it, diverged=astray.get(it.id, it.diverged)) for it in in_use]
         others = promises.in_the_way(planned, [it for it in moved if it.resource == resource], amounts)
         full = {
             uuid
-            for cards in found.values()
+            for cards in astray.values()
             for uuid in cards
             if not fit(amounts.amount_on_card(uuid, others))
         }
         if not full:
             break
-        found = {name: cards for name, cards in found.items() if full.isdisjoint(cards)}
-    return [(allocation, found[allocation.id]) for allocation in in_use if allocation.id in found]
+        astray = {name: cards for name, cards in astray.items() if full.isdisjoint(cards)}
+    return [(allocation, astray[allocation.id]) for allocation in in_use if allocation.id in astray]
 
 
 def may_move(promises: Promises, allocation: Allocation, cards: Sequence[str]) -> bool:
@@ -136,7 +136,7 @@ def shown_claim(promises: Promises, allocation: Allocation) -> Claim | None:
 def is_unread(promises: Promises, allocation: Allocation, answer: CheckpointAnswer) -> bool:
     """Whether the limits of the container decide on its hardware, and its pod is not known yet.
 
-    Where the config has it that no pod is ever seen, no limits decide.
+    Where the config keeps the agent from seeing pods, no limits decide.
     """
     served = promises.served(allocation.resource)
     if served is None or promises.scene.unseen or limits_dialect(served[1], served[0]) is None:
@@ -150,7 +150,7 @@ def is_unread(promises: Promises, allocation: Allocation, answer: CheckpointAnsw
 def kept_parameters(
     promises: Promises, allocation: Allocation, claim: Claim | None
 ) -> Mapping[str, str] | None:
-    """The parameters of the answer, where an answer to this claim would be another one; else None."""
+    """The parameters of the answer, where this claim would have another answer; else None."""
     was, wanted = answer_parameters(allocation), claim.parameters if claim else {}
     if was == wanted:
         return None

@@ -37,8 +37,8 @@ def is_awaited(promises: Promises, resource: str, count: int) -> bool:
 
 def is_promised(promises: Promises, resource: str, count: int) -> bool:
     """Whether this number of IDs was promised to a known pod that waits."""
-    found = attribute(resource, count, (), waiting_pods(promises, resource))
-    claims = (found.claim, *found.elsewhere)
+    attribution = attribute(resource, count, (), waiting_pods(promises, resource))
+    claims = (attribution.claim, *attribution.elsewhere)
     return any(claim is not None and claim.uid not in promises.refused for claim in claims)
 
 
@@ -70,11 +70,12 @@ def attribute_request(promises: Promises, planned: Resource, ids: Sequence[str])
     if not (scene.candidates and promises.dialects(planned)):
         why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
         return Attribution(why_uncertain=why)
-    found = _attribute_ids(promises, planned, ids, waiting_pods(promises, planned.name, ids))
-    cards = [claim.devices for claim in found.askers if claim is not None and claim.devices]
+    attribution = _attribute_ids(promises, planned, ids, waiting_pods(promises, planned.name, ids))
+    cards = [claim.devices for claim in attribution.askers if claim is not None and claim.devices]
     # The hardware of this answer can move to another card once the pod is known: the first pod decides.
     vendor = scene.vendors[planned.vendor]
-    return replace(found, askers=()) if names_no_card(scene, vendor, planned.name, ids, cards) else found
+    can_move = names_no_card(scene, vendor, planned.name, ids, cards)
+    return replace(attribution, askers=()) if can_move else attribution
 
 
 def _attribute_ids(
@@ -82,26 +83,26 @@ def _attribute_ids(
 ) -> Attribution:
     """The claim behind a request for these IDs; where the order of the pods is known, of the next pod."""
     cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
-    found = attribute(planned.name, len(ids), cards, pods)
-    if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, found)):
-        return found
+    attribution = attribute(planned.name, len(ids), cards, pods)
+    if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, attribution)):
+        return attribution
     # The kubelet had no IDs left on the card of this pod. A claim of another pod is not meant.
     why = f"claims are on other cards: {claims_on_cards(asking)}"
-    return replace(found, claim=None, why_uncertain=why, elsewhere=asking, unclaimed=False)
+    return replace(attribution, claim=None, why_uncertain=why, elsewhere=asking, unclaimed=False)
 
 
-def _claims_of_next_pod(promises: Promises, found: Attribution) -> tuple[Claim, ...]:
+def _claims_of_next_pod(promises: Promises, attribution: Attribution) -> tuple[Claim, ...]:
     """The claims of the pod that asks now, where only one pod can and its cards are not those of the IDs.
 
     There are several claims where containers of that pod ask for the same number of IDs.
     """
-    asking = tuple(it for it in found.askers if it is not None and it.devices)
-    if len({claim and claim.uid for claim in found.askers}) != 1 or not asking:
+    asking = tuple(it for it in attribution.askers if it is not None and it.devices)
+    if len({claim and claim.uid for claim in attribution.askers}) != 1 or not asking:
         return ()
     uid = asking[0].uid
-    if found.claim is not None and (not found.claim.devices or found.claim.uid == uid):
+    if attribution.claim is not None and (not attribution.claim.devices or attribution.claim.uid == uid):
         return ()
-    if found.claim is None and all(claim.uid != uid for claim in found.elsewhere):
+    if attribution.claim is None and all(claim.uid != uid for claim in attribution.elsewhere):
         return ()
     scene = promises.scene
     known_order = (

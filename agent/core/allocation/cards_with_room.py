@@ -1,4 +1,4 @@
-"""Chooses a card for a request that says how much of a card it gets, and not which card. Pure."""
+"""Chooses a card for a request that asks for an amount of a card, and not for a certain card. Pure."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def cards_with_room(
 def first_that_fits(claims: Sequence[Claim], count: int, find: FindCards) -> tuple[Claim, tuple[str, ...]]:
     """The first of these claims that fits on a card, and the cards for it, best first.
 
-    Which pod asks is known later. Of the cards of that claim, those come first that would do for the other
-    claims as well, beginning with the claim that fits on the fewest cards: it asks for most. No pod is
-    refused for what another one asks for.
+    Any of the pods may have asked, and the kubelet shows later which one did. So the cards are preferred that
+    can serve the other claims as well, beginning with the claim that fits on the fewest cards. No pod is
+    refused because of what another pod asks for.
 
     Raises:
-        AllocationError: Why the first claim fits on no card; the others fit on none, either.
+        AllocationError: No claim fits on any card. The error is that of the first claim.
     """
     known: dict[tuple[tuple[str, str], ...], Sequence[str]] = {}
     fitting: list[tuple[Claim, Sequence[str]]] = []
@@ -107,7 +107,7 @@ def first_that_fits(claims: Sequence[Claim], count: int, find: FindCards) -> tup
 
 
 def _common_cards(first: Sequence[str], others: Iterable[Sequence[str]], count: int) -> tuple[str, ...]:
-    """The cards of `first` that are in the other sets as well, as long as there are `count` of them."""
+    """The cards of `first` that are in the other sets, too. A set that leaves under `count` is skipped."""
     left = tuple(first)
     for cards in sorted(filter(None, others), key=len):
         both = tuple(uuid for uuid in left if uuid in cards)

@@ -1,4 +1,4 @@
-"""Which owners the kubelet is asked about before it is answered: it may err about devices in use. Pure."""
+"""Which owners the kubelet is asked about before an answer, because it may err about IDs in use. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def owners_of_earlier_lives(
 def owners_to_ask_about(
     allocations: Iterable[Allocation], now: float, alive: Collection[str]
 ) -> frozenset[Owner]:
-    """The owners with a pod that may be gone, though their allocations still count.
+    """The owners with a pod that may be gone, although their allocations still count.
 
     A pod that was answered a moment ago may not be listed yet. `alive`: uids of the pods that the
     API server shows and that have not ended.

@@ -1,4 +1,4 @@
-"""Double bookings: a scheduler gave a pod a card by its word alone, and another pod has the card. Pure."""
+"""Double bookings: a card is in external use, and another pod has the card, too. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Sizes:
             whole = self._memory(known.parent)
             return known.memory / whole if whole and known.memory else 1.0
         planned = self.plan.get(allocation.resource)
-        listed = next((len(one) for one in planned.cards if one.uuid == device), 1) if planned else 1
+        listed = next((len(card) for card in planned.cards if card.uuid == device), 1) if planned else 1
         return 1.0 / max(1, listed)
 
     def _memory(self, device: str) -> int:
@@ -92,23 +92,23 @@ def double_bookings(
     sizes = _Sizes(known, plan, measures(common_dialects(schedulers)))
     uses: dict[str, list[_Use]] = {sizes.card(device): [] for it in external for device in it.cards}
     for allocation in in_use:
-        devices = [one for one in dict.fromkeys(allocation.cards) if sizes.card(one) in uses]
+        devices = [device for device in dict.fromkeys(allocation.cards) if sizes.card(device) in uses]
         if devices and (uid := _uid_of_pod(allocation, alive, names)):
             for device, ids in _ids_by_device(allocation, devices):
                 uses[sizes.card(device)].append(
                     _Use(uid, allocation, ids, *sizes.amount(allocation, device, len(ids)))
                 )
-    found: dict[str, dict[str, Sequence[_Use]]] = {}
+    without_room: dict[str, dict[str, Sequence[_Use]]] = {}
     for card, uses_of_card in uses.items():
         for own, holders in _without_room(uses_of_card):
-            found.setdefault(own, {})[card] = holders
-    return {own: _describe(cards, alive, moved) for own, cards in found.items()}
+            without_room.setdefault(own, {})[card] = holders
+    return {own: _describe(cards, alive, moved) for own, cards in without_room.items()}
 
 
 def _uid_of_pod(allocation: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], str]) -> str:
     """The uid of the living pod that has the allocation; empty where none is known."""
-    if allocation.place is not None:
-        return allocation.place[0] if allocation.place[0] in uids else ""
+    if allocation.container_key is not None:
+        return allocation.container_key[0] if allocation.container_key[0] in uids else ""
     return names.get((allocation.owner.namespace, allocation.owner.pod), "") if allocation.owner else ""
 
 
@@ -119,9 +119,9 @@ def _ids_by_device(allocation: Allocation, devices: Iterable[str]) -> Iterator[t
         yield from ((device, ids) for device in devices if ids)
         return
     on: dict[str, list[str]] = {device: [] for device in devices}
-    for one, device in zip(ids, cycle(allocation.cards), strict=False):
+    for device_id, device in zip(ids, cycle(allocation.cards), strict=False):
         if device in on:
-            on[device].append(one)
+            on[device].append(device_id)
     yield from ((device, moved) for device, moved in on.items() if moved)
 
 

@@ -55,8 +55,8 @@ def parsed_lock(key: str, value: str) -> Lock | None:
 
 def locks_on_node(annotations: Mapping[str, str], keys: Iterable[str]) -> list[Lock]:
     """The locks under these keys among the Node's annotations."""
-    found = (parsed_lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
-    return [it for it in found if it is not None]
+    parsed = (parsed_lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
+    return [it for it in parsed if it is not None]
 
 
 def lock_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -109,24 +109,24 @@ def why_over(
     A pod that is not known may be about to be bound: only time ends its lock. `waited`: seconds since a lock
     with a time in the future was first seen.
     """
-    mine = [pod for pod in pods if lock.pod and (pod.namespace, pod.name) == (lock.namespace, lock.pod)]
-    if mine and all(pod.over for pod in mine):
+    named = [pod for pod in pods if lock.pod and (pod.namespace, pod.name) == (lock.namespace, lock.pod)]
+    if named and all(pod.over for pod in named):
         return "its pod is over"
     known = tuple(allocations)
     served = _served_containers(known)
     external = {it.owner.uid for it in known if it.source is AllocationSource.ANNOTATION and it.owner}
-    if any(_is_served(pod, served) or _is_external(pod, served, external) for pod in mine):
+    if any(_is_served(pod, served) or _is_external(pod, served, external) for pod in named):
         return "its pod has its devices"
     if now - lock.taken >= EXPIRES:
         return EXPIRED
     return AHEAD if waited >= EXPIRES else ""
 
 
-def stale_sentences(found: Mapping[Lock, str]) -> tuple[str, ...]:
+def stale_sentences(reasons: Mapping[Lock, str]) -> tuple[str, ...]:
     """A sentence for each lock that time alone ended. `found`: lock to why it is over."""
     return tuple(
         f"the lock {lock.key} of the node is over: {shorten(lock.value)} has not come for its devices, {why}"
-        for lock, why in found.items()
+        for lock, why in reasons.items()
         if why in (EXPIRED, AHEAD)
     )
 
@@ -139,11 +139,11 @@ def freeing_patch(lock: Lock) -> list[dict[str, Any]]:
 
 def _served_containers(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[str, str]]]:
     """Resource to the containers, as (pod uid, name), that have an allocation of it."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    containers: dict[str, set[tuple[str, str]]] = {}
     for allocation in allocations:
-        if allocation.place is not None and allocation.source is not AllocationSource.ANNOTATION:
-            found.setdefault(allocation.resource, set()).add(allocation.place)
-    return found
+        if allocation.container_key is not None and allocation.source is not AllocationSource.ANNOTATION:
+            containers.setdefault(allocation.resource, set()).add(allocation.container_key)
+    return containers
 
 
 def _is_served(pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]]) -> bool:

@@ -131,19 +131,19 @@ def choose_cards(promises: Promises, admitted: Admitted, others: Sequence[Alloca
         NotPromised: A scheduler had to choose, and did not.
     """
     planned, scene, amounts = admitted.resource, promises.scene, promises.amounts(admitted.resource)
-    found = attribute_request(promises, planned, admitted.ids)
+    attribution = attribute_request(promises, planned, admitted.ids)
     in_the_way = promises.in_the_way(planned, others, amounts)
-    request = CardRequest(promises, admitted, found, in_the_way, amounts)
+    request = CardRequest(promises, admitted, attribution, in_the_way, amounts)
     by_amount = knows_room(admitted.vendor, planned)
-    if found.claim is not None and by_amount and not found.claim.devices:
-        return _choose_card_by_amount(request, found.claim)
-    if found.claim is not None:
-        return _choose_claimed_cards(request, found.claim)
+    if attribution.claim is not None and by_amount and not attribution.claim.devices:
+        return _choose_card_by_amount(request, attribution.claim)
+    if attribution.claim is not None:
+        return _choose_claimed_cards(request, attribution.claim)
     if planned.rule.placement != "local":
-        if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
+        if attribution.elsewhere and (planned.rule.placement == "claim" or not attribution.unclaimed):
             return _choose_other_claimed_cards(request)
         if planned.rule.placement == "claim":
-            raise NotPromised(planned.name, found.why_uncertain, choosing_scheduler(scene.schedulers))
+            raise NotPromised(planned.name, attribution.why_uncertain, choosing_scheduler(scene.schedulers))
     if by_amount:  # the limits of the pod are not known yet: the card with most room can take them
         cards = _find_cards(request)({})[: len(admitted.ids)]
         return PlacementChoice(None, () if {*request.cards_of_ids} == {*cards} else cards)
@@ -155,8 +155,8 @@ def _choose_claimed_cards(request: CardRequest, claim: Claim) -> PlacementChoice
     if not claim.devices:
         return PlacementChoice(claim, _find_other_cards(request))
     if on_one_card(request.planned.rule.sharing) and len(request.cards_of_ids) > 1:
-        doubt = f"{claim.namespace}/{claim.pod} is promised {len(request.cards_of_ids)} cards, {ON_ONE}"
-        raise request.refusal(doubt)
+        why = f"{claim.namespace}/{claim.pod} is promised {len(request.cards_of_ids)} cards, {ON_ONE}"
+        raise request.refusal(why)
     askers = request.attribution.with_room_for(claim)
     if request.is_as_counted(askers):
         return PlacementChoice(claim)
@@ -256,8 +256,8 @@ def _promised_to_pods_on(request: CardRequest, card: str) -> Iterator[tuple[str,
     """The cards that were chosen for the pods that have the same number of IDs on this card."""
     promises, pods = request.promises, request.promises.pods
     for other in request.others:
-        if card in other.cards and other.place is not None and len(other.ids) == len(request.ids):
-            claim = promises.claim_of(other, pods.get(other.place[0]), other.place[1])
+        if card in other.cards and other.container_key is not None and len(other.ids) == len(request.ids):
+            claim = promises.claim_of(other, pods.get(other.container_key[0]), other.container_key[1])
             if claim is not None and claim.devices:
                 yield claim.devices
 
@@ -332,7 +332,7 @@ def _refuse_other_mode(promises: Promises, request: Admitted, uuids: Sequence[st
     """
     planned = request.resource
     for card in planned.cards:
-        if card.mode and card.uuid in uuids and not any(one in card.held for one in request.ids):
+        if card.mode and card.uuid in uuids and not any(device_id in card.held for device_id in request.ids):
             raise InOtherMode(planned.name, card.uuid, card.mode)
     for uuid in dict.fromkeys(uuids):
         if (allocation := holder_in_other_mode(planned, uuid, promises.in_use)) is not None:

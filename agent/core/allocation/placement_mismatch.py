@@ -20,7 +20,7 @@ from agent.scheduler_api.scheduler import ContainerRequest, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
-#: What a container gets that no scheduler chose cards for, where its vendor has no other words.
+#: What a container gets without a choice of a scheduler, where its vendor has no other words.
 UNCLAIMED = "gets what the kubelet chooses"
 #: The same, where the limits of the pod say how much it gets.
 AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
@@ -32,7 +32,7 @@ class MismatchNotices:
     def __init__(
         self, promises: Callable[[], Promises], started: Callable[[], frozenset[str]] = frozenset
     ) -> None:
-        """`started`: gives ids of allocations with a container that may run."""
+        """`promises` returns the present promises, `started` allocations with a container that may run."""
         self._promises = promises
         self._started = started
         self._seen: tuple[Any, ...] = ()
@@ -74,7 +74,7 @@ def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> t
     vendors = {name: promises.cards(name) for name in names}
     idle = {it.id for it in promises.in_use}.difference(started)
     moving = {it.id for name in plan for it, _ in astray_allocations(promises, name, idle)}
-    found = []
+    mismatches = []
     for pod in scene.candidates:
         if pod.over:
             continue
@@ -86,8 +86,8 @@ def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> t
             why = f"{wrong.resource}: {wrong.why}; the cards that it uses count as free here"
             mismatch = PlacementMismatch(_ref(pod), why)
         if mismatch is not None:
-            found.append(mismatch)
-    return tuple(found)
+            mismatches.append(mismatch)
+    return tuple(mismatches)
 
 
 def _ref(pod: Candidate) -> PodRef:
@@ -107,20 +107,24 @@ def _mismatches(
         cards = promises.cards(vendor.name)
         dialects = scheduler_dialects(scene.schedulers, vendor, planned)
         claims, wrong = read_claims(pod, planned.name, dialects, cards)
-        mine = [it for it in promises.in_use if it.resource == planned.name and _has_pod(it, pod)]
+        allocations = [it for it in promises.in_use if it.resource == planned.name and _has_pod(it, pod)]
         asking = [
             (container, asked)
             for container in pod.containers
             if container.limits.get(planned.name)
             and (asked := _request_of_container(scene.schedulers, container))
         ]
-        if not claims and (wrong or asking) and all(it.claim is None or _is_own(it, vendor) for it in mine):
+        if (
+            not claims
+            and (wrong or asking)
+            and all(it.claim is None or _is_own(it, vendor) for it in allocations)
+        ):
             why = wrong[0] if wrong else f"{_name_pod(pod)}: no scheduler wrote which cards it gets"
             yield PlacementMismatch(
                 _ref(pod), f"{planned.name}: {why}; {_describe_outcome(planned, vendor, pod, asking)}"
             )
         for claim in claims:
-            staying = [it for it in mine if it.id not in moving]
+            staying = [it for it in allocations if it.id not in moving]
             for why in _describe_other_cards(staying, claim, {card for it in claims for card in it.devices}):
                 yield PlacementMismatch(_ref(pod), why, moved=True)
 
@@ -173,14 +177,16 @@ def _name_pod(pod: Candidate) -> str:
 
 
 def _has_pod(allocation: Allocation, pod: Candidate) -> bool:
-    return allocation.place is not None and allocation.place[0] == pod.uid
+    return allocation.container_key is not None and allocation.container_key[0] == pod.uid
 
 
-def _describe_other_cards(mine: Sequence[Allocation], claim: Claim, chosen: Collection[str]) -> Iterator[str]:
+def _describe_other_cards(
+    allocations: Sequence[Allocation], claim: Claim, chosen: Collection[str]
+) -> Iterator[str]:
     """A sentence for each allocation of the claim's container on cards that were not chosen for its pod."""
-    for allocation in mine:
+    for allocation in allocations:
         if (
-            allocation.place == (claim.uid, claim.container)
+            allocation.container_key == (claim.uid, claim.container)
             and claim.devices
             and not {*allocation.cards} <= {*chosen}
         ):

@@ -103,11 +103,11 @@ def _find_claim(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> 
         before = () if fitting[0].devices else tuple(claims[: claims.index(fitting[0])])
         return Attribution(fitting[0], _explain_uncertainty(fitting, others), before, bool(others), anywhere)
     if claims:
-        doubt = f"claims are on other cards: {claims_on_cards(claims[:3])}"
-        return Attribution(None, doubt, tuple(claims), bool(others))
+        why = f"claims are on other cards: {claims_on_cards(claims[:3])}"
+        return Attribution(None, why, tuple(claims), bool(others))
     without_claim = f"{others[0]} asks for as much and has no claim" if others else ""
-    doubt = "; ".join(waiting.unreadable[:3]) or without_claim or "no pod that waits has a claim"
-    return Attribution(None, doubt, unclaimed=bool(others))
+    why = "; ".join(waiting.unreadable[:3]) or without_claim or "no pod that waits has a claim"
+    return Attribution(None, why, unclaimed=bool(others))
 
 
 def claims_due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
@@ -122,12 +122,12 @@ def any_promised(resource: str, waiting: WaitingPods) -> bool:
     return any(claims.claims_of_pod(pod.uid) for pod in waiting.candidates if not pod.over)
 
 
-def most_likely_pod(found: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
+def most_likely_pod(attribution: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
     """The uid of the pod that is refused most likely with this request; empty where none is known."""
-    if found.claim is not None:
-        return found.claim.uid
-    if found.elsewhere and not found.unclaimed:
-        return found.elsewhere[0].uid
+    if attribution.claim is not None:
+        return attribution.claim.uid
+    if attribution.elsewhere and not attribution.unclaimed:
+        return attribution.elsewhere[0].uid
     return next((pod.uid for pod, _ in _WaitingClaims(resource, waiting).pods(count)), "")
 
 
@@ -188,9 +188,9 @@ class _WaitingClaims:
         claims: list[Claim] = []
         others: list[str] = []
         for pod, asking in self.pods(count):
-            mine = [it for it in self.claims_of_pod(pod.uid) if it.container in asking]
-            claims += mine
-            if not (mine or pod.uid in self._waiting.refused):
+            own = [it for it in self.claims_of_pod(pod.uid) if it.container in asking]
+            claims += own
+            if not (own or pod.uid in self._waiting.refused):
                 others.append(f"{pod.namespace}/{pod.name}")
         named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
         if named:
@@ -241,8 +241,8 @@ class _WaitingClaims:
 
     def _is_order_unknown(self) -> bool:
         """Whether pods of one second waited at the kubelet's start: which one was refused is a guess then."""
-        found = (it for it in self._pods.values() if it.uid in self._waiting.pods_at_kubelet_start)
-        seconds = [pod.created for pod in found if pod.pending or pod.over]
+        waited = (it for it in self._pods.values() if it.uid in self._waiting.pods_at_kubelet_start)
+        seconds = [pod.created for pod in waited if pod.pending or pod.over]
         return len(set(seconds)) < len(seconds)
 
     def claims_of_pod(self, uid: str) -> Sequence[Claim]:
@@ -350,8 +350,8 @@ def read_claims(
 ) -> tuple[Sequence[Claim], Sequence[str]]:
     """The claims of a pod; without claims, a sentence for each thing that is wrong in its annotations."""
     wrong: list[str] = []
-    found = remembered_claims.claims(pod, resource, dialects, devices, wrong)
-    return (found, ()) if found else ((), tuple(wrong))
+    claims = remembered_claims.claims(pod, resource, dialects, devices, wrong)
+    return (claims, ()) if claims else ((), tuple(wrong))
 
 
 def _explain_uncertainty(fitting: Sequence[Claim], others: Sequence[str]) -> str:
@@ -364,8 +364,8 @@ def promised_claim(
     resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Cards
 ) -> Claim | None:
     """The claim of this container, as its pod says now."""
-    found = () if pod.over else remembered_claims.claims(pod, resource, dialects, devices, [])
-    return next((it for it in found if _container_key(it) == (pod.uid, container)), None)
+    claims = () if pod.over else remembered_claims.claims(pod, resource, dialects, devices, [])
+    return next((it for it in claims if _container_key(it) == (pod.uid, container)), None)
 
 
 def exchange_claims(
@@ -417,11 +417,12 @@ def containers_with_allocation(
 ) -> frozenset[ContainerKey]:
     """The containers that have an allocation of the resource, as the kubelet or else a claim says.
 
-    An owner that PodResources alone shows has no uid: it is the pod of that name, if that pod existed then.
+    An owner that PodResources alone shows has no uid. It is the pod of that name, if that pod existed then.
     """
-    mine = [it for it in allocations if it.resource == resource]
-    known = {it.place for it in mine if it.place is not None}
-    shown = [(it.owner, it.since) for it in mine if it.place is None and it.owner and it.owner.pod]
+    of_resource = [it for it in allocations if it.resource == resource]
+    known = {it.container_key for it in of_resource if it.container_key is not None}
+    without_uid = [it for it in of_resource if it.container_key is None]
+    shown = [(it.owner, it.since) for it in without_uid if it.owner and it.owner.pod]
     if shown:
         known |= {
             (pod.uid, owner.container)

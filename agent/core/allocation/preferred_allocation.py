@@ -156,11 +156,11 @@ def _best_set(near: Rows, worth: Sequence[float], others: Sequence[int], count: 
     if count == 1:
         card = max(others, key=worth.__getitem__)
         return worth[card], (card,)
-    found: list[Chosen] = []
+    sets: list[Chosen] = []
     for at, card in enumerate(others[: len(others) - count + 1]):
         value, rest = _best_set(near, list(map(add, worth, near[card])), others[at + 1 :], count - 1)
-        found.append((worth[card] + value, (card, *rest)))
-    return max(found, key=itemgetter(0))
+        sets.append((worth[card] + value, (card, *rest)))
+    return max(sets, key=itemgetter(0))
 
 
 def _grow_set(near: Rows, worth: Sequence[float], promise: Rows, card: int, count: int) -> Chosen:

@@ -1,4 +1,4 @@
-"""Which pods were refused: a request names no pod, and the status of its pod shows it later. Pure."""
+"""Which pods were refused. A request names no pod; the status of its pod shows the refusal later. Pure."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def _suspects_with_requests(
     requests: Sequence[RefusedRequest], pods: Sequence[Candidate]
 ) -> Iterator[tuple[str, RefusedRequest]]:
     waiting = {pod.uid for pod in pods if pod.waits}
-    found: set[str] = set()
+    suspected: set[str] = set()
     for request in unexplained_requests(requests, pods):
-        uid = next((uid for uid in request.uids if uid not in found), "")
-        # A pod that has ended without the text may have been refused too: then no other pod is suspected.
+        uid = next((uid for uid in request.uids if uid not in suspected), "")
+        # A pod that ended without the text may be the refused one. Then no other pod is suspected.
         if uid in waiting:
-            found.add(uid)
+            suspected.add(uid)
             yield uid, request
 
 

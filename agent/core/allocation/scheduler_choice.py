@@ -31,12 +31,14 @@ def chosen_ids(
 
     A pod without a promise gets no promised cards while there are others. `room`: as for `prefer`.
     """
-    cards = {one: card.uuid for one in available if (card := resource.card_of(one))}
-    held = {cards[one] for one in required if one in cards}
+    cards = {device_id: card.uuid for device_id in available if (card := resource.card_of(device_id))}
+    held = {cards[device_id] for device_id in required if device_id in cards}
     aim = next_request(resource.name, size, held, {*cards.values()}, waiting)
     if aim.cards and (chosen := _choose_evenly(aim.cards, available, required, size, cards)):
         return chosen
-    others = [one for one in available if one in required or cards.get(one) not in aim.avoid]
+    others = [
+        device_id for device_id in available if device_id in required or cards.get(device_id) not in aim.avoid
+    ]
     chosen = prefer(resource, others, required, size, topology, room) if aim.avoid else []
     return chosen or prefer(resource, available, required, size, topology, room)
 
@@ -51,9 +53,12 @@ def _choose_evenly(
     """The same number of IDs of each card, one more of the first ones if need be; [] if that fails."""
     must = list(dict.fromkeys(required))
     left = {
-        uuid: deque(one for one in available if cards.get(one) == uuid and one not in must) for uuid in aim
+        uuid: deque(
+            device_id for device_id in available if cards.get(device_id) == uuid and device_id not in must
+        )
+        for uuid in aim
     }
-    got = Counter(cards[one] for one in must if one in cards)
+    got = Counter(cards[device_id] for device_id in must if device_id in cards)
     chosen = must
     while len(chosen) < size:
         uuid = min((it for it in aim if left[it]), key=lambda it: got[it], default=None)
@@ -67,9 +72,9 @@ def _choose_evenly(
 def card_holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
     """Card to the uid of the pod that has the card, as the kubelet or else a claim says."""
     return {
-        uuid: allocation.place[0]
+        uuid: allocation.container_key[0]
         for allocation in in_use
-        if allocation.resource == resource and allocation.place is not None
+        if allocation.resource == resource and allocation.container_key is not None
         for uuid in allocation.cards
     }
 
@@ -119,15 +124,21 @@ def free_by_card(
 ) -> Mapping[str, int]:
     """Card to the number of replicas or memory units that still fit on it.
 
-    Allocations count on the cards where they lie, whichever cards their IDs name. IDs that a card lists only
-    for pods that hold them are no room. An ID that containers of a pod have one after another takes room once
-    (kubelet, devicesToReuse); made hardware takes room for each container. What was promised in percent or in
-    bytes takes the same part of the card.
+    Allocations count on the cards where they lie, whatever cards their IDs name. IDs that a card lists only
+    for pods that hold them are no room. An ID that several containers of a pod have one after another takes
+    room once (kubelet, devicesToReuse); made hardware takes room for each container. A promise in percent or
+    in bytes takes that part of the card.
     """
     in_use = tuple(in_use)
     ids_by_place: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
     for allocation in in_use:
-        holder = allocation.id if allocation.partitions else allocation.place[0] if allocation.place else ""
+        holder = (
+            allocation.id
+            if allocation.partitions
+            else allocation.container_key[0]
+            if allocation.container_key
+            else ""
+        )
         for n, uuid in enumerate(allocation.cards if allocation.resource == resource.name else ()):
             ids_by_place[holder, uuid].append(
                 allocation.ids[n :: len(allocation.cards)] if len(allocation.cards) > 1 else allocation.ids
@@ -157,8 +168,8 @@ def is_as_counted(
 ) -> bool:
     """Whether the cards of these IDs have the room that the kubelet counts there.
 
-    The kubelet gives out no ID twice. It does not see shares that lie on other cards than their IDs name, nor
-    what was promised in percent or in bytes. IDs that must lie on one card need the room on that card.
+    The kubelet gives out no ID twice. It does not know of shares on other cards than their IDs name, nor of
+    promises in percent or in bytes. IDs that must lie on one card need the room on that card.
     """
     cards = [card.uuid for card in resource.cards_of(ids) if card is not None]
     exact = counted_in(resource.rule.sharing)

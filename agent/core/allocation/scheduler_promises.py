@@ -86,5 +86,5 @@ class Promises:
         if planned is None or not alive:
             return False
         names = {resource, *planned.other_modes}
-        places = (it.place for it in self.in_use if it.resource in names)
+        places = (it.container_key for it in self.in_use if it.resource in names)
         return any(place is not None and place[0] not in alive for place in places)

@@ -30,7 +30,7 @@ def grants(
 
 
 def _grant(allocation: Allocation, pods: Mapping[str, Candidate]) -> Grant:
-    uid, container = allocation.place or ("", "")
+    uid, container = allocation.container_key or ("", "")
     return Grant(request_of(allocation), allocation.cards, allocation.partitions, pods.get(uid), container)
 
 

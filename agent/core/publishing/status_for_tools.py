@@ -98,7 +98,7 @@ def _container(allocation: Allocation) -> str:
 def _holder(allocation: Allocation, pods: Collection[Candidate]) -> Holder | None:
     """The pod that has the allocation: as the API server shows it, or else by the owner or the claim."""
     place, holder = (
-        allocation.place,
+        allocation.container_key,
         allocation.owner if allocation.owner and allocation.owner.pod else allocation.claim,
     )
     for pod in reversed([*pods]):

@@ -55,7 +55,8 @@ def _changes_of_allocation(allocation: Allocation, present: Sequence[Partition])
         return
     ids = {partition.id for partition in present}
     text = _describe_missing(
-        [one for one in allocation.partitions if one not in ids], rebooted=allocation.rebooted
+        [partition_id for partition_id in allocation.partitions if partition_id not in ids],
+        rebooted=allocation.rebooted,
     )
     if text != allocation.reason and not allocation.forgotten:
         yield Remark(allocation.id, text)

@@ -99,7 +99,7 @@ def revivals(
         Revive(allocation.id)
         for allocation in granted
         if _is_listed(allocation, owners[allocation.id], evidence.pods)
-        and not any(one in held.get(allocation.resource, ()) for one in allocation.ids)
+        and not any(device_id in held.get(allocation.resource, ()) for device_id in allocation.ids)
     ]
 
 
@@ -326,10 +326,10 @@ def _superseded_ids(allocations: Sequence[Allocation], owners: Mapping[str, Owne
         uid, read = _uid(owners[allocation.id]), _recovered_at(allocation)
         seen = held_later.setdefault(allocation.resource, set())
         if not seen.isdisjoint(allocation.ids) and any(
-            uid != _uid(owners[one.id])
-            and (read is None or read != _recovered_at(one))
-            and not set(allocation.ids).isdisjoint(one.ids)
-            for one in later[allocation.resource]
+            uid != _uid(owners[device_id.id])
+            and (read is None or read != _recovered_at(device_id))
+            and not set(allocation.ids).isdisjoint(device_id.ids)
+            for device_id in later[allocation.resource]
         ):
             over.add(allocation.id)
         if uid:

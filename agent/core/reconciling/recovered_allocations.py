@@ -226,7 +226,7 @@ def _unit_of_other_plugin(resource: Resource, cards: Mapping[str, AdvertisedDevi
         return UNKNOWN
     if ids_of_card and unit_of_rule:
         return next((unit for unit in THOUSANDTHS if units(first.memory, unit) == ids_of_card), UNKNOWN)
-    fits = all(it.number < cards[one].shares for one, it in numbered.items()) and ids_of_card in (
+    fits = all(it.number < cards[device_id].shares for device_id, it in numbered.items()) and ids_of_card in (
         0,
         first.shares,
     )

@@ -27,9 +27,9 @@ log = structlog.get_logger()
 LOGGED_AFTER = 0.001
 #: IDs of one container that a log line shows.
 MAX_SHOWN_IDS = 16
-#: Refused starts that are remembered, to log each once. The oldest one is dropped first.
+#: How many refused starts are remembered, so that each is logged once. The oldest is dropped first.
 MAX_REMEMBERED = 1024
-#: Refused starts that become notices, the last ones.
+#: How many of the last refused starts become notices.
 MAX_SHOWN_REFUSALS = 64
 
 #: (resource, outcome) to [count, sum of seconds, one count per bucket].
@@ -127,7 +127,7 @@ class TimedAllocator:
         self._refused.pop(container, None)
 
     async def _pre_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Where the pod is not known yet, ask the API server for pods and try once more."""
+        """Answer once; where the pod is not known yet, ask the API server for pods and try once more."""
         try:
             await self._allocator.pre_start(resource, ids)
         except LimitsUnread:

@@ -47,11 +47,11 @@ class ClaimSwaps:
         return tuple(changed)
 
     def recognise(self, promises: Promises) -> Sequence[str]:
-        """Give back their claims to pods that PodResources alone shows.
+        """Give the claims back to allocations that PodResources alone shows.
 
         Returns the ids of the allocations that have a claim again.
         """
-        found = []
+        recognised = []
         for allocation in self._ledger.in_use():
             if allocation.source is not AllocationSource.POD_RESOURCES:
                 continue
@@ -59,5 +59,5 @@ class ClaimSwaps:
             if (claim := shown_claim(promises, allocation)) is not None:
                 diverged = claim.devices if set(claim.devices) - set(allocation.cards) else ()
                 self._ledger.record(replace(allocation, claim=claim, diverged=diverged))
-                found.append(allocation.id)
-        return tuple(found)
+                recognised.append(allocation.id)
+        return tuple(recognised)

@@ -96,7 +96,7 @@ class MadeHardware:
                 await self._store.save(durable=False)
 
     async def undo(self, vendor: Vendor, allocation_id: str) -> None:
-        """Forget the allocation. Where its hardware cannot be removed now, reconcile removes both later."""
+        """Drop the allocation. Where its hardware cannot be removed now, reconciling removes both later."""
         if self._is_made(vendor, allocation_id):
             try:
                 await self._release(vendor.name, allocation_id)
@@ -112,14 +112,14 @@ class MadeHardware:
         return allocation is not None and vendor.prepares(allocation.resource)
 
     async def make_room(self, until: float) -> bool:
-        """Remove hardware that is over, until then on the loop's clock; return whether any may be gone."""
+        """Remove hardware that is over, up to a time on the loop's clock; return whether any may be gone."""
         if self._make_room is None or asyncio.get_running_loop().time() >= until:
             return False
         try:
             async with asyncio.timeout_at(until):
                 return await self._make_room()
         except TimeoutError:
-            return True  # what was removed by then may be enough
+            return True  # what was removed in time may be enough
 
     def misplaced_hardware(
         self, promises: Promises, resource: str, granted: Collection[str] = ()
@@ -150,8 +150,8 @@ class MadeHardware:
     async def remove_misplaced(self, misplaced: Mapping[str, Sequence[str]]) -> bool:
         """Remove this hardware, which would be in the way of others; return whether any was removed.
 
-        It is made on the claimed cards when its container starts. The answers stay true: they name hardware
-        by its allocation.
+        The hardware is made on the claimed cards when its container starts. The answers stay true, because
+        they name hardware by its allocation.
         """
         removed = False
         for allocation_id, cards in misplaced.items():
@@ -164,7 +164,7 @@ class MadeHardware:
         return removed
 
     def mark_started(self, allocation_ids: Collection[str]) -> None:
-        """The containers of these allocations may run from now on."""
+        """Record that the containers of these allocations may run from now on."""
         known = {it.id for it in self._ledger.in_use()}
         self.started = self.started.intersection(known).union(allocation_ids)
         waiting = known - self.started

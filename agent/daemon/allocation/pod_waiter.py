@@ -31,7 +31,7 @@ class PodWaiter:
         *,
         within: float = CLAIMED_WITHIN,
     ) -> None:
-        """`promises` gives the present promises. `within`: seconds that a request waits for its claim."""
+        """`promises` returns the present promises. `within`: seconds that a request waits for its claim."""
         self._plan = plan
         self._promises = promises
         self._pods = pods
@@ -50,7 +50,7 @@ class PodWaiter:
             await self._wait_for_pod(self._promises(), resource, count)
 
     async def wait(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
-        """Wait before an Allocate with these IDs. An Allocate that is refused anyhow does not wait."""
+        """Wait before an Allocate with these IDs. An Allocate that will be refused does not wait."""
         if not self._is_chosen(resource):
             return
         counts = [len(set(ids)) for ids in containers]
@@ -84,7 +84,7 @@ class PodWaiter:
         return promises
 
     def _deadline(self, resource: str, count: int) -> float:
-        """Until when to wait. A deadline from a pod that never sent its Allocate is forgotten."""
+        """Until when to wait. The deadline of a pod that never sent its Allocate is dropped."""
         now = asyncio.get_running_loop().time()
         until = self._until.get((resource, count))
         if until is None or now > until + self._within:

@@ -89,7 +89,7 @@ class EvidenceSources:
     async def existing_owners(self, owners: Collection[Owner]) -> frozenset[Owner]:
         """The owners with a pod that exists: it has a cgroup or, where no cgroup can be seen, is listed now.
 
-        A pod of which nothing is known does not exist: a node must work while PodResources does not answer.
+        An unknown pod does not exist: a node must work while PodResources does not answer.
         """
         running = await asyncio.to_thread(self._read_running)
         if running is not None:
@@ -101,9 +101,8 @@ class EvidenceSources:
         """The owners with a pod that is over.
 
         Such a pod has no cgroup or, where no cgroup can be seen, is not listed by a kubelet that has served
-        for long. A pod of which nothing is known is not over, since its cards would be given out twice. A pod
-        without a name yet is in no list, and a starting kubelet lists only pods that it has handled, oldest
-        first.
+        for long. An unknown pod is not over, since its cards would be given out twice. A pod without a name
+        yet is in no list, and a starting kubelet lists only pods that it has handled, oldest first.
         """
         running = await asyncio.to_thread(self._read_running)
         if running is not None:

@@ -425,4 +425,4 @@ async def test_a_pod_is_known_to_have_its_share_before_the_next_is_answered() ->
     late = await asks(room, "c4-60", "c5::0")
 
     assert (late.claim and late.claim.pod, late.cards) == ("c4-60", ("c4",))
-    assert [it.place for it in room.ledger.all()] == [("uid-c5-30", "main"), ("uid-c4-60", "main")]
+    assert [it.container_key for it in room.ledger.all()] == [("uid-c5-30", "main"), ("uid-c4-60", "main")]
