@@ -212,8 +212,7 @@ class Allocator:
     async def _confirm_earlier_answers(self, scene: Scene, resource: str) -> Scene:
         """Record which containers have the earlier answers, where a scheduler may choose the cards.
 
-        The owners decide which pod asks now, and where there is room. The kubelet writes an answer with its
-        container to its checkpoint before it asks for the next container. Returns the scene after that.
+        The owners decide which pod asks now, and where there is room. Returns the scene after that.
         """
         planned = scene.plan.get(resource)
         if planned is None or planned.rule.placement == "local":
@@ -221,23 +220,33 @@ class Allocator:
         waiting = allocations_without_owner(self._ledger.in_use(), resource)
         promises = self._promises.at(scene)
         if waiting and (any(it.claim for it in waiting) or is_chosen_for(promises, resource)):
-            life = self._evidence.life  # read before the checkpoint: this life has written or read that file
-            written = await self._evidence.checkpoint_answers()
-            scene = self._scene()
-            granted = [it for it in written or () if self._is_for_resource(it, resource)]
-            self.swaps.exchange(self._promises.at(scene), granted)
-            for answer in granted:
-                if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
-                    self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
-            if written is not None:
-                taken, vendors = {answer.allocation for answer in granted}, scene.vendors
-                for allocation in answers_never_taken(waiting, taken, scene, life, self._clock()):
-                    if allocation.id not in self._hardware.busy:
-                        await self._hardware.undo(vendors[allocation.vendor], allocation.id)
-                        scene = self._scene()
+            scene = await self._confirm_owners(resource, waiting)
         if misplaced := self._hardware.misplaced_hardware(self._promises.at(scene), resource):
             await self._hardware.remove_misplaced(misplaced)
             scene = self._scene()
+        return scene
+
+    async def _confirm_owners(self, resource: str, waiting: Sequence[Allocation]) -> Scene:
+        """Record the owners of `waiting` allocations, and undo answers that the kubelet has not taken.
+
+        The kubelet writes an answer with its container to its checkpoint before it asks for the next
+        container. Returns the scene after that.
+        """
+        life = self._evidence.life  # read before the checkpoint: this life has written or read that file
+        written = await self._evidence.checkpoint_answers()
+        scene = self._scene()
+        if written is None:
+            return scene
+        granted = [it for it in written if self._is_for_resource(it, resource)]
+        self.swaps.exchange(self._promises.at(scene), granted)
+        for answer in granted:
+            if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
+                self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
+        taken, vendors = {answer.allocation for answer in granted}, scene.vendors
+        for allocation in answers_never_taken(waiting, taken, scene, life, self._clock()):
+            if allocation.id not in self._hardware.busy:
+                await self._hardware.undo(vendors[allocation.vendor], allocation.id)
+                scene = self._scene()
         return scene
 
     def _is_for_resource(self, answer: CheckpointAnswer, resource: str) -> bool:
