@@ -34,7 +34,7 @@ from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that one answer depends on, as of one moment. After an `await` it is old."""
+    """All that one answer depends on, as of one moment. A scene is out of date after an `await`."""
 
     plan: Plan
     snapshot: NodeSnapshot
@@ -50,7 +50,7 @@ class Scene:
     pods_at_kubelet_start: frozenset[str] = frozenset()
     #: The cards that change their resource once they are free.
     waits: tuple[ResourceWait, ...] = ()
-    #: Card to the allocation that has it by its scheduler's word alone.
+    #: Card in external use to the allocation that has the card.
     external: Mapping[str, Allocation] = field(default_factory=dict)
     #: Why the agent never sees a pod; empty where it does.
     unseen: str = ""

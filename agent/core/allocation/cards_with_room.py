@@ -61,7 +61,7 @@ def cards_with_room(
     """The devices on which the request may lie, the best one first.
 
     Raises:
-        InsufficientRoom: No single device has enough room left; the text says how much they have.
+        InsufficientRoom: No single device has enough room left; the text says how much each has.
         NotServable: The request cannot be served on any device.
         VendorError: The vendor's code failed.
     """

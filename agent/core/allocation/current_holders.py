@@ -20,8 +20,8 @@ def owners_of_earlier_lives(
 ) -> dict[str, Owner]:
     """Requested device ID to the owner that an earlier life of the kubelet knew.
 
-    `allocations`: those that hold one of the IDs. `life`: the life of the kubelet that asks; empty where it
-    is not known.
+    `allocations`: allocations with one of the IDs. `life`: the life of the kubelet that asks; empty where
+    that is not known.
     """
     return {
         device_id: allocation.owner

@@ -24,7 +24,7 @@ class _Use:
     #: The pod that has the allocation.
     uid: str
     allocation: Allocation
-    #: The device IDs that lie on the card; one made-up ID where a scheduler gave the card by its word alone.
+    #: The device IDs that lie on the card; one made-up ID for a card in external use.
     ids: Sequence[str]
     #: Per device ID.
     core: float
@@ -77,7 +77,7 @@ def double_bookings(
     moved: Collection[str] = (),
     schedulers: Iterable[Scheduler] = (),
 ) -> dict[str, str]:
-    """Allocation to a sentence, for allocations by a scheduler's word alone that have no room on their card.
+    """Allocation to a sentence, for external use that has no room on its card.
 
     Of two such allocations the later one is reported. A pod that has ended uses no card: its scheduler gives
     the card away before the kubelet and the ledger let go of it. `moved`: uids of the pods that have other
@@ -126,7 +126,7 @@ def _ids_by_device(allocation: Allocation, devices: Iterable[str]) -> Iterator[t
 
 
 def _without_room(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
-    """Allocations by a scheduler's word alone that earlier ones left too little room for, and those."""
+    """Allocations in external use without enough room, each with the earlier allocations on its card."""
     allocated: dict[str, list[_Use]] = {}
     for use in uses:
         if use.allocation.source is not AllocationSource.ANNOTATION:
@@ -152,7 +152,7 @@ def _merge_uses(uses: Sequence[_Use]) -> _Use:
 
 
 def _sum_amounts(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float:
-    """Init containers hand their IDs on: each ID counts once, with the largest amount."""
+    """The sum over all IDs. Init containers pass IDs on: each ID counts once, with its largest amount."""
     taken: dict[str, dict[str, float]] = {}
     for use in sorted(uses, key=amount):
         taken.setdefault(use.allocation.resource, {}).update(dict.fromkeys(use.ids, amount(use)))
@@ -162,7 +162,7 @@ def _sum_amounts(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float
 def _describe(
     cards: Mapping[str, Sequence[_Use]], pods: Mapping[str, Candidate], moved: Collection[str]
 ) -> str:
-    """What to do stands first, since a long note is cut."""
+    """The sentence of one allocation. The remedy comes first, because a long text is cut."""
     uids = dict.fromkeys(it.uid for holders in cards.values() for it in holders if it.uid in moved)
     what = ", ".join(first_of(uids, lambda uid: f"{pods[uid].namespace}/{pods[uid].name}"))
     held = first_of(cards, lambda card: f"{shorten(card)} is held by {_name_uses(cards[card], pods, moved)}")

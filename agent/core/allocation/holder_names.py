@@ -10,7 +10,7 @@ from agent.core.model import Allocation, AllocationSource
 from agent.scheduler_api.claims import Claim
 
 T = TypeVar("T")
-#: How many of a list a message names; it counts the others.
+#: How many things of a list a message names; of the others it says the number.
 NAMED = 3
 
 

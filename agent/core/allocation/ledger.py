@@ -21,7 +21,7 @@ KEPT_RELEASED = 64
 class Ledger:
     """All allocations, with the device IDs and cards that they hold.
 
-    The same device IDs may stand in several allocations: the containers of a pod share those of an init
+    Several allocations may have the same device IDs. The containers of a pod share the IDs of an init
     container, and the kubelet gives IDs out again before the agent hears that they were free.
     """
 
@@ -104,7 +104,7 @@ class Ledger:
         }
 
     def _diverged(self) -> Mapping[str, Mapping[str, Collection[str]]]:
-        """Resource to the cards of diverged allocations, with those IDs that leave their own card free."""
+        """Resource to the cards of diverged allocations, with the IDs that leave their own card free."""
         cards_by_resource: dict[str, dict[str, set[str]]] = {}
         for allocation in self.in_use():
             if allocation.diverged:
@@ -158,7 +158,7 @@ class Ledger:
         return frozenset(uuid for it in self.in_use() for uuid in (*it.devices, *it.diverged))
 
     def external(self) -> Mapping[str, Allocation]:
-        """Card to the allocation that has it by a scheduler's word alone."""
+        """Card in external use to the allocation that has the card."""
         if self._external is None:
             external = (it for it in self.in_use() if it.source is AllocationSource.ANNOTATION)
             self._external = {uuid: it for it in external for uuid in it.devices}
@@ -250,7 +250,7 @@ class Ledger:
         self.record(replace(self._allocations[allocation_id], partitions=partitions))
 
     def revive(self, allocation_id: str) -> None:
-        """Take back a release. Its time is lost: it becomes the oldest allocation, which proves nothing."""
+        """Take back a release. The allocation becomes the oldest one, because its time is lost."""
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, state=AllocationState.DONE, reason=""))
         self._allocations = {allocation_id: self._allocations[allocation_id], **self._allocations}

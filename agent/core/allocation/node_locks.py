@@ -1,4 +1,4 @@
-"""Node locks: reads them, decides when one is over, and words the patch that frees just this one. Pure.
+"""Node locks: reads them, decides when a lock is over, and makes the patch that frees that lock. Pure.
 
 A scheduler takes the lock before it binds a pod, and never frees it: the device plugin that answers the
 Allocate of that pod frees it.
@@ -76,7 +76,7 @@ def lock_keys(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> tup
 def locks_dated_ahead(
     seen_locks: Iterable[Lock], known: Mapping[Lock, float], now: float, seen: float
 ) -> dict[Lock, float]:
-    """Lock to when it was first seen, for locks with a time too far in the future.
+    """Lock to the time of its first sight, for locks with a time too far in the future.
 
     `known`: the answer of the last call. `now`: Unix seconds. `seen`: the same moment on a monotonic clock.
     """
@@ -104,9 +104,9 @@ def why_over(
     now: float,
     waited: float = 0.0,
 ) -> str:
-    """Why the lock must be freed; empty while it must not.
+    """Why the lock must be freed; empty while the lock must stay.
 
-    A pod that is not known may be about to be bound: only time ends its lock. `waited`: seconds since a lock
+    An unknown pod may be about to be bound, so only time ends its lock. `waited`: seconds since a lock
     with a time in the future was first seen.
     """
     named = [pod for pod in pods if lock.pod and (pod.namespace, pod.name) == (lock.namespace, lock.pod)]
@@ -123,7 +123,7 @@ def why_over(
 
 
 def stale_sentences(reasons: Mapping[Lock, str]) -> tuple[str, ...]:
-    """A sentence for each lock that time alone ended. `found`: lock to why it is over."""
+    """A sentence for each lock that time alone ended. `reasons`: lock to why the lock is over."""
     return tuple(
         f"the lock {lock.key} of the node is over: {shorten(lock.value)} has not come for its devices, {why}"
         for lock, why in reasons.items()
@@ -132,7 +132,7 @@ def stale_sentences(reasons: Mapping[Lock, str]) -> tuple[str, ...]:
 
 
 def freeing_patch(lock: Lock) -> list[dict[str, Any]]:
-    """The JSON patch that removes the lock from the Node. It fails where another lock has taken its place."""
+    """The JSON patch that removes the lock from the Node; it fails where another lock is there by now."""
     path = f"/metadata/annotations/{lock.key.replace('~', '~0').replace('/', '~1')}"
     return [{"op": "test", "path": path, "value": lock.value}, {"op": "remove", "path": path}]
 
@@ -155,5 +155,5 @@ def _is_served(pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]]
 def _is_external(
     pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]], external: Collection[str]
 ) -> bool:
-    """Whether the pod has cards by its scheduler's word alone, for which no Allocate comes."""
+    """Whether the pod has cards in external use, for which no Allocate comes."""
     return pod.uid in external and not any(name in served for it in pod.containers for name in it.limits)

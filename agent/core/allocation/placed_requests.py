@@ -57,7 +57,7 @@ class CardRequest:
 
     promises: Promises
     admitted: Admitted
-    #: The claim behind it, as far as the waiting pods tell.
+    #: The claim behind the request, as far as the waiting pods show.
     attribution: Attribution
     #: The allocations that take room on the resource's cards.
     others: Sequence[Allocation]
@@ -86,7 +86,7 @@ class CardRequest:
         )
 
     def has_room_for(self, claim: Claim) -> bool:
-        """Whether the cards of the claim have room, whichever pod of those that may ask is answered."""
+        """Whether the cards of the claim have room for each of the claims that may be meant."""
         return self.has_room(claim.devices, self.attribution.with_room_for(claim))
 
     def is_as_counted(self, claims: Sequence[Claim | None] = (None,)) -> bool:
@@ -216,7 +216,7 @@ def _choose_card_by_amount(request: CardRequest, claim: Claim) -> PlacementChoic
     """Choose a card where the claim says how much of a card, and not which card.
 
     Raises:
-        InsufficientRoom, NotServable: No card can take it, whichever pod asks.
+        InsufficientRoom, NotServable: No card can take the request, whatever pod asks.
     """
     for earlier in request.attribution.elsewhere:  # the pod that asks first; its card had no IDs left
         if request.has_room_for(earlier):

@@ -25,7 +25,7 @@ class Promises:
     in_use: Sequence[Allocation]
     #: The uids of pods that were refused most likely, though their status may not show that yet.
     refused: frozenset[str] = frozenset()
-    #: Those of them where another pod may have been refused instead.
+    #: The pods of `refused` where another pod may have been refused instead.
     guessed: frozenset[str] = frozenset()
 
     @property

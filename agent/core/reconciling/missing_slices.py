@@ -18,7 +18,7 @@ ALLOCATION_ID = re.compile(r"[0-9a-f]{16}")
 def slice_changes(
     allocations: Sequence[Allocation], evidence: Evidence, busy: Collection[str] = ()
 ) -> list[Find | Remark | Remove]:
-    """The changes for these allocations in use. `busy`: ids of those that are answered or started now."""
+    """The changes for these allocations in use. `busy`: ids of allocations to leave alone."""
     changes: list[Find | Remark | Remove] = []
     for vendor, present in (evidence.partitions or {}).items():
         for allocation in allocations:

@@ -22,7 +22,7 @@ class CheckpointAnswer:
     container: str
     resource: str = ""
     ids: tuple[str, ...] = ()
-    #: The cards that the answer names, where they are not those of its IDs.
+    #: The cards that the answer names, where its IDs name other cards.
     cards: tuple[str, ...] = ()
     #: The parameters of the claim with which the answer was made.
     share: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Recovered allocations: those that only the kubelet still knows. Pure."""
+"""Recovered allocations: allocations that only the kubelet still knows. Pure."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ class KubeletEvidence(Protocol):
         """The answers in the kubelet's checkpoint; None where it cannot be read."""
 
     async def existing_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
-        """The owners with a pod that the kubelet lists now. In doubt an owner is left out."""
+        """The owners with a pod that exists. An owner is left out where that is not known."""
 
     async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
-        """The owners with a pod that has ended. In doubt an owner is left out."""
+        """The owners with a pod that has ended. An owner is left out where that is not known."""
 
     async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Device ID to (namespace, name) of the pod that the kubelet lists with it now; in doubt empty."""
+        """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""

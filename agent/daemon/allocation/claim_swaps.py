@@ -30,7 +30,7 @@ class ClaimSwaps:
         return tuple(self._last)
 
     def exchange(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
-        """Give each allocation the claim of the pod that the kubelet gave it to.
+        """Give each allocation the claim of the pod to which the kubelet gave the allocation.
 
         Returns the ids of the allocations with another claim than before.
         """

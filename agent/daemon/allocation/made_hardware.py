@@ -126,7 +126,7 @@ class MadeHardware:
     ) -> Mapping[str, Sequence[str]]:
         """Allocation to its claimed cards, for unused hardware that is not as the claim says.
 
-        `granted`: ids of allocations that the kubelet grants to a pod, besides those with an owner.
+        `granted`: ids of allocations that the kubelet grants to a pod; allocations with an owner are granted.
         """
         in_use = self._ledger.in_use()
         owned = {it.id for it in in_use if it.owner is not None and it.owner.uid}

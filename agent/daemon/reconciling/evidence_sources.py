@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 #: The name of a pod's cgroup, with the uid. The systemd driver writes _ in place of -.
 POD_CGROUP = re.compile(r"(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f-_]{27}|[0-9a-f]{32})(?:\.slice)?$")
-#: Cgroups that may hold those of pods: the quality-of-service classes, for both drivers and both versions.
+#: Cgroups above the cgroups of pods: quality-of-service classes, for both drivers and both versions.
 POD_PARENTS = (
     "kubepods",
     "kubepods/burstable",
@@ -114,7 +114,7 @@ class EvidenceSources:
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) not in pods)
 
     async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Device ID to the namespace and name of the pod that has it now, by the kubelet; empty in doubt."""
+        """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""
         pods = await self.pods_now()
         return {
             device_id: pod
@@ -214,7 +214,7 @@ def _shares_of_card(entry: CheckpointEntry, listed: Sequence[str]) -> int:
     """How many shares another plugin lists of the card of the answer's first ID; 0 where unknown."""
     first = share(entry.ids[0]) if entry.ids else None
     if first is None or entry.ids[0] not in listed or any("::" in it for it in listed):
-        return 0  # a list of this agent has only those of another plugin's IDs that are in use
+        return 0  # a list of this agent has only the used IDs of another plugin
     prefix = first.stem + first.between
     return sum(it.startswith(prefix) for it in listed)
 

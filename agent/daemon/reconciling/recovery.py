@@ -126,7 +126,7 @@ class Recovery:
         self.answers_without_cards = {**known, **answers}
 
     def _missing_answers(self, granted: Sequence[CheckpointAnswer]) -> list[CheckpointAnswer]:
-        """The answers that the ledger lacks, without those that have none of the cards."""
+        """The answers that the ledger lacks, without answers that have none of the cards."""
         return [
             answer
             for answer in granted
