@@ -178,14 +178,22 @@ def _suffixes(count: int) -> Mapping[str, None]:
     return dict.fromkeys(f"::{n}" for n in range(count))
 
 
+class ClosedBecause(StrEnum):
+    """Why new pods do not get a healthy card."""
+
+    CORDON = "cordon"  # an operator's command
+    FOREIGN_SLICES = "foreign-slices"  # slices on the card that the agent did not make
+    EXTERNAL_USE = "external-use"  # a pod has the card by its scheduler's word, without an Allocate
+
+
 @dataclass(frozen=True, slots=True)
 class AdvertisedDevice:
     """A card as one resource lists it to the kubelet.
 
     `kept`: IDs of an earlier plan or of another plugin that are still in use. `held`: IDs that stay healthy
     for the pods that have them, on a card that new pods do not get. `mode`: the other resource that has the
-    card now; empty where none has. `closed`: new pods do not get the `held` IDs either. The kubelet regards
-    those IDs as free once their pod has ended.
+    card now; empty where none has. `closed`: why new pods do not get the `held` IDs either, although the
+    kubelet regards those IDs as free once their pod has ended; None where new pods get them.
     """
 
     uuid: str
@@ -195,7 +203,7 @@ class AdvertisedDevice:
     kept: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     mode: str = ""
-    closed: bool = False
+    closed: ClosedBecause | None = None
     #: By how many IDs the range is shortened because as many shares have `kept` IDs, so that the kubelet
     #: counts no more shares than the card has.
     displaced: int = 0
@@ -398,7 +406,8 @@ class Allocation:
     partitions: tuple[str, ...] = ()
     #: The scheduler's promise that this allocation fulfils. `owner` is what the kubelet says.
     claim: Claim | None = None
-    #: The cards that a scheduler chose instead of the cards of the IDs; empty where they are the same.
+    #: The cards that it has instead of the cards of its IDs; empty where they are the same. The checkpoint
+    #: has this field by its name.
     diverged: tuple[str, ...] = ()
     #: The parameters that the answer was made with, where the claim's parameters would make another answer.
     handed: Mapping[str, str] | None = None
@@ -411,7 +420,7 @@ class Allocation:
         return self.diverged or self.devices
 
     @property
-    def place(self) -> tuple[str, str] | None:
+    def container_key(self) -> tuple[str, str] | None:
         """(pod uid, container) by the kubelet, or by the claim where PodResources gave no uid."""
         holder = self.owner if self.owner and self.owner.uid else self.claim
         return (holder.uid, holder.container) if holder and holder.uid else None

@@ -154,7 +154,7 @@ class Composition:
             partial(self.sessions.has_served, seconds=intervals.settle),
             pods_at_once=at_once.in_use,
         )
-        self.recovery = Recovery(self.ledger, self._sources, node.plan, self._clock, node.ties)
+        self.recovery = Recovery(self.ledger, self._sources, node.plan, self._clock, node.answer_reader)
         self.other_plugins = OtherPlugins(self.config, node, kubelet, self.sessions, self.recovery, intervals)
         self._renewals = Renewals(
             self.sessions,
@@ -208,7 +208,7 @@ class Composition:
             node.snapshot,
             self._external_use_changed,
             self._clock,
-            moved=self.mismatches.moved,
+            moved=self.mismatches.moved_pods,
             schedulers=node.schedulers,
         )
         self.refusals = RecentRefusals(self.pod_state, self.ledger, intervals.refusal_delay)
@@ -295,7 +295,7 @@ class Composition:
     async def _before_registration(self, resource: str) -> None:
         await self._pod_sync.before(resource)
         await self.other_plugins.look()
-        await self.reconciler.take_back()
+        await self.reconciler.recover_at_start()
 
     async def _external_use_changed(self) -> None:
         self._node_locks.look_again()

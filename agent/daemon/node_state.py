@@ -31,7 +31,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.reconciling.cards_of_answers import AnswerTies, resources_of_other_plugins
+from agent.core.reconciling.cards_of_answers import AnswerReader, resources_of_other_plugins
 from agent.kubelet.device_list import too_long
 from agent.scheduler_api import Scheduler
 from agent.vendor_api.agent import Device, HealthEvent, State, Vendor
@@ -75,7 +75,7 @@ class NodeState:
         self._counting = UnitPlan()
         self.vendors: Mapping[str, Vendor] = {}
         #: What ties other plugins' answers to the cards of this node; a new value when the cards change.
-        self.ties: Cell[AnswerTies] = Cell(AnswerTies())
+        self.answer_reader: Cell[AnswerReader] = Cell(AnswerReader())
         #: The time that schedulers write into their locks. It may jump.
         self._wall: Callable[[], float] = time.time
         self._pod_state = pod_state or PodState()
@@ -190,8 +190,8 @@ class NodeState:
             _log_changes(before, after)
             self._topology = topology(after)
             self.snapshot.set(after)
-        if before != after or self.ties.value.vendors is not self.vendors:
-            self.ties.set(AnswerTies(after.devices, self.vendors))
+        if before != after or self.answer_reader.value.vendors is not self.vendors:
+            self.answer_reader.set(AnswerReader(after.devices, self.vendors))
         usage, planned_before = self._ledger.usage(), self.plan.value
         self._counting = plan_units(
             self._offers.of(after), after, usage, planned_before, self._counting, _too_long
@@ -203,7 +203,7 @@ class NodeState:
         of_others = {
             name
             for name in resources_of_other_plugins(self._ledger.in_use())
-            if not self.ties.value.former(name)
+            if not self.answer_reader.value.vendor_of_resource(name)
         }
         planned = plan(
             offers,
@@ -260,7 +260,7 @@ class NodeState:
         """Resource to sentences on what of the config is served only once pods have ended."""
         found: dict[str, tuple[str, ...]] = {}
         for wait in self._waits:
-            owners = self._ledger.owners_on(wait.holder, wait.held)
+            owners = self._ledger.owners_on_cards(wait.holder, wait.held)
             found[wait.resource] = (*found.get(wait.resource, ()), wait_sentence(wait, owners))
         return found
 
@@ -268,7 +268,7 @@ class NodeState:
     def kept_units(self) -> Mapping[str, tuple[KeptUnit, str]]:
         """Resources that count memory in another unit than the config wants, with a sentence on each."""
         return {
-            unit.resource: (unit, unit.sentence(self._ledger.owners_in(unit.resource, unit.unit)))
+            unit.resource: (unit, unit.sentence(self._ledger.owners_with_unit(unit.resource, unit.unit)))
             for unit in self._counting.kept
         }
 

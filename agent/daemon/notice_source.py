@@ -10,7 +10,7 @@ import anyio
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.pod_attribution import places, waiting_for
+from agent.core.allocation.pod_attribution import containers_with_allocation, waiting_for
 from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
@@ -59,7 +59,7 @@ class RecentRefusals:
         ids, resource = refused.ids, refused.resource
         count = len(set(ids))
         candidates = self._pod_state.candidates
-        served = places(self._ledger.in_use(), resource, candidates)
+        served = containers_with_allocation(self._ledger.in_use(), resource, candidates)
         pods = waiting_for(resource, count, candidates, served) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
         if len(self._fresh) == SHOWN:

@@ -47,7 +47,7 @@ def recalled(settings: AgentSettings, timing: HealthTiming, clock: Callable[[], 
     ledger = Ledger(saved.allocations, now=now)
     inventory = Inventory(saved.health, timing, now, saved.devices, saved.cordons)
     if saved.boot_id != boot:
-        ledger.rebooted()
+        ledger.mark_rebooted()
         inventory.rebooted(now)
     store = LedgerStore(file, ledger, inventory, replace(saved, boot_id=boot))
     return RecalledState(ledger, inventory, store, set_aside, saved.first)

@@ -52,7 +52,7 @@ async def measure(subject: Subject) -> list[Row]:
         for run in range(RUNS):
             reconciler = _reconciler(file, answer)
             file.write_bytes(kubelet_checkpoint(2 * run))
-            await reconciler.once()
+            await reconciler.reconcile()
             file.write_bytes(kubelet_checkpoint(2 * run + 1))
             changed.append(await _pass(reconciler, full=False))
             proven.append(await _pass(reconciler, full=True))
@@ -68,7 +68,7 @@ async def measure(subject: Subject) -> list[Row]:
 
 async def _pass(reconciler: Reconciler, *, full: bool) -> float:
     before = time.process_time()
-    await reconciler.once(full=full)
+    await reconciler.reconcile(full=full)
     return (time.process_time() - before) * 1000
 
 

@@ -89,7 +89,7 @@ def _entered(call: F, name: str, reach: Reach) -> F:
 
 
 def _install_steps(reach: Reach) -> None:
-    for function, step in (("admit", "admitted"), ("usable", "edits-made")):
+    for function, step in (("admit", "admitted"), ("check_edits", "edits-made")):
         setattr(allocator, function, _followed(getattr(allocator, function), step, reach))
     record, save, call = Ledger.record, LedgerStore.save, VendorsInService.call
 

@@ -34,7 +34,7 @@ from agent.core.errors import AllocationError, ConfigError, StateError
 from agent.core.model import Plan, VendorState, VendorStatus
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import reconcile
-from agent.core.reconciling.recovered_allocations import recall
+from agent.core.reconciling.recovered_allocations import recover_from_answers
 from agent.daemon.allocation.allocate_calls import TimedAllocator
 from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.allocation.pod_waiter import PodWaiter
@@ -163,15 +163,15 @@ class Node:
 
     life = "first"
 
-    async def granted(self) -> None: ...
+    async def checkpoint_answers(self) -> None: ...
 
-    async def shows(self, owners: object) -> tuple[()]:
+    async def existing_owners(self, owners: object) -> tuple[()]:
         return ()
 
-    async def gone(self, owners: object) -> tuple[()]:
+    async def ended_owners(self, owners: object) -> tuple[()]:
         return ()
 
-    async def shown_with(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
         return {}
 
     def plugin(self, resource: str) -> DevicePlugin:
@@ -412,7 +412,7 @@ def _granted(content: bytes) -> bool:
         for n, it in enumerate(found.entries)
     )
     node = Node()
-    for it in recall(granted, node.plan, 900.0).found:
+    for it in recover_from_answers(granted, node.plan, 900.0).allocations:
         node.ledger.record(it.allocation)
     reconcile(node.ledger.in_use(), Evidence(granted=granted, pods={}, settled=True), 1000.0, 60.0)
     return True

@@ -169,19 +169,19 @@ class Kubelet:
 
     async def save(self, *, durable: bool) -> None: ...
 
-    async def granted(self) -> tuple[CheckpointAnswer, ...]:
+    async def checkpoint_answers(self) -> tuple[CheckpointAnswer, ...]:
         return tuple(
             CheckpointAnswer(allocation, uid, "main", resource, ids)
             for uid, (resource, ids, allocation) in self.has.items()
         )
 
-    async def shows(self, owners: object) -> tuple[()]:
+    async def existing_owners(self, owners: object) -> tuple[()]:
         return ()
 
-    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+    async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {it for it in owners if it.uid not in self.has}
 
-    async def shown_with(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
         return {}
 
     def hears(self, pod: Candidate) -> None:
@@ -221,7 +221,7 @@ class Kubelet:
     async def confirms(self) -> None:
         for uid, (_, _, allocation) in self.has.items():
             self.ledger.confirm(allocation, Owner(uid, "main", "default", uid), self.life)
-        self.allocator.swaps.exchange(self.allocator.promises, await self.granted())
+        self.allocator.swaps.exchange(self.allocator.promises, await self.checkpoint_answers())
         for it in self.ledger.in_use():
             whose = (it.owner and it.owner.uid, it.claim and it.claim.uid)
             assert it.claim is None or whose[0] == whose[1], f"the claim of another: {whose}"

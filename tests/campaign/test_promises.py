@@ -22,16 +22,16 @@ DAYS = 300
     [
         (scheduler_choice, "has_room", lambda *_, **__: True, "more shares than there are"),
         (scheduler_choice, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
-        (placed_requests, "_cards_instead", lambda *_: (), "more shares than there are"),
+        (placed_requests, "_find_other_cards", lambda *_: (), "more shares than there are"),
         (
             placed_requests,
             "_promised_to_pods_on",
             lambda *_: [(card,) for card in OF[SHARED]],
             "on other cards than were given",
         ),
-        (answered_claims, "exchanged", lambda *_: {}, "the claim of another"),
-        (asking_pods, "places", lambda *_: frozenset(), "was promised"),
-        (allocator, "marks", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
+        (answered_claims, "exchange_claims", lambda *_: {}, "the claim of another"),
+        (asking_pods, "containers_with_allocation", lambda *_: frozenset(), "was promised"),
+        (allocator, "annotations_of", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",
 )

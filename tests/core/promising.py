@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.core.allocation.admission import Scene, admit
 from agent.core.allocation.placed_requests import PlacementChoice
-from agent.core.allocation.placed_requests import choose as choose_cards
+from agent.core.allocation.placed_requests import choose_cards as choose_cards
 from agent.core.allocation.preferred_ids import preferred_ids
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation
@@ -49,7 +49,7 @@ def by_limits(*pods: Candidate, **more: Any) -> Promises:
 
 def of(choice: PlacementChoice) -> tuple[str | None, tuple[str, ...]]:
     """The pod of a choice, and the cards that it gets instead of those of its IDs."""
-    return choice.claim.pod if choice.claim else None, choice.instead
+    return choice.claim.pod if choice.claim else None, choice.actual_cards
 
 
 def share(name: str, *cards: str, count: int = 1, **more: Any) -> Candidate:

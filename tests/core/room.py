@@ -86,17 +86,17 @@ class Room:
         """What each container gets."""
         return [it.edits for it in await self.allocator.allocate(resource, containers)]
 
-    async def granted(self) -> Sequence[CheckpointAnswer] | None:
+    async def checkpoint_answers(self) -> Sequence[CheckpointAnswer] | None:
         return self.grants
 
-    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
+    async def existing_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         self.log.append(f"list {','.join(sorted(it.pod for it in owners))}")
         return {it for it in owners if it.pod in self.listed}
 
-    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
-        return {*owners} - {*await self.shows(owners)}
+    async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
+        return {*owners} - {*await self.existing_owners(owners)}
 
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         self.log.append(f"list {','.join(sorted(ids))}")
         return {it: self.shown[it] for it in ids if it in self.shown}
 

@@ -10,9 +10,9 @@ from support.vendor_inputs import INPUTS
 from agent.config import parse
 from agent.core.errors import ConfigError
 from agent.core.model import DeviceStatus, Health
-from agent.core.reconciling.cards_of_answers import AnswerTies
+from agent.core.reconciling.cards_of_answers import AnswerReader
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer
-from agent.core.reconciling.recovered_allocations import recall
+from agent.core.reconciling.recovered_allocations import recover_from_answers
 from agent.daemon.vendor_plugins import load
 from agent.vendor_api.agent import ContainerEdits, Device, RequestRefused, State
 from agent.vendors.enflame.agent.offering import default_rule
@@ -72,10 +72,10 @@ def test_another_policy_of_metax_is_refused_with_the_three_and_who_says_none_has
 
 def test_an_answer_that_names_no_card_here_holds_none_and_is_named() -> None:
     answer = ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": "GPU-gone"})
-    it = CheckpointAnswer(f"{FOREIGN}1", "uid", "main", "nvidia.com/gpu", ("GPU-gone",), answer=answer)
+    it = CheckpointAnswer(f"{FOREIGN}1", "uid", "main", "nvidia.com/gpu", ("GPU-gone",), edits=answer)
     vendors = {one.name: one.vendor for one in load({}, ["nvidia"]) if one.vendor is not None}
     here = DeviceStatus("nvidia", Device("GPU-here", 0), Health(State.HEALTHY), told_healthy=True)
 
-    read = recall([it], {}, 0.0, AnswerTies([here], vendors))
+    read = recover_from_answers([it], {}, 0.0, AnswerReader([here], vendors))
 
-    assert (read.found, read.unfit) == ([], {it.allocation: ("nvidia", it)})
+    assert (read.allocations, read.answers_without_cards) == ([], {it.allocation: ("nvidia", it)})

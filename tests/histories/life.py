@@ -71,7 +71,7 @@ class Life:
         known = opened(saved, SavedState) if saved else SavedState()
         self.ledger = Ledger(map(_loaded, known.allocations), self.world.now)
         if rebooted:
-            self.ledger.rebooted()
+            self.ledger.mark_rebooted()
         self.inventory = Inventory(known.health, None, self.world.now, known.devices, known.cordons)
         self.scheduled = PodState(clock=self.clock, wall=self.clock, lists_after=0.0)
         self.scheduled.first.set(known.first)
@@ -103,7 +103,9 @@ class Life:
             self.sources,
             lambda: self.reconciler.make_room(),
         )
-        self.recaller = Recovery(self.ledger, self.sources, self.node.plan, self.clock, self.node.ties)
+        self.recaller = Recovery(
+            self.ledger, self.sources, self.node.plan, self.clock, self.node.answer_reader
+        )
         self.reconciler = Reconciler(
             self.ledger,
             self.sources,
@@ -147,7 +149,7 @@ class Life:
         await self.schedulers.once()
         kubelet = self.world.kubelet
         while fresh := self.plan.keys() - self.registered:
-            await self.reconciler.take_back()  # which may have more planned
+            await self.reconciler.recover_at_start()  # which may have more planned
             self.registered |= fresh
         for name in self.registered & self.plan.keys():
             kubelet.hears(name, listed(self.plan[name]), self.world.now)

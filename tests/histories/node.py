@@ -180,7 +180,7 @@ class Node(RuleBasedStateMachine):
     def follow(self, *, full: bool = False) -> None:
         """The kubelet has written its file, or it is time again."""
         assert self.agent is not None
-        self.run(self.agent.reconciler.once(full=full))
+        self.run(self.agent.reconciler.reconcile(full=full))
         self.speak()
 
     def forgotten(self) -> set[tuple[str, str, str]]:

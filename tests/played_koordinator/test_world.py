@@ -364,7 +364,7 @@ class World(RuleBasedStateMachine):
         if self.loop.run(self.admitted(pod)):
             pod.waits = False
             if data.draw(st.booleans(), "looks"):
-                self.loop.run(self.agent.reconciler.once())
+                self.loop.run(self.agent.reconciler.reconcile())
             self.looks()
         else:
             assert self.was_to_be_refused(pod), f"{pod.name} is refused"
@@ -431,7 +431,7 @@ class World(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 200.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        self.loop.run(self.agent.reconciler.once())
+        self.loop.run(self.agent.reconciler.reconcile())
         self.looks()
 
     # What holds at any time

@@ -18,7 +18,15 @@ from agent.core.errors import (
     UnknownDevice,
     UnknownResource,
 )
-from agent.core.model import AdvertisedDevice, Allocation, DeviceStatus, NodeSnapshot, Plan, Resource
+from agent.core.model import (
+    AdvertisedDevice,
+    Allocation,
+    ClosedBecause,
+    DeviceStatus,
+    NodeSnapshot,
+    Plan,
+    Resource,
+)
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
@@ -26,7 +34,7 @@ from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that one answer depends on, as of one moment. After an `await` it is old."""
+    """All that one answer depends on, as of one moment. A scene is out of date after an `await`."""
 
     plan: Plan
     snapshot: NodeSnapshot
@@ -39,10 +47,10 @@ class Scene:
     #: (namespace, name) of the pods that schedulers' locks of the node name.
     locked: frozenset[tuple[str, str]] = frozenset()
     #: The uids of the pods that waited when the kubelet started.
-    found: frozenset[str] = frozenset()
+    pods_at_kubelet_start: frozenset[str] = frozenset()
     #: The cards that change their resource once they are free.
     waits: tuple[ResourceWait, ...] = ()
-    #: Card to the allocation that has it by its scheduler's word alone.
+    #: Card in external use to the allocation that has the card.
     external: Mapping[str, Allocation] = field(default_factory=dict)
     #: Why the agent never sees a pod; empty where it does.
     unseen: str = ""
@@ -70,11 +78,11 @@ class Admitted:
 
     @property
     def vendor(self) -> Vendor:
-        """The vendor of the resource, which `serving` has found."""
+        """The vendor of the resource, which `serving_vendor` has found."""
         return self.scene.vendors[self.resource.vendor]
 
 
-def serving(scene: Scene, resource: str) -> Vendor:
+def serving_vendor(scene: Scene, resource: str) -> Vendor:
     """The vendor that serves the resource.
 
     Raises:
@@ -118,8 +126,8 @@ def admit(scene: Scene, resource: str, ids: Sequence[str]) -> Admitted:
 def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
     """Refuse new pods of a resource that the config no longer has.
 
-    Its IDs stay listed for the pods that hold them. The kubelet takes an ID for free before the agent sees
-    its pod gone; a controller that makes a pod anew would keep the resource for ever.
+    The IDs of such a resource stay listed for the pods that hold them. The kubelet frees an ID before the
+    agent sees that its pod is gone. A controller that creates its pod again would keep the resource for ever.
 
     Raises:
         RetiredResource: The config no longer has the resource.
@@ -134,7 +142,7 @@ def refuse_former(scene: Scene, resource: str, ids: Iterable[str]) -> None:
 
     Raises:
         FormerDevice: A new pod with such an ID would use the card in a way that has ended, and would keep
-            the card from the resource that has it now.
+            the card from the resource that has the card now.
     """
     former = scene.plan[resource].former_ids
     for device_id in ids if former else ():
@@ -167,16 +175,24 @@ def _admitted_status(
                 return status  # where a scheduler chose another card, the mode of that card counts
             raise InOtherMode(resource.name, card.uuid, card.mode)
         if card.closed or device_id not in card.held:
-            raise UnhealthyDevice(resource.name, device_id, _held_by(scene, status.device))
+            raise UnhealthyDevice(resource.name, device_id, _why_closed(scene, card, status.device))
     return status
 
 
-def _held_by(scene: Scene, device: Device) -> str:
-    """Why new containers cannot have a card that is healthy."""
-    if count := device.attributes.get(FOREIGN_SLICES):
-        return f"slices that this agent did not make lie on its card ({count}): it is free when they are gone"
-    allocation = scene.external.get(device.uuid)
-    if allocation is None or allocation.owner is None:
-        return FORGOTTEN
-    pod = f"{allocation.owner.namespace}/{allocation.owner.pod}"
-    return f"a scheduler gave it to {pod}, which asks no device plugin: it is free when that pod is gone"
+def _why_closed(scene: Scene, card: AdvertisedDevice, device: Device) -> str:
+    """Why a new container cannot have an ID of a card that is healthy, and when it can."""
+    match card.closed:
+        case None:  # the kubelet takes an ID for free that the plan keeps from every pod
+            return FORGOTTEN
+        case ClosedBecause.FOREIGN_SLICES:
+            count = device.attributes.get(FOREIGN_SLICES, "some")
+            others = f"slices that this agent did not make lie on its card ({count})"
+            return f"{others}: it is free when they are gone"
+        case ClosedBecause.EXTERNAL_USE:
+            allocation = scene.external.get(device.uuid)
+            owner = allocation.owner if allocation else None
+            pod = f"{owner.namespace}/{owner.pod}" if owner else "a pod"
+            given = f"a scheduler gave it to {pod}, which asks no device plugin"
+            return f"{given}: it is free when that pod is gone"
+        case ClosedBecause.CORDON:
+            return "its card is cordoned"

@@ -1,7 +1,7 @@
 """Container annotations by which the agent knows its answers again. Pure.
 
-The kubelet writes them into its checkpoint with the answer. Only root can change that file: it shows what the
-agent answered, also where the agent's own checkpoint is lost.
+The kubelet writes them into its checkpoint with the answer. Only root can change that file. So it shows what
+the agent answered, even if the agent's own checkpoint is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent.core.model import Allocation
 
 #: The id of the allocation.
 ALLOCATION = "xpu-agent.io/allocation"
-#: UUIDs with commas between them: the cards, where they are not those of the device IDs.
+#: UUIDs with commas between them: the cards, where the device IDs name other cards.
 CARDS = "xpu-agent.io/cards"
 #: JSON object of texts: the parameters of the claim with which the answer was made.
 SHARE = "xpu-agent.io/share"
@@ -23,16 +23,18 @@ SHARE = "xpu-agent.io/share"
 UNIT = "xpu-agent.io/unit"
 
 
-def marks(allocation: Allocation) -> dict[str, str]:
+def annotations_of(allocation: Allocation) -> dict[str, str]:
     """The annotations of the allocation's answer."""
-    found = {ALLOCATION: allocation.id}
+    annotations = {ALLOCATION: allocation.id}
     if allocation.diverged:
-        found[CARDS] = ",".join(allocation.diverged)
+        annotations[CARDS] = ",".join(allocation.diverged)
     if allocation.claim is not None and allocation.claim.parameters:
-        found[SHARE] = json.dumps(dict(allocation.claim.parameters), separators=(",", ":"), sort_keys=True)
+        annotations[SHARE] = json.dumps(
+            dict(allocation.claim.parameters), separators=(",", ":"), sort_keys=True
+        )
     if allocation.unit:
-        found[UNIT] = allocation.unit
-    return found
+        annotations[UNIT] = allocation.unit
+    return annotations
 
 
 def unit(annotations: Mapping[str, str]) -> str:
@@ -42,7 +44,7 @@ def unit(annotations: Mapping[str, str]) -> str:
 
 
 def cards(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The cards of an answer, where they are not those of its IDs."""
+    """The cards of an answer, where its IDs name other cards."""
     return tuple(dict.fromkeys(filter(None, annotations.get(CARDS, "").split(","))))
 
 

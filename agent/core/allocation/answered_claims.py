@@ -1,4 +1,4 @@
-"""The claims of answered allocations: which pod has which, and what hardware must follow. Pure."""
+"""The claims of answered allocations: which pod has which claim, and what hardware must move. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from agent.core.allocation import scheduler_choice
 from agent.core.allocation.card_amounts import fit
 from agent.core.allocation.heard_dialects import limits_dialect
-from agent.core.allocation.pod_attribution import exchanged, promised
+from agent.core.allocation.pod_attribution import exchange_claims, promised_claim
 from agent.core.allocation.scheduler_promises import Promises
-from agent.core.allocation.vendor_requests import answer_with, answered_with, names_no_card
+from agent.core.allocation.vendor_requests import answer_parameters, edits_with, names_no_card
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.model import Allocation, AllocationSource
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
@@ -18,7 +18,7 @@ from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 
 
-def exchanged_claims(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
+def claims_after_exchange(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
     """Allocation to its new claim, for each claim that must change.
 
     `granted`: which container the kubelet gave each allocation. None: nothing was promised to the container.
@@ -31,14 +31,14 @@ def exchanged_claims(promises: Promises, granted: Sequence[CheckpointAnswer]) ->
         if claim is None or not claim.devices or set(claim.devices) == set(allocation.cards):
             return claim
         if promises.scene.plan[allocation.resource].rule.placement == "local":
-            return None  # with placement `local` no scheduler's promise of another card is kept
+            return None  # with placement `local`, a scheduler's promise of another card does not count
         if may_move(promises, allocation, claim.devices):
             return claim
-        if answered_with(allocation) == claim.parameters:  # the kubelet took equal pods in its own order
+        if answer_parameters(allocation) == claim.parameters:  # the kubelet took equal pods in its own order
             return replace(claim, devices=tuple(dict.fromkeys(allocation.cards)))
         return _claim_by_limits(promises, allocation, pod, answer.container) or claim
 
-    return exchanged(promises.in_use, granted, promise)
+    return exchange_claims(promises.in_use, granted, promise)
 
 
 def _claim_by_limits(
@@ -49,7 +49,7 @@ def _claim_by_limits(
     limits = limits_dialect(served[1], served[0]) if served else None
     if pod is None or limits is None:
         return None
-    return promised(allocation.resource, pod, container, [limits], promises.cards(allocation.vendor))
+    return promised_claim(allocation.resource, pod, container, [limits], promises.cards(allocation.vendor))
 
 
 def astray_allocations(
@@ -57,15 +57,15 @@ def astray_allocations(
 ) -> Sequence[tuple[Allocation, tuple[str, ...]]]:
     """Idle allocations on other cards than were chosen for their pods, with the chosen cards.
 
-    Only allocations with an answer that names no card, and only as far as the chosen cards have room for all
-    of them. `idle`: ids of allocations with a container that does not run yet.
+    Only allocations with an answer that names no card can move, and only if the chosen cards have room for
+    all that move there. `idle`: ids of allocations with a container that does not run yet.
     """
     served = promises.served(resource)
     if served is None or served[0].rule.placement == "local" or not served[1].prepares(resource):
         return ()
     planned, in_use = served[0], promises.in_use
     healthy = {card.uuid for card in planned.cards if card.healthy}
-    found = {
+    astray = {
         allocation.id: allocation.claim.devices
         for allocation in in_use
         if allocation.id in idle and allocation.claim is not None and allocation.claim.devices
@@ -74,14 +74,19 @@ def astray_allocations(
         if all(holder_in_other_mode(planned, uuid, in_use) is None for uuid in allocation.claim.devices)
     }
     amounts = promises.amounts(planned)
-    while found:
-        moved = [replace(it, diverged=found.get(it.id, it.diverged)) for it in in_use]
+    while astray:
+        moved = [replace(it, diverged=astray.get(it.id, it.diverged)) for it in in_use]
         others = promises.in_the_way(planned, [it for it in moved if it.resource == resource], amounts)
-        full = {uuid for cards in found.values() for uuid in cards if not fit(amounts.on(uuid, others))}
+        full = {
+            uuid
+            for cards in astray.values()
+            for uuid in cards
+            if not fit(amounts.amount_on_card(uuid, others))
+        }
         if not full:
             break
-        found = {name: cards for name, cards in found.items() if full.isdisjoint(cards)}
-    return [(allocation, found[allocation.id]) for allocation in in_use if allocation.id in found]
+        astray = {name: cards for name, cards in astray.items() if full.isdisjoint(cards)}
+    return [(allocation, astray[allocation.id]) for allocation in in_use if allocation.id in astray]
 
 
 def may_move(promises: Promises, allocation: Allocation, cards: Sequence[str]) -> bool:
@@ -131,7 +136,7 @@ def shown_claim(promises: Promises, allocation: Allocation) -> Claim | None:
 def is_unread(promises: Promises, allocation: Allocation, answer: CheckpointAnswer) -> bool:
     """Whether the limits of the container decide on its hardware, and its pod is not known yet.
 
-    Where the config has it that no pod is ever seen, no limits decide.
+    Where the config keeps the agent from seeing pods, no limits decide.
     """
     served = promises.served(allocation.resource)
     if served is None or promises.scene.unseen or limits_dialect(served[1], served[0]) is None:
@@ -145,10 +150,10 @@ def is_unread(promises: Promises, allocation: Allocation, answer: CheckpointAnsw
 def kept_parameters(
     promises: Promises, allocation: Allocation, claim: Claim | None
 ) -> Mapping[str, str] | None:
-    """The parameters of the answer, where an answer to this claim would be another one; else None."""
-    was, wanted = answered_with(allocation), claim.parameters if claim else {}
+    """The parameters of the answer, where this claim would have another answer; else None."""
+    was, wanted = answer_parameters(allocation), claim.parameters if claim else {}
     if was == wanted:
         return None
     scene = promises.scene
-    same = answer_with(scene, allocation, was) == answer_with(scene, allocation, wanted)
+    same = edits_with(scene, allocation, was) == edits_with(scene, allocation, wanted)
     return None if same else was

@@ -1,4 +1,4 @@
-"""Which pod a request comes from: the kubelet does not say, the waiting pods are matched to it. Pure."""
+"""Which pod a request comes from. The kubelet does not say, so waiting pods are matched to it. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 
 from agent.core.allocation import scheduler_choice
-from agent.core.allocation.cards_with_room import finder, knows_room
+from agent.core.allocation.cards_with_room import card_finder, knows_room
 from agent.core.allocation.holder_names import claims_on_cards
 from agent.core.allocation.pod_attribution import (
     Attribution,
     WaitingPods,
     any_promised,
     attribute,
-    due,
-    may_ask,
-    places,
-    suspect,
+    claims_due,
+    containers_with_allocation,
+    most_likely_pod,
+    pods_that_may_ask,
     waiting_for,
 )
 from agent.core.allocation.scheduler_promises import Promises
@@ -30,20 +30,20 @@ from agent.scheduler_api.claims import Claim
 def is_awaited(promises: Promises, resource: str, count: int) -> bool:
     """Whether a known pod waits for this number of IDs."""
     candidates = promises.scene.candidates
-    taken = places(promises.in_use, resource, candidates)
+    taken = containers_with_allocation(promises.in_use, resource, candidates)
     pods = waiting_for(resource, count, candidates, taken)
     return any(pod.uid not in promises.refused for pod in pods)
 
 
 def is_promised(promises: Promises, resource: str, count: int) -> bool:
     """Whether this number of IDs was promised to a known pod that waits."""
-    found = attribute(resource, count, (), waiting_pods(promises, resource))
-    claims = (found.claim, *found.elsewhere)
+    attribution = attribute(resource, count, (), waiting_pods(promises, resource))
+    claims = (attribution.claim, *attribution.elsewhere)
     return any(claim is not None and claim.uid not in promises.refused for claim in claims)
 
 
 def is_chosen_for(promises: Promises, resource: str) -> bool:
-    """Whether a scheduler promised cards of the resource to any pod, which waits or has them."""
+    """Whether a scheduler promised cards of the resource to any pod, waiting or served."""
     return any_promised(resource, waiting_pods(promises, resource))
 
 
@@ -53,63 +53,68 @@ def suspected_pod(promises: Promises, resource: str, ids: Collection[str]) -> st
         return ""
     unique = tuple(dict.fromkeys(ids))
     pods = waiting_pods(promises, resource)
-    return suspect(_attribution(promises, served[0], unique, pods), resource, len(unique), pods)
+    return most_likely_pod(_attribute_ids(promises, served[0], unique, pods), resource, len(unique), pods)
 
 
 def suspected_pods(promises: Promises, resource: str, ids: Collection[str]) -> tuple[str, ...]:
     """The uids of the pods that a refused request may have come from, the most likely one first."""
     if not (first := suspected_pod(promises, resource, ids)):
         return ()
-    others = may_ask(resource, len(set(ids)), waiting_pods(promises, resource))
+    others = pods_that_may_ask(resource, len(set(ids)), waiting_pods(promises, resource))
     return tuple(dict.fromkeys((first, *others)))
 
 
-def attribution(promises: Promises, planned: Resource, ids: Sequence[str]) -> Attribution:
+def attribute_request(promises: Promises, planned: Resource, ids: Sequence[str]) -> Attribution:
     """The claim behind an admitted request."""
     scene = promises.scene
     if not (scene.candidates and promises.dialects(planned)):
         why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
-        return Attribution(doubt=why)
-    found = _attribution(promises, planned, ids, waiting_pods(promises, planned.name, ids))
-    cards = [claim.devices for claim in found.askers if claim is not None and claim.devices]
-    # An allocation that can move once its pod is known goes to the first of them.
+        return Attribution(why_uncertain=why)
+    attribution = _attribute_ids(promises, planned, ids, waiting_pods(promises, planned.name, ids))
+    cards = [claim.devices for claim in attribution.askers if claim is not None and claim.devices]
+    # The hardware of this answer can move to another card once the pod is known: the first pod decides.
     vendor = scene.vendors[planned.vendor]
-    return replace(found, askers=()) if names_no_card(scene, vendor, planned.name, ids, cards) else found
+    can_move = names_no_card(scene, vendor, planned.name, ids, cards)
+    return replace(attribution, askers=()) if can_move else attribution
 
 
-def _attribution(promises: Promises, planned: Resource, ids: Sequence[str], pods: WaitingPods) -> Attribution:
+def _attribute_ids(
+    promises: Promises, planned: Resource, ids: Sequence[str], pods: WaitingPods
+) -> Attribution:
     """The claim behind a request for these IDs; where the order of the pods is known, of the next pod."""
     cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
-    found = attribute(planned.name, len(ids), cards, pods)
-    if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, found)):
-        return found
+    attribution = attribute(planned.name, len(ids), cards, pods)
+    if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, attribution)):
+        return attribution
     # The kubelet had no IDs left on the card of this pod. A claim of another pod is not meant.
-    doubt = f"claims are on other cards: {claims_on_cards(asking)}"
-    return replace(found, claim=None, doubt=doubt, elsewhere=asking, unclaimed=False)
+    why = f"claims are on other cards: {claims_on_cards(asking)}"
+    return replace(attribution, claim=None, why_uncertain=why, elsewhere=asking, unclaimed=False)
 
 
-def _claims_of_next_pod(promises: Promises, found: Attribution) -> tuple[Claim, ...]:
-    """The claims of the one pod that can ask now, where the cards of the IDs are not its own.
+def _claims_of_next_pod(promises: Promises, attribution: Attribution) -> tuple[Claim, ...]:
+    """The claims of the pod that asks now, where only one pod can and its cards are not those of the IDs.
 
-    Several containers of one pod may ask for the same number of IDs.
+    There are several claims where containers of that pod ask for the same number of IDs.
     """
-    asking = tuple(it for it in found.askers if it is not None and it.devices)
-    if len({claim and claim.uid for claim in found.askers}) != 1 or not asking:
+    asking = tuple(it for it in attribution.askers if it is not None and it.devices)
+    if len({claim and claim.uid for claim in attribution.askers}) != 1 or not asking:
         return ()
     uid = asking[0].uid
-    if found.claim is not None and (not found.claim.devices or found.claim.uid == uid):
+    if attribution.claim is not None and (not attribution.claim.devices or attribution.claim.uid == uid):
         return ()
-    if found.claim is None and all(claim.uid != uid for claim in found.elsewhere):
+    if attribution.claim is None and all(claim.uid != uid for claim in attribution.elsewhere):
         return ()
     scene = promises.scene
-    known_order = {pod.uid for pod in scene.candidates if pod.appeared} - scene.found - promises.refused
+    known_order = (
+        {pod.uid for pod in scene.candidates if pod.appeared} - scene.pods_at_kubelet_start - promises.refused
+    )
     return asking if uid in known_order else ()
 
 
 def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) -> WaitingPods:
     """All that is known of the pods that may ask for the resource.
 
-    `free`: IDs that the kubelet gives out now. The ledger may name their former pods for a while yet.
+    `free`: IDs that the kubelet gives out now. In the ledger they may still belong to pods that have ended.
     """
     planned, scene = promises.scene.plan[resource], promises.scene
     is_whole = planned.rule.sharing.kind == "exclusive"
@@ -119,28 +124,28 @@ def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) 
         candidates=scene.candidates,
         dialects=promises.dialects(planned),
         devices=promises.cards(planned.vendor),
-        taken=places(promises.in_use, resource, scene.candidates),
-        holders=scheduler_choice.holders(in_use, resource) if is_whole else {},
+        taken=containers_with_allocation(promises.in_use, resource, scene.candidates),
+        holders=scheduler_choice.card_holders(in_use, resource) if is_whole else {},
         locked=scene.locked,
         failed={card.uuid for card in planned.cards if not card.healthy},
         refused=promises.refused,
-        found=scene.found,
-        roomy=partial(_cards_for, promises, planned),
+        pods_at_kubelet_start=scene.pods_at_kubelet_start,
+        find_cards_with_room=partial(_cards_for_claim, promises, planned),
         guessed=promises.guessed,
     )
 
 
 def due_claims(promises: Promises, planned: Resource) -> Sequence[Claim]:
     """The claims of waiting pods on chosen cards of the resource."""
-    return due(planned.name, waiting_pods(promises, planned.name))
+    return claims_due(planned.name, waiting_pods(promises, planned.name))
 
 
-def _cards_for(promises: Promises, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
-    """The cards on which a claim that names none may lie, the best one first; none where that is unknown."""
+def _cards_for_claim(promises: Promises, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
+    """The cards that can serve a claim without cards, best one first; none where that is not known."""
     if not knows_room(promises.scene.vendors[planned.vendor], planned):
         return ()
     others = [it for it in promises.in_use if it.resource == planned.name]
     try:
-        return finder(promises, planned, count, others, due_claims(promises, planned))(claim.parameters)
-    except AgentError:  # the Allocate is refused with it
+        return card_finder(promises, planned, count, others, due_claims(promises, planned))(claim.parameters)
+    except AgentError:  # the Allocate is refused with this error
         return ()

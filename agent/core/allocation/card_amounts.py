@@ -10,10 +10,10 @@ from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim, Part
 from agent.scheduler_api.dialects import Dialect, Measure
 
-#: By how much parts may exceed a card, since floats do not add up exactly.
-HAIR = 1e-6
-#: Uid and container.
-Place = tuple[str, str]
+#: By how much the parts on a card may exceed it, because sums of floats are not exact.
+ROUNDING = 1e-6
+#: Pod uid and container name.
+ContainerKey = tuple[str, str]
 
 
 def total(parts: Iterable[Part]) -> Part:
@@ -22,20 +22,20 @@ def total(parts: Iterable[Part]) -> Part:
     return Part(sum(it.core for it in known), sum(it.memory for it in known))
 
 
-def most(parts: Iterable[Part]) -> Part:
+def largest(parts: Iterable[Part]) -> Part:
     """The largest cores and the largest memory among the parts."""
     all_parts = (Part(), *parts)
     return Part(max(it.core for it in all_parts), max(it.memory for it in all_parts))
 
 
-def left(part: Part) -> float:
-    """What the part leaves of a card, of cores and of memory alike; below 0 where it is too large."""
+def room_left(part: Part) -> float:
+    """The smaller of the cores and the memory that the part leaves of a card; below 0 if it is too large."""
     return 1.0 - max(part.core, part.memory)
 
 
 def fit(*parts: Part) -> bool:
     """Whether all parts fit on one card."""
-    return left(total(parts)) >= -HAIR
+    return room_left(total(parts)) >= -ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +48,25 @@ class CardAmounts:
     #: Card to its bytes.
     memory: Mapping[str, int] = field(default_factory=dict)
     #: Init containers that end before the next container starts, and sidecars, which keep running.
-    inits: Collection[Place] = ()
-    sidecars: Collection[Place] = ()
+    inits: Collection[ContainerKey] = ()
+    sidecars: Collection[ContainerKey] = ()
 
-    def promised(self, claim: Claim | None, uuid: str, cards: int) -> Part | None:
-        """What a claim takes of the card, where it lies on `cards` cards; None where its IDs measure it."""
+    def amount_of_claim(self, claim: Claim | None, uuid: str, cards: int) -> Part | None:
+        """What a claim on `cards` cards takes of this card; None where its IDs are counted."""
         measure = self.measures.get(claim.dialect) if claim is not None else None
         if claim is None or measure is None:
             return None
         part = part_of_card(measure, claim.parameters, self.memory.get(uuid, 0))
-        # What was promised of several cards may lie on fewer. A claim without cards means each card.
-        return part and _times(part, max(1, -(-len(claim.devices) // max(1, cards))))
+        # What was promised on several cards may lie on fewer. A claim without cards is for each card.
+        return part and _multiply(part, max(1, -(-len(claim.devices) // max(1, cards))))
 
-    def measured(self, allocation: Allocation, uuid: str) -> Part | None:
-        """What an allocation takes of its card; None where its IDs measure it.
+    def amount_of_allocation(self, allocation: Allocation, uuid: str) -> Part | None:
+        """What an allocation takes of its card; None where its IDs are counted.
 
         A container keeps what it was answered with, and may take what it was promised. Without a promise it
-        may take what its IDs stand for. The larger part counts.
+        may take what its IDs stand for. The larger amount counts.
         """
-        parts = [self.promised(allocation.claim, uuid, len({*allocation.cards}))]
+        parts = [self.amount_of_claim(allocation.claim, uuid, len({*allocation.cards}))]
         if allocation.handed:
             memory = self.memory.get(uuid, 0)
             parts += [part_of_card(measure, allocation.handed, memory) for measure in self.measures.values()]
@@ -75,46 +75,46 @@ class CardAmounts:
         measured = [part for part in parts if part is not None]
         # Made hardware is as large as it was made, whatever its IDs stand for.
         if measured and allocation.claim is None and not allocation.partitions:
-            measured.append(self.of_ids(allocation.resource, uuid, len(_ids_on(uuid, allocation))))
-        return most(measured) if measured else None
+            measured.append(self.amount_of_ids(allocation.resource, uuid, len(_ids_on(uuid, allocation))))
+        return largest(measured) if measured else None
 
     def is_gone(self, allocation: Allocation, uids: Collection[str]) -> bool:
         """Whether a scheduler measured the allocation for a pod that is not among `uids`."""
         measured = allocation.claim is not None and allocation.claim.dialect in self.measures
-        return measured and allocation.place is not None and allocation.place[0] not in uids
+        return measured and allocation.container_key is not None and allocation.container_key[0] not in uids
 
     def is_measured_on(self, uuid: str, in_use: Iterable[Allocation]) -> bool:
         """Whether any of these allocations is measured on the card, and not counted by its IDs."""
-        return any(uuid in it.cards and self.measured(it, uuid) is not None for it in in_use)
+        return any(uuid in it.cards and self.amount_of_allocation(it, uuid) is not None for it in in_use)
 
-    def on(self, uuid: str, in_use: Iterable[Allocation]) -> Part:
-        """What these allocations take of the card; of each pod as much as it takes at one time."""
+    def amount_on_card(self, uuid: str, in_use: Iterable[Allocation]) -> Part:
+        """What these allocations take of the card: for each pod, the most that it takes at one time."""
         pods: dict[str, list[Allocation]] = {}
         for allocation in in_use:
             if uuid in allocation.cards:
-                pod = allocation.place[0] if allocation.place else allocation.id
+                pod = allocation.container_key[0] if allocation.container_key else allocation.id
                 pods.setdefault(pod, []).append(allocation)
-        return total(self._of_pod(uuid, of_pod) for of_pod in pods.values())
+        return total(self._amount_of_pod(uuid, of_pod) for of_pod in pods.values())
 
-    def _of_pod(self, uuid: str, allocations: Sequence[Allocation]) -> Part:
-        parts = [(it, self.measured(it, uuid)) for it in allocations]
-        measured = [(it.place, part) for it, part in parts if part is not None]
-        inits = most(part for place, part in measured if place in self.inits)
+    def _amount_of_pod(self, uuid: str, allocations: Sequence[Allocation]) -> Part:
+        parts = [(it, self.amount_of_allocation(it, uuid)) for it in allocations]
+        measured = [(it.container_key, part) for it, part in parts if part is not None]
+        inits = largest(part for place, part in measured if place in self.inits)
         sidecars = total(part for place, part in measured if place in self.sidecars)
         running = total(part for place, part in measured if place not in self.inits)
-        counted = total(self._by_ids(uuid, [it for it, part in parts if part is None]))
-        return total((most((running, total((inits, sidecars)))), counted))
+        counted = total(self._amounts_by_ids(uuid, [it for it, part in parts if part is None]))
+        return total((largest((running, total((inits, sidecars)))), counted))
 
-    def _by_ids(self, uuid: str, allocations: Sequence[Allocation]) -> Iterable[Part]:
+    def _amounts_by_ids(self, uuid: str, allocations: Sequence[Allocation]) -> Iterable[Part]:
         for resource in dict.fromkeys(it.resource for it in allocations):
-            mine = [it for it in allocations if it.resource == resource]
-            made = sum(len(_ids_on(uuid, it)) for it in mine if it.partitions)
-            # Init containers hand their IDs on: each ID counts once. Of made hardware each has its own.
-            on = [_ids_on(uuid, it) for it in mine if not it.partitions]
+            of_resource = [it for it in allocations if it.resource == resource]
+            made = sum(len(_ids_on(uuid, it)) for it in of_resource if it.partitions)
+            # Init containers pass their IDs on, so each ID counts once. Made hardware is never passed on.
+            on = [_ids_on(uuid, it) for it in of_resource if not it.partitions]
             count = len(on[0]) if len(on) == 1 else len(set().union(*on))
-            yield self.of_ids(resource, uuid, made + count)
+            yield self.amount_of_ids(resource, uuid, made + count)
 
-    def of_ids(self, resource: str, uuid: str, count: int) -> Part:
+    def amount_of_ids(self, resource: str, uuid: str, count: int) -> Part:
         """The part of the card that `count` IDs stand for; the whole card where it lists no such IDs."""
         planned = self.plan.get(resource)
         card = next((it for it in planned.cards if it.uuid == uuid), None) if planned else None
@@ -125,14 +125,14 @@ class CardAmounts:
 
 
 def part_of_card(measure: Measure, parameters: Mapping[str, str], memory: int) -> Part | None:
-    """What a claim with these parameters takes of a card with `memory` bytes; None where IDs measure it."""
+    """What a claim with these parameters takes of a card with `memory` bytes; None where IDs are counted."""
     try:
         return measure(parameters, memory)
     except Exception:  # contributors' code
         return None
 
 
-def _times(part: Part, count: int) -> Part:
+def _multiply(part: Part, count: int) -> Part:
     return Part(part.core * count, part.memory * count)
 
 
@@ -151,7 +151,7 @@ def measures(dialects: Iterable[Dialect]) -> dict[str, Measure]:
     return {it.name: it.measure for it in dialects if it.measure is not None}
 
 
-def init_places(pods: Iterable[Candidate]) -> tuple[frozenset[Place], frozenset[Place]]:
+def init_containers(pods: Iterable[Candidate]) -> tuple[frozenset[ContainerKey], frozenset[ContainerKey]]:
     """(pod uid, name) of the init containers that end, and of the sidecars, which keep running."""
     places = [(pod.uid, it) for pod in pods for it in pod.containers if it.init]
     ends = frozenset((uid, it.name) for uid, it in places if not it.restartable)

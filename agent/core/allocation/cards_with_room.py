@@ -1,12 +1,12 @@
-"""Chooses a card for a request that says how much of a card it gets, and not which card. Pure."""
+"""Chooses a card for a request that asks for an amount of a card, and not for a certain card. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from agent.core.allocation.scheduler_choice import free_on
+from agent.core.allocation.scheduler_choice import free_by_card
 from agent.core.allocation.scheduler_promises import Promises
-from agent.core.allocation.vendor_requests import devices_of, requested
+from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.errors import AllocationError, InsufficientRoom, NotServable, VendorError
 from agent.core.model import Allocation, Resource
 from agent.scheduler_api.claims import Claim
@@ -22,7 +22,7 @@ def knows_room(vendor: Vendor, resource: Resource) -> bool:
     return vendor.offers.cards_with_room is not None and resource.rule.placement == "auto"
 
 
-def finder(
+def card_finder(
     promises: Promises,
     planned: Resource,
     count: int,
@@ -36,12 +36,12 @@ def finder(
     `first`: cards that come before others that are as good.
     """
     scene, vendor = promises.scene, promises.scene.vendors[planned.vendor]
-    roomy = {uuid for uuid, left in free_on(planned, others).items() if left > 0}
+    roomy = {uuid for uuid, left in free_by_card(planned, others).items() if left > 0}
     uuids = (card.uuid for card in planned.cards if card.uuid in roomy)
     devices = devices_of(scene, sorted(uuids, key=lambda uuid: uuid not in first))
     in_use = (it for it in promises.in_use if it.vendor == vendor.name)
     grants = [
-        *(Grant(requested(it), it.cards, it.partitions) for it in in_use),
+        *(Grant(request_of(it), it.cards, it.partitions) for it in in_use),
         *(Grant(Request("", planned.name, it.devices, it.parameters), it.devices) for it in due),
     ]
 
@@ -61,7 +61,7 @@ def cards_with_room(
     """The devices on which the request may lie, the best one first.
 
     Raises:
-        InsufficientRoom: No single device has enough room left; the text says how much they have.
+        InsufficientRoom: No single device has enough room left; the text says how much each has.
         NotServable: The request cannot be served on any device.
         VendorError: The vendor's code failed.
     """
@@ -80,12 +80,12 @@ def cards_with_room(
 def first_that_fits(claims: Sequence[Claim], count: int, find: FindCards) -> tuple[Claim, tuple[str, ...]]:
     """The first of these claims that fits on a card, and the cards for it, best first.
 
-    Which pod asks is known later. Of the cards of that claim, those come first that would do for the other
-    claims as well, beginning with the claim that fits on the fewest cards: it asks for most. No pod is
-    refused for what another one asks for.
+    Any of the pods may have asked, and the kubelet shows later which one did. So the cards are preferred that
+    can serve the other claims as well, beginning with the claim that fits on the fewest cards. No pod is
+    refused because of what another pod asks for.
 
     Raises:
-        AllocationError: Why the first claim fits on no card; the others fit on none, either.
+        AllocationError: No claim fits on any card. The error is that of the first claim.
     """
     known: dict[tuple[tuple[str, str], ...], Sequence[str]] = {}
     fitting: list[tuple[Claim, Sequence[str]]] = []
@@ -103,11 +103,11 @@ def first_that_fits(claims: Sequence[Claim], count: int, find: FindCards) -> tup
         assert refusal is not None
         raise refusal
     claim, cards = fitting[0]
-    return claim, _common(cards, known.values(), count)
+    return claim, _common_cards(cards, known.values(), count)
 
 
-def _common(first: Sequence[str], others: Iterable[Sequence[str]], count: int) -> tuple[str, ...]:
-    """The cards of `first` that are in the other sets as well, as long as there are `count` of them."""
+def _common_cards(first: Sequence[str], others: Iterable[Sequence[str]], count: int) -> tuple[str, ...]:
+    """The cards of `first` that are in the other sets, too. A set that leaves under `count` is skipped."""
     left = tuple(first)
     for cards in sorted(filter(None, others), key=len):
         both = tuple(uuid for uuid in left if uuid in cards)

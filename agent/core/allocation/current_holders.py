@@ -1,4 +1,4 @@
-"""Which owners the kubelet is asked about before it is answered: it may err about devices in use. Pure."""
+"""Which owners the kubelet is asked about before an answer, because it may err about IDs in use. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.core.model import Allocation, Owner
 SHOWN_AFTER = 60.0
 
 
-def owned(allocations: Iterable[Allocation]) -> list[Allocation]:
+def allocations_with_owner(allocations: Iterable[Allocation]) -> list[Allocation]:
     """The allocations with a known container."""
     return [allocation for allocation in allocations if allocation.owner is not None]
 
@@ -20,8 +20,8 @@ def owners_of_earlier_lives(
 ) -> dict[str, Owner]:
     """Requested device ID to the owner that an earlier life of the kubelet knew.
 
-    `allocations`: those that hold one of the IDs. `life`: the life of the kubelet that asks; empty where it
-    is not known.
+    `allocations`: allocations with one of the IDs. `life`: the life of the kubelet that asks; empty where
+    that is not known.
     """
     return {
         device_id: allocation.owner
@@ -35,7 +35,7 @@ def owners_of_earlier_lives(
 def owners_to_ask_about(
     allocations: Iterable[Allocation], now: float, alive: Collection[str]
 ) -> frozenset[Owner]:
-    """The owners with a pod that may be gone, though their allocations still count.
+    """The owners with a pod that may be gone, although their allocations still count.
 
     A pod that was answered a moment ago may not be listed yet. `alive`: uids of the pods that the
     API server shows and that have not ended.

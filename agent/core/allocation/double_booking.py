@@ -1,4 +1,4 @@
-"""Double bookings: a scheduler gave a pod a card by its word alone, and another pod has the card. Pure."""
+"""Double bookings: a card is in external use, and another pod has the card, too. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 
 from agent.core.allocation.card_amounts import fit, measures, part_of_card
-from agent.core.allocation.holder_names import first_of, holder
+from agent.core.allocation.holder_names import first_of, holder_name
 from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Plan
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Part
@@ -24,7 +24,7 @@ class _Use:
     #: The pod that has the allocation.
     uid: str
     allocation: Allocation
-    #: The device IDs that lie on the card; one made-up ID where a scheduler gave the card by its word alone.
+    #: The device IDs that lie on the card; one made-up ID for a card in external use.
     ids: Sequence[str]
     #: Per device ID.
     core: float
@@ -60,7 +60,7 @@ class _Sizes:
             whole = self._memory(known.parent)
             return known.memory / whole if whole and known.memory else 1.0
         planned = self.plan.get(allocation.resource)
-        listed = next((len(one) for one in planned.cards if one.uuid == device), 1) if planned else 1
+        listed = next((len(card) for card in planned.cards if card.uuid == device), 1) if planned else 1
         return 1.0 / max(1, listed)
 
     def _memory(self, device: str) -> int:
@@ -77,7 +77,7 @@ def double_bookings(
     moved: Collection[str] = (),
     schedulers: Iterable[Scheduler] = (),
 ) -> dict[str, str]:
-    """Allocation to a sentence, for allocations by a scheduler's word alone that have no room on their card.
+    """Allocation to a sentence, for external use that has no room on its card.
 
     Of two such allocations the later one is reported. A pod that has ended uses no card: its scheduler gives
     the card away before the kubelet and the ledger let go of it. `moved`: uids of the pods that have other
@@ -92,23 +92,23 @@ def double_bookings(
     sizes = _Sizes(known, plan, measures(common_dialects(schedulers)))
     uses: dict[str, list[_Use]] = {sizes.card(device): [] for it in external for device in it.cards}
     for allocation in in_use:
-        devices = [one for one in dict.fromkeys(allocation.cards) if sizes.card(one) in uses]
-        if devices and (uid := _uid(allocation, alive, names)):
+        devices = [device for device in dict.fromkeys(allocation.cards) if sizes.card(device) in uses]
+        if devices and (uid := _uid_of_pod(allocation, alive, names)):
             for device, ids in _ids_by_device(allocation, devices):
                 uses[sizes.card(device)].append(
                     _Use(uid, allocation, ids, *sizes.amount(allocation, device, len(ids)))
                 )
-    found: dict[str, dict[str, Sequence[_Use]]] = {}
+    without_room: dict[str, dict[str, Sequence[_Use]]] = {}
     for card, uses_of_card in uses.items():
         for own, holders in _without_room(uses_of_card):
-            found.setdefault(own, {})[card] = holders
-    return {own: _sentence(cards, alive, moved) for own, cards in found.items()}
+            without_room.setdefault(own, {})[card] = holders
+    return {own: _describe(cards, alive, moved) for own, cards in without_room.items()}
 
 
-def _uid(allocation: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], str]) -> str:
+def _uid_of_pod(allocation: Allocation, uids: Collection[str], names: Mapping[tuple[str, str], str]) -> str:
     """The uid of the living pod that has the allocation; empty where none is known."""
-    if allocation.place is not None:
-        return allocation.place[0] if allocation.place[0] in uids else ""
+    if allocation.container_key is not None:
+        return allocation.container_key[0] if allocation.container_key[0] in uids else ""
     return names.get((allocation.owner.namespace, allocation.owner.pod), "") if allocation.owner else ""
 
 
@@ -119,19 +119,19 @@ def _ids_by_device(allocation: Allocation, devices: Iterable[str]) -> Iterator[t
         yield from ((device, ids) for device in devices if ids)
         return
     on: dict[str, list[str]] = {device: [] for device in devices}
-    for one, device in zip(ids, cycle(allocation.cards), strict=False):
+    for device_id, device in zip(ids, cycle(allocation.cards), strict=False):
         if device in on:
-            on[device].append(one)
+            on[device].append(device_id)
     yield from ((device, moved) for device, moved in on.items() if moved)
 
 
 def _without_room(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
-    """Allocations by a scheduler's word alone that earlier ones left too little room for, and those."""
+    """Allocations in external use without enough room, each with the earlier allocations on its card."""
     allocated: dict[str, list[_Use]] = {}
     for use in uses:
         if use.allocation.source is not AllocationSource.ANNOTATION:
             allocated.setdefault(use.uid, []).append(use)
-    before = [_all_of_pod(uses_of_pod) for uses_of_pod in allocated.values()]
+    before = [_merge_uses(uses_of_pod) for uses_of_pod in allocated.values()]
     external = [it for it in uses if it.allocation.source is AllocationSource.ANNOTATION]
     for own in sorted(external, key=lambda it: (it.allocation.since, it.allocation.id)):
         others: dict[str, _Use] = {}
@@ -145,34 +145,34 @@ def _without_room(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
         before.append(own)
 
 
-def _all_of_pod(uses: Sequence[_Use]) -> _Use:
+def _merge_uses(uses: Sequence[_Use]) -> _Use:
     """All that a pod has of the card, as one use."""
-    core, memory = _sum(uses, lambda it: it.core), _sum(uses, lambda it: it.memory)
+    core, memory = _sum_amounts(uses, lambda it: it.core), _sum_amounts(uses, lambda it: it.memory)
     return replace(uses[0], ids=(), core=core, memory=memory)
 
 
-def _sum(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float:
-    """Init containers hand their IDs on: each ID counts once, with the largest amount."""
+def _sum_amounts(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float:
+    """The sum over all IDs. Init containers pass IDs on: each ID counts once, with its largest amount."""
     taken: dict[str, dict[str, float]] = {}
     for use in sorted(uses, key=amount):
         taken.setdefault(use.allocation.resource, {}).update(dict.fromkeys(use.ids, amount(use)))
     return sum(sum(ids.values()) for ids in taken.values())
 
 
-def _sentence(
+def _describe(
     cards: Mapping[str, Sequence[_Use]], pods: Mapping[str, Candidate], moved: Collection[str]
 ) -> str:
-    """What to do stands first, since a long note is cut."""
+    """The sentence of one allocation. The remedy comes first, because a long text is cut."""
     uids = dict.fromkeys(it.uid for holders in cards.values() for it in holders if it.uid in moved)
     what = ", ".join(first_of(uids, lambda uid: f"{pods[uid].namespace}/{pods[uid].name}"))
-    held = first_of(cards, lambda card: f"{shorten(card)} is held by {_names(cards[card], pods, moved)}")
+    held = first_of(cards, lambda card: f"{shorten(card)} is held by {_name_uses(cards[card], pods, moved)}")
     return f"delete {what or 'one of the pods'}: {'; '.join(held)}"
 
 
-def _names(holders: Sequence[_Use], pods: Mapping[str, Candidate], moved: Collection[str]) -> str:
-    return ", ".join(first_of(holders, lambda it: _named(it, pods[it.uid], moved)))
+def _name_uses(holders: Sequence[_Use], pods: Mapping[str, Candidate], moved: Collection[str]) -> str:
+    return ", ".join(first_of(holders, lambda it: _name_use(it, pods[it.uid], moved)))
 
 
-def _named(use: _Use, pod: Candidate, moved: Collection[str]) -> str:
+def _name_use(use: _Use, pod: Candidate, moved: Collection[str]) -> str:
     owned = replace(use.allocation, owner=Owner(pod.uid, "", pod.namespace, pod.name))
-    return holder(owned) + (", for which others were chosen" if use.uid in moved else "")
+    return holder_name(owned) + (", for which others were chosen" if use.uid in moved else "")

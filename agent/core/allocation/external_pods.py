@@ -1,4 +1,4 @@
-"""External use: cards that pods have by their scheduler's word, without an Allocate. Pure."""
+"""External use: cards that a scheduler gave to pods by annotations, without an Allocate. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReleasedPod:
 
 @dataclass(frozen=True, slots=True)
 class ExternalUseRefused:
-    """Why the cards that a scheduler wrote on a pod do not count. `resource`: what they would count as."""
+    """Why the cards that a scheduler wrote on a pod do not count. `resource`: as what they would count."""
 
     resource: str
     why: str
@@ -45,14 +45,14 @@ def external_allocations(
     and cards that are not known do not count.
     """
     uses = _uses(schedulers)
-    found: list[Allocation] = []
+    external: list[Allocation] = []
     for pod in pods:
         if pod.ended or _asks_a_plugin(pod, served):
             continue
         for vendor, cards in vendors.items():
             allocations = (_allocation(vendor, pod, use, cards, now) for use in uses)
-            found += [it for it in allocations if it is not None][:1]
-    return found
+            external += [it for it in allocations if it is not None][:1]
+    return external
 
 
 def objection(
@@ -66,29 +66,33 @@ def objection(
             try:
                 if use.claim(pod, cards) is not None:
                     return None
-            except Exception as exc:  # anybody writes annotations, and contributors write schedulers
+            except Exception as exc:  # anyone can write annotations, and contributors write schedulers
                 wrong.append(ExternalUseRefused(use.resource, str(exc) or repr(exc)))
     return wrong[0] if wrong else None
 
 
 def external_changes(
-    known: Iterable[Allocation], found: Iterable[Allocation], pods: Collection[Candidate], *, pods_known: bool
+    known: Iterable[Allocation],
+    annotated: Iterable[Allocation],
+    pods: Collection[Candidate],
+    *,
+    pods_known: bool,
 ) -> tuple[list[Allocation], list[ReleasedPod]]:
-    """What changes in the ledger: allocations to record, and allocations that are over.
+    """The changes of the ledger: allocations to record, and allocations that are over.
 
-    `found`: the allocations that the pods' annotations say. An allocation is over when its pod has ended or
-    is gone, and not before: a pod runs on its cards whatever becomes of its annotation or of the config.
+    `annotated`: the allocations that pods' annotations name. An allocation is over when its pod has ended or
+    is gone, and not before: a pod runs on its cards even if its annotation or the config changes.
     `pods_known`: whether the pods are known at all; otherwise no pod counts as gone.
     """
     before = {it.id: it for it in known if it.source is AllocationSource.ANNOTATION}
-    changed = [it for it in found if it.id not in before or _has_changed(before[it.id], it)]
+    changed = [it for it in annotated if it.id not in before or _has_changed(before[it.id], it)]
     alive = {it.uid for it in pods if not it.ended}
     gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in alive]
     return changed, [ReleasedPod(name, "its pod is gone") for name in gone] if pods_known else []
 
 
 def _has_changed(before: Allocation, after: Allocation) -> bool:
-    """Whether the allocation is another one. One that only lacks cards that are away now is not."""
+    """Whether the claim has changed. A claim that only lacks cards that are away now has not."""
     return before.claim != after.claim and not set(after.devices) < set(before.devices)
 
 
@@ -102,9 +106,9 @@ def _asks_a_plugin(pod: Candidate, served: Collection[str]) -> bool:
 
 def _allocation(vendor: str, pod: Candidate, use: ExternalUse, cards: Cards, now: float) -> Allocation | None:
     claim: Claim | None = None
-    with suppress(Exception):  # anybody writes annotations, and contributors write schedulers
-        found = use.claim(pod, cards)
-        claim = writable(found) if found is not None else None
+    with suppress(Exception):  # anyone can write annotations, and contributors write schedulers
+        written = use.claim(pod, cards)
+        claim = writable(written) if written is not None else None
     if claim is None:
         return None
     name = f"annotation-{hashlib.sha256(f'{vendor}/{pod.uid}'.encode()).hexdigest()[:16]}"

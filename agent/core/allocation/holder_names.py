@@ -10,11 +10,11 @@ from agent.core.model import Allocation, AllocationSource
 from agent.scheduler_api.claims import Claim
 
 T = TypeVar("T")
-#: How many of a list a message names; it counts the others.
+#: How many things of a list a message names; of the others it says the number.
 NAMED = 3
 
 
-def holder(allocation: Allocation, resource: str = "") -> str:
+def holder_name(allocation: Allocation, resource: str = "") -> str:
     """The pod that has the allocation, with the allocation's resource where that is not `resource`."""
     pod = allocation.owner if allocation.owner and allocation.owner.pod else allocation.claim
     name = f"{pod.namespace}/{pod.pod}" if pod else f"allocation {allocation.id}"

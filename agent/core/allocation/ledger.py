@@ -21,7 +21,7 @@ KEPT_RELEASED = 64
 class Ledger:
     """All allocations, with the device IDs and cards that they hold.
 
-    The same device IDs may stand in several allocations: the containers of a pod share those of an init
+    Several allocations may have the same device IDs. The containers of a pod share the IDs of an init
     container, and the kubelet gives IDs out again before the agent hears that they were free.
     """
 
@@ -36,9 +36,9 @@ class Ledger:
         self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
         #: Resource to device ID to the ids of the allocations in use that hold it.
-        self._holding: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._holders: dict[str, dict[str, tuple[str, ...]]] = {}
         for allocation in self._allocations.values():
-            self._hold(allocation)
+            self._add_holder(allocation)
 
     def __len__(self) -> int:
         return len(self._allocations)
@@ -92,48 +92,57 @@ class Ledger:
 
         Both the cards that IDs name and the cards where allocations lie are listed.
         """
-        found: dict[str, dict[str, dict[str, None]]] = {}
+        units_by_resource: dict[str, dict[str, dict[str, None]]] = {}
         for allocation in self.in_use():
             if allocation.source is not AllocationSource.ANNOTATION:
-                cards = found.setdefault(allocation.resource, {})
+                cards = units_by_resource.setdefault(allocation.resource, {})
                 for uuid in {*allocation.devices, *allocation.diverged}:
                     cards.setdefault(uuid, {})[allocation.unit] = None
-        return {name: {uuid: (*units,) for uuid, units in cards.items()} for name, cards in found.items()}
+        return {
+            name: {uuid: (*units,) for uuid, units in cards.items()}
+            for name, cards in units_by_resource.items()
+        }
 
     def _diverged(self) -> Mapping[str, Mapping[str, Collection[str]]]:
-        """Resource to the cards of diverged allocations, with those IDs that leave their own card free."""
-        found: dict[str, dict[str, set[str]]] = {}
+        """Resource to the cards of diverged allocations, with the IDs that leave their own card free."""
+        cards_by_resource: dict[str, dict[str, set[str]]] = {}
         for allocation in self.in_use():
             if allocation.diverged:
-                cards, ids = found.setdefault(allocation.resource, {}), self._away(allocation)
+                cards, ids = cards_by_resource.setdefault(allocation.resource, {}), self._ids_away(allocation)
                 for uuid in allocation.diverged:
                     cards.setdefault(uuid, set()).update(ids)
-        return found
+        return cards_by_resource
 
-    def _away(self, allocation: Allocation) -> frozenset[str]:
+    def _ids_away(self, allocation: Allocation) -> frozenset[str]:
         """The IDs of a diverged allocation that no other allocation has on the cards that the IDs name."""
-        holding = self._holding[allocation.resource]
-        shared = (one for one in allocation.ids if len(holding[one]) > 1)
+        holding = self._holders[allocation.resource]
+        shared = (device_id for device_id in allocation.ids if len(holding[device_id]) > 1)
         at_home = (
-            one for one in shared if any(not self._allocations[name].diverged for name in holding[one])
+            device_id
+            for device_id in shared
+            if any(not self._allocations[name].diverged for name in holding[device_id])
         )
         return frozenset(allocation.ids).difference(at_home)
 
     def _forgotten(self) -> Mapping[str, frozenset[str]]:
         """Resource to the device IDs of forgotten allocations: the kubelet takes them for free.
 
-        IDs that the kubelet has given out since are left out. It gives them to no other pod while their pod
-        lives, and their pod could not start again if they were listed as unhealthy.
+        IDs that the kubelet has given out since are left out. The kubelet gives them to no other pod while
+        their pod lives, and their pod could not start again if they were listed as unhealthy.
         """
-        found: dict[str, set[str]] = {}
+        ids_by_resource: dict[str, set[str]] = {}
         for allocation in self.in_use():
             if allocation.forgotten:
-                ids = (one for one in allocation.ids if not self._is_given_since(allocation.resource, one))
-                found.setdefault(allocation.resource, set()).update(ids)
-        return {resource: frozenset(ids) for resource, ids in found.items()}
+                ids = (
+                    device_id
+                    for device_id in allocation.ids
+                    if not self._is_given_since(allocation.resource, device_id)
+                )
+                ids_by_resource.setdefault(allocation.resource, set()).update(ids)
+        return {resource: frozenset(ids) for resource, ids in ids_by_resource.items()}
 
     def _is_given_since(self, resource: str, device_id: str) -> bool:
-        holders = map(self._allocations.__getitem__, self._holding[resource][device_id])
+        holders = map(self._allocations.__getitem__, self._holders[resource][device_id])
         return any(it.owner is not None and not it.forgotten for it in holders)
 
     def _vendors(self) -> Mapping[str, str]:
@@ -149,27 +158,27 @@ class Ledger:
         return frozenset(uuid for it in self.in_use() for uuid in (*it.devices, *it.diverged))
 
     def external(self) -> Mapping[str, Allocation]:
-        """Card to the allocation that has it by a scheduler's word alone."""
+        """Card in external use to the allocation that has the card."""
         if self._external is None:
             external = (it for it in self.in_use() if it.source is AllocationSource.ANNOTATION)
             self._external = {uuid: it for it in external for uuid in it.devices}
         return self._external
 
-    def owners_on(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
+    def owners_on_cards(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
         """The owners of the resource's allocations on these devices; None for an owner not known yet."""
-        mine = (it for it in self.in_use() if it.resource == resource)
-        on = (it for it in mine if not devices.isdisjoint(it.cards))
-        return tuple(dict.fromkeys(it.owner for it in on))
+        of_resource = (it for it in self.in_use() if it.resource == resource)
+        on_cards = (it for it in of_resource if not devices.isdisjoint(it.cards))
+        return tuple(dict.fromkeys(it.owner for it in on_cards))
 
-    def owners_in(self, resource: str, unit: str) -> tuple[Owner | None, ...]:
+    def owners_with_unit(self, resource: str, unit: str) -> tuple[Owner | None, ...]:
         """The owners of the resource's allocations in this memory unit; None for one not known yet."""
         owners = (it.owner for it in self.in_use() if it.resource == resource and it.unit == unit)
         return tuple(dict.fromkeys(owners))
 
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
-        holding = self._holding.get(resource, {})
-        names = dict.fromkeys(chain.from_iterable(holding.get(one, ()) for one in ids))
+        holding = self._holders.get(resource, {})
+        names = dict.fromkeys(chain.from_iterable(holding.get(device_id, ()) for device_id in ids))
         return [self._allocations[name] for name in names]
 
     def record(self, allocation: Allocation) -> None:
@@ -177,75 +186,77 @@ class Ledger:
         before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
         self._in_use = self._external = self._usage = None
-        if before is None or _holds(before) != _holds(allocation):
-            self._let_go(before)
-            self._hold(allocation)
+        if before is None or _held_by(before) != _held_by(allocation):
+            self._remove_holder(before)
+            self._add_holder(allocation)
         self.changes.touch()
 
-    def forget(self, allocation_id: str) -> None:
+    def drop(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
-        self._let_go(self._allocations.pop(allocation_id, None))
+        self._remove_holder(self._allocations.pop(allocation_id, None))
         self._in_use = self._external = self._usage = None
         self.changes.touch()
 
-    def _hold(self, allocation: Allocation) -> None:
+    def _add_holder(self, allocation: Allocation) -> None:
         """Note the IDs that the allocation holds."""
         self._held = None
-        resource, ids, _ = _holds(allocation)
-        holding = self._holding.setdefault(resource, {})
-        shared = [one for one in dict.fromkeys(ids) if one in holding]
-        others = {one: (*holding[one], allocation.id) for one in shared}
+        resource, ids, _ = _held_by(allocation)
+        holding = self._holders.setdefault(resource, {})
+        shared = [device_id for device_id in dict.fromkeys(ids) if device_id in holding]
+        others = {device_id: (*holding[device_id], allocation.id) for device_id in shared}
         holding.update(dict.fromkeys(ids, (allocation.id,)))  # of units there are thousands
         holding.update(others)
 
-    def _let_go(self, allocation: Allocation | None) -> None:
+    def _remove_holder(self, allocation: Allocation | None) -> None:
         if allocation is None:
             return
         self._held = None
-        resource, ids, _ = _holds(allocation)
-        for one in set(ids):
-            holding = self._holding[resource]
-            if left := tuple(name for name in holding.pop(one) if name != allocation.id):
-                holding[one] = left
+        resource, ids, _ = _held_by(allocation)
+        for device_id in set(ids):
+            holding = self._holders[resource]
+            if left := tuple(name for name in holding.pop(device_id) if name != allocation.id):
+                holding[device_id] = left
 
     def confirm(self, allocation_id: str, owner: Owner, life: str = "") -> None:
         """Set the owner. An allocation with an owner was answered, whatever state a crash left behind."""
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, owner=owner, life=life, state=AllocationState.DONE))
 
-    def made(self, allocation_id: str, partitions: Iterable[Partition], state: AllocationState) -> bool:
-        """The hardware of an allocation was made, or made again; return whether the ledger changed."""
+    def record_made_slices(
+        self, allocation_id: str, partitions: Iterable[Partition], state: AllocationState
+    ) -> bool:
+        """Record that hardware was made, or made again; return whether the ledger changed."""
         allocation = self._allocations.get(allocation_id)
         if allocation is None or allocation.state is AllocationState.RELEASED:
             return False  # released meanwhile: the release removes the hardware, too
         reason = allocation.reason if allocation.forgotten else ""
-        ids = tuple(one.id for one in partitions)
+        ids = tuple(partition.id for partition in partitions)
         after = replace(allocation, partitions=ids, state=state, reason=reason, rebooted=False)
         self.record(after)
         return after != allocation
 
-    def rebooted(self) -> None:
-        """The node was rebooted, which removed all made hardware."""
+    def mark_rebooted(self) -> None:
+        """Mark all allocations: the node was rebooted, which removed all made hardware."""
         for allocation in self.in_use():
             self.record(replace(allocation, rebooted=True))
 
-    def forgot(self, allocation_id: str, *, forgotten: bool) -> None:
-        """The kubelet has lost its record of the allocation, or has it again."""
+    def set_forgotten(self, allocation_id: str, *, forgotten: bool) -> None:
+        """Set whether the kubelet has lost its record of the allocation."""
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, forgotten=forgotten, reason=FORGOTTEN if forgotten else ""))
 
-    def found(self, allocation_id: str, partitions: tuple[str, ...]) -> None:
-        """The hardware has slices of the allocation that the ledger did not know."""
+    def record_found_slices(self, allocation_id: str, partitions: tuple[str, ...]) -> None:
+        """Record slices of the allocation that were found on the hardware."""
         self.record(replace(self._allocations[allocation_id], partitions=partitions))
 
     def revive(self, allocation_id: str) -> None:
-        """Take back a release. Its time is lost: it becomes the oldest allocation, which proves nothing."""
+        """Take back a release. The allocation becomes the oldest one, because its time is lost."""
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, state=AllocationState.DONE, reason=""))
         self._allocations = {allocation_id: self._allocations[allocation_id], **self._allocations}
-        holding = self._holding[allocation.resource]
-        for one in allocation.ids:
-            holding[one] = tuple(dict.fromkeys((allocation_id, *holding[one])))
+        holding = self._holders[allocation.resource]
+        for device_id in allocation.ids:
+            holding[device_id] = tuple(dict.fromkeys((allocation_id, *holding[device_id])))
         self._in_use = self._held = self._usage = None
 
     def remark(self, allocation_id: str, text: str) -> None:
@@ -264,17 +275,17 @@ class Ledger:
             forgotten=False,
             rebooted=False,
         )
-        self.forget(allocation_id)
+        self.drop(allocation_id)
         self.record(released)
-        self._trim()
+        self._drop_old_released()
 
-    def _trim(self) -> None:
+    def _drop_old_released(self) -> None:
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
             del self._allocations[allocation_id]
 
 
-def _holds(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """(resource, held device IDs, their cards) of an allocation; empty for a released one."""
     return (
         (allocation.resource, allocation.ids, allocation.devices)

@@ -1,4 +1,4 @@
-"""Node locks: reads them, decides when one is over, and words the patch that frees just this one. Pure.
+"""Node locks: reads them, decides when a lock is over, and makes the patch that frees that lock. Pure.
 
 A scheduler takes the lock before it binds a pod, and never frees it: the device plugin that answers the
 Allocate of that pod frees it.
@@ -55,8 +55,8 @@ def parsed_lock(key: str, value: str) -> Lock | None:
 
 def locks_on_node(annotations: Mapping[str, str], keys: Iterable[str]) -> list[Lock]:
     """The locks under these keys among the Node's annotations."""
-    found = (parsed_lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
-    return [it for it in found if it is not None]
+    parsed = (parsed_lock(key, annotations[key]) for key in dict.fromkeys(keys) if key in annotations)
+    return [it for it in parsed if it is not None]
 
 
 def lock_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def lock_keys(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> tup
 def locks_dated_ahead(
     seen_locks: Iterable[Lock], known: Mapping[Lock, float], now: float, seen: float
 ) -> dict[Lock, float]:
-    """Lock to when it was first seen, for locks with a time too far in the future.
+    """Lock to the time of its first sight, for locks with a time too far in the future.
 
     `known`: the answer of the last call. `now`: Unix seconds. `seen`: the same moment on a monotonic clock.
     """
@@ -104,46 +104,46 @@ def why_over(
     now: float,
     waited: float = 0.0,
 ) -> str:
-    """Why the lock must be freed; empty while it must not.
+    """Why the lock must be freed; empty while the lock must stay.
 
-    A pod that is not known may be about to be bound: only time ends its lock. `waited`: seconds since a lock
+    An unknown pod may be about to be bound, so only time ends its lock. `waited`: seconds since a lock
     with a time in the future was first seen.
     """
-    mine = [pod for pod in pods if lock.pod and (pod.namespace, pod.name) == (lock.namespace, lock.pod)]
-    if mine and all(pod.over for pod in mine):
+    named = [pod for pod in pods if lock.pod and (pod.namespace, pod.name) == (lock.namespace, lock.pod)]
+    if named and all(pod.over for pod in named):
         return "its pod is over"
     known = tuple(allocations)
-    served = _served(known)
+    served = _served_containers(known)
     external = {it.owner.uid for it in known if it.source is AllocationSource.ANNOTATION and it.owner}
-    if any(_is_served(pod, served) or _is_external(pod, served, external) for pod in mine):
+    if any(_is_served(pod, served) or _is_external(pod, served, external) for pod in named):
         return "its pod has its devices"
     if now - lock.taken >= EXPIRES:
         return EXPIRED
     return AHEAD if waited >= EXPIRES else ""
 
 
-def stale_sentences(found: Mapping[Lock, str]) -> tuple[str, ...]:
-    """A sentence for each lock that time alone ended. `found`: lock to why it is over."""
+def stale_sentences(reasons: Mapping[Lock, str]) -> tuple[str, ...]:
+    """A sentence for each lock that time alone ended. `reasons`: lock to why the lock is over."""
     return tuple(
         f"the lock {lock.key} of the node is over: {shorten(lock.value)} has not come for its devices, {why}"
-        for lock, why in found.items()
+        for lock, why in reasons.items()
         if why in (EXPIRED, AHEAD)
     )
 
 
 def freeing_patch(lock: Lock) -> list[dict[str, Any]]:
-    """The JSON patch that removes the lock from the Node. It fails where another lock has taken its place."""
+    """The JSON patch that removes the lock from the Node; it fails where another lock is there by now."""
     path = f"/metadata/annotations/{lock.key.replace('~', '~0').replace('/', '~1')}"
     return [{"op": "test", "path": path, "value": lock.value}, {"op": "remove", "path": path}]
 
 
-def _served(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[str, str]]]:
+def _served_containers(allocations: Iterable[Allocation]) -> Mapping[str, Collection[tuple[str, str]]]:
     """Resource to the containers, as (pod uid, name), that have an allocation of it."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    containers: dict[str, set[tuple[str, str]]] = {}
     for allocation in allocations:
-        if allocation.place is not None and allocation.source is not AllocationSource.ANNOTATION:
-            found.setdefault(allocation.resource, set()).add(allocation.place)
-    return found
+        if allocation.container_key is not None and allocation.source is not AllocationSource.ANNOTATION:
+            containers.setdefault(allocation.resource, set()).add(allocation.container_key)
+    return containers
 
 
 def _is_served(pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]]) -> bool:
@@ -155,5 +155,5 @@ def _is_served(pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]]
 def _is_external(
     pod: Candidate, served: Mapping[str, Collection[tuple[str, str]]], external: Collection[str]
 ) -> bool:
-    """Whether the pod has cards by its scheduler's word alone, for which no Allocate comes."""
+    """Whether the pod has cards in external use, for which no Allocate comes."""
     return pod.uid in external and not any(name in served for it in pod.containers for name in it.limits)

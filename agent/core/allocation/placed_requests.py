@@ -1,4 +1,4 @@
-"""Where an admitted request lies: its claim and its cards, or why it cannot be placed. Pure."""
+"""Chooses the claim and the cards of an admitted request, or says why it cannot be placed. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from operator import itemgetter
 
 from agent.core.allocation import scheduler_choice
 from agent.core.allocation.admission import Admitted
-from agent.core.allocation.asking_pods import attribution, due_claims
-from agent.core.allocation.card_amounts import HAIR, CardAmounts
-from agent.core.allocation.cards_with_room import FindCards, finder, first_that_fits, knows_room
+from agent.core.allocation.asking_pods import attribute_request, due_claims
+from agent.core.allocation.card_amounts import ROUNDING, CardAmounts
+from agent.core.allocation.cards_with_room import FindCards, card_finder, first_that_fits, knows_room
 from agent.core.allocation.heard_dialects import choosing_scheduler
-from agent.core.allocation.holder_names import claims_on_cards, first_of, holder
+from agent.core.allocation.holder_names import claims_on_cards, first_of, holder_name
 from agent.core.allocation.pod_attribution import Attribution
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.devices.dynamic_modes import holder_in_other_mode
@@ -30,17 +30,17 @@ from agent.core.model import Allocation, Resource
 from agent.scheduler_api.claims import Claim
 from agent.vendor_api.text import shorten
 
-#: Why a request cannot be had on the cards of its IDs.
+#: Reasons for a refusal, after the name of the card.
 FILLED = "which shares with IDs of other cards have filled"
 ON_ONE = "and what a container gets of it lies on one"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementChoice:
-    """The claim of a request, and the cards that it gets instead of those of its IDs."""
+    """The claim of a request, and its cards. `actual_cards` is empty where these are the cards of its IDs."""
 
     claim: Claim | None = None
-    instead: tuple[str, ...] = ()
+    actual_cards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class CardRequest:
 
     promises: Promises
     admitted: Admitted
-    #: The claim behind it, as far as the waiting pods tell.
+    #: The claim behind the request, as far as the waiting pods show.
     attribution: Attribution
     #: The allocations that take room on the resource's cards.
     others: Sequence[Allocation]
@@ -75,7 +75,7 @@ class CardRequest:
         return self.admitted.ids
 
     @property
-    def given(self) -> Sequence[str]:
+    def cards_of_ids(self) -> Sequence[str]:
         """The cards of the IDs, sorted."""
         return self.admitted.uuids
 
@@ -86,7 +86,7 @@ class CardRequest:
         )
 
     def has_room_for(self, claim: Claim) -> bool:
-        """Whether the cards of the claim have room, whichever pod of those that may ask is answered."""
+        """Whether the cards of the claim have room for each of the claims that may be meant."""
         return self.has_room(claim.devices, self.attribution.with_room_for(claim))
 
     def is_as_counted(self, claims: Sequence[Claim | None] = (None,)) -> bool:
@@ -97,28 +97,31 @@ class CardRequest:
 
     def refusal(self, why: str) -> PromisedElsewhere:
         """The error that refuses the request."""
-        return PromisedElsewhere(self.planned.name, self.given, why)
+        return PromisedElsewhere(self.planned.name, self.cards_of_ids, why)
 
 
-def place(promises: Promises, request: Admitted, others: Sequence[Allocation]) -> PlacedRequest:
+def place_request(promises: Promises, request: Admitted, others: Sequence[Allocation]) -> PlacedRequest:
     """Place a request. `others`: allocations of the resource that take room.
 
     Raises:
         AllocationError: A scheduler chose other cards, or there is no room.
         InOtherMode: Another resource has one of the cards.
     """
-    choice = choose(promises, request, others)
-    _refuse_other_mode(promises, request, choice.instead or [it.uuid for it in request.devices])
+    choice = choose_cards(promises, request, others)
+    _refuse_other_mode(promises, request, choice.actual_cards or [it.uuid for it in request.devices])
     return PlacedRequest(request, choice)
 
 
 def others_in_use(in_use: Iterable[Allocation], request: Admitted) -> list[Allocation]:
-    """The allocations of the resource that have no ID of the request, which the kubelet gives out again."""
+    """The allocations of the resource that share no ID with the request.
+
+    Allocations that share an ID are left out: the kubelet gives an ID out again once its pod has ended.
+    """
     again = frozenset(request.ids)
     return [it for it in in_use if it.resource == request.resource.name and again.isdisjoint(it.ids)]
 
 
-def choose(promises: Promises, admitted: Admitted, others: Sequence[Allocation]) -> PlacementChoice:
+def choose_cards(promises: Promises, admitted: Admitted, others: Sequence[Allocation]) -> PlacementChoice:
     """The claim of a request, and its cards. `others`: allocations of the resource that take room.
 
     Raises:
@@ -128,61 +131,61 @@ def choose(promises: Promises, admitted: Admitted, others: Sequence[Allocation])
         NotPromised: A scheduler had to choose, and did not.
     """
     planned, scene, amounts = admitted.resource, promises.scene, promises.amounts(admitted.resource)
-    found = attribution(promises, planned, admitted.ids)
+    attribution = attribute_request(promises, planned, admitted.ids)
     in_the_way = promises.in_the_way(planned, others, amounts)
-    request = CardRequest(promises, admitted, found, in_the_way, amounts)
+    request = CardRequest(promises, admitted, attribution, in_the_way, amounts)
     by_amount = knows_room(admitted.vendor, planned)
-    if found.claim is not None and by_amount and not found.claim.devices:
-        return _on_card_with_room(request, found.claim)
-    if found.claim is not None:
-        return _on_claimed_card(request, found.claim)
+    if attribution.claim is not None and by_amount and not attribution.claim.devices:
+        return _choose_card_by_amount(request, attribution.claim)
+    if attribution.claim is not None:
+        return _choose_claimed_cards(request, attribution.claim)
     if planned.rule.placement != "local":
-        if found.elsewhere and (planned.rule.placement == "claim" or not found.unclaimed):
-            return _on_other_card(request)
+        if attribution.elsewhere and (planned.rule.placement == "claim" or not attribution.unclaimed):
+            return _choose_other_claimed_cards(request)
         if planned.rule.placement == "claim":
-            raise NotPromised(planned.name, found.doubt, choosing_scheduler(scene.schedulers))
+            raise NotPromised(planned.name, attribution.why_uncertain, choosing_scheduler(scene.schedulers))
     if by_amount:  # the limits of the pod are not known yet: the card with most room can take them
         cards = _find_cards(request)({})[: len(admitted.ids)]
-        return PlacementChoice(None, () if {*request.given} == {*cards} else cards)
-    return _on_cards_of_ids(request)
+        return PlacementChoice(None, () if {*request.cards_of_ids} == {*cards} else cards)
+    return _choose_cards_of_ids(request)
 
 
-def _on_claimed_card(request: CardRequest, claim: Claim) -> PlacementChoice:
-    """The claim names the cards of the IDs, or no card."""
+def _choose_claimed_cards(request: CardRequest, claim: Claim) -> PlacementChoice:
+    """Choose the cards where the claim names the cards of the IDs, or no card."""
     if not claim.devices:
-        return PlacementChoice(claim, _cards_instead(request))
-    if on_one_card(request.planned.rule.sharing) and len(request.given) > 1:
-        doubt = f"{claim.namespace}/{claim.pod} is promised {len(request.given)} cards, {ON_ONE}"
-        raise request.refusal(doubt)
+        return PlacementChoice(claim, _find_other_cards(request))
+    if on_one_card(request.planned.rule.sharing) and len(request.cards_of_ids) > 1:
+        why = f"{claim.namespace}/{claim.pod} is promised {len(request.cards_of_ids)} cards, {ON_ONE}"
+        raise request.refusal(why)
     askers = request.attribution.with_room_for(claim)
     if request.is_as_counted(askers):
         return PlacementChoice(claim)
-    for asker in askers:  # the first pod with cards that have room for any of the pods that may ask
+    for asker in askers:  # the first claim with cards that have room for each of the claims
         if asker is not None and request.has_room(asker.devices, askers):
             return PlacementChoice(asker, asker.devices)
-    if left := _left_for(request, claim):
+    if left := _cards_left_for(request, claim):
         return PlacementChoice(claim, left)
-    raise request.refusal(f"{claim.namespace}/{claim.pod} is promised that one, {_filled(request)}")
+    raise request.refusal(f"{claim.namespace}/{claim.pod} is promised that one, {_why_full(request)}")
 
 
-def _on_other_card(request: CardRequest) -> PlacementChoice:
-    """No claim is on the cards of the IDs, and claims are on others."""
+def _choose_other_claimed_cards(request: CardRequest) -> PlacementChoice:
+    """Choose the cards where claims are on other cards than those of the IDs."""
     claims, ids = request.attribution.elsewhere, request.ids
     if all(len(claim.devices) > len(ids) for claim in claims):
-        raise _too_few_ids(request, claims[0])
+        raise _too_few_ids_error(request, claims[0])
     taken = _why_taken(request)
     if not all(map(request.planned.shares, ids)):
-        raise request.refusal("; ".join((request.attribution.doubt, *taken)))
+        raise request.refusal("; ".join((request.attribution.why_uncertain, *taken)))
     for claim in claims:
         if request.has_room_for(claim):
             return PlacementChoice(claim, claim.devices)
     for claim in claims:
-        if left := _left_for(request, claim):
-            return PlacementChoice(claim, left if {*left} != {*request.given} else ())
-    raise request.refusal("; ".join((f"{request.attribution.doubt}, which have no room", *taken)))
+        if left := _cards_left_for(request, claim):
+            return PlacementChoice(claim, left if {*left} != {*request.cards_of_ids} else ())
+    raise request.refusal("; ".join((f"{request.attribution.why_uncertain}, which have no room", *taken)))
 
 
-def _too_few_ids(request: CardRequest, claim: Claim) -> PromisedMoreCards:
+def _too_few_ids_error(request: CardRequest, claim: Claim) -> PromisedMoreCards:
     dialects = request.promises.dialects(request.planned)
     counts = (dialect.card_count for dialect in dialects if dialect.name == claim.dialect)
     count = next(filter(None, counts), "")
@@ -191,30 +194,34 @@ def _too_few_ids(request: CardRequest, claim: Claim) -> PromisedMoreCards:
     return PromisedMoreCards(request.planned.name, pod, len(request.ids), claim.devices, fewer)
 
 
-def _on_cards_of_ids(request: CardRequest) -> PlacementChoice:
-    """A pod without a claim is taken to ask. A pod that may ask as well may have a larger promise."""
+def _choose_cards_of_ids(request: CardRequest) -> PlacementChoice:
+    """Place a request of a pod without a claim.
+
+    Another waiting pod may have sent the request. If that pod has a claim that needs more room, the card must
+    have room for that claim.
+    """
     askers = request.attribution.askers
     promised = [asker for asker in askers if asker is not None and asker.devices]
     if not promised or request.planned.rule.placement == "local":
-        return PlacementChoice(None, _cards_instead(request))
+        return PlacementChoice(None, _find_other_cards(request))
     if request.is_as_counted(askers):
         return PlacementChoice(None)
     for asker in promised:
         if request.has_room(asker.devices, askers):
             return PlacementChoice(asker, asker.devices)
-    raise request.refusal(f"{_filled(request)}, and claims are on other cards: {claims_on_cards(promised)}")
+    raise request.refusal(f"{_why_full(request)}, and claims are on other cards: {claims_on_cards(promised)}")
 
 
-def _on_card_with_room(request: CardRequest, claim: Claim) -> PlacementChoice:
-    """The claim says how much of a card, and not which card.
+def _choose_card_by_amount(request: CardRequest, claim: Claim) -> PlacementChoice:
+    """Choose a card where the claim says how much of a card, and not which card.
 
     Raises:
-        InsufficientRoom, NotServable: No card can take it, whichever pod asks.
+        InsufficientRoom, NotServable: No card can take the request, whatever pod asks.
     """
-    for earlier in request.attribution.elsewhere:  # it asks first; its card had no IDs left
+    for earlier in request.attribution.elsewhere:  # the pod that asks first; its card had no IDs left
         if request.has_room_for(earlier):
             return PlacementChoice(earlier, earlier.devices)
-    count, given = len(request.ids), request.given
+    count, given = len(request.ids), request.cards_of_ids
     chosen, cards = first_that_fits((claim, *request.attribution.alike), count, _find_cards(request))
     if len(given) == count and {*given} <= {*cards}:
         return PlacementChoice(chosen)
@@ -224,13 +231,13 @@ def _on_card_with_room(request: CardRequest, claim: Claim) -> PlacementChoice:
 def _find_cards(request: CardRequest) -> FindCards:
     promises, planned = request.promises, request.planned
     due = due_claims(promises, planned)
-    return finder(promises, planned, len(request.ids), request.others, due, request.given)
+    return card_finder(promises, planned, len(request.ids), request.others, due, request.cards_of_ids)
 
 
-def _left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
-    """Cards that were promised to the pods on the cards of this claim, and that those pods did not get.
+def _cards_left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
+    """Cards that pods on the cards of this claim were promised and did not get; none where all are taken.
 
-    The kubelet may take equal pods in another order than they were bound. None where all cards are taken.
+    The kubelet may take equal pods in another order than they were bound.
     """
     askers = request.attribution.with_room_for(claim)
     passed, cards = {*claim.devices}, [*claim.devices]
@@ -249,14 +256,14 @@ def _promised_to_pods_on(request: CardRequest, card: str) -> Iterator[tuple[str,
     """The cards that were chosen for the pods that have the same number of IDs on this card."""
     promises, pods = request.promises, request.promises.pods
     for other in request.others:
-        if card in other.cards and other.place is not None and len(other.ids) == len(request.ids):
-            claim = promises.claim_of(other, pods.get(other.place[0]), other.place[1])
+        if card in other.cards and other.container_key is not None and len(other.ids) == len(request.ids):
+            claim = promises.claim_of(other, pods.get(other.container_key[0]), other.container_key[1])
             if claim is not None and claim.devices:
                 yield claim.devices
 
 
 def _why_taken(request: CardRequest) -> Sequence[str]:
-    """Why the kubelet may not have given the claimed cards, a sentence each for the first reasons."""
+    """Why the kubelet may not have given the claimed cards: the first reasons, one sentence each."""
     planned, others = request.planned, request.others
     wanted = dict.fromkeys(uuid for claim in request.attribution.elsewhere for uuid in claim.devices)
     cards = {card.uuid: card for card in planned.cards}
@@ -265,7 +272,7 @@ def _why_taken(request: CardRequest) -> Sequence[str]:
     sick = [f"{shorten(it.uuid)} is unhealthy" for it in listed if not it.healthy and not it.mode]
     foreign = [f"{shorten(uuid)} is not of this resource" for uuid in wanted if uuid not in cards]
     held = [
-        f"{shorten(uuid)} is held by {holder(allocation, planned.name)}"
+        f"{shorten(uuid)} is held by {holder_name(allocation, planned.name)}"
         for allocation in blocking
         for uuid in allocation.cards
         if uuid in wanted
@@ -273,8 +280,8 @@ def _why_taken(request: CardRequest) -> Sequence[str]:
     return first_of([*sick, *foreign, *held], str)
 
 
-def _cards_instead(request: CardRequest) -> tuple[str, ...]:
-    """The cards that have room instead of those of the IDs; none where those have it.
+def _find_other_cards(request: CardRequest) -> tuple[str, ...]:
+    """Other cards with room; none where the cards of the IDs have room.
 
     Raises:
         PromisedElsewhere: No card has room.
@@ -283,11 +290,11 @@ def _cards_instead(request: CardRequest) -> tuple[str, ...]:
     planned, count, others, amounts = request.planned, len(request.ids), request.others, request.amounts
     if request.is_as_counted():
         return ()
-    if roomier := scheduler_choice.roomier(planned, count, others, amounts=amounts):
+    if roomier := scheduler_choice.other_cards_with_room(planned, count, others, amounts=amounts):
         return roomier
     if not on_one_card(planned.rule.sharing):
-        raise request.refusal(f"{_filled(request)}, and no other card has room")
-    free = scheduler_choice.free_on(planned, others, amounts=amounts)
+        raise request.refusal(f"{_why_full(request)}, and no other card has room")
+    free = scheduler_choice.free_by_card(planned, others, amounts=amounts)
     roomy = ((uuid, left) for uuid, left in free.items() if left > 0)
     largest = max(roomy, key=itemgetter(1), default=None)
     unit = counted_in(planned.rule.sharing)
@@ -297,35 +304,37 @@ def _cards_instead(request: CardRequest) -> tuple[str, ...]:
     raise InsufficientMemory(planned.name, words, count, unit, largest)
 
 
-def _filled(request: CardRequest) -> str:
+def _why_full(request: CardRequest) -> str:
     """Why the cards of the IDs have no room."""
-    uuids, others, amounts = request.given, request.others, request.amounts
+    uuids, others, amounts = request.cards_of_ids, request.others, request.amounts
     if not any(amounts.is_measured_on(uuid, others) for uuid in uuids):
         return FILLED
-    fullest = max((amounts.on(uuid, others) for uuid in uuids), key=lambda it: it.core + it.memory)
+    fullest = max(
+        (amounts.amount_on_card(uuid, others) for uuid in uuids), key=lambda it: it.core + it.memory
+    )
     core, memory = (_percent(1 - part) for part in (fullest.core, fullest.memory))
     return f"which has {core} % of its cores and {memory} % of its memory left"
 
 
 def _percent(part: float) -> str:
-    """Rounded down: what is too little by a fraction must not look like enough."""
-    return f"{max(0, floor(1000 * (part + HAIR))) / 10:g}"
+    """The part in percent, rounded down: too little by a fraction must not look like enough."""
+    return f"{max(0, floor(1000 * (part + ROUNDING))) / 10:g}"
 
 
 def _refuse_other_mode(promises: Promises, request: Admitted, uuids: Sequence[str]) -> None:
     """Refuse a card that went to another resource since the plan was made.
 
-    Where a pod has ended, the kubelet may take the ID of a card for free that another plugin gave to that
-    pod: the ID is listed for as long as the pod may be there.
+    An ID that another plugin gave to a pod stays listed while that pod may be there. Once the pod has ended,
+    the kubelet may give that ID to another pod.
 
     Raises:
         InOtherMode: One of the cards has gone to another resource.
     """
     planned = request.resource
     for card in planned.cards:
-        if card.mode and card.uuid in uuids and not any(one in card.held for one in request.ids):
+        if card.mode and card.uuid in uuids and not any(device_id in card.held for device_id in request.ids):
             raise InOtherMode(planned.name, card.uuid, card.mode)
     for uuid in dict.fromkeys(uuids):
         if (allocation := holder_in_other_mode(planned, uuid, promises.in_use)) is not None:
-            name = holder(allocation, allocation.resource)
+            name = holder_name(allocation, allocation.resource)
             raise InOtherMode(planned.name, uuid, allocation.resource, name)

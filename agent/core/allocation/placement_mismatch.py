@@ -20,7 +20,7 @@ from agent.scheduler_api.scheduler import ContainerRequest, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
 
-#: What a container gets that no scheduler chose cards for, where its vendor has no other words.
+#: What a container gets without a choice of a scheduler, where its vendor has no other words.
 UNCLAIMED = "gets what the kubelet chooses"
 #: The same, where the limits of the pod say how much it gets.
 AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
@@ -32,14 +32,14 @@ class MismatchNotices:
     def __init__(
         self, promises: Callable[[], Promises], started: Callable[[], frozenset[str]] = frozenset
     ) -> None:
-        """`started`: gives ids of allocations with a container that may run."""
+        """`promises` returns the present promises, `started` allocations with a container that may run."""
         self._promises = promises
         self._started = started
         self._seen: tuple[Any, ...] = ()
-        self._found: tuple[PlacementMismatch, ...] = ()
+        self._mismatches: tuple[PlacementMismatch, ...] = ()
 
     @property
-    def found(self) -> tuple[PlacementMismatch, ...]:
+    def mismatches(self) -> tuple[PlacementMismatch, ...]:
         """The present mismatches, at most one for each pod."""
         promises, started = self._promises(), self._started()
         scene = promises.scene
@@ -53,12 +53,12 @@ class MismatchNotices:
             started,
         )
         if seen != self._seen:
-            self._seen, self._found = seen, placement_mismatches(promises, started)
-        return self._found
+            self._seen, self._mismatches = seen, placement_mismatches(promises, started)
+        return self._mismatches
 
-    def moved(self) -> frozenset[str]:
+    def moved_pods(self) -> frozenset[str]:
         """The uids of the pods that have other cards than were chosen for them."""
-        return frozenset(it.pod.uid for it in self.found if it.moved)
+        return frozenset(it.pod.uid for it in self.mismatches if it.moved)
 
 
 def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> tuple[PlacementMismatch, ...]:
@@ -74,7 +74,7 @@ def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> t
     vendors = {name: promises.cards(name) for name in names}
     idle = {it.id for it in promises.in_use}.difference(started)
     moving = {it.id for name in plan for it, _ in astray_allocations(promises, name, idle)}
-    found = []
+    mismatches = []
     for pod in scene.candidates:
         if pod.over:
             continue
@@ -86,8 +86,8 @@ def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> t
             why = f"{wrong.resource}: {wrong.why}; the cards that it uses count as free here"
             mismatch = PlacementMismatch(_ref(pod), why)
         if mismatch is not None:
-            found.append(mismatch)
-    return tuple(found)
+            mismatches.append(mismatch)
+    return tuple(mismatches)
 
 
 def _ref(pod: Candidate) -> PodRef:
@@ -107,20 +107,25 @@ def _mismatches(
         cards = promises.cards(vendor.name)
         dialects = scheduler_dialects(scene.schedulers, vendor, planned)
         claims, wrong = read_claims(pod, planned.name, dialects, cards)
-        mine = [it for it in promises.in_use if it.resource == planned.name and _is_of(it, pod)]
+        allocations = [it for it in promises.in_use if it.resource == planned.name and _has_pod(it, pod)]
         asking = [
             (container, asked)
             for container in pod.containers
-            if container.limits.get(planned.name) and (asked := _asked(scene.schedulers, container))
+            if container.limits.get(planned.name)
+            and (asked := _request_of_container(scene.schedulers, container))
         ]
-        if not claims and (wrong or asking) and all(it.claim is None or _is_own(it, vendor) for it in mine):
-            why = wrong[0] if wrong else f"{_name(pod)}: no scheduler wrote which cards it gets"
+        if (
+            not claims
+            and (wrong or asking)
+            and all(it.claim is None or _is_own(it, vendor) for it in allocations)
+        ):
+            why = wrong[0] if wrong else f"{_name_pod(pod)}: no scheduler wrote which cards it gets"
             yield PlacementMismatch(
-                _ref(pod), f"{planned.name}: {why}; {_instead(planned, vendor, pod, asking)}"
+                _ref(pod), f"{planned.name}: {why}; {_describe_outcome(planned, vendor, pod, asking)}"
             )
         for claim in claims:
-            staying = [it for it in mine if it.id not in moving]
-            for why in _on_other_cards(staying, claim, {card for it in claims for card in it.devices}):
+            staying = [it for it in allocations if it.id not in moving]
+            for why in _describe_other_cards(staying, claim, {card for it in claims for card in it.devices}):
                 yield PlacementMismatch(_ref(pod), why, moved=True)
 
 
@@ -130,7 +135,9 @@ def _is_own(allocation: Allocation, vendor: Vendor) -> bool:
     return allocation.claim is not None and limits is not None and allocation.claim.dialect == limits.name
 
 
-def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> ContainerRequest | None:
+def _request_of_container(
+    schedulers: Sequence[Scheduler], container: PodContainer
+) -> ContainerRequest | None:
     """What the container asks the first scheduler for; None where it asks no scheduler for cards."""
     for scheduler in schedulers:
         with suppress(Exception):  # contributors' code
@@ -139,12 +146,12 @@ def _asked(schedulers: Sequence[Scheduler], container: PodContainer) -> Containe
     return None
 
 
-def _instead(
+def _describe_outcome(
     planned: Resource, vendor: Vendor, pod: Candidate, asking: Sequence[tuple[PodContainer, ContainerRequest]]
 ) -> str:
     """What a container asks a scheduler for, if it does, and what it gets without a choice."""
     containers = [it for it, _ in asking] or [it for it in pod.containers if it.limits.get(planned.name)]
-    gets = _unclaimed(planned, vendor, containers[0].limits[planned.name])
+    gets = _describe_without_claim(planned, vendor, containers[0].limits[planned.name])
     by_limits = vendor.pod_limits is not None and planned.rule.placement == "auto"
     if not asking:
         return f"it gets what its limits name of a card, and else {gets}" if by_limits else f"it {gets}"
@@ -154,7 +161,7 @@ def _instead(
     return f"container {shorten(container.name)} asks for {asked.each} of {of}, and {gets}"
 
 
-def _unclaimed(planned: Resource, vendor: Vendor, count: int) -> str:
+def _describe_without_claim(planned: Resource, vendor: Vendor, count: int) -> str:
     """What a container gets that asks for `count` IDs and has no claim."""
     if planned.rule.placement == "claim":
         return "is refused"
@@ -165,19 +172,21 @@ def _unclaimed(planned: Resource, vendor: Vendor, count: int) -> str:
         return UNCLAIMED
 
 
-def _name(pod: Candidate) -> str:
+def _name_pod(pod: Candidate) -> str:
     return f"{shorten(pod.namespace)}/{shorten(pod.name)}"
 
 
-def _is_of(allocation: Allocation, pod: Candidate) -> bool:
-    return allocation.place is not None and allocation.place[0] == pod.uid
+def _has_pod(allocation: Allocation, pod: Candidate) -> bool:
+    return allocation.container_key is not None and allocation.container_key[0] == pod.uid
 
 
-def _on_other_cards(mine: Sequence[Allocation], claim: Claim, chosen: Collection[str]) -> Iterator[str]:
+def _describe_other_cards(
+    allocations: Sequence[Allocation], claim: Claim, chosen: Collection[str]
+) -> Iterator[str]:
     """A sentence for each allocation of the claim's container on cards that were not chosen for its pod."""
-    for allocation in mine:
+    for allocation in allocations:
         if (
-            allocation.place == (claim.uid, claim.container)
+            allocation.container_key == (claim.uid, claim.container)
             and claim.devices
             and not {*allocation.cards} <= {*chosen}
         ):

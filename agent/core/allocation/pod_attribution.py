@@ -1,6 +1,6 @@
 """Pod attribution: matches waiting pods to a request, which does not name its pod. Pure.
 
-The kubelet's checkpoint shows later which pod it was.
+The kubelet's checkpoint shows later which pod sent the request.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.dialects import Cards, Dialect
 
 #: A container's place: pod uid, container name.
-Place = tuple[str, str]
-#: A claim that names no card, and its number of IDs, to the cards on which it may lie, the best one first.
-Roomy = Callable[[Claim, int], Sequence[str]]
+ContainerKey = tuple[str, str]
+#: Takes a claim that names no card, and its number of IDs; returns the cards with room, best one first.
+FindCardsWithRoom = Callable[[Claim, int], Sequence[str]]
 
 
-def _unknown(claim: Claim, count: int) -> Sequence[str]:
+def _no_cards(claim: Claim, count: int) -> Sequence[str]:
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingPods:
-    """The pods that may ask for a resource, how their claims are read, and which pods have what already."""
+    """The pods that may ask for a resource, with all that decides which pod asks next."""
 
     candidates: Sequence[Candidate]
     dialects: Sequence[Dialect]
     #: The vendor's cards.
     devices: Cards
     #: The containers that have an allocation of the resource.
-    taken: Collection[Place] = ()
+    taken: Collection[ContainerKey] = ()
     #: Card to the uid of the pod that has the whole card.
     holders: Mapping[str, str] = field(default_factory=dict)
     #: (namespace, name) of the pods that schedulers' locks of this node name.
     locked: Collection[tuple[str, str]] = ()
-    #: The cards that are not given out now, such as cards that failed after they were promised.
+    #: Cards that new pods cannot get now, for instance because they failed after they were promised.
     failed: Collection[str] = ()
-    #: The uids of pods that were refused most likely, though they still seem to wait. They come last.
+    #: The uids of pods that still seem to wait, but were most likely refused. They come last.
     refused: Collection[str] = ()
-    #: The uids of pods that waited when the kubelet started. It takes them first, the oldest one first.
-    found: Collection[str] = ()
-    #: Where claims may lie that name no card; no cards where that is not known.
-    roomy: Roomy = _unknown
-    #: Those of `refused` where another pod may have been refused instead.
+    #: The uids of pods that waited when the kubelet started. The kubelet takes them first, oldest first.
+    pods_at_kubelet_start: Collection[str] = ()
+    #: Finds the cards for a claim that names no card; no cards where that is not known.
+    find_cards_with_room: FindCardsWithRoom = _no_cards
+    #: The pods of `refused` where another pod may have been refused instead.
     guessed: Collection[str] = ()
 
 
@@ -56,24 +56,24 @@ class WaitingPods:
 class Attribution:
     """The claim that is most likely behind a request.
 
-    `doubt` says why it may be another claim, or why none is known.
+    `why_uncertain` says why it may be another claim, or why none is known.
     """
 
     claim: Claim | None = None
-    doubt: str = ""
-    #: Claims on other cards for the same number of IDs, in the order of their pods: all of them where no
-    #: claim was found; where the claim names no card, those of the pods before its pod.
+    why_uncertain: str = ""
+    #: Claims on other cards for the same number of IDs, in the order of their pods. Without `claim` all such
+    #: claims. Where `claim` names no card, these are the claims of the pods before its pod.
     elsewhere: tuple[Claim, ...] = ()
     #: Whether a pod without any claim waits for the same number of IDs.
     unclaimed: bool = False
     #: Where the claim names no card: the other claims without a card that the request may be for.
     alike: tuple[Claim, ...] = ()
-    #: The claims of the containers that the kubelet may ask for now, in no known order; only the first one
-    #: where the order is known. None stands for a container without a claim.
+    #: The claims of the containers that the kubelet may ask for now. Several, where their order is not known.
+    #: None stands for a container without a claim.
     askers: tuple[Claim | None, ...] = ()
 
     def with_room_for(self, claim: Claim) -> tuple[Claim | None, ...]:
-        """The claims that need room if the answer is for this one: the container may be any of them."""
+        """The claims that need room if this claim is answered: any of their containers may have asked."""
         return self.askers if claim in self.askers else (claim, *self.askers)
 
 
@@ -85,55 +85,55 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     first.
     """
     claims = _WaitingClaims(resource, waiting)
-    return replace(_attributed(claims, count, cards), askers=tuple(claims.askers(count)))
+    return replace(_find_claim(claims, count, cards), askers=tuple(claims.claims_that_may_ask(count)))
 
 
-def _attributed(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> Attribution:
+def _find_claim(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> Attribution:
     wanted = set(cards)
-    claims, others = waiting.asking(count)
+    claims, others = waiting.claims_for_count(count)
     exact = [it for it in claims if not it.devices or set(it.devices) == wanted]
     fitting = exact or [
         replace(claim, devices=other)
         for claim in claims
-        for other in (waiting.within_pod(claim, wanted), waiting.settled(claim))
+        for other in (waiting.cards_of_equal_claims(claim, wanted), waiting.cards_after_exchange(claim))
         if set(other) == wanted
     ]
     if fitting:
         anywhere = () if fitting[0].devices else tuple(it for it in fitting[1:] if not it.devices)
         before = () if fitting[0].devices else tuple(claims[: claims.index(fitting[0])])
-        return Attribution(fitting[0], _doubt(fitting, others), before, bool(others), anywhere)
+        return Attribution(fitting[0], _explain_uncertainty(fitting, others), before, bool(others), anywhere)
     if claims:
-        doubt = f"claims are on other cards: {claims_on_cards(claims[:3])}"
-        return Attribution(None, doubt, tuple(claims), bool(others))
+        why = f"claims are on other cards: {claims_on_cards(claims[:3])}"
+        return Attribution(None, why, tuple(claims), bool(others))
     without_claim = f"{others[0]} asks for as much and has no claim" if others else ""
-    doubt = "; ".join(waiting.wrong[:3]) or without_claim or "no pod that waits has a claim"
-    return Attribution(None, doubt, unclaimed=bool(others))
+    why = "; ".join(waiting.unreadable[:3]) or without_claim or "no pod that waits has a claim"
+    return Attribution(None, why, unclaimed=bool(others))
 
 
-def due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
+def claims_due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
     """The claims on chosen cards of pods that wait and were not refused."""
-    claims = _WaitingClaims(resource, waiting).due()
+    claims = _WaitingClaims(resource, waiting).claims_due()
     return tuple(it for it in claims if it.devices and it.uid not in waiting.refused)
 
 
 def any_promised(resource: str, waiting: WaitingPods) -> bool:
     """Whether a scheduler promised something of the resource to any of the pods."""
     claims = _WaitingClaims(resource, waiting)
-    return any(claims.of(pod.uid) for pod in waiting.candidates if not pod.over)
+    return any(claims.claims_of_pod(pod.uid) for pod in waiting.candidates if not pod.over)
 
 
-def suspect(found: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
+def most_likely_pod(attribution: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
     """The uid of the pod that is refused most likely with this request; empty where none is known."""
-    if found.claim is not None:
-        return found.claim.uid
-    if found.elsewhere and not found.unclaimed:
-        return found.elsewhere[0].uid
+    if attribution.claim is not None:
+        return attribution.claim.uid
+    if attribution.elsewhere and not attribution.unclaimed:
+        return attribution.elsewhere[0].uid
     return next((pod.uid for pod, _ in _WaitingClaims(resource, waiting).pods(count)), "")
 
 
-def may_ask(resource: str, count: int, waiting: WaitingPods) -> tuple[str, ...]:
+def pods_that_may_ask(resource: str, count: int, waiting: WaitingPods) -> tuple[str, ...]:
     """The uids of the pods that may ask next for this number of IDs; several where no order is known."""
-    return tuple(pod.uid for pod, _ in _WaitingClaims(resource, waiting).may_ask(count))
+    return tuple(pod.uid for pod, _ in _WaitingClaims(resource, waiting).pods_that_may_ask(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,29 +142,33 @@ class NextRequest:
 
     claim: Claim | None = None
     cards: tuple[str, ...] = ()
-    #: Where the next pod has no claim, the cards that are promised to waiting pods. Where its claim names no
-    #: card, the cards that have too little room for it.
+    #: Without a claim: cards that are promised to waiting pods. With a claim that names no card: cards that
+    #: have too little room.
     avoid: frozenset[str] = frozenset()
 
 
-def intended(
+def next_request(
     resource: str, count: int, held: Collection[str], free: Collection[str], waiting: WaitingPods
 ) -> NextRequest:
     """The request for `count` IDs that most likely comes next.
 
-    `held`: cards of the IDs that the request must have. `free`: cards of the IDs that it can have.
+    `held`: cards of the IDs that the request must have. `free`: cards of the IDs that the request can have.
     """
     known = _WaitingClaims(resource, waiting)
-    claims, _ = known.asking(count)
+    claims, _ = known.claims_for_count(count)
     available = {*held, *free}
     for claim in claims:
         if not claim.devices:
-            roomy = frozenset(waiting.roomy(claim, count))
+            roomy = frozenset(waiting.find_cards_with_room(claim, count))
             return NextRequest(claim, avoid=frozenset(available - roomy) if roomy else frozenset())
-        for cards in (claim.devices, known.settled(claim), known.within_pod(claim, {*held})):
+        for cards in (
+            claim.devices,
+            known.cards_after_exchange(claim),
+            known.cards_of_equal_claims(claim, {*held}),
+        ):
             if cards and set(held) <= set(cards) <= available:
                 return NextRequest(claim, cards)
-    return NextRequest(avoid=known.promised())
+    return NextRequest(avoid=known.promised_cards())
 
 
 class _WaitingClaims:
@@ -177,50 +181,51 @@ class _WaitingClaims:
         self._failed = frozenset(waiting.failed)
         self._claims: dict[str, Sequence[Claim]] = {}
         #: What is wrong with annotations, a sentence each.
-        self.wrong: list[str] = []
+        self.unreadable: list[str] = []
 
-    def asking(self, count: int) -> tuple[list[Claim], list[str]]:
+    def claims_for_count(self, count: int) -> tuple[list[Claim], list[str]]:
         """The claims of containers that ask for this number of IDs, and the pods that ask without a claim."""
         claims: list[Claim] = []
         others: list[str] = []
         for pod, asking in self.pods(count):
-            mine = [it for it in self.of(pod.uid) if it.container in asking]
-            claims += mine
-            if not (mine or pod.uid in self._waiting.refused):
+            own = [it for it in self.claims_of_pod(pod.uid) if it.container in asking]
+            claims += own
+            if not (own or pod.uid in self._waiting.refused):
                 others.append(f"{pod.namespace}/{pod.name}")
         named = [it for it in claims if (it.namespace, it.pod) in self._waiting.locked]
         if named:
-            first = [*self._before(named, claims), *named]
+            first = [*self._claims_before(named, claims), *named]
             # A claim without cards comes from no scheduler, and no scheduler takes a lock for it.
             claims = [*first, *(it for it in claims if not it.devices and it not in first)]
         if claims and not self._failed.isdisjoint(claims[0].devices):
-            # The pod that asks first is refused; it does not get what the next pod was promised.
+            # The pod that asks first is refused. The claims of later pods are not for this request.
             claims = [it for it in claims if it.uid == claims[0].uid]
         return claims, others
 
-    def _before(self, named: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
+    def _claims_before(self, named: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
         """The claims of pods that the kubelet heard of before the pod that the lock names.
 
         koord-scheduler may bind two pods at once (v1.8.0, seen 3 ms apart): the lock then names the last one.
         """
         turn = min(self._turn(self._pods[it.uid]) for it in named)
         waiting = (it for it in claims if it.uid not in self._waiting.refused)
-        known = (it for it in waiting if it.uid in self._waiting.found or self._pods[it.uid].appeared)
+        at_start = self._waiting.pods_at_kubelet_start
+        known = (it for it in waiting if it.uid in at_start or self._pods[it.uid].appeared)
         return [it for it in known if self._turn(self._pods[it.uid]) < turn]
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods with their containers that ask for this number of IDs, the pod that asks next first."""
         for pod in sorted(self._pods.values(), key=self._order):
-            if asking := _asking(pod, self._resource, count, self._waiting.taken):
+            if asking := _asking_containers(pod, self._resource, count, self._waiting.taken):
                 yield pod, asking
 
-    def askers(self, count: int) -> Iterator[Claim | None]:
-        """The claim of each container that may ask now, the first one included."""
-        for pod, asking in self.may_ask(count):
-            claims = {it.container: it for it in self.of(pod.uid)}
+    def claims_that_may_ask(self, count: int) -> Iterator[Claim | None]:
+        """The claim of each container that may ask now; None for a container without a claim."""
+        for pod, asking in self.pods_that_may_ask(count):
+            claims = {it.container: it for it in self.claims_of_pod(pod.uid)}
             yield from (claims.get(name) for name in sorted(asking))
 
-    def may_ask(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
+    def pods_that_may_ask(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods that may ask now, with their containers that ask for this number of IDs.
 
         These are the first pod and the pods that the kubelet heard of in the same second: their order is not
@@ -235,53 +240,59 @@ class _WaitingClaims:
                 yield pod, asking
 
     def _is_order_unknown(self) -> bool:
-        """Whether the kubelet found pods of one second at its start: which of them was refused is a guess."""
-        found = (it for it in self._pods.values() if it.uid in self._waiting.found)
-        seconds = [pod.created for pod in found if pod.pending or pod.over]
+        """Whether pods of one second waited at the kubelet's start: which one was refused is a guess then."""
+        waited = (it for it in self._pods.values() if it.uid in self._waiting.pods_at_kubelet_start)
+        seconds = [pod.created for pod in waited if pod.pending or pod.over]
         return len(set(seconds)) < len(seconds)
 
-    def of(self, uid: str) -> Sequence[Claim]:
+    def claims_of_pod(self, uid: str) -> Sequence[Claim]:
         """All claims of a pod."""
         if uid not in self._claims:
-            self._claims[uid] = [it for it in self._read(self._pods.get(uid)) if it.uid == uid]
+            self._claims[uid] = [it for it in self._read_claims(self._pods.get(uid)) if it.uid == uid]
         return self._claims[uid]
 
-    def _read(self, pod: Candidate | None) -> Sequence[Claim]:
+    def _read_claims(self, pod: Candidate | None) -> Sequence[Claim]:
         waiting = self._waiting
         if pod is None:
             return ()
         # Only a scheduler writes a lock on the Node, whatever scheduler the pod names.
         if (pod.namespace, pod.name) in waiting.locked:
             pod = replace(pod, scheduler="")
-        return remembered_claims.claims(pod, self._resource, waiting.dialects, waiting.devices, self.wrong)
+        return remembered_claims.claims(
+            pod, self._resource, waiting.dialects, waiting.devices, self.unreadable
+        )
 
-    def within_pod(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
-        """Cards that equal claims of the pod name, as many as this claim names, the wanted ones first.
+    def cards_of_equal_claims(self, claim: Claim, wanted: Collection[str]) -> tuple[str, ...]:
+        """As many cards as the claim names, out of those of all equal claims of its pod; wanted cards first.
 
-        None where the wanted cards are not among them. A scheduler does not say which container gets which
+        No cards where the wanted ones are not among them. A scheduler does not say which container gets which
         card of its pod, and the cards of an init container go to any container after it.
         """
-        same = (it for it in self.of(claim.uid) if it.parameters == claim.parameters)
+        same = (it for it in self.claims_of_pod(claim.uid) if it.parameters == claim.parameters)
         cards = [card for equal in same for card in equal.devices]
         if not set(cards).issuperset(wanted) or len(wanted) > len(claim.devices):
             return ()
         rest = [it for it in dict.fromkeys((*claim.devices, *cards)) if it not in wanted]
         return (*wanted, *rest[: len(claim.devices) - len(wanted)])
 
-    def settled(self, claim: Claim) -> tuple[str, ...]:
-        """The cards that are left for the claim where pods with equal claims have its cards; else none."""
+    def cards_after_exchange(self, claim: Claim) -> tuple[str, ...]:
+        """The cards that other pods left for the claim, where they have its cards; none where none is left.
+
+        Equal pods may have got each other's cards. If pod A was promised c0 and has c1, and c1 was promised
+        to B, then c0 is left for B.
+        """
         passed: set[str] = set()
-        cards = [self._left(card, claim.uid, passed) for card in claim.devices]
+        cards = [self._free_card_after(card, claim.uid, passed) for card in claim.devices]
         return () if None in cards else tuple(it for it in cards if it is not None)
 
-    def _left(self, card: str, uid: str, passed: set[str]) -> str | None:
-        """Follow from the card to the card of the pod that holds it, and so on, to a card that is free.
+    def _free_card_after(self, card: str, uid: str, passed: set[str]) -> str | None:
+        """Go from a held card to a card that was promised to its holder, until a card is free.
 
-        `passed`: cards of other chains, which are not passed again. None where the chain ends at none.
+        `passed`: cards of other chains, which are not passed again. None where no free card is reached.
         """
         holders = self._waiting.holders
         while (holder := holders.get(card, uid)) != uid:
-            promised = (other for claim in self.of(holder) for other in claim.devices)
+            promised = (other for claim in self.claims_of_pod(holder) for other in claim.devices)
             free = (it for it in promised if holders.get(it) not in (holder, uid) and it not in passed)
             if (after := next(free, None)) is None:
                 return None
@@ -289,39 +300,41 @@ class _WaitingClaims:
             card = after
         return card
 
-    def promised(self) -> frozenset[str]:
+    def promised_cards(self) -> frozenset[str]:
         """The cards that waiting pods were promised."""
-        return frozenset(card for claim in self.due() for card in claim.devices)
+        return frozenset(card for claim in self.claims_due() for card in claim.devices)
 
-    def due(self) -> Iterator[Claim]:
+    def claims_due(self) -> Iterator[Claim]:
         """The claims of containers of waiting pods that have no allocation of the resource yet."""
         for pod in self._pods.values():
             if pod.waits and any(self._resource in it.limits for it in pod.containers):
-                claims = self.of(pod.uid)
+                claims = self.claims_of_pod(pod.uid)
                 yield from (it for it in claims if (pod.uid, it.container) not in self._waiting.taken)
 
     def _order(self, pod: Candidate) -> tuple[object, ...]:
         return pod.uid in self._waiting.refused, *self._turn(pod)
 
     def _turn(self, pod: Candidate) -> tuple[bool, int, float, bool, str]:
-        """The key by which the kubelet takes pods; the uid at the end says nothing of the order.
+        """The sort key for the order in which the kubelet takes pods. The uid only makes the order stable.
 
-        A kubelet that starts takes the pods that it finds by their age (kubelet.go, HandlePodAdditions), and
+        A kubelet that starts takes the waiting pods by their age (kubelet.go, HandlePodAdditions), and
         pods of one second in any order. It serves all containers of one pod before it takes the next pod.
         """
-        found = pod.uid in self._waiting.found
+        at_start = pod.uid in self._waiting.pods_at_kubelet_start
         begun = any((pod.uid, it.name) in self._waiting.taken for it in pod.containers)
-        return not found, 0 if found else pod.appeared, pod.created, not begun, pod.uid
+        return not at_start, 0 if at_start else pod.appeared, pod.created, not begun, pod.uid
 
 
 def waiting_for(
-    resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[Place]
+    resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[ContainerKey]
 ) -> tuple[Candidate, ...]:
     """The pods with a container that asks for exactly this number of IDs and has no allocation yet."""
-    return tuple(it for it in candidates if _asking(it, resource, count, taken))
+    return tuple(it for it in candidates if _asking_containers(it, resource, count, taken))
 
 
-def _asking(pod: Candidate, resource: str, count: int, taken: Collection[Place]) -> frozenset[str]:
+def _asking_containers(
+    pod: Candidate, resource: str, count: int, taken: Collection[ContainerKey]
+) -> frozenset[str]:
     """The containers of the pod that wait for exactly this number of IDs."""
     if not pod.waits:
         return frozenset()
@@ -337,37 +350,38 @@ def read_claims(
 ) -> tuple[Sequence[Claim], Sequence[str]]:
     """The claims of a pod; without claims, a sentence for each thing that is wrong in its annotations."""
     wrong: list[str] = []
-    found = remembered_claims.claims(pod, resource, dialects, devices, wrong)
-    return (found, ()) if found else ((), tuple(wrong))
+    claims = remembered_claims.claims(pod, resource, dialects, devices, wrong)
+    return (claims, ()) if claims else ((), tuple(wrong))
 
 
-def _doubt(fitting: Sequence[Claim], others: Sequence[str]) -> str:
+def _explain_uncertainty(fitting: Sequence[Claim], others: Sequence[str]) -> str:
     if others:
         return f"{others[0]} asks for as much and has no claim"
     return f"one of {len(fitting)} claims that fit" if len(fitting) > 1 else ""
 
 
-def promised(
+def promised_claim(
     resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Cards
 ) -> Claim | None:
     """The claim of this container, as its pod says now."""
-    found = () if pod.over else remembered_claims.claims(pod, resource, dialects, devices, [])
-    return next((it for it in found if _place(it) == (pod.uid, container)), None)
+    claims = () if pod.over else remembered_claims.claims(pod, resource, dialects, devices, [])
+    return next((it for it in claims if _container_key(it) == (pod.uid, container)), None)
 
 
-def exchanged(
+def exchange_claims(
     allocations: Iterable[Allocation],
     granted: Iterable[CheckpointAnswer],
     promise: Callable[[Allocation, CheckpointAnswer], Claim | None],
 ) -> dict[str, Claim | None]:
     """Allocation to its new claim, for the claim swaps that the kubelet's answers ask for.
 
-    An allocation gets the claim of the container that the kubelet gave it to. An allocation that had this
-    claim and is not granted gets a claim that is left. `promise` finds a claim that no allocation has. None:
-    nothing was promised.
+    An allocation gets the claim of the container that the kubelet gave it to. An allocation that loses its
+    claim, and that the kubelet has given to no container yet, gets the claim that is left over. `promise`
+    finds a claim that no allocation has. None: nothing was promised.
     """
     known = {it.id: it for it in allocations}
-    with_claim = {(it.resource, _place(it.claim)): it.id for it in known.values() if it.claim is not None}
+    claimed = [(it.resource, it.claim, it.id) for it in known.values() if it.claim is not None]
+    with_claim = {(resource, _container_key(claim)): name for resource, claim, name in claimed}
     takers: dict[str, str] = {}
     after: dict[str, Claim | None] = {}
     for answer in granted:
@@ -378,12 +392,15 @@ def exchanged(
         if giver is not None:
             takers[giver] = allocation.id
     for name in takers.keys() - after.keys():
-        after[name] = known[_last(name, takers)].claim
+        after[name] = known[_end_of_chain(name, takers)].claim
     return {name: claim for name, claim in after.items() if claim != known[name].claim}
 
 
-def _last(name: str, takers: Mapping[str, str]) -> str:
-    """The allocation at the end of a chain of givers and takers: its claim goes to no granted allocation."""
+def _end_of_chain(name: str, takers: Mapping[str, str]) -> str:
+    """The allocation at the end of a chain in which each claim went to the next allocation.
+
+    `takers`: allocation to the allocation that gets its claim. The claim of the last one is left over.
+    """
     for _ in takers:  # with two allocations of one claim the chain may be a circle
         if name not in takers:
             break
@@ -391,20 +408,21 @@ def _last(name: str, takers: Mapping[str, str]) -> str:
     return name
 
 
-def _place(claim: Claim) -> Place:
+def _container_key(claim: Claim) -> ContainerKey:
     return claim.uid, claim.container
 
 
-def places(
+def containers_with_allocation(
     allocations: Iterable[Allocation], resource: str, pods: Iterable[Candidate] = ()
-) -> frozenset[Place]:
+) -> frozenset[ContainerKey]:
     """The containers that have an allocation of the resource, as the kubelet or else a claim says.
 
-    An owner that PodResources alone shows has no uid: it is the pod of that name, if that pod existed then.
+    An owner that PodResources alone shows has no uid. It is the pod of that name, if that pod existed then.
     """
-    mine = [it for it in allocations if it.resource == resource]
-    known = {it.place for it in mine if it.place is not None}
-    shown = [(it.owner, it.since) for it in mine if it.place is None and it.owner and it.owner.pod]
+    of_resource = [it for it in allocations if it.resource == resource]
+    known = {it.container_key for it in of_resource if it.container_key is not None}
+    without_uid = [it for it in of_resource if it.container_key is None]
+    shown = [(it.owner, it.since) for it in without_uid if it.owner and it.owner.pod]
     if shown:
         known |= {
             (pod.uid, owner.container)
@@ -415,7 +433,7 @@ def places(
     return frozenset(known)
 
 
-def starting(
+def starting_allocations(
     allocations: Iterable[Allocation],
     granted: Iterable[CheckpointAnswer] | None,
     resource: str,
@@ -423,9 +441,9 @@ def starting(
 ) -> list[Allocation]:
     """The allocations in use behind a container that starts with these IDs.
 
-    There may be several, all of one pod: an init container hands its IDs on. Without the kubelet's checkpoint
-    the newest allocation is meant, and also where the checkpoint lacks these IDs: the kubelet may write the
-    file twice at once, and the older content last.
+    There may be several, all of one pod, because an init container passes its IDs on. Without the kubelet's
+    checkpoint the newest allocation is meant. The same holds where the checkpoint lacks these IDs, because
+    the kubelet may write the file twice at once, and the older content last.
     """
     wanted = frozenset(ids)
     fitting = [it for it in allocations if it.resource == resource and frozenset(it.ids) == wanted]

@@ -50,9 +50,9 @@ def prefer(
         for card in resource.cards
         if card.healthy and (ids := list(filter(free.__contains__, card)))
     }
-    held = Counter(_card(resource, device_id) for device_id in must)
+    held = Counter(_card_of(resource, device_id) for device_id in must)
     if is_alone:
-        return _on_one_card(resource, left, must, held, size, room)
+        return _choose_on_one_card(resource, left, must, held, size, room)
     count, known = size - len(must), sum(map(len, left.values()))
     if known <= count:  # IDs with which an Allocate is refused come last
         listed = [device_id for ids in left.values() for device_id in ids]
@@ -63,12 +63,12 @@ def prefer(
         and max(held.values(), default=1) == 1
         and held.keys().isdisjoint(left)
     ):
-        chosen = _aligned(topology, list(left), list(held), count)
+        chosen = _choose_aligned(topology, list(left), list(held), count)
         return must + [left[card][0] for card in chosen]
-    return must + _greedy(resource, left, held, count)
+    return must + _choose_greedily(resource, left, held, count)
 
 
-def _on_one_card(
+def _choose_on_one_card(
     resource: Resource,
     left: Mapping[str, list[str]],
     must: list[str],
@@ -99,12 +99,14 @@ def best_fit(resource: Resource, free: Mapping[str, int], count: int) -> str | N
     return min(fitting, key=lambda uuid: sign * free[uuid], default=None)
 
 
-def _card(resource: Resource, device_id: str) -> str:
+def _card_of(resource: Resource, device_id: str) -> str:
     card = resource.card_of(device_id)
     return card.uuid if card else device_id  # an unknown ID counts as a card of its own
 
 
-def _greedy(resource: Resource, left: Mapping[str, list[str]], held: Counter[str], count: int) -> list[str]:
+def _choose_greedily(
+    resource: Resource, left: Mapping[str, list[str]], held: Counter[str], count: int
+) -> list[str]:
     """Take IDs one by one: from the least used card when spreading, from the most used when packing."""
     sign = 1 if resource.policy == "distributed" else -1
     ranks = [
@@ -126,19 +128,19 @@ def _greedy(resource: Resource, left: Mapping[str, list[str]], held: Counter[str
     return chosen
 
 
-def _aligned(topology: Topology, free: Sequence[str], held: Sequence[str], count: int) -> list[str]:
+def _choose_aligned(topology: Topology, free: Sequence[str], held: Sequence[str], count: int) -> list[str]:
     """The free cards that are nearest to each other and to the held cards; of equal sets the first."""
-    return [free[card] for card in _nearest(topology.rows([*free, *held]), len(free), count)]
+    return [free[card] for card in _nearest_set(topology.rows([*free, *held]), len(free), count)]
 
 
-def _nearest(rows: Rows, free: int, count: int) -> tuple[int, ...]:
+def _nearest_set(rows: Rows, free: int, count: int) -> tuple[int, ...]:
     """The best set among the first `free` cards of the score matrix `rows`. The other cards are held."""
     # The worth of a card: how near it is to the chosen ones; among equals, how little the other cards lose.
     unit = 1 + sum(map(sum, rows))
     near = [[unit * score for score in row[:free]] for row in rows[:free]]
     worth = [unit * sum(row[free:]) - sum(row[:free]) for row in rows[:free]]
     if math.comb(free, count) <= EXHAUSTIVE:
-        return _best(near, worth, range(free), count)[1]
+        return _best_set(near, worth, range(free), count)[1]
     # What a card may bring in later: the scores of its nearest cards, free or chosen.
     promise = list(
         zip(*(accumulate(sorted(row, reverse=True)[:count], initial=0) for row in near), strict=True)
@@ -146,22 +148,22 @@ def _nearest(rows: Rows, free: int, count: int) -> tuple[int, ...]:
     hopes = list(map(add, worth, promise[count - 1]))
     tries = free if free <= FEW else max(4, EFFORT // (count * free))
     first = sorted(range(free), key=hopes.__getitem__, reverse=True)[:tries]
-    return max((_grown(near, worth, promise, card, count) for card in first), key=itemgetter(0))[1]
+    return max((_grow_set(near, worth, promise, card, count) for card in first), key=itemgetter(0))[1]
 
 
-def _best(near: Rows, worth: Sequence[float], others: Sequence[int], count: int) -> Chosen:
+def _best_set(near: Rows, worth: Sequence[float], others: Sequence[int], count: int) -> Chosen:
     """The best of all sets; of equal sets the first."""
     if count == 1:
         card = max(others, key=worth.__getitem__)
         return worth[card], (card,)
-    found: list[Chosen] = []
+    sets: list[Chosen] = []
     for at, card in enumerate(others[: len(others) - count + 1]):
-        value, rest = _best(near, list(map(add, worth, near[card])), others[at + 1 :], count - 1)
-        found.append((worth[card] + value, (card, *rest)))
-    return max(found, key=itemgetter(0))
+        value, rest = _best_set(near, list(map(add, worth, near[card])), others[at + 1 :], count - 1)
+        sets.append((worth[card] + value, (card, *rest)))
+    return max(sets, key=itemgetter(0))
 
 
-def _grown(near: Rows, worth: Sequence[float], promise: Rows, card: int, count: int) -> Chosen:
+def _grow_set(near: Rows, worth: Sequence[float], promise: Rows, card: int, count: int) -> Chosen:
     """A set that grows from one card, each time by the card with the highest worth and promise."""
     value: float = 0
     chosen: list[int] = []

@@ -24,15 +24,19 @@ def preferred_ids(
     """
     held = _held_ids(promises, planned, available)
     unwanted = _ids_of_other_modes(promises, planned) | planned.former_ids | held
-    wanted = [one for one in available if one not in unwanted or one in required] if unwanted else available
-    free = [one for one in available if one not in held] if held else available
-    chosen = _preferred(promises, planned, wanted, free, required, size)
+    wanted = (
+        [device_id for device_id in available if device_id not in unwanted or device_id in required]
+        if unwanted
+        else available
+    )
+    free = [device_id for device_id in available if device_id not in held] if held else available
+    chosen = _choose_ids(promises, planned, wanted, free, required, size)
     if chosen or not unwanted:
         return chosen
-    return _preferred(promises, planned, available, available, required, size)
+    return _choose_ids(promises, planned, available, available, required, size)
 
 
-def _preferred(
+def _choose_ids(
     promises: Promises,
     planned: Resource,
     among: Sequence[str],
@@ -65,8 +69,8 @@ def _held_ids(promises: Promises, planned: Resource, available: Collection[str])
     if planned.rule.sharing.kind == "exclusive" and planned.rule.placement != "local":
         return frozenset()
     alive = promises.scene.alive
-    in_use = (it for it in promises.in_use if it.resource == planned.name and it.place is not None)
-    held = chain.from_iterable(it.ids for it in in_use if it.place and it.place[0] in alive)
+    in_use = (it for it in promises.in_use if it.resource == planned.name and it.container_key is not None)
+    held = chain.from_iterable(it.ids for it in in_use if it.container_key and it.container_key[0] in alive)
     return frozenset(available).intersection(held) if alive else frozenset()
 
 
@@ -79,4 +83,4 @@ def _room(promises: Promises, planned: Resource, free: Collection[str]) -> Mappi
         return None
     given = frozenset(free)
     others = (it for it in promises.in_use if it.resource == planned.name and given.isdisjoint(it.ids))
-    return scheduler_choice.free_on(planned, others)
+    return scheduler_choice.free_by_card(planned, others)

@@ -1,4 +1,4 @@
-"""Which pods were refused: a request names no pod, and the status of its pod shows it later. Pure."""
+"""Which pods were refused. A request names no pod; the status of its pod shows the refusal later. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 from agent.scheduler_api.candidate import Candidate
 
 #: Requests that are remembered, the last ones.
-KEPT = 64
+MAX_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,9 @@ class RefusedAllocate:
     text: str
 
     @classmethod
-    def of(cls, resource: str, containers: Iterable[Sequence[str]], exc: Exception) -> RefusedAllocate:
+    def from_error(
+        cls, resource: str, containers: Iterable[Sequence[str]], exc: Exception
+    ) -> RefusedAllocate:
         """The refusal with this error."""
         return cls(resource, tuple(map(tuple, containers)), str(exc))
 
@@ -48,12 +50,14 @@ class RefusedRequest:
     #: The life of the kubelet. The next life asks again for each pod that still waits.
     life: str = ""
 
-    def is_told_by(self, pod: Candidate) -> bool:
+    def is_shown_by(self, pod: Candidate) -> bool:
         """Whether the pod's status says that it was refused with this request."""
         return bool(self.text) and self.text in pod.message and pod.uid not in self.others
 
 
-def unexplained(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> tuple[RefusedRequest, ...]:
+def unexplained_requests(
+    requests: Sequence[RefusedRequest], pods: Sequence[Candidate]
+) -> tuple[RefusedRequest, ...]:
     """The requests that no pod's status shows yet, while a pod that may have sent them seems to wait.
 
     The status of one pod explains one request.
@@ -61,45 +65,45 @@ def unexplained(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -
     left = list(requests)
     explained: set[str] = set()
     for pod in pods if left else ():
-        if matching := [request for request in left if request.is_told_by(pod)]:
+        if matching := [request for request in left if request.is_shown_by(pod)]:
             left.remove(min(matching, key=lambda request: (*request.uids, pod.uid).index(pod.uid)))
             explained.add(pod.uid)
     waiting = {pod.uid for pod in pods if pod.waits}
     return tuple(
-        replace(request, uids=_without(explained, request), others=request.others | explained)
+        replace(request, uids=_uids_without(explained, request), others=request.others | explained)
         for request in left
         if not waiting.isdisjoint(request.uids)
-    )[-KEPT:]
+    )[-MAX_REMEMBERED:]
 
 
-def answered(uid: str, requests: Iterable[RefusedRequest]) -> tuple[RefusedRequest, ...]:
+def without_answered_pod(uid: str, requests: Iterable[RefusedRequest]) -> tuple[RefusedRequest, ...]:
     """The requests after this pod got an answer: the pod sent none of them."""
-    return tuple(replace(request, uids=_without({uid}, request)) for request in requests)
+    return tuple(replace(request, uids=_uids_without({uid}, request)) for request in requests)
 
 
-def suspects(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
+def suspected_uids(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
     """The uids of pods that were refused most likely and still seem to wait, one for each request."""
-    return frozenset(uid for uid, _ in _suspected(requests, pods))
+    return frozenset(uid for uid, _ in _suspects_with_requests(requests, pods))
 
 
-def guessed(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
+def guessed_suspects(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
     """The uids of suspects for requests that another pod may have sent as well."""
-    return frozenset(uid for uid, request in _suspected(requests, pods) if len(request.uids) > 1)
+    return frozenset(uid for uid, request in _suspects_with_requests(requests, pods) if len(request.uids) > 1)
 
 
-def _suspected(
+def _suspects_with_requests(
     requests: Sequence[RefusedRequest], pods: Sequence[Candidate]
 ) -> Iterator[tuple[str, RefusedRequest]]:
     waiting = {pod.uid for pod in pods if pod.waits}
-    found: set[str] = set()
-    for request in unexplained(requests, pods):
-        uid = next((uid for uid in request.uids if uid not in found), "")
-        # A pod that has ended without the text may have been refused too: then no other pod is suspected.
+    suspected: set[str] = set()
+    for request in unexplained_requests(requests, pods):
+        uid = next((uid for uid in request.uids if uid not in suspected), "")
+        # A pod that ended without the text may be the refused one. Then no other pod is suspected.
         if uid in waiting:
-            found.add(uid)
+            suspected.add(uid)
             yield uid, request
 
 
-def _without(uids: Iterable[str], request: RefusedRequest) -> tuple[str, ...]:
+def _uids_without(uids: Iterable[str], request: RefusedRequest) -> tuple[str, ...]:
     gone = set(uids)
     return tuple(uid for uid in request.uids if uid not in gone)

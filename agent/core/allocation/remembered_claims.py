@@ -1,6 +1,6 @@
 """Reads the claims in a pod's annotations, once for each version of the pod. Pure.
 
-Each request looks at all waiting pods: what was read is kept on the candidate.
+Each request looks at all waiting pods, so the claims that were read are kept on the candidate.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from agent.scheduler_api.dialects import Cards, Dialect
 from agent.vendor_api.text import shorten
 
 #: The most characters of a sentence on what is wrong with annotations.
-WORDS = 240
+MAX_SENTENCE = 240
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What may change under the key of an answer: the node's cards, and the dialect of this name."""
+    """What an answer depends on besides its key: the cards of the node, and the dialect of this name."""
 
     dialect: Dialect
     cards: Mapping[str, int | None]
@@ -41,7 +41,7 @@ def claims(
     A sentence is added to `wrong` for each dialect that cannot read the annotations.
     """
     for dialect in dialects:
-        answer = _answer(pod, resource, dialect, cards)
+        answer = _remembered_answer(pod, resource, dialect, cards)
         if answer.claims:
             return answer.claims
         if answer.wrong:
@@ -49,24 +49,24 @@ def claims(
     return ()
 
 
-def _answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
-    # A lock may contradict the scheduler of the pod: then a copy of the pod without that scheduler is read in
-    # turn with the pod. Both share `heard`, and keep an answer each.
+def _remembered_answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
+    # Where a lock contradicts the scheduler of the pod, a copy of the pod without that scheduler is read as
+    # well. Pod and copy share `heard`; each has an answer of its own there.
     key = (resource, dialect.name, pod.scheduler, pod.over)
     question, known = _Question(dialect, cards), pod.heard.get(key)
     if known is None or known.question != question:
-        known = pod.heard[key] = _read(question, pod, resource, cards)
+        known = pod.heard[key] = _read_claims(question, pod, resource, cards)
     answer: _Answer = known
     return answer
 
 
-def _read(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:
+def _read_claims(question: _Question, pod: Candidate, resource: str, cards: Cards) -> _Answer:
     try:
         read = question.dialect.claims(pod, resource, cards)
-        found = [replace(writable(it), dialect=question.dialect.name) for it in read]
-    except Exception as exc:  # anybody writes annotations, and contributors write dialects
-        return _Answer(question, wrong=shorten(str(exc) or repr(exc), WORDS))
-    return _Answer(question, found)
+        claims = [replace(writable(it), dialect=question.dialect.name) for it in read]
+    except Exception as exc:  # anyone can write annotations, and contributors write dialects
+        return _Answer(question, wrong=shorten(str(exc) or repr(exc), MAX_SENTENCE))
+    return _Answer(question, claims)
 
 
 def writable(claim: Claim) -> Claim:

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 
-from agent.core.allocation.card_amounts import HAIR, CardAmounts, fit, left
-from agent.core.allocation.pod_attribution import WaitingPods, intended
+from agent.core.allocation.card_amounts import ROUNDING, CardAmounts, fit, room_left
+from agent.core.allocation.pod_attribution import WaitingPods, next_request
 from agent.core.allocation.preferred_allocation import best_fit, prefer
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.devices.topology import Topology
@@ -31,17 +31,19 @@ def chosen_ids(
 
     A pod without a promise gets no promised cards while there are others. `room`: as for `prefer`.
     """
-    cards = {one: card.uuid for one in available if (card := resource.card_of(one))}
-    held = {cards[one] for one in required if one in cards}
-    aim = intended(resource.name, size, held, {*cards.values()}, waiting)
-    if aim.cards and (chosen := _even(aim.cards, available, required, size, cards)):
+    cards = {device_id: card.uuid for device_id in available if (card := resource.card_of(device_id))}
+    held = {cards[device_id] for device_id in required if device_id in cards}
+    aim = next_request(resource.name, size, held, {*cards.values()}, waiting)
+    if aim.cards and (chosen := _choose_evenly(aim.cards, available, required, size, cards)):
         return chosen
-    others = [one for one in available if one in required or cards.get(one) not in aim.avoid]
+    others = [
+        device_id for device_id in available if device_id in required or cards.get(device_id) not in aim.avoid
+    ]
     chosen = prefer(resource, others, required, size, topology, room) if aim.avoid else []
     return chosen or prefer(resource, available, required, size, topology, room)
 
 
-def _even(
+def _choose_evenly(
     aim: Sequence[str],
     available: Sequence[str],
     required: Sequence[str],
@@ -51,9 +53,12 @@ def _even(
     """The same number of IDs of each card, one more of the first ones if need be; [] if that fails."""
     must = list(dict.fromkeys(required))
     left = {
-        uuid: deque(one for one in available if cards.get(one) == uuid and one not in must) for uuid in aim
+        uuid: deque(
+            device_id for device_id in available if cards.get(device_id) == uuid and device_id not in must
+        )
+        for uuid in aim
     }
-    got = Counter(cards[one] for one in must if one in cards)
+    got = Counter(cards[device_id] for device_id in must if device_id in cards)
     chosen = must
     while len(chosen) < size:
         uuid = min((it for it in aim if left[it]), key=lambda it: got[it], default=None)
@@ -64,12 +69,12 @@ def _even(
     return chosen if len(chosen) == size and set(got) == set(aim) else []
 
 
-def holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
+def card_holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
     """Card to the uid of the pod that has the card, as the kubelet or else a claim says."""
     return {
-        uuid: allocation.place[0]
+        uuid: allocation.container_key[0]
         for allocation in in_use
-        if allocation.resource == resource and allocation.place is not None
+        if allocation.resource == resource and allocation.container_key is not None
         for uuid in allocation.cards
     }
 
@@ -93,9 +98,9 @@ def has_room(
         return False
     each, more = divmod(count, len(uuids))
     wanted = Counter([*uuids] * each + [*uuids[:more]])
-    free = free_on(resource, in_use, sick=sick, amounts=amounts)
+    free = free_by_card(resource, in_use, sick=sick, amounts=amounts)
     return all(
-        _fits(uuid, wanted[uuid], free, in_use, amounts, amounts.promised(claim, uuid, len(wanted)))
+        _fits(uuid, wanted[uuid], free, in_use, amounts, amounts.amount_of_claim(claim, uuid, len(wanted)))
         for uuid in wanted
         for claim in claims
     )
@@ -111,23 +116,29 @@ def _fits(
 ) -> bool:
     if part is None:
         return count <= free.get(uuid, 0)
-    return uuid in free and fit(amounts.on(uuid, in_use), part)
+    return uuid in free and fit(amounts.amount_on_card(uuid, in_use), part)
 
 
-def free_on(
+def free_by_card(
     resource: Resource, in_use: Iterable[Allocation], *, sick: bool = False, amounts: CardAmounts = BY_IDS
 ) -> Mapping[str, int]:
     """Card to the number of replicas or memory units that still fit on it.
 
-    Allocations count on the cards where they lie, whichever cards their IDs name. IDs that a card lists only
-    for pods that hold them are no room. An ID that containers of a pod have one after another takes room once
-    (kubelet, devicesToReuse); made hardware takes room for each container. What was promised in percent or in
-    bytes takes the same part of the card.
+    Allocations count on the cards where they lie, whatever cards their IDs name. IDs that a card lists only
+    for pods that hold them are no room. An ID that several containers of a pod have one after another takes
+    room once (kubelet, devicesToReuse); made hardware takes room for each container. A promise in percent or
+    in bytes takes that part of the card.
     """
     in_use = tuple(in_use)
     ids_by_place: defaultdict[tuple[str, str], list[Sequence[str]]] = defaultdict(list)
     for allocation in in_use:
-        holder = allocation.id if allocation.partitions else allocation.place[0] if allocation.place else ""
+        holder = (
+            allocation.id
+            if allocation.partitions
+            else allocation.container_key[0]
+            if allocation.container_key
+            else ""
+        )
         for n, uuid in enumerate(allocation.cards if allocation.resource == resource.name else ()):
             ids_by_place[holder, uuid].append(
                 allocation.ids[n :: len(allocation.cards)] if len(allocation.cards) > 1 else allocation.ids
@@ -141,7 +152,9 @@ def free_on(
             continue
         free[card.uuid] = card.shares - taken[card.uuid]
         if amounts.is_measured_on(card.uuid, in_use):
-            free[card.uuid] = floor((left(amounts.on(card.uuid, in_use)) + HAIR) * card.shares)
+            free[card.uuid] = floor(
+                (room_left(amounts.amount_on_card(card.uuid, in_use)) + ROUNDING) * card.shares
+            )
     return free
 
 
@@ -155,8 +168,8 @@ def is_as_counted(
 ) -> bool:
     """Whether the cards of these IDs have the room that the kubelet counts there.
 
-    The kubelet gives out no ID twice. It does not see shares that lie on other cards than their IDs name, nor
-    what was promised in percent or in bytes. IDs that must lie on one card need the room on that card.
+    The kubelet gives out no ID twice. It does not know of shares on other cards than their IDs name, nor of
+    promises in percent or in bytes. IDs that must lie on one card need the room on that card.
     """
     cards = [card.uuid for card in resource.cards_of(ids) if card is not None]
     exact = counted_in(resource.rule.sharing)
@@ -165,21 +178,21 @@ def is_as_counted(
     known = {*cards}
     diverged = any(it.diverged for it in others)
     measured = any(amounts.is_measured_on(it, others) for it in known) or any(
-        amounts.promised(claim, uuid, len(known)) is not None for claim in claims for uuid in known
+        amounts.amount_of_claim(claim, uuid, len(known)) is not None for claim in claims for uuid in known
     )
     if not (exact or alone) and not ((diverged or measured) and shares):
         return True
     return has_room(resource, cards, len(ids), others, sick=True, amounts=amounts, claims=claims)
 
 
-def roomier(
+def other_cards_with_room(
     resource: Resource, count: int, others: Iterable[Allocation], *, amounts: CardAmounts = BY_IDS
 ) -> tuple[str, ...]:
     """Cards with room for `count` IDs: one card for all, or else a card for each; none without room.
 
     IDs that must lie on one card go where they fit best.
     """
-    free = free_on(resource, others, amounts=amounts)
+    free = free_by_card(resource, others, amounts=amounts)
     if on_one_card(resource.rule.sharing):
         best = best_fit(resource, free, count)
         return () if best is None else (best,)

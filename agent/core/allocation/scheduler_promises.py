@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.card_amounts import CardAmounts, init_places, measures
+from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
-from agent.core.allocation.pod_attribution import promised
+from agent.core.allocation.pod_attribution import promised_claim
 from agent.core.model import Allocation, AllocationSource, Resource
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
@@ -25,7 +25,7 @@ class Promises:
     in_use: Sequence[Allocation]
     #: The uids of pods that were refused most likely, though their status may not show that yet.
     refused: frozenset[str] = frozenset()
-    #: Those of them where another pod may have been refused instead.
+    #: The pods of `refused` where another pod may have been refused instead.
     guessed: frozenset[str] = frozenset()
 
     @property
@@ -50,7 +50,7 @@ class Promises:
     def amounts(self, planned: Resource) -> CardAmounts:
         """How the claims on the resource's cards are measured."""
         memory = {it.uuid: it.memory for it in self.scene.snapshot.present(planned.vendor)}
-        ends, runs_on = init_places(self.scene.candidates)
+        ends, runs_on = init_containers(self.scene.candidates)
         return CardAmounts(self.scene.plan, measures(self.dialects(planned)), memory, ends, runs_on)
 
     def claim_of(self, allocation: Allocation, pod: Candidate | None, container: str) -> Claim | None:
@@ -59,7 +59,7 @@ class Promises:
         if pod is None or served is None or allocation.vendor not in self.scene.vendors:
             return None
         cards = self.cards(allocation.vendor)
-        return promised(allocation.resource, pod, container, self.dialects(served[0]), cards)
+        return promised_claim(allocation.resource, pod, container, self.dialects(served[0]), cards)
 
     def in_the_way(
         self, planned: Resource, others: Sequence[Allocation], amounts: CardAmounts
@@ -86,5 +86,5 @@ class Promises:
         if planned is None or not alive:
             return False
         names = {resource, *planned.other_modes}
-        places = (it.place for it in self.in_use if it.resource in names)
+        places = (it.container_key for it in self.in_use if it.resource in names)
         return any(place is not None and place[0] not in alive for place in places)

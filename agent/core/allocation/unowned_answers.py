@@ -9,12 +9,12 @@ from agent.core.model import Allocation, AllocationSource
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
 
 
-def unowned(allocations: Iterable[Allocation], resource: str) -> list[Allocation]:
+def allocations_without_owner(allocations: Iterable[Allocation], resource: str) -> list[Allocation]:
     """The resource's allocations without an owner."""
     return [it for it in allocations if it.resource == resource and it.owner is None]
 
 
-def untaken(
+def answers_never_taken(
     answers: Iterable[Allocation], taken: Collection[str], scene: Scene, life: str, now: float
 ) -> Sequence[Allocation]:
     """The answers that this life of the kubelet did not take, though it asks for another container now.
@@ -29,7 +29,7 @@ def untaken(
     ]
 
 
-def abandoned(allocations: Iterable[Allocation], scene: Scene) -> frozenset[str]:
+def abandoned_ids(allocations: Iterable[Allocation], scene: Scene) -> frozenset[str]:
     """Ids of allocations without an owner that were promised to pods that have ended."""
     if not scene.candidates:
         return frozenset()

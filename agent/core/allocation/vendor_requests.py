@@ -15,14 +15,14 @@ def devices_of(scene: Scene, uuids: Iterable[str]) -> list[Device]:
     return [status.device for status in map(scene.snapshot.device, uuids) if status is not None]
 
 
-def requested(allocation: Allocation) -> Request:
+def request_of(allocation: Allocation) -> Request:
     """The request behind an allocation: with the parameters of its claim, or else of its answer."""
     claim = allocation.claim
     parameters = (allocation.handed or {}) if claim is None else claim.parameters
     return Request(allocation.id, allocation.resource, allocation.ids, parameters)
 
 
-def answered_with(allocation: Allocation) -> Mapping[str, str]:
+def answer_parameters(allocation: Allocation) -> Mapping[str, str]:
     """The parameters that the container was answered with."""
     if allocation.handed is not None:
         return allocation.handed
@@ -43,7 +43,7 @@ def names_no_card(
     return bool(answers[0].cdi_devices) and all(answer == answers[0] for answer in answers)
 
 
-def answer_with(
+def edits_with(
     scene: Scene, allocation: Allocation, parameters: Mapping[str, str]
 ) -> ContainerEdits | Mapping[str, str]:
     """What the container gets with these parameters; the parameters where its vendor cannot answer."""
@@ -51,7 +51,7 @@ def answer_with(
     if vendor is None:
         return parameters
     devices = devices_of(scene, allocation.cards)
-    request = replace(requested(allocation), parameters=parameters, partitions=allocation.partitions)
+    request = replace(request_of(allocation), parameters=parameters, partitions=allocation.partitions)
     try:
         return vendor.container_edits(devices, request)
     except Exception:  # contributors' code; this answer goes to no container

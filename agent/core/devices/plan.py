@@ -11,6 +11,7 @@ from agent.core.devices.ids_in_use import IdsInUse, ResourceUsage, kin
 from agent.core.devices.memory_units import counted_in, units
 from agent.core.model import (
     AdvertisedDevice,
+    ClosedBecause,
     DeviceStatus,
     IdRange,
     NodeSnapshot,
@@ -45,67 +46,108 @@ def plan(
         withheld: Vendors and resources with no device for any pod, held or new.
         of_others: Resources in use that other plugins serve. Their pods hold cards, but the agent does not
             serve these resources.
-
-    The rules:
-        - A resource without devices is planned only if it was served before: the kubelet must see an empty
-          list. After a restart IDs in use count as served before, once the vendor has answered. Before that
-          answer the devices would seem lost.
-        - A card that is in use in another way is offered once it is free. Another way is: by another
-          resource, whole and not shared or sliced, or in another memory unit.
-        - A resource is planned empty while all its cards are in use in another way. So the Node shows it.
-        - Where several resources may name the same card, a card in use by another resource is listed, but
-          new pods do not get it. The same holds for a card with foreign slices, unless the resource makes
-          its own hardware.
-        - IDs that the kubelet has forgotten are unhealthy, also for the pods that have them.
-        - A card in external use is given whole to no other pod, if the resource's placement follows
-          schedulers.
     """
-    before, held = before or {}, usage.held
+    before = before or {}
     uses = IdsInUse(usage, kin(snapshot.devices))
-    starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
-    resources: dict[str, Resource] = {}
-    names = stems(snapshot.devices)
-    for offer, rule, chosen in cards_of_rules(offers, snapshot):
-        vendor, others = offer.vendor, other_modes(offer, rule)
-        offered = [_card(rule, status, names) for status in chosen if rule.form in names[status.uuid]]
-        modes = [uses.mode(rule.name, card, others) for card in offered]
-        moded = [_in_mode(rule, *one, uses) for one in zip(offered, modes, strict=True)]
-        left = (card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
-        cards = tuple(_with_shorter_range(rule, card, uses) for card in left)
-        served = rule.name in before or (rule.name in held and vendor not in starting)
-        known = resources.get(rule.name)
-        if known is None and (offered or served):
-            policy = _policy(rule, dynamic=offer.dynamic)
-            resources[rule.name] = Resource(rule.name, vendor, rule, policy, cards, other_modes=others)
-        elif known is not None and known.vendor == vendor:
-            resources[rule.name] = _joined(known, rule, cards, snapshot)
+    resources = _offered_resources(offers, snapshot, before, usage.held, uses)
     offered_names = {rule.name for offer in offers for rule in offer.rules}
-    orphans = held.keys() - offered_names - before.keys() - {*of_others}
+    orphans = usage.held.keys() - offered_names - before.keys() - {*of_others}
     resources |= _orphans(orphans, usage, snapshot)
-    for name, resource in before.items():
-        if name not in resources and not (resource.retired and not resource.cards and name not in held):
-            resources[name] = Resource(
-                name, resource.vendor, resource.rule, resource.policy, (), retired=True
-            )
+    resources |= _retired_resources(before, resources, usage.held)
     kept = {name: _with_kept_ids(it, uses, snapshot) for name, it in resources.items()}
-    healthy = frozenset(it.uuid for it in snapshot.devices if it.told_healthy)
-    cordoned = frozenset(it.uuid for it in snapshot.devices if it.cordon is not None) & healthy
-    external = healthy.intersection(usage.external)
-    sliced = frozenset(it.uuid for it in snapshot.devices if FOREIGN_SLICES in it.device.attributes) & healthy
-    made = {name for offer in offers for name in offer.made}
-
-    def closed_cards(resource: Resource) -> frozenset[str]:
-        """The cards that new pods do not get by this resource."""
-        foreign = frozenset() if resource.name in made else sliced
-        return cordoned | foreign | (external if _follows_schedulers(resource) else frozenset())
-
+    closed = _closed_cards(kept.values(), offers, snapshot, usage.external)
     listed = {
         name: _withheld(resource)
         if resource.vendor in withheld or name in withheld
-        else _with_closed_cards(resource, uses, closed_cards(resource))
+        else _with_closed_cards(resource, uses, closed[name])
         for name, resource in kept.items()
     }
     return {name: _without_forgotten(it, usage.forgotten.get(name, ())) for name, it in listed.items()}
+
+
+def _offered_resources(
+    offers: Sequence[Offer],
+    snapshot: NodeSnapshot,
+    before: Plan,
+    held: Mapping[str, Mapping[str, str]],
+    uses: IdsInUse,
+) -> dict[str, Resource]:
+    """The resources of the offers, with the cards that they can list now.
+
+    A resource without devices is planned only if it was served before: the kubelet must see an empty list.
+    After a restart of the agent, IDs in use (`held`) count as served before, once the vendor has answered.
+    Before that answer the devices would seem lost.
+    """
+    starting = {it.name for it in snapshot.vendors if it.state is VendorState.STARTING}
+    names = stems(snapshot.devices)
+    resources: dict[str, Resource] = {}
+    for offer, rule, chosen in cards_of_rules(offers, snapshot):
+        others = other_modes(offer, rule)
+        offered = [_card(rule, status, names) for status in chosen if rule.form in names[status.uuid]]
+        served = rule.name in before or (rule.name in held and offer.vendor not in starting)
+        known = resources.get(rule.name)
+        if known is None and (offered or served):
+            cards, policy = _free_cards(rule, offered, others, uses), _policy(rule, dynamic=offer.dynamic)
+            resources[rule.name] = Resource(rule.name, offer.vendor, rule, policy, cards, other_modes=others)
+        elif known is not None and known.vendor == offer.vendor:
+            resources[rule.name] = _joined(known, rule, _free_cards(rule, offered, others, uses), snapshot)
+    return resources
+
+
+def _free_cards(
+    rule: ResourceRule, offered: Iterable[AdvertisedDevice], others: Collection[str], uses: IdsInUse
+) -> tuple[AdvertisedDevice, ...]:
+    """The offered cards without those that are in use in another way: they are offered once they are free.
+
+    Another way is: by another resource, whole and not shared or sliced, or in another memory unit. While all
+    cards are in use in another way, the resource is planned empty, so that the Node shows the resource.
+
+    `others`: resources that may name the same cards. A card that one of them has is listed, but new pods do
+    not get it.
+    """
+    moded = [_in_mode(rule, card, uses.mode(rule.name, card, others), uses) for card in offered]
+    left = (card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
+    return tuple(_with_shorter_range(rule, card, uses) for card in left)
+
+
+def _retired_resources(
+    before: Plan, resources: Collection[str], held: Collection[str]
+) -> dict[str, Resource]:
+    """Resources that were planned and are not any more. They are dropped once empty and unused."""
+    return {
+        name: Resource(name, old.vendor, old.rule, old.policy, (), retired=True)
+        for name, old in before.items()
+        if name not in resources and not (old.retired and not old.cards and name not in held)
+    }
+
+
+def _closed_cards(
+    resources: Iterable[Resource],
+    offers: Iterable[Offer],
+    snapshot: NodeSnapshot,
+    external: Iterable[str],
+) -> Mapping[str, Mapping[str, ClosedBecause]]:
+    """Resource to the healthy cards that new pods do not get by that resource, each with the reason.
+
+    These are cordoned cards and two more kinds. A resource that makes its own hardware gives cards with
+    foreign slices, other resources do not. A card in external use (`external`) is given whole to no other
+    pod, if the placement of the resource follows schedulers.
+    """
+    healthy = [it for it in snapshot.devices if it.told_healthy]
+    cordoned = {it.uuid: ClosedBecause.CORDON for it in healthy if it.cordon is not None}
+    sliced = [it.uuid for it in healthy if FOREIGN_SLICES in it.device.attributes]
+    given = {it.uuid for it in healthy}.intersection(external)
+    made = {name for offer in offers for name in offer.made}
+    closed: dict[str, dict[str, ClosedBecause]] = {}
+    for resource in resources:
+        foreign = () if resource.name in made else sliced
+        by_scheduler = given if _follows_schedulers(resource) else ()
+        closed[resource.name] = {
+            **cordoned,
+            **dict.fromkeys(by_scheduler, ClosedBecause.EXTERNAL_USE),
+            **dict.fromkeys(foreign, ClosedBecause.FOREIGN_SLICES),
+        }
+    return closed
 
 
 def _in_mode(rule: ResourceRule, card: AdvertisedDevice, mode: str, uses: IdsInUse) -> AdvertisedDevice:
@@ -122,15 +164,15 @@ def _withheld(resource: Resource) -> Resource:
     return replace(resource, cards=tuple(replace(card, healthy=False) for card in resource.cards))
 
 
-def _with_closed_cards(resource: Resource, uses: IdsInUse, closed: frozenset[str]) -> Resource:
-    """The resource with `closed` cards healthy only for the pods that have them.
+def _with_closed_cards(resource: Resource, uses: IdsInUse, closed: Mapping[str, ClosedBecause]) -> Resource:
+    """The resource with `closed` cards healthy only for the pods that have them. `closed`: card to reason.
 
     After a restart of the kubelet a pod is admitted again only if its IDs are healthy.
     """
-    if closed.isdisjoint(card.uuid for card in resource.cards):
+    if closed.keys().isdisjoint(card.uuid for card in resource.cards):
         return resource
     held = (
-        replace(card, healthy=False, held=uses.listed(resource.name, card), closed=True)
+        replace(card, healthy=False, held=uses.listed(resource.name, card), closed=closed[card.uuid])
         if card.uuid in closed
         else card
         for card in resource.cards
@@ -139,7 +181,7 @@ def _with_closed_cards(resource: Resource, uses: IdsInUse, closed: frozenset[str
 
 
 def _without_forgotten(resource: Resource, ids: Collection[str]) -> Resource:
-    """The resource with these IDs unhealthy for every pod."""
+    """The resource with these IDs unhealthy for every pod, also for the pods that have them."""
     cards = {card.uuid for device_id in ids if (card := resource.card_of(device_id)) and card.healthy}
     if not cards:
         return resource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.core.allocation.vendor_requests import requested
+from agent.core.allocation.vendor_requests import request_of
 from agent.core.errors import VendorError
 from agent.core.kubernetes_names import wrong_label
 from agent.core.model import Allocation
@@ -30,8 +30,8 @@ def grants(
 
 
 def _grant(allocation: Allocation, pods: Mapping[str, Candidate]) -> Grant:
-    uid, container = allocation.place or ("", "")
-    return Grant(requested(allocation), allocation.cards, allocation.partitions, pods.get(uid), container)
+    uid, container = allocation.container_key or ("", "")
+    return Grant(request_of(allocation), allocation.cards, allocation.partitions, pods.get(uid), container)
 
 
 def wrong_key(key: str) -> str:

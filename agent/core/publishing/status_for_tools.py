@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
-from agent.core.allocation.pod_attribution import places, read_claims
+from agent.core.allocation.pod_attribution import containers_with_allocation, read_claims
 from agent.core.model import Allocation, AllocationState, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api.candidate import Candidate
@@ -98,7 +98,7 @@ def _container(allocation: Allocation) -> str:
 def _holder(allocation: Allocation, pods: Collection[Candidate]) -> Holder | None:
     """The pod that has the allocation: as the API server shows it, or else by the owner or the claim."""
     place, holder = (
-        allocation.place,
+        allocation.container_key,
         allocation.owner if allocation.owner and allocation.owner.pod else allocation.claim,
     )
     for pod in reversed([*pods]):
@@ -120,7 +120,7 @@ def _reserved(
     """What schedulers promised to containers that have no allocation yet. Invalid claims are skipped."""
     cards = cards_by_minor(status.snapshot, vendor.name)
     for planned in plan.values():
-        taken = places(held, planned.name, status.pods)
+        taken = containers_with_allocation(held, planned.name, status.pods)
         for pod in status.pods:
             if pod.over or not any(it.limits.get(planned.name) for it in pod.containers):
                 continue

@@ -1,4 +1,4 @@
-"""Which cards an answer in the kubelet's checkpoint names, whichever plugin gave the answer. Pure."""
+"""Which cards an answer in the kubelet's checkpoint names, whatever plugin gave the answer. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerTie:
+class CardsOfAnswer:
     """The cards that an answer names."""
 
     vendor: str
     #: Empty where the answer names cards that are not here.
     cards: tuple[str, ...]
     #: The card of each device ID, where every ID names its card.
-    by_id: tuple[str, ...] = ()
+    card_of_each_id: tuple[str, ...] = ()
 
 
-class AnswerTies:
+class AnswerReader:
     """Finds the present cards that answers of any plugin name.
 
     A vendor's variables and CDI names come first, then IDs with a UUID or a PCI address, then device nodes. A
@@ -45,14 +45,17 @@ class AnswerTies:
         cards = [it for it in devices if it.device.parent is None]
         self._names = {it.device.pci: it.uuid for it in cards if it.device.pci}
         self._names |= {it.uuid: it.uuid for it in devices}
-        self._nodes = {**_nodes([it.device for it in devices]), **_nodes([it.device for it in cards])}
+        self._nodes = {
+            **_devices_by_node([it.device for it in devices]),
+            **_devices_by_node([it.device for it in cards]),
+        }
 
     @property
     def has_cards(self) -> bool:
         """Whether any vendor has cards here."""
         return bool(self._devices)
 
-    def former(self, resource: str) -> str:
+    def vendor_of_resource(self, resource: str) -> str:
         """The vendor of the cards that other plugins give as this resource; empty where it is not known."""
         return next(
             (name for name, it in self._vendors.items() if is_other_plugin_resource(it, resource)), ""
@@ -69,48 +72,49 @@ class AnswerTies:
             return ()
         return None if named is None else tuple(it for it in dict.fromkeys(named) if it in self._vendor_of)
 
-    def tie(self, answer: CheckpointAnswer) -> AnswerTie | None:
+    def cards_of(self, answer: CheckpointAnswer) -> CardsOfAnswer | None:
         """The cards behind an answer; None where the answer has nothing to do with the cards here.
 
         An answer of this agent that names no card belongs to an unknown vendor, with an empty name.
         """
-        by_id, edits = self._by_id(answer.ids), answer.answer
+        uuids_of_ids, edits = self._uuids_of_ids(answer.ids), answer.edits
         by_vendor = {name: self.named_cards(name, edits) for name in self._vendors}
         named = next((cards for cards in by_vendor.values() if cards), ())
-        cards = named or self._by_cdi(edits) or self._here(answer.cards) or by_id or self._by_node(edits)
+        others = self._uuids_of_cdi_names(edits) or self._present_uuids(answer.cards) or uuids_of_ids
+        cards = named or others or self._uuids_of_device_nodes(edits)
         if cards:
-            return AnswerTie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), by_id)
+            return CardsOfAnswer(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), uuids_of_ids)
         with_words = (name for name, cards_of_vendor in by_vendor.items() if cards_of_vendor is not None)
-        vendor = next(with_words, "") or self.former(answer.resource)
-        return AnswerTie(vendor, ()) if vendor or not answer.allocation.startswith(FOREIGN) else None
+        vendor = next(with_words, "") or self.vendor_of_resource(answer.resource)
+        return CardsOfAnswer(vendor, ()) if vendor or not answer.allocation.startswith(FOREIGN) else None
 
-    def by_id(self, ids: Sequence[str]) -> AnswerTie | None:
+    def cards_of_ids(self, ids: Sequence[str]) -> CardsOfAnswer | None:
         """The cards that the IDs name, where only the IDs are known; None where an ID names none."""
-        cards = self._by_id(ids)
-        return AnswerTie(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), cards) if cards else None
+        cards = self._uuids_of_ids(ids)
+        return CardsOfAnswer(self._vendor_of[cards[0]], tuple(dict.fromkeys(cards)), cards) if cards else None
 
-    def _by_id(self, ids: Sequence[str]) -> tuple[str, ...]:
-        cards = tuple(self._of_id(it) for it in ids)
+    def _uuids_of_ids(self, ids: Sequence[str]) -> tuple[str, ...]:
+        cards = tuple(self._uuid_of_id(it) for it in ids)
         return tuple(it for it in cards if it) if all(cards) else ()
 
-    def _of_id(self, device_id: str) -> str:
+    def _uuid_of_id(self, device_id: str) -> str:
         numbered = share(device_id)
         names = (device_id, device_id.lower(), numbered.stem if numbered else "")
         return next((self._names[it] for it in names if it in self._names), "")
 
-    def _by_cdi(self, answer: ContainerEdits) -> tuple[str, ...]:
+    def _uuids_of_cdi_names(self, answer: ContainerEdits) -> tuple[str, ...]:
         """The cards of CDI names such as `nvidia.com/gpu=UUID`; other CDI devices are no cards."""
-        return self._here(it.rpartition("=")[2] for it in answer.cdi_devices)
+        return self._present_uuids(it.rpartition("=")[2] for it in answer.cdi_devices)
 
-    def _here(self, names: Iterable[str]) -> tuple[str, ...]:
+    def _present_uuids(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(self._names[it] for it in names if it in self._names)
 
-    def _by_node(self, answer: ContainerEdits) -> tuple[str, ...]:
+    def _uuids_of_device_nodes(self, answer: ContainerEdits) -> tuple[str, ...]:
         """The devices of device nodes. A container with a slice has the nodes of its card as well."""
         paths = [path for it in answer.device_nodes for path in (it.path, it.host_path)]
-        found = dict.fromkeys(self._nodes[it] for it in paths if it in self._nodes)
-        cards = {self._parents[it] for it in found if it in self._parents}
-        return tuple(it for it in found if it not in cards)
+        uuids = dict.fromkeys(self._nodes[it] for it in paths if it in self._nodes)
+        cards = {self._parents[it] for it in uuids if it in self._parents}
+        return tuple(it for it in uuids if it not in cards)
 
 
 def is_other_plugin_resource(vendor: Vendor, resource: str) -> bool:
@@ -119,7 +123,7 @@ def is_other_plugin_resource(vendor: Vendor, resource: str) -> bool:
 
 
 def is_of_other_plugin(allocation: Allocation) -> bool:
-    """Whether another plugin answered it. Without a uid, from PodResources alone, that is not known."""
+    """Whether another plugin answered the Allocate. False without a pod uid, because then it is not known."""
     return allocation.id.startswith(FOREIGN) and allocation.owner is not None and bool(allocation.owner.uid)
 
 
@@ -131,29 +135,29 @@ def resources_of_other_plugins(in_use: Iterable[Allocation]) -> frozenset[str]:
     return frozenset(name for name, others in alone.items() if others)
 
 
-def companions(
-    granted: Iterable[CheckpointAnswer], tied: Mapping[str, AnswerTie]
-) -> Iterator[tuple[CheckpointAnswer, AnswerTie]]:
-    """Answers that name no card, with the cards of another answer for the same container.
+def cards_by_other_answer(
+    granted: Iterable[CheckpointAnswer], named: Mapping[str, CardsOfAnswer]
+) -> Iterator[tuple[CheckpointAnswer, CardsOfAnswer]]:
+    """The answers that name no card, each with the cards of another answer for the same container.
 
     gpu-manager answers a container's cores, and its memory with nothing
     (gpu-manager v1.1.5, pkg/services/allocator/nvidia/allocator.go).
     """
     granted = [*granted]
     by_other_resource = {
-        (answer.uid, answer.container, tie.vendor): tie
+        (answer.uid, answer.container, known.vendor): known
         for answer in granted
-        if (tie := tied.get(answer.allocation)) is not None and tie.cards
+        if (known := named.get(answer.allocation)) is not None and known.cards
     }
     for answer in granted:
-        tie = tied.get(answer.allocation)
-        if tie is None or tie.cards or answer.answer != ContainerEdits():
+        known = named.get(answer.allocation)
+        if known is None or known.cards or answer.edits != ContainerEdits():
             continue
-        if (other := by_other_resource.get((answer.uid, answer.container, tie.vendor))) is not None:
-            yield answer, AnswerTie(other.vendor, other.cards)
+        if (other := by_other_resource.get((answer.uid, answer.container, known.vendor))) is not None:
+            yield answer, CardsOfAnswer(other.vendor, other.cards)
 
 
-def _nodes(devices: Sequence[Device]) -> dict[str, str]:
+def _devices_by_node(devices: Sequence[Device]) -> dict[str, str]:
     """Device node to the one device that has it."""
     count = Counter(path for it in devices for path in dict.fromkeys(it.paths))
     return {path: it.uuid for it in devices for path in it.paths if count[path] == 1}

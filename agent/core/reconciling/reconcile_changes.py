@@ -9,16 +9,16 @@ from agent.core.model import Allocation, Owner
 
 @dataclass(frozen=True, slots=True)
 class RecoveredAllocation:
-    """An allocation that the ledger lacks was read back from the kubelet."""
+    """An allocation that the ledger lacks was recovered from the kubelet."""
 
     allocation: Allocation
-    #: Why the cards that its answer names are not used; then it counts on the cards of its IDs.
-    doubt: str = ""
+    #: Why the cards that its answer names are ignored; then the allocation counts on the cards of its IDs.
+    why_cards_ignored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The kubelet says which container has it: it was answered, whatever state a crash left it in."""
+    """The kubelet says which container has the allocation: it was answered, whatever a crash left."""
 
     allocation: str
     owner: Owner
@@ -41,10 +41,10 @@ class Revive:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """No source shows the pod of an allocation that the kubelet's checkpoint still grants.
+class AskKubelet:
+    """Have the kubelet write its checkpoint: no other source shows the pod of a granted allocation.
 
-    The kubelet does not write that file when a pod goes: the next writing shows whether the pod is gone.
+    The kubelet does not write that file when a pod ends. The next writing shows whether the pod is gone.
     """
 
     allocation: str
@@ -52,8 +52,8 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """The kubelet has lost its record of the allocation of a living pod, or has it again."""
+class SetForgotten:
+    """The kubelet has lost its record of the allocation of a living pod, or has that record again."""
 
     allocation: str
     forgotten: bool
@@ -61,7 +61,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a person should know of an allocation in use; an empty text takes it back."""
+    """What a person should know of an allocation in use; an empty text removes an earlier remark."""
 
     allocation: str
     text: str
@@ -83,4 +83,4 @@ class Remove:
     allocation: str
 
 
-Change = Confirm | Release | Revive | Doubt | Forget | Remark | Find | Remove
+Change = Confirm | Release | Revive | AskKubelet | SetForgotten | Remark | Find | Remove

@@ -22,16 +22,16 @@ class CheckpointAnswer:
     container: str
     resource: str = ""
     ids: tuple[str, ...] = ()
-    #: The cards that the answer names, where they are not those of its IDs.
+    #: The cards that the answer names, where its IDs name other cards.
     cards: tuple[str, ...] = ()
     #: The parameters of the claim with which the answer was made.
     share: Mapping[str, str] = field(default_factory=dict)
     #: The memory unit of its IDs; "" where they count no memory; None where another plugin answered.
     unit: str | None = ""
     #: Where another plugin answered: the number of IDs of the first ID's card; 0 where that is not known.
-    of: int = 0
+    ids_of_card: int = 0
     #: What the container got, which may name its cards.
-    answer: ContainerEdits = field(default_factory=ContainerEdits)
+    edits: ContainerEdits = field(default_factory=ContainerEdits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
-from agent.core.reconciling.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Revive
+from agent.core.reconciling.reconcile_changes import (
+    AskKubelet,
+    Change,
+    Confirm,
+    Release,
+    Revive,
+    SetForgotten,
+)
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 
 #: Seconds within which the kubelet has read an answer, however busy the node is. The kubelet keeps the answer
@@ -26,24 +33,24 @@ def reconcile(
     fresh: Collection[str] = (),
     abandoned: Collection[str] = (),
 ) -> list[Change]:
-    """What must change for these allocations in use, which come oldest first.
+    """The changes that these allocations in use need. The oldest allocation comes first.
 
     `busy`: ids of allocations that are answered now. `fresh`: ids of allocations that were answered or got an
-    owner while the evidence was read: the evidence may be older. `abandoned`: ids of allocations without an
-    owner that were promised to pods that have ended. `now`, `grace`: seconds. A source that could not be read
-    changes nothing.
+    owner while the evidence was read, so that the evidence may be older. `abandoned`: ids of allocations
+    without an owner that were promised to pods that have ended. `now`, `grace`: seconds. A source that could
+    not be read changes nothing.
     """
     grants = {it.allocation: it for it in evidence.granted or ()}
-    holders = {it.id: _owner(it, grants.get(it.id)) for it in allocations}
-    superseded = _superseded(allocations, holders)
-    latest = _latest(allocations)
+    holders = {it.id: _present_owner(it, grants.get(it.id)) for it in allocations}
+    superseded = _superseded_ids(allocations, holders)
+    latest = _latest_ids(allocations)
     nameable = [it for it in allocations if it.id in grants and it.id in latest and it.id not in superseded]
-    owners = _named(holders, nameable, evidence.pods or {})
-    lives = _lives(allocations, grants, evidence)
-    changes: list[Change] = [*_confirmed(allocations, owners, lives, grants)]
+    owners = _add_pod_names(holders, nameable, evidence.pods or {})
+    lives = _known_lives(allocations, grants, evidence)
+    changes: list[Change] = [*_new_confirmations(allocations, owners, lives, grants)]
     if evidence.granted is None:
         return changes
-    freed = _freed(allocations, superseded, owners, lives, grants, evidence) if superseded else ()
+    freed = _freed_ids(allocations, superseded, owners, lives, grants, evidence) if superseded else ()
     old = [
         allocation
         for allocation in allocations
@@ -59,8 +66,8 @@ def reconcile(
             )
         )
     ]
-    cases = _cases(allocations, old, owners, lives, superseded, freed, evidence)
-    verdicts = (_verdict(it, evidence) for it in cases)
+    cases = _build_cases(allocations, old, owners, lives, superseded, freed, evidence)
+    verdicts = (_decide(it, evidence) for it in cases)
     return [*changes, *(it for it in verdicts if it is not None)]
 
 
@@ -69,11 +76,11 @@ def confirmations(allocations: Sequence[Allocation], evidence: Evidence) -> list
 
     Only the kubelet's checkpoint counts as evidence. The allocations come oldest first.
     """
-    found = reconcile(allocations, replace(evidence, pods=None), 0.0, math.inf)
-    return [it for it in found if isinstance(it, Confirm)]
+    changes = reconcile(allocations, replace(evidence, pods=None), 0.0, math.inf)
+    return [it for it in changes if isinstance(it, Confirm)]
 
 
-def revived(
+def revivals(
     released: Iterable[Allocation], held: Mapping[str, Collection[str]], evidence: Evidence
 ) -> list[Revive]:
     """The allocations that were released although the kubelet grants and shows them, with proof.
@@ -85,24 +92,30 @@ def revived(
     grants = {it.allocation: it for it in evidence.granted or ()}
     granted = [it for it in released if it.id in grants]
     # PodResources names the pod of an allocation that was released before its owner was confirmed.
-    owners = _named({it.id: _owner(it, grants[it.id]) for it in granted}, granted, evidence.pods)
+    owners = _add_pod_names(
+        {it.id: _present_owner(it, grants[it.id]) for it in granted}, granted, evidence.pods
+    )
     return [
         Revive(allocation.id)
         for allocation in granted
-        if _shown(allocation, owners[allocation.id], evidence.pods)
-        and not any(one in held.get(allocation.resource, ()) for one in allocation.ids)
+        if _is_listed(allocation, owners[allocation.id], evidence.pods)
+        and not any(device_id in held.get(allocation.resource, ()) for device_id in allocation.ids)
     ]
 
 
-def _lives(
+def _known_lives(
     allocations: Sequence[Allocation], grants: Collection[str], evidence: Evidence
 ) -> Mapping[str, str]:
-    """Allocation to the last life of the kubelet that knew about it, or knew that it has none.
+    """Allocation to the last life of the kubelet that is known to have known it or to have ended it.
 
-    A kubelet starts with the content of its file at some time, which may be long ago: a lost file may have
-    been replaced by one from a backup or by what a disk had kept. The kubelet writes each answer. So of the
-    answers of one life, it knew all those before one that it still knows; it may never have known those after
-    it. Once another life has begun, the evidence proves nothing for this one.
+    A kubelet starts with the content of its checkpoint. That file may be old, for instance from a backup. A
+    life writes its answers in their order, so a file that has one answer had all earlier ones, too.
+
+    An example: one life gave the answers a, b and c, and the file now has b alone. Then the file is younger
+    than b. The present life knew a and has dropped a. The file may be older than c: whether the present life
+    ever knew c is not known, and c keeps its former life.
+
+    Once another life has begun, the evidence proves nothing for the life that it was read from.
     """
     if not (evidence.life and evidence.steady) or not evidence.proven or evidence.granted is None:
         return {it.id: it.life for it in allocations}
@@ -119,7 +132,7 @@ def _lives(
     }
 
 
-def _confirmed(
+def _new_confirmations(
     allocations: Iterable[Allocation],
     owners: Mapping[str, Owner | None],
     lives: Mapping[str, str],
@@ -138,7 +151,7 @@ def _confirmed(
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One allocation, with what speaks for and against its end."""
+    """One allocation, with all facts that decide whether it is over."""
 
     allocation: Allocation
     owner: Owner | None
@@ -160,7 +173,7 @@ class _Case:
     forgotten: bool
 
 
-def _verdict(case: _Case, evidence: Evidence) -> Change | None:
+def _decide(case: _Case, evidence: Evidence) -> Change | None:
     """The change that the first fitting rule asks for."""
     allocation = case.allocation
     if allocation.state is not AllocationState.DONE:
@@ -174,35 +187,36 @@ def _verdict(case: _Case, evidence: Evidence) -> Change | None:
     if case.given_anew:
         return Release(allocation.id, "given anew")
     if case.forgotten:
-        return None if allocation.forgotten else Forget(allocation.id, forgotten=True)
+        return None if allocation.forgotten else SetForgotten(allocation.id, forgotten=True)
     if case.superseded:
         return Release(allocation.id, "superseded")
     if case.known_better:
         return Release(allocation.id, "the kubelet's checkpoint knows it better")
     if allocation.forgotten and (case.shown or case.granted or case.runs):
-        return Forget(allocation.id, forgotten=False)
+        return SetForgotten(allocation.id, forgotten=False)
     if case.shown or case.runs:
         return None
     if case.granted:
-        return Doubt(allocation.id, allocation.resource)
+        return AskKubelet(allocation.id, allocation.resource)
     return Release(allocation.id, "pod gone" if case.owner else "never used")
 
 
 def _was_known(allocation: Allocation, grants: Collection[str], evidence: Evidence) -> bool:
     """Whether this life of the kubelet has shown the pod, or has dropped an allocation that it had written.
 
-    What the kubelet showed once it shows until the pod is over: no grace is needed for it to appear. A name
-    in the owner comes from PodResources alone.
+    The kubelet shows a pod until that pod is over, so such an allocation needs no grace. A pod name in the
+    owner comes from PodResources alone.
     """
     known = allocation.owner is not None and (allocation.owner.pod != "" or allocation.id not in grants)
     return known and _granted_before(allocation, evidence)
 
 
 def _is_untaken(allocation: Allocation, now: float, abandoned: Collection[str]) -> bool:
-    """Whether the kubelet must have taken the answer by now, or never will.
+    """Whether the kubelet has taken the answer by now, or never will.
 
-    Answers of an earlier process of the agent are not under way any more. An answer to a pod that has ended
-    since is under way for a moment; the kubelet may have dropped it before its owner was seen.
+    An answer of an earlier process of the agent cannot be under way any more. An answer to a pod that has
+    ended can be under way for TAKEN_WITHIN; the kubelet may have dropped that answer before the agent saw its
+    owner.
     """
     is_over = allocation.id in abandoned and now - allocation.since >= TAKEN_WITHIN
     return allocation.owner is None and (is_over or allocation.source is AllocationSource.CHECKPOINT)
@@ -211,13 +225,13 @@ def _is_untaken(allocation: Allocation, now: float, abandoned: Collection[str]) 
 def _granted_before(allocation: Allocation, evidence: Evidence) -> bool:
     """Whether this life of the kubelet has granted the allocation; then it need not have served for long.
 
-    A kubelet forgets nothing while it lives, and drops nothing before it has heard of all its pods
+    A kubelet forgets nothing during one life, and drops nothing before it has heard of all its pods
     (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices).
     """
     return evidence.steady and allocation.life == evidence.life != ""
 
 
-def _cases(
+def _build_cases(
     allocations: Sequence[Allocation],
     wanted: Iterable[Allocation],
     owners: Mapping[str, Owner | None],
@@ -229,13 +243,13 @@ def _cases(
     pods, granted = evidence.pods or {}, evidence.granted or ()
     grants = {it.allocation for it in granted}
     current = (it for it in allocations if it.id not in superseded)
-    shown = {it.id for it in current if _shown(it, _by_name(owners[it.id]), pods)}
+    shown = {it.id for it in current if _is_listed(it, _owner_with_name(owners[it.id]), pods)}
     running = {owner.uid for name, owner in owners.items() if owner and name in shown} | (
         evidence.running or frozenset()
     )
     read = any(it.source is AllocationSource.POD_RESOURCES for it in allocations)
     answers = {(it.resource, frozenset(it.ids)) for it in granted} if read else set()
-    anew = _given_anew(allocations, owners, granted)
+    anew = _ids_given_anew(allocations, owners, granted)
     uids_by_name = _uids_by_name(allocations, owners, grants)
     for allocation in wanted:
         owner = owners[allocation.id]
@@ -251,7 +265,7 @@ def _cases(
             freed=allocation.id in freed,
             known_better=allocation.source is AllocationSource.POD_RESOURCES
             and (allocation.resource, frozenset(allocation.ids)) in answers,
-            forgotten=missing and _forgotten(lives[allocation.id], owner, uids_by_name, evidence),
+            forgotten=missing and _is_forgotten(lives[allocation.id], owner, uids_by_name, evidence),
         )
 
 
@@ -267,7 +281,7 @@ def _uids_by_name(
     return {name: uid for _, name, uid in sorted(named, key=lambda it: it[0])}
 
 
-def _forgotten(
+def _is_forgotten(
     life: str, owner: Owner | None, uids_by_name: Mapping[tuple[str, str], str], evidence: Evidence
 ) -> bool:
     """Whether a kubelet that started without its record dropped an allocation of an earlier life.
@@ -285,7 +299,7 @@ def _forgotten(
     )
 
 
-def _given_anew(
+def _ids_given_anew(
     allocations: Sequence[Allocation], owners: Mapping[str, Owner | None], granted: Iterable[CheckpointAnswer]
 ) -> set[str]:
     """Ids of allocations of containers with a later answer: the kubelet keeps one for each resource."""
@@ -299,23 +313,23 @@ def _given_anew(
     }
 
 
-def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> set[str]:
+def _superseded_ids(allocations: Sequence[Allocation], owners: Mapping[str, Owner | None]) -> set[str]:
     """Ids of allocations with an ID that a later allocation of another pod has: the kubelet had freed it.
 
     The order of the ledger counts, since a clock that was set back makes times equal or turns them round.
-    Allocations that were read back from the kubelet at the same moment have no order.
+    Allocations that were recovered from the kubelet at the same moment have no order.
     """
     later: dict[str, list[Allocation]] = {}
     held_later: dict[str, set[str]] = {}
     over: set[str] = set()
     for allocation in reversed(allocations):
-        uid, read = _uid(owners[allocation.id]), _read_back(allocation)
+        uid, read = _uid(owners[allocation.id]), _recovered_at(allocation)
         seen = held_later.setdefault(allocation.resource, set())
         if not seen.isdisjoint(allocation.ids) and any(
-            uid != _uid(owners[one.id])
-            and (read is None or read != _read_back(one))
-            and not set(allocation.ids).isdisjoint(one.ids)
-            for one in later[allocation.resource]
+            uid != _uid(owners[device_id.id])
+            and (read is None or read != _recovered_at(device_id))
+            and not set(allocation.ids).isdisjoint(device_id.ids)
+            for device_id in later[allocation.resource]
         ):
             over.add(allocation.id)
         if uid:
@@ -324,7 +338,7 @@ def _superseded(allocations: Sequence[Allocation], owners: Mapping[str, Owner | 
     return over
 
 
-def _freed(
+def _freed_ids(
     allocations: Sequence[Allocation],
     superseded: Collection[str],
     owners: Mapping[str, Owner | None],
@@ -339,7 +353,7 @@ def _freed(
     cgroup has no container that could use the device.
     """
     granted_later: dict[str, set[str]] = {}
-    found: set[str] = set()
+    freed: set[str] = set()
     for allocation in reversed(allocations):
         later, uid = granted_later.setdefault(allocation.resource, set()), _uid(owners[allocation.id])
         if allocation.id in grants:
@@ -348,8 +362,8 @@ def _freed(
             same_life = evidence.steady and lives[allocation.id] == evidence.life != ""
             has_ended = uid != "" and evidence.running is not None and uid not in evidence.running
             if same_life or has_ended:
-                found.add(allocation.id)
-    return found
+                freed.add(allocation.id)
+    return freed
 
 
 def _uid(owner: Owner | None) -> str:
@@ -357,33 +371,33 @@ def _uid(owner: Owner | None) -> str:
 
 
 def _is_answered_here(allocation: Allocation) -> bool:
-    """Whether this agent answered it: then its place in the ledger shows the kubelet's order."""
-    return _read_back(allocation) is None
+    """Whether this agent answered the Allocate. Only then the order of the ledger is the kubelet's order."""
+    return _recovered_at(allocation) is None
 
 
-def _read_back(allocation: Allocation) -> float | None:
-    """When the allocation was read back from the kubelet; None where this agent answered it."""
+def _recovered_at(allocation: Allocation) -> float | None:
+    """When the allocation was recovered from the kubelet; None where this agent answered it."""
     read = allocation.source in (AllocationSource.KUBELET, AllocationSource.POD_RESOURCES)
     return allocation.since if read else None
 
 
-def _latest(allocations: Sequence[Allocation]) -> set[str]:
+def _latest_ids(allocations: Sequence[Allocation]) -> set[str]:
     """Ids of allocations that share no device ID with a later allocation.
 
-    A pod that is shown with IDs that were given again has the later allocation. The kubelet's checkpoint is
-    read before PodResources, and may lack that allocation.
+    Where IDs were given again, the pod that is shown with them has the later allocation. The kubelet's
+    checkpoint is read before PodResources, and may lack that allocation.
     """
     asked_later: dict[str, set[str]] = {}
-    found: set[str] = set()
+    latest: set[str] = set()
     for allocation in reversed(allocations):
         later = asked_later.setdefault(allocation.resource, set())
         if later.isdisjoint(allocation.ids):
-            found.add(allocation.id)
+            latest.add(allocation.id)
         later.update(allocation.ids)
-    return found
+    return latest
 
 
-def _named(
+def _add_pod_names(
     owners: Mapping[str, Owner | None], granted: Sequence[Allocation], pods: Pods
 ) -> dict[str, Owner | None]:
     """The owners, with the pod names that PodResources adds. One listed container names its whole pod.
@@ -393,18 +407,18 @@ def _named(
     """
     known = {it.uid: (it.namespace, it.pod) for it in owners.values() if it and it.uid and it.pod}
     uids_by_name = {name: uid for uid, name in known.items()}
-    nameless = [it for it in granted if it.ids and not _shown(it, owners[it.id], pods)]
-    holders = _holders(pods, {it.ids[0] for it in nameless}) if nameless else {}
+    nameless = [it for it in granted if it.ids and not _is_listed(it, owners[it.id], pods)]
+    holders = _listed_pods(pods, {it.ids[0] for it in nameless}) if nameless else {}
     for allocation in nameless:
         if owner := owners[allocation.id]:
             names = holders.get((owner.container, allocation.resource, allocation.ids[0]), ())
-            fits = [name for name in names if _holds(allocation, pods[name][owner.container])]
+            fits = [name for name in names if _has_ids(allocation, pods[name][owner.container])]
             if fits:
                 known[owner.uid] = min(fits, key=lambda name: uids_by_name.get(name, owner.uid) != owner.uid)
     return {name: it and _with_name(it, known.get(it.uid)) for name, it in owners.items()}
 
 
-def _holders(pods: Pods, wanted: Collection[str]) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
+def _listed_pods(pods: Pods, wanted: Collection[str]) -> dict[tuple[str, str, str], list[tuple[str, str]]]:
     """(container, resource, device ID) to the pods that are listed with them, for the wanted IDs."""
     holders: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for name, containers in pods.items():
@@ -419,24 +433,24 @@ def _with_name(owner: Owner, name: tuple[str, str] | None) -> Owner:
     return replace(owner, namespace=name[0], pod=name[1]) if name and owner.uid else owner
 
 
-def _owner(allocation: Allocation, grant: CheckpointAnswer | None) -> Owner | None:
+def _present_owner(allocation: Allocation, grant: CheckpointAnswer | None) -> Owner | None:
     if grant is None or (allocation.owner is not None and allocation.owner.uid == grant.uid):
         return allocation.owner
     return Owner(grant.uid, grant.container)
 
 
-def _shown(allocation: Allocation, owner: Owner | None, pods: Pods) -> bool:
-    """Whether PodResources lists the IDs with the owner, or, without an owner, with any container."""
+def _is_listed(allocation: Allocation, owner: Owner | None, pods: Pods) -> bool:
+    """Whether PodResources lists the IDs in the owner's container; without an owner, in any container."""
     if owner is None:
         listed = chain.from_iterable(containers.values() for containers in pods.values())
-        return any(_holds(allocation, resources) for resources in listed)
-    return _holds(allocation, pods.get((owner.namespace, owner.pod), {}).get(owner.container, {}))
+        return any(_has_ids(allocation, resources) for resources in listed)
+    return _has_ids(allocation, pods.get((owner.namespace, owner.pod), {}).get(owner.container, {}))
 
 
-def _by_name(owner: Owner | None) -> Owner | None:
-    """The owner if its pod is known by name; otherwise any container that is listed with the IDs counts."""
+def _owner_with_name(owner: Owner | None) -> Owner | None:
+    """The owner if the name of its pod is known, else None: then a listed container of any pod counts."""
     return owner if owner and owner.pod else None
 
 
-def _holds(allocation: Allocation, resources: Mapping[str, frozenset[str]]) -> bool:
+def _has_ids(allocation: Allocation, resources: Mapping[str, frozenset[str]]) -> bool:
     return resources.get(allocation.resource, frozenset()).issuperset(allocation.ids)

@@ -1,4 +1,4 @@
-"""Recovered allocations: those that only the kubelet still knows. Pure."""
+"""Recovered allocations: allocations that only the kubelet still knows. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.core.model import (
     Resource,
     share,
 )
-from agent.core.reconciling.cards_of_answers import AnswerTie, AnswerTies, companions
+from agent.core.reconciling.cards_of_answers import AnswerReader, CardsOfAnswer, cards_by_other_answer
 from agent.core.reconciling.reconcile_changes import RecoveredAllocation
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Pods
 from agent.vendor_api.agent import ResourceRule
@@ -25,11 +25,11 @@ from agent.vendor_api.agent import ResourceRule
 
 @dataclass(frozen=True, slots=True)
 class RecoveredAllocations:
-    """What was read back from the kubelet."""
+    """The allocations that only the kubelet still knew, and answers without present cards."""
 
-    found: list[RecoveredAllocation] = field(default_factory=list)
+    allocations: list[RecoveredAllocation] = field(default_factory=list)
     #: Allocation to vendor and answer, for answers that name cards that are not here.
-    unfit: dict[str, tuple[str, CheckpointAnswer]] = field(default_factory=dict)
+    answers_without_cards: dict[str, tuple[str, CheckpointAnswer]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class _KnownUse:
     #: The memory unit of the IDs; None where no answer of this agent says it.
     unit: str | None = None
     #: The number of IDs that another plugin made of the first ID's card; 0 where that is not known.
-    of: int = 0
+    ids_of_card: int = 0
 
 
-def recall(
-    granted: Iterable[CheckpointAnswer], plan: Plan, now: float, ties: AnswerTies | None = None
+def recover_from_answers(
+    granted: Iterable[CheckpointAnswer], plan: Plan, now: float, reader: AnswerReader | None = None
 ) -> RecoveredAllocations:
     """The allocations behind these answers, as far as their cards are known.
 
@@ -57,67 +57,70 @@ def recall(
     present card.
     """
     granted = [*granted]
-    ties = ties or AnswerTies()
-    plan = {**_resources_of_other_plugins({it.resource for it in granted} - plan.keys(), ties, plan), **plan}
-    recalled, tied = RecoveredAllocations(), dict[str, AnswerTie]()
+    reader = reader or AnswerReader()
+    plan = {
+        **_resources_of_other_plugins({it.resource for it in granted} - plan.keys(), reader, plan),
+        **plan,
+    }
+    recovered, named = RecoveredAllocations(), dict[str, CardsOfAnswer]()
     for answer in granted:
-        allocation = _planned_allocation(_use_of(answer, now), plan)
+        allocation = _planned_allocation(_known_use(answer, now), plan)
         if allocation is not None:
-            cards, doubt = _cards(answer, allocation, plan[answer.resource], ties)
+            cards, why_ignored = _cards_that_differ(answer, allocation, plan[answer.resource], reader)
             allocation = replace(allocation, diverged=cards, handed=answer.share or None)
-            recalled.found.append(RecoveredAllocation(allocation, doubt))
-            tied[answer.allocation] = AnswerTie(allocation.vendor, cards or allocation.cards)
-        elif answer.ids and (tie := ties.tie(answer)) is not None:
-            tied[answer.allocation] = tie
-    tied |= {it.allocation: tie for it, tie in companions(granted, tied)}
-    known = {it.allocation.id for it in recalled.found}
+            recovered.allocations.append(RecoveredAllocation(allocation, why_ignored))
+            named[answer.allocation] = CardsOfAnswer(allocation.vendor, cards or allocation.cards)
+        elif answer.ids and (cards_of_answer := reader.cards_of(answer)) is not None:
+            named[answer.allocation] = cards_of_answer
+    named |= {it.allocation: cards for it, cards in cards_by_other_answer(granted, named)}
+    known = {it.allocation.id for it in recovered.allocations}
     for answer in granted:
-        tie = tied.get(answer.allocation)
-        if tie is None or answer.allocation in known:
+        cards_of_answer = named.get(answer.allocation)
+        if cards_of_answer is None or answer.allocation in known:
             continue
-        if tie.cards:
-            allocation = _tied_allocation(_use_of(answer, now), tie)
+        if cards_of_answer.cards:
+            allocation = _allocation_on_named_cards(_known_use(answer, now), cards_of_answer)
             allocation = replace(allocation, handed=answer.share or None, unit=answer.unit or "")
-            recalled.found.append(RecoveredAllocation(allocation))
+            recovered.allocations.append(RecoveredAllocation(allocation))
         else:
-            recalled.unfit[answer.allocation] = (tie.vendor, answer)
-    return recalled
+            recovered.answers_without_cards[answer.allocation] = (cards_of_answer.vendor, answer)
+    return recovered
 
 
-def _use_of(answer: CheckpointAnswer, now: float) -> _KnownUse:
+def _known_use(answer: CheckpointAnswer, now: float) -> _KnownUse:
     owner, source = Owner(answer.uid, answer.container), AllocationSource.KUBELET
     return _KnownUse(
-        answer.allocation, answer.resource, answer.ids, owner, source, now, answer.unit, answer.of
+        answer.allocation, answer.resource, answer.ids, owner, source, now, answer.unit, answer.ids_of_card
     )
 
 
-def _tied_allocation(use: _KnownUse, tie: AnswerTie) -> Allocation:
+def _allocation_on_named_cards(use: _KnownUse, named: CardsOfAnswer) -> Allocation:
     """The allocation of a resource that the plan lacks, or that the plan has on other cards.
 
     Where the IDs name no cards, or other cards than the answer, each card gets its part of the IDs.
     """
-    devices = tie.by_id or tuple(islice(cycle(tie.cards), len(use.ids)))
-    differs = {*tie.cards} - {*devices}
+    devices = named.card_of_each_id or tuple(islice(cycle(named.cards), len(use.ids)))
+    differs = {*named.cards} - {*devices}
     return Allocation(
         use.allocation,
         use.resource,
-        tie.vendor,
+        named.vendor,
         use.ids,
         devices,
         AllocationState.DONE,
         use.since,
         source=use.source,
         owner=use.owner,
-        diverged=tie.cards if differs else (),
+        diverged=named.cards if differs else (),
     )
 
 
-def _cards(
-    answer: CheckpointAnswer, allocation: Allocation, resource: Resource, ties: AnswerTies
+def _cards_that_differ(
+    answer: CheckpointAnswer, allocation: Allocation, resource: Resource, reader: AnswerReader
 ) -> tuple[tuple[str, ...], str]:
     """The cards of an answer where its IDs name others, and why the cards that it names do not count."""
     cards = (
-        ties.named_cards(allocation.vendor, answer.answer) if answer.allocation.startswith(FOREIGN) else None
+        reader.named_cards(allocation.vendor, answer.edits) if answer.allocation.startswith(FOREIGN) else None
     )
     if cards is None or {*cards} == {*allocation.devices}:
         return answer.cards, ""
@@ -128,13 +131,13 @@ def _cards(
     return cards, ""
 
 
-def recall_pods(
-    pods: Pods, plan: Plan, name: Callable[[str], str], now: float, ties: AnswerTies | None = None
+def recover_from_pods(
+    pods: Pods, plan: Plan, name: Callable[[str], str], now: float, reader: AnswerReader | None = None
 ) -> list[RecoveredAllocation]:
     """The allocations behind PodResources, where the kubelet's checkpoint cannot be read.
 
-    PodResources has no uids and no answers: an ID must name its card. `name` makes an allocation's id of a
-    place, "namespace/pod/container/resource".
+    PodResources has no uids and no answers: an ID must name its card. `name` makes an allocation's id of
+    "namespace/pod/container/resource".
     """
     uses = (
         (Owner("", container, namespace, pod), resource, tuple(sorted(ids)))
@@ -142,20 +145,20 @@ def recall_pods(
         for container, resources in containers.items()
         for resource, ids in resources.items()
     )
-    ties = ties or AnswerTies()
-    found: list[RecoveredAllocation] = []
+    reader = reader or AnswerReader()
+    recovered: list[RecoveredAllocation] = []
     for owner, resource, ids in uses:
-        place = name(_place(owner, resource))
-        use = _KnownUse(place, resource, ids, owner, AllocationSource.POD_RESOURCES, now)
+        allocation_id = name(_use_key(owner, resource))
+        use = _KnownUse(allocation_id, resource, ids, owner, AllocationSource.POD_RESOURCES, now)
         allocation = _planned_allocation(use, plan)
-        if allocation is None and (tie := ties.by_id(ids)) is not None:
-            allocation = _tied_allocation(use, tie)
+        if allocation is None and (cards_of_ids := reader.cards_of_ids(ids)) is not None:
+            allocation = _allocation_on_named_cards(use, cards_of_ids)
         if allocation is not None:
-            found.append(RecoveredAllocation(allocation))
-    return found
+            recovered.append(RecoveredAllocation(allocation))
+    return recovered
 
 
-def _place(owner: Owner, resource: str) -> str:
+def _use_key(owner: Owner, resource: str) -> str:
     return f"{owner.namespace}/{owner.pod}/{owner.container}/{resource}"
 
 
@@ -170,7 +173,7 @@ def _planned_allocation(use: _KnownUse, plan: Plan) -> Allocation | None:
         return None
     unit = use.unit
     if unit is None:
-        unit = _unit_of_other_plugin(resource, dict(zip(use.ids, cards, strict=True)), use.of)
+        unit = _unit_of_other_plugin(resource, dict(zip(use.ids, cards, strict=True)), use.ids_of_card)
     uuids = tuple(card.uuid for card in cards)
     return Allocation(
         use.allocation,
@@ -186,17 +189,17 @@ def _planned_allocation(use: _KnownUse, plan: Plan) -> Allocation | None:
     )
 
 
-def _resources_of_other_plugins(names: Iterable[str], ties: AnswerTies, plan: Plan) -> Plan:
+def _resources_of_other_plugins(names: Iterable[str], reader: AnswerReader, plan: Plan) -> Plan:
     """Resources that only other plugins have, with all cards that their vendor offers and no listed ID."""
-    found = {}
+    resources = {}
     for name in names:
-        vendor = ties.former(name)
+        vendor = reader.vendor_of_resource(name)
         offered = [it for it in plan.values() if vendor and it.vendor == vendor]
         cards = {card.uuid: replace(card, ids=None, kept=(), held=()) for it in offered for card in it.cards}
         if offered:
             rule = ResourceRule(name)
-            found[name] = replace(offered[0], name=name, rule=rule, cards=tuple(cards.values()))
-    return found
+            resources[name] = replace(offered[0], name=name, rule=rule, cards=tuple(cards.values()))
+    return resources
 
 
 def _card(resource: Resource, device_id: str) -> AdvertisedDevice | None:
@@ -205,12 +208,12 @@ def _card(resource: Resource, device_id: str) -> AdvertisedDevice | None:
     return resource.index.by_stem(device_id) if known is None else known
 
 
-def _unit_of_other_plugin(resource: Resource, cards: Mapping[str, AdvertisedDevice], of: int) -> str:
+def _unit_of_other_plugin(resource: Resource, cards: Mapping[str, AdvertisedDevice], ids_of_card: int) -> str:
     """The memory unit of another plugin's IDs; empty where they are as large as the resource's shares.
 
-    `of`: the number of IDs that the plugin made of the first ID's card; 0 where that is not known.
+    `ids_of_card`: the number of IDs that the plugin made of the first ID's card; 0 where that is not known.
     """
-    mine = counted_in(resource.rule.sharing)
+    unit_of_rule = counted_in(resource.rule.sharing)
     numbered = {
         device_id: numbered_id
         for device_id, card in cards.items()
@@ -218,10 +221,13 @@ def _unit_of_other_plugin(resource: Resource, cards: Mapping[str, AdvertisedDevi
     }
     first = next(iter(cards.values()))
     if not numbered:
-        return mine
+        return unit_of_rule
     if first.ids is None or first.ids.count is None:  # this agent does not share out the card, or not yet
         return UNKNOWN
-    if of and mine:
-        return next((unit for unit in THOUSANDTHS if units(first.memory, unit) == of), UNKNOWN)
-    fits = all(it.number < cards[one].shares for one, it in numbered.items()) and of in (0, first.shares)
-    return mine if fits else UNKNOWN
+    if ids_of_card and unit_of_rule:
+        return next((unit for unit in THOUSANDTHS if units(first.memory, unit) == ids_of_card), UNKNOWN)
+    fits = all(it.number < cards[device_id].shares for device_id, it in numbered.items()) and ids_of_card in (
+        0,
+        first.shares,
+    )
+    return unit_of_rule if fits else UNKNOWN

@@ -26,11 +26,11 @@ log = structlog.get_logger()
 #: Seconds from the answer to the log line.
 LOGGED_AFTER = 0.001
 #: IDs of one container that a log line shows.
-SHOWN = 16
-#: Refused starts that are remembered, to log each once. The oldest one is dropped first.
-REMEMBERED = 1024
-#: Refused starts that become notices, the last ones.
-STARTS = 64
+MAX_SHOWN_IDS = 16
+#: How many refused starts are remembered, so that each is logged once. The oldest is dropped first.
+MAX_REMEMBERED = 1024
+#: How many of the last refused starts become notices.
+MAX_SHOWN_REFUSALS = 64
 
 #: (resource, outcome) to [count, sum of seconds, one count per bucket].
 Seconds = dict[tuple[str, str], list[float]]
@@ -46,7 +46,7 @@ class TimedAllocator:
         answered: Callable[[], None] = lambda: None,
         pod_waiter: PodWaiter | None = None,
     ) -> None:
-        """`refused` is called with each Allocate that was refused, `answered` after each other one.
+        """`refused` is called with each refused Allocate, `answered` after each answered one.
 
         `pod_waiter` delays requests for cards that a scheduler chooses.
         """
@@ -58,7 +58,7 @@ class TimedAllocator:
         self.pre_start_seconds: Seconds = {}
         #: Resource and IDs of a container to why it was not started the last time.
         self._refused: dict[tuple[str, tuple[str, ...]], str] = {}
-        self._starts: deque[StartRefusal] = deque(maxlen=STARTS)
+        self._starts: deque[StartRefusal] = deque(maxlen=MAX_SHOWN_REFUSALS)
 
     @property
     def starts_refused(self) -> tuple[StartRefusal, ...]:
@@ -84,13 +84,13 @@ class TimedAllocator:
         """
         started = time.perf_counter()
         try:
-            with _timed(self.seconds, resource):
+            with _count_time(self.seconds, resource):
                 if self._pod_waiter is not None:
                     await self._pod_waiter.wait(resource, containers)
                 answers = await self._allocator.allocate(resource, containers)
         except AgentError as exc:
             log.warning("allocate refused", resource=resource, error=str(exc))
-            self._on_refused(RefusedAllocate.of(resource, containers, exc))
+            self._on_refused(RefusedAllocate.from_error(resource, containers, exc))
             raise
         took = time.perf_counter() - started
         self._on_answered()
@@ -119,15 +119,15 @@ class TimedAllocator:
         """
         container = (resource, tuple(ids))
         try:
-            with _timed(self.pre_start_seconds, resource):
+            with _count_time(self.pre_start_seconds, resource):
                 await self._pre_start(resource, ids)
         except AgentError as exc:
-            self._refuse(container, exc)
+            self._log_refusal(container, exc)
             raise
         self._refused.pop(container, None)
 
     async def _pre_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Where the pod is not known yet, ask the API server for pods and try once more."""
+        """Answer once; where the pod is not known yet, ask the API server for pods and try once more."""
         try:
             await self._allocator.pre_start(resource, ids)
         except LimitsUnread:
@@ -136,17 +136,17 @@ class TimedAllocator:
             await self._pod_waiter.look()
             await self._allocator.pre_start(resource, ids)
 
-    def _refuse(self, container: tuple[str, tuple[str, ...]], exc: AgentError) -> None:
+    def _log_refusal(self, container: tuple[str, tuple[str, ...]], exc: AgentError) -> None:
         """Log a refused start once: the kubelet tries again and again."""
         reason = str(exc)
         if self._refused.pop(container, None) != reason:
             resource, ids = container
-            log.warning("container start refused", resource=resource, ids=ids[:SHOWN], error=reason)
+            log.warning("container start refused", resource=resource, ids=ids[:MAX_SHOWN_IDS], error=reason)
             if isinstance(exc, StartRefused):
                 number = self._starts[-1].number + 1 if self._starts else 1
                 self._starts.append(StartRefusal(number, PodRef(exc.namespace, exc.pod, exc.uid), str(exc)))
         self._refused[container] = reason
-        if len(self._refused) > REMEMBERED:
+        if len(self._refused) > MAX_REMEMBERED:
             del self._refused[next(iter(self._refused))]
 
 
@@ -155,14 +155,14 @@ def _log_answer(allocation: Allocation, took: float) -> None:
         "allocated",
         allocation=allocation.id,
         resource=allocation.resource,
-        ids=allocation.ids[:SHOWN],
-        devices=allocation.cards[:SHOWN],
+        ids=allocation.ids[:MAX_SHOWN_IDS],
+        devices=allocation.cards[:MAX_SHOWN_IDS],
         ms=round(took * 1000, 2),
     )
 
 
 @contextmanager
-def _timed(seconds: Seconds, resource: str) -> Iterator[None]:
+def _count_time(seconds: Seconds, resource: str) -> Iterator[None]:
     """Count how long the body takes, by how it ends."""
     started, outcome = time.perf_counter(), "error"
     try:

@@ -32,14 +32,14 @@ class KubeletEvidence(Protocol):
     def life(self) -> str:
         """The present life of the kubelet; empty where it is not known."""
 
-    async def granted(self) -> Sequence[CheckpointAnswer] | None:
+    async def checkpoint_answers(self) -> Sequence[CheckpointAnswer] | None:
         """The answers in the kubelet's checkpoint; None where it cannot be read."""
 
-    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
-        """The owners with a pod that the kubelet lists now. In doubt an owner is left out."""
+    async def existing_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
+        """The owners with a pod that exists. An owner is left out where that is not known."""
 
-    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
-        """The owners with a pod that has ended. In doubt an owner is left out."""
+    async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
+        """The owners with a pod that has ended. An owner is left out where that is not known."""
 
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Device ID to (namespace, name) of the pod that the kubelet lists with it now; in doubt empty."""
+    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+        """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""

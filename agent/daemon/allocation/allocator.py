@@ -1,4 +1,4 @@
-"""Answers an Allocate: admit, place, record, make hardware, word the edits, save, answer.
+"""Answers an Allocate: admit, choose cards, make hardware, record, save, answer.
 
 The ledger is written before the kubelet is answered.
 """
@@ -12,25 +12,29 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.core.allocation.admission import Admitted, Scene, admit, refuse_former, refuse_retired, serving
-from agent.core.allocation.answer_annotations import ALLOCATION, marks
-from agent.core.allocation.asking_pods import is_chosen_for, suspected_pods
-from agent.core.allocation.container_edit_rules import UnusableEdits, usable
-from agent.core.allocation.current_holders import owned, owners_to_ask_about
-from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place
-from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.refused_requests import (
-    RefusedAllocate,
-    RefusedRequest,
-    answered,
-    guessed,
-    suspects,
-    unexplained,
+from agent.core.allocation.admission import (
+    Admitted,
+    Scene,
+    admit,
+    refuse_former,
+    refuse_retired,
+    serving_vendor,
 )
+from agent.core.allocation.answer_annotations import ALLOCATION, annotations_of
+from agent.core.allocation.asking_pods import is_chosen_for
+from agent.core.allocation.container_edit_rules import UnusableEdits, check_edits
+from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
+from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place_request
+from agent.core.allocation.preferred_ids import preferred_ids
+from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.allocation.scheduler_promises import Promises
-from agent.core.allocation.unowned_answers import abandoned, unowned, untaken
-from agent.core.allocation.vendor_requests import devices_of, requested
+from agent.core.allocation.unowned_answers import (
+    abandoned_ids,
+    allocations_without_owner,
+    answers_never_taken,
+)
+from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
     AllocationError,
@@ -55,10 +59,11 @@ from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.allocation.container_starts import ContainerStarts
 from agent.daemon.allocation.holder_checks import refuse_held
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
+from agent.daemon.allocation.present_promises import PresentPromises
 from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 #: Refusals because other allocations have the cards or the room. For slices it is InsufficientRoom.
-TAKEN = (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares)
+REFUSED_FOR_OTHERS = (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,9 @@ class Allocator:
         evidence: KubeletEvidence,
         make_room: MakeRoom | None = None,
     ) -> None:
-        """`scene` gives the present scene. `prepare` makes hardware and `release` removes it.
+        """`scene` returns the present scene. `prepare` makes hardware, and `release` removes hardware.
 
-        `make_room` removes hardware of allocations that are over; it returns whether there was any.
+        `make_room` removes hardware of allocations that are over, and returns whether there was any.
         """
         self._scene = scene
         self._ledger = ledger
@@ -94,12 +99,9 @@ class Allocator:
         self._evidence = evidence
         self._turn = asyncio.Lock()
         self.swaps = ClaimSwaps(ledger)
-        #: Refused requests, as long as a pod that may have sent them seems to wait.
-        self._refused: tuple[RefusedRequest, ...] = ()
+        self._promises = PresentPromises(scene, ledger, evidence)
         self._hardware = MadeHardware(ledger, store, prepare, release, make_room)
-        self._starts = ContainerStarts(
-            lambda: self.promises, ledger, store, evidence, self.swaps, self._hardware
-        )
+        self._starts = ContainerStarts(self._promises, ledger, store, evidence, self.swaps, self._hardware)
 
     @property
     def busy(self) -> set[str]:
@@ -112,7 +114,7 @@ class Allocator:
         return self._hardware.started
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
-        """One answer for each container. All are answered, or none; what was begun is undone.
+        """Give one answer for each container. All are answered, or none: then begun allocations are undone.
 
         Raises:
             AllocationError: The request names what is not there, is not healthy, or makes no sense.
@@ -120,105 +122,85 @@ class Allocator:
         """
         async with self._turn:
             try:
-                return await self._served(resource, containers)
+                return await self._answer_with_retries(resource, containers)
             except Exception as exc:
-                self._suspect(RefusedAllocate.of(resource, containers, exc))
+                self._promises.remember_refusal(RefusedAllocate.from_error(resource, containers, exc))
                 raise
 
-    async def _served(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
-        """Answer the request, if need be after the ledger has caught up with what is over.
+    async def _answer_with_retries(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        """Answer the request, and try again where allocations that are over may be in the way.
 
-        A slice may be lacking because an earlier answer has the claim of this pod: the kubelet's checkpoint
-        says so. A scheduler gives away the room and the cards of an ended pod before the slices are removed
-        and the ledger lets go of them: then room is made and the request tried again, until it can be
-        answered or the time is over.
+        A slice may be lacking because an earlier answer has the claim of this pod. The kubelet's checkpoint
+        shows which pod has that answer: the claims are exchanged, and the request is tried once more.
+
+        A scheduler gives away the cards of an ended pod before its slices are removed and its allocation is
+        released. Then what is over is released and the request tried again, until it is answered or
+        `room_deadline` has come.
         """
         refusal: AllocationError
         try:
-            return await self._answers(resource, containers)
+            return await self._answer_once(resource, containers)
         except (InsufficientRoom, NotServable) as exc:
             refusal = exc
-            if await self._follow_kubelet():
+            if await self._exchange_claims():
                 with suppress(InsufficientRoom):
-                    return await self._answers(resource, containers)
-        except TAKEN as exc:
+                    return await self._answer_once(resource, containers)
+        except REFUSED_FOR_OTHERS as exc:
             refusal = exc
         until = room_deadline()
-        while self._may_be_over(resource, refusal) and await self._hardware.make_room(until):
+        while self._may_be_blocked_by_ended(resource, refusal) and await self._hardware.make_room(until):
             try:
-                return await self._answers(resource, containers)
-            except (InsufficientRoom, *TAKEN) as exc:  # what was removed was not in the way of this request
-                refusal = exc
+                return await self._answer_once(resource, containers)
+            except (InsufficientRoom, *REFUSED_FOR_OTHERS) as exc:
+                refusal = exc  # what was removed was not in the way of this request
         raise refusal
 
-    def _may_be_over(self, resource: str, refusal: AllocationError) -> bool:
-        """Whether allocations that are over may be in the way. Of slices only the hardware tells."""
-        if isinstance(refusal, TAKEN):
+    def _may_be_blocked_by_ended(self, resource: str, refusal: AllocationError) -> bool:
+        """Whether allocations of ended pods may be in the way. Which slices are left, only hardware shows."""
+        if isinstance(refusal, REFUSED_FOR_OTHERS):
             return self.promises.is_kept_by_ended(resource)
         return isinstance(refusal, InsufficientRoom)
 
-    async def _follow_kubelet(self) -> bool:
-        """Swap claims as the kubelet's checkpoint says; return whether any changed."""
-        granted = await self._evidence.granted()
+    async def _exchange_claims(self) -> bool:
+        """Exchange claims as the kubelet's checkpoint says; return whether any claim changed."""
+        granted = await self._evidence.checkpoint_answers()
         return granted is not None and bool(self.swaps.exchange(self.promises, granted))
-
-    def _suspect(self, refused: RefusedAllocate) -> None:
-        """Remember which pods may have sent the request: their status shows the refusal a moment later."""
-        promises, life = self.promises, self._evidence.life
-        pods = promises.scene.candidates
-        others = frozenset(pod.uid for pod in pods if refused.text in pod.message)
-        requests = (
-            RefusedRequest(refused.text, suspected_pods(promises, refused.resource, ids), others, life)
-            for ids in refused.containers
-        )
-        self._refused = unexplained((*self._of_this_life(life), *requests), pods)
-
-    def _of_this_life(self, life: str) -> Sequence[RefusedRequest]:
-        return [it for it in self._refused if it.life == life]
 
     @property
     def abandoned(self) -> frozenset[str]:
         """Ids of allocations without an owner that were promised to pods that have ended."""
-        return abandoned(self._ledger.in_use(), self._scene())
+        return abandoned_ids(self._ledger.in_use(), self._scene())
 
     @property
     def promises(self) -> Promises:
         """What schedulers promised, as of now."""
-        return self._promises_in(self._scene())
+        return self._promises.now()
 
-    def _promises_in(self, scene: Scene) -> Promises:
-        """What schedulers promised in this scene, with the ledger and the refused requests of now."""
-        in_use = self._ledger.in_use()
-        if not self._refused:
-            return Promises(scene, in_use)
-        requests, pods = self._of_this_life(self._evidence.life), scene.candidates
-        return Promises(scene, in_use, suspects(requests, pods), guessed(requests, pods))
-
-    async def _answers(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
-        """Answer the request once. The scene is taken anew after each wait, and handed on in between."""
+    async def _answer_once(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
+        """Answer the request once. After each `await` the scene is taken anew, and used until the next."""
         if not containers:
             raise InvalidRequest(resource, "it asks for no container")
-        scene = await self._learned(self._scene(), resource)
+        scene = await self._confirm_earlier_answers(self._scene(), resource)
         requests = [admit(scene, resource, ids) for ids in containers]
         ids = list(dict.fromkeys(chain.from_iterable(request.ids for request in requests)))
-        if holders := owned(self._ledger.holders(resource, ids)):
+        if holders := allocations_with_owner(self._ledger.holders(resource, ids)):
             await refuse_held(self._evidence, holders, resource, ids)
             scene = self._scene()
             requests = [admit(scene, resource, ids) for ids in containers]
-        vendor = serving(scene, resource)
+        vendor = serving_vendor(scene, resource)
         refuse_retired(scene, resource, {uuid for request in requests for uuid in request.uuids})
         refuse_former(scene, resource, ids)
         begun: list[str] = []
         try:
             answers = []
             for request in requests:
-                placed = await self._placed(_admitted_in(scene, request))
-                allocation = self._begun(vendor, placed, begun)
+                placed = await self._choose_cards(_admit_at(scene, request))
+                allocation = self._begin_allocation(vendor, placed, begun)
                 if vendor.prepares(resource):
-                    await self._hardware.make(vendor, allocation, requested(allocation))
+                    await self._hardware.make(vendor, allocation, request_of(allocation))
                     # A card may have failed while its slice was made.
-                    placed = replace(placed, request=_admitted_in(self._scene(), placed.request))
-                answers.append(self._answered(vendor, placed, allocation))
+                    placed = replace(placed, request=_admit_at(self._scene(), placed.request))
+                answers.append(self._record_answer(vendor, placed, allocation))
                 scene = placed.request.scene
             await self._store.save(durable=False)
             self._hardware.busy.difference_update(begun)
@@ -227,65 +209,74 @@ class Allocator:
             raise
         return answers
 
-    async def _learned(self, scene: Scene, resource: str) -> Scene:
-        """Learn which containers have the earlier answers, where that decides on this request.
+    async def _confirm_earlier_answers(self, scene: Scene, resource: str) -> Scene:
+        """Record which containers have the earlier answers, where a scheduler may choose the cards.
 
-        It decides which pod asks, and where there is room. The kubelet writes down which container has an
-        answer before it asks for the next container. Returns the scene after that.
+        The owners decide which pod asks now, and where there is room. Returns the scene after that.
         """
         planned = scene.plan.get(resource)
         if planned is None or planned.rule.placement == "local":
             return scene
-        waiting = unowned(self._ledger.in_use(), resource)
-        promises = self._promises_in(scene)
+        waiting = allocations_without_owner(self._ledger.in_use(), resource)
+        promises = self._promises.at(scene)
         if waiting and (any(it.claim for it in waiting) or is_chosen_for(promises, resource)):
-            life = self._evidence.life  # read before the checkpoint, which this life has written or read
-            written = await self._evidence.granted()
-            scene = self._scene()
-            granted = [it for it in written or () if self._is_of(it, resource)]
-            self.swaps.exchange(self._promises_in(scene), granted)
-            for answer in granted:
-                if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
-                    self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
-            if written is not None:
-                taken, vendors = {answer.allocation for answer in granted}, scene.vendors
-                for allocation in untaken(waiting, taken, scene, life, self._clock()):
-                    if allocation.id not in self._hardware.busy:
-                        await self._hardware.undo(vendors[allocation.vendor], allocation.id)
-                        scene = self._scene()
-        if misplaced := self._hardware.misplaced(self._promises_in(scene), resource):
+            scene = await self._confirm_owners(resource, waiting)
+        if misplaced := self._hardware.misplaced_hardware(self._promises.at(scene), resource):
             await self._hardware.remove_misplaced(misplaced)
             scene = self._scene()
         return scene
 
-    def _is_of(self, answer: CheckpointAnswer, resource: str) -> bool:
+    async def _confirm_owners(self, resource: str, waiting: Sequence[Allocation]) -> Scene:
+        """Record the owners of `waiting` allocations, and undo answers that the kubelet has not taken.
+
+        The kubelet writes an answer with its container to its checkpoint before it asks for the next
+        container. Returns the scene after that.
+        """
+        life = self._evidence.life  # read before the checkpoint: this life has written or read that file
+        written = await self._evidence.checkpoint_answers()
+        scene = self._scene()
+        if written is None:
+            return scene
+        granted = [it for it in written if self._is_for_resource(it, resource)]
+        self.swaps.exchange(self._promises.at(scene), granted)
+        for answer in granted:
+            if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
+                self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)
+        taken, vendors = {answer.allocation for answer in granted}, scene.vendors
+        for allocation in answers_never_taken(waiting, taken, scene, life, self._clock()):
+            if allocation.id not in self._hardware.busy:
+                await self._hardware.undo(vendors[allocation.vendor], allocation.id)
+                scene = self._scene()
+        return scene
+
+    def _is_for_resource(self, answer: CheckpointAnswer, resource: str) -> bool:
         allocation = self._ledger.get(answer.allocation)
         return allocation is not None and allocation.resource == resource
 
-    async def _placed(self, request: Admitted) -> PlacedRequest:
-        """Choose the cards of a request; after that nothing is awaited.
+    async def _choose_cards(self, request: Admitted) -> PlacedRequest:
+        """Choose the cards of a request. Nothing is awaited after the choice.
 
-        The agent hears late that a pod has ended, and its scheduler gives the room of that pod away at once:
-        where the room is lacking, the kubelet is asked which pods are gone.
+        A scheduler gives the room of an ended pod away at once, and the agent hears late of that end. Where
+        room is lacking, the kubelet is asked which pods have ended.
         """
-        promises = self._promises_in(request.scene)
+        promises = self._promises.at(request.scene)
         others = others_in_use(promises.in_use, request)
         try:
-            return place(promises, request, others)
+            return place_request(promises, request, others)
         except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
             asked = owners_to_ask_about(others, self._clock(), request.scene.alive)
             if not asked:
                 raise
-            owners = await self._evidence.gone(asked)
+            owners = await self._evidence.ended_owners(asked)
             gone = {it.id for it in others if it.owner in owners}
             promises = self.promises
             left = [it for it in others_in_use(promises.in_use, request) if it.id not in gone]
             if {it.id for it in left} >= {it.id for it in others}:
                 raise
-        return place(promises, _admitted_in(promises.scene, request), left)
+        return place_request(promises, _admit_at(promises.scene, request), left)
 
-    def _begun(self, vendor: Vendor, placed: PlacedRequest, begun: list[str]) -> Allocation:
-        """The allocation of a request, which is not in the ledger yet; its id goes to `begun`."""
+    def _begin_allocation(self, vendor: Vendor, placed: PlacedRequest, begun: list[str]) -> Allocation:
+        """Make the allocation of a request, which is not in the ledger yet; add its id to `begun`."""
         request = placed.request
         unit = counted_in(request.resource.rule.sharing)
         allocation = Allocation(
@@ -293,32 +284,32 @@ class Allocator:
             resource=request.resource.name,
             vendor=vendor.name,
             ids=request.ids,
-            devices=_cards(request.devices, unit),
+            devices=_devices_of_allocation(request.devices, unit),
             state=AllocationState.INTENT,
             since=self._clock(),
             life=self._evidence.life,
             claim=placed.choice.claim,
-            diverged=placed.choice.instead,
+            diverged=placed.choice.actual_cards,
             unit=unit,
         )
         begun.append(allocation.id)
         self._hardware.busy.add(allocation.id)
         return allocation
 
-    def _answered(self, vendor: Vendor, placed: PlacedRequest, allocation: Allocation) -> Answer:
-        """Record the allocation as answered, with what its container gets."""
-        cards = devices_of(placed.request.scene, placed.choice.instead) or placed.request.devices
+    def _record_answer(self, vendor: Vendor, placed: PlacedRequest, allocation: Allocation) -> Answer:
+        """Record the allocation as answered; return the answer with the container edits of the vendor."""
+        cards = devices_of(placed.request.scene, placed.choice.actual_cards) or placed.request.devices
         distinct = list({it.uuid: it for it in cards}.values())
-        # In the ledger it may have another claim by now.
+        # In the ledger the allocation may have another claim by now.
         known = self._ledger.get(allocation.id) or allocation
-        asked = replace(requested(allocation), partitions=known.partitions)
-        edits = usable(vendor.name, vendor.container_edits(distinct, asked))
+        asked = replace(request_of(allocation), partitions=known.partitions)
+        edits = check_edits(vendor.name, vendor.container_edits(distinct, asked))
         # The kubelet has TAKEN_WITHIN from now to write the answer down, however long the answer took.
         done = replace(known, state=AllocationState.DONE, since=self._clock())
         self._ledger.record(done)
         if placed.choice.claim is not None:
-            self._refused = answered(placed.choice.claim.uid, self._refused)
-        return Answer(done, replace(edits, annotations={**edits.annotations, **marks(allocation)}))
+            self._promises.remember_answer(placed.choice.claim.uid)
+        return Answer(done, replace(edits, annotations={**edits.annotations, **annotations_of(allocation)}))
 
     def preferred(
         self, resource: str, available: Sequence[str], required: Sequence[str], size: int
@@ -341,13 +332,13 @@ class Allocator:
             await self._starts.start(resource, ids)
 
 
-def _admitted_in(scene: Scene, request: Admitted) -> Admitted:
+def _admit_at(scene: Scene, request: Admitted) -> Admitted:
     """The request, admitted again if this is another scene than the one that admitted it."""
     return request if request.scene is scene else admit(scene, request.resource.name, request.ids)
 
 
-def _cards(devices: Sequence[Device], unit: str) -> tuple[str, ...]:
-    """The card of each ID; for memory units on one card, which may be thousands, that card once."""
+def _devices_of_allocation(devices: Sequence[Device], unit: str) -> tuple[str, ...]:
+    """The card of each ID. Memory units on one card may be thousands: they have that card once."""
     uuids = tuple(it.uuid for it in devices)
     return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.core.allocation.answered_claims import exchanged_claims, kept_parameters, shown_claim
+from agent.core.allocation.answered_claims import claims_after_exchange, kept_parameters, shown_claim
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import AllocationSource
@@ -14,7 +14,7 @@ from agent.core.notices import ClaimSwap
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 
 #: Claim swaps that are still shown.
-SHOWN = 64
+MAX_SHOWN_SWAPS = 64
 
 
 class ClaimSwaps:
@@ -22,7 +22,7 @@ class ClaimSwaps:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._last: deque[ClaimSwap] = deque(maxlen=SHOWN)
+        self._last: deque[ClaimSwap] = deque(maxlen=MAX_SHOWN_SWAPS)
 
     @property
     def last(self) -> tuple[ClaimSwap, ...]:
@@ -30,11 +30,11 @@ class ClaimSwaps:
         return tuple(self._last)
 
     def exchange(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
-        """Give each allocation the claim of the pod that the kubelet gave it to.
+        """Give each allocation the claim of the pod to which the kubelet gave the allocation.
 
         Returns the ids of the allocations with another claim than before.
         """
-        changed = exchanged_claims(promises, granted)
+        changed = claims_after_exchange(promises, granted)
         for name, claim in changed.items():
             allocation = self._ledger.get(name)
             assert allocation is not None
@@ -47,11 +47,11 @@ class ClaimSwaps:
         return tuple(changed)
 
     def recognise(self, promises: Promises) -> Sequence[str]:
-        """Give back their claims to pods that PodResources alone shows.
+        """Give the claims back to allocations that PodResources alone shows.
 
         Returns the ids of the allocations that have a claim again.
         """
-        found = []
+        recognised = []
         for allocation in self._ledger.in_use():
             if allocation.source is not AllocationSource.POD_RESOURCES:
                 continue
@@ -59,5 +59,5 @@ class ClaimSwaps:
             if (claim := shown_claim(promises, allocation)) is not None:
                 diverged = claim.devices if set(claim.devices) - set(allocation.cards) else ()
                 self._ledger.record(replace(allocation, claim=claim, diverged=diverged))
-                found.append(allocation.id)
-        return tuple(found)
+                recognised.append(allocation.id)
+        return tuple(recognised)

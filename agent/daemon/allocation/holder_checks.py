@@ -22,9 +22,9 @@ async def refuse_held(
     """
     earlier = owners_of_earlier_lives(holders, ids, evidence.life)
     if not earlier:
-        for device_id, (namespace, pod) in (await evidence.shown_with(resource, ids)).items():
+        for device_id, (namespace, pod) in (await evidence.pods_with_ids(resource, ids)).items():
             raise GivenTwice(resource, device_id, namespace, pod)
-    shown = await evidence.shows(set(earlier.values())) if earlier else ()
+    shown = await evidence.existing_owners(set(earlier.values())) if earlier else ()
     for device_id, owner in earlier.items():
         if owner in shown:
             raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from agent.core.allocation.answered_claims import astray_allocations, may_move
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
-from agent.core.allocation.vendor_requests import requested
+from agent.core.allocation.vendor_requests import request_of
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.reconciling.cards_of_answers import is_of_other_plugin
@@ -55,7 +55,7 @@ class MadeHardware:
         await self._store.save(durable=True)
         partitions = await self._prepare(vendor.name, request, allocation.cards)
         self.made_with = {**self.made_with, allocation.id: request.parameters}
-        self._ledger.made(allocation.id, partitions, AllocationState.PREPARED)
+        self._ledger.record_made_slices(allocation.id, partitions, AllocationState.PREPARED)
         await self._store.save(durable=True)
 
     async def ensure(self, vendor: Vendor, allocation_id: str) -> bool:
@@ -63,12 +63,12 @@ class MadeHardware:
         allocation = self._ledger.get(allocation_id)
         if allocation is None or is_of_other_plugin(allocation):
             return False  # the answer names other hardware than this agent would make
-        request = requested(allocation)
+        request = request_of(allocation)
         made = await self._prepare(vendor.name, request, allocation.cards)
         self.made_with = {**self.made_with, allocation_id: request.parameters}
-        return self._ledger.made(allocation_id, made, AllocationState.DONE)
+        return self._ledger.record_made_slices(allocation_id, made, AllocationState.DONE)
 
-    async def _take_away(self, allocation: Allocation) -> bool:
+    async def _remove_slices(self, allocation: Allocation) -> bool:
         """Remove the hardware of an allocation that stays; return whether it is still answered."""
         self.busy.add(allocation.id)
         try:
@@ -96,14 +96,14 @@ class MadeHardware:
                 await self._store.save(durable=False)
 
     async def undo(self, vendor: Vendor, allocation_id: str) -> None:
-        """Forget the allocation. Where its hardware cannot be removed now, reconcile removes both later."""
+        """Drop the allocation. Where its hardware cannot be removed now, reconciling removes both later."""
         if self._is_made(vendor, allocation_id):
             try:
                 await self._release(vendor.name, allocation_id)
             except VendorError:
                 self.busy.discard(allocation_id)
                 return
-        self._ledger.forget(allocation_id)
+        self._ledger.drop(allocation_id)
         self.busy.discard(allocation_id)
 
     def _is_made(self, vendor: Vendor, allocation_id: str) -> bool:
@@ -112,21 +112,21 @@ class MadeHardware:
         return allocation is not None and vendor.prepares(allocation.resource)
 
     async def make_room(self, until: float) -> bool:
-        """Remove hardware that is over, until then on the loop's clock; return whether any may be gone."""
+        """Remove hardware that is over, up to a time on the loop's clock; return whether any may be gone."""
         if self._make_room is None or asyncio.get_running_loop().time() >= until:
             return False
         try:
             async with asyncio.timeout_at(until):
                 return await self._make_room()
         except TimeoutError:
-            return True  # what was removed by then may be enough
+            return True  # what was removed in time may be enough
 
-    def misplaced(
+    def misplaced_hardware(
         self, promises: Promises, resource: str, granted: Collection[str] = ()
     ) -> Mapping[str, Sequence[str]]:
         """Allocation to its claimed cards, for unused hardware that is not as the claim says.
 
-        `granted`: ids of allocations that the kubelet grants to a pod, besides those with an owner.
+        `granted`: ids of allocations that the kubelet grants to a pod; allocations with an owner are granted.
         """
         in_use = self._ledger.in_use()
         owned = {it.id for it in in_use if it.owner is not None and it.owner.uid}
@@ -141,7 +141,7 @@ class MadeHardware:
 
     def _is_resized(self, promises: Promises, allocation: Allocation) -> bool:
         """Whether the hardware was made with other parameters than the claim has now."""
-        wanted = requested(allocation).parameters
+        wanted = request_of(allocation).parameters
         made = self.made_with.get(allocation.id, wanted)
         if not allocation.partitions or made == wanted:
             return False
@@ -150,21 +150,21 @@ class MadeHardware:
     async def remove_misplaced(self, misplaced: Mapping[str, Sequence[str]]) -> bool:
         """Remove this hardware, which would be in the way of others; return whether any was removed.
 
-        It is made on the claimed cards when its container starts. The answers stay true: they name hardware
-        by its allocation.
+        The hardware is made on the claimed cards when its container starts. The answers stay true, because
+        they name hardware by its allocation.
         """
         removed = False
         for allocation_id, cards in misplaced.items():
             allocation = self._ledger.get(allocation_id)
-            if allocation is not None and await self._take_away(allocation):
+            if allocation is not None and await self._remove_slices(allocation):
                 known = self._ledger.get(allocation_id) or allocation
                 diverged = tuple(cards) if {*cards} != {*known.devices} else ()
                 self._ledger.record(replace(known, partitions=(), diverged=diverged))
                 removed = True
         return removed
 
-    def has_started(self, allocation_ids: Collection[str]) -> None:
-        """The containers of these allocations may run from now on."""
+    def mark_started(self, allocation_ids: Collection[str]) -> None:
+        """Record that the containers of these allocations may run from now on."""
         known = {it.id for it in self._ledger.in_use()}
         self.started = self.started.intersection(known).union(allocation_ids)
         waiting = known - self.started

@@ -31,7 +31,7 @@ class PodWaiter:
         *,
         within: float = CLAIMED_WITHIN,
     ) -> None:
-        """`promises` gives the present promises. `within`: seconds that a request waits for its claim."""
+        """`promises` returns the present promises. `within`: seconds that a request waits for its claim."""
         self._plan = plan
         self._promises = promises
         self._pods = pods
@@ -47,10 +47,10 @@ class PodWaiter:
         """Wait before a GetPreferredAllocation. The Allocate after it waits for as long as is left."""
         self._until.pop((resource, count), None)
         if self._is_chosen(resource):
-            await self._wait(self._promises(), resource, count)
+            await self._wait_for_pod(self._promises(), resource, count)
 
     async def wait(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
-        """Wait before an Allocate with these IDs. An Allocate that is refused anyhow does not wait."""
+        """Wait before an Allocate with these IDs. An Allocate that will be refused does not wait."""
         if not self._is_chosen(resource):
             return
         counts = [len(set(ids)) for ids in containers]
@@ -58,7 +58,7 @@ class PodWaiter:
             known: Promises | None = self._promises()
             if known and _is_admitted(known, resource, containers):
                 for count in counts:
-                    known = await self._wait(known or self._promises(), resource, count)
+                    known = await self._wait_for_pod(known or self._promises(), resource, count)
         finally:
             for count in counts:
                 self._until.pop((resource, count), None)
@@ -68,7 +68,7 @@ class PodWaiter:
         planned = self._plan.value.get(resource)
         return planned is not None and planned.rule.placement != "local"
 
-    async def _wait(self, promises: Promises, resource: str, count: int) -> Promises | None:
+    async def _wait_for_pod(self, promises: Promises, resource: str, count: int) -> Promises | None:
         """Wait for a pod that could send this request; return the promises if they still hold."""
         planned = promises.scene.plan.get(resource)
         if planned is None or planned.vendor not in promises.scene.vendors:
@@ -79,12 +79,12 @@ class PodWaiter:
         if planned.rule.placement == "claim":
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._deadline(resource, count)):
-                    return await self._promised(promises, resource, count)
+                    return await self._wait_for_promise(promises, resource, count)
             return None
         return promises
 
     def _deadline(self, resource: str, count: int) -> float:
-        """Until when to wait. A deadline from a pod that never sent its Allocate is forgotten."""
+        """Until when to wait. The deadline of a pod that never sent its Allocate is dropped."""
         now = asyncio.get_running_loop().time()
         until = self._until.get((resource, count))
         if until is None or now > until + self._within:
@@ -92,7 +92,7 @@ class PodWaiter:
         self._until[resource, count] = until
         return until
 
-    async def _promised(self, promises: Promises, resource: str, count: int) -> Promises:
+    async def _wait_for_promise(self, promises: Promises, resource: str, count: int) -> Promises:
         """Wait until a pod is known that was promised this number of IDs."""
         while not is_promised(promises, resource, count):
             changed = asyncio.ensure_future(self._pods.changed())

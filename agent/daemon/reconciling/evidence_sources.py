@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 #: The name of a pod's cgroup, with the uid. The systemd driver writes _ in place of -.
 POD_CGROUP = re.compile(r"(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f-_]{27}|[0-9a-f]{32})(?:\.slice)?$")
-#: Cgroups that may hold those of pods: the quality-of-service classes, for both drivers and both versions.
+#: Cgroups above the cgroups of pods: quality-of-service classes, for both drivers and both versions.
 POD_PARENTS = (
     "kubepods",
     "kubepods/burstable",
@@ -63,22 +63,22 @@ class EvidenceSources:
         self._pods_in_use = pods_in_use
         self._pods_at_once = pods_at_once or pods_in_use
         self._partitions = partitions
-        self._running = running
+        self._read_running = running
         self._life = life
-        self._settled = settled
+        self._is_settled = settled
         self._patience = patience
         self._complaints: dict[str, str] = {}
         self.unreadable: Counter[str] = Counter()
 
     async def evidence(self, vendors: Iterable[str] = (), *, prove: bool = True) -> Evidence:
-        """All that can be read now. `vendors` are asked for their slices. `prove`: verify the checksum."""
+        """Read all sources now. `vendors` are asked for their slices. `prove`: verify the checksum."""
         life = self.life
-        granted = await self.granted(prove=prove)
-        pods = await self._pods()
-        running = await asyncio.to_thread(self._running)
-        partitions = {name: found for name in vendors if (found := await self._slices(name)) is not None}
+        granted = await self.checkpoint_answers(prove=prove)
+        pods = await self._read_all_pods()
+        running = await asyncio.to_thread(self._read_running)
+        partitions = {name: made for name in vendors if (made := await self._read_slices(name)) is not None}
         steady = bool(life) and life == self.life
-        settled = steady and self._settled(life)
+        settled = steady and self._is_settled(life)
         return Evidence(granted, prove, pods, partitions, running, life, settled, steady)
 
     @property
@@ -86,35 +86,35 @@ class EvidenceSources:
         """The life of the kubelet that serves now; empty without one."""
         return self._life()
 
-    async def shows(self, owners: Collection[Owner]) -> frozenset[Owner]:
+    async def existing_owners(self, owners: Collection[Owner]) -> frozenset[Owner]:
         """The owners with a pod that exists: it has a cgroup or, where no cgroup can be seen, is listed now.
 
-        In doubt a pod does not exist: a node must go on although PodResources does not answer.
+        An unknown pod does not exist: a node must work while PodResources does not answer.
         """
-        running = await asyncio.to_thread(self._running)
+        running = await asyncio.to_thread(self._read_running)
         if running is not None:
             return frozenset(it for it in owners if it.uid in running)
         pods = await self.pods_now()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) in (pods or {}))
 
-    async def gone(self, owners: Collection[Owner]) -> frozenset[Owner]:
+    async def ended_owners(self, owners: Collection[Owner]) -> frozenset[Owner]:
         """The owners with a pod that is over.
 
         Such a pod has no cgroup or, where no cgroup can be seen, is not listed by a kubelet that has served
-        for long. In doubt a pod is not over: its cards would be given out twice. A pod without a name yet is
-        in no list, and a kubelet that starts lists only the pods that it has dealt with, oldest first.
+        for long. An unknown pod is not over, since its cards would be given out twice. A pod without a name
+        yet is in no list, and a starting kubelet lists only pods that it has handled, oldest first.
         """
-        running = await asyncio.to_thread(self._running)
+        running = await asyncio.to_thread(self._read_running)
         if running is not None:
             return frozenset(it for it in owners if it.uid and it.uid not in running)
         life = self.life
         pods = await self.pods_now()
-        if pods is None or not (life and life == self.life and self._settled(life)):
+        if pods is None or not (life and life == self.life and self._is_settled(life)):
             return frozenset()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) not in pods)
 
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Device ID to the namespace and name of the pod that has it now, by the kubelet; empty in doubt."""
+    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+        """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""
         pods = await self.pods_now()
         return {
             device_id: pod
@@ -123,7 +123,7 @@ class EvidenceSources:
             for device_id in resources.get(resource, frozenset()).intersection(ids)
         }
 
-    async def granted(
+    async def checkpoint_answers(
         self, *, prove: bool = True, sizes: bool = False
     ) -> tuple[CheckpointAnswer, ...] | None:
         """The answers in the kubelet's checkpoint; None where it is unreadable. `prove`: verify the checksum.
@@ -140,7 +140,7 @@ class EvidenceSources:
         if checkpoint is None:
             return None
         registered = checkpoint.registered if sizes else {}
-        return tuple(granted(it, registered) for it in checkpoint.entries)
+        return tuple(checkpoint_answer(it, registered) for it in checkpoint.entries)
 
     async def pods_now(self) -> Pods | None:
         """What PodResources lists, for an Allocate; None where it does not answer in time."""
@@ -148,7 +148,7 @@ class EvidenceSources:
             return await self._read_pods(self._pods_at_once)
         return None
 
-    async def _pods(self) -> Pods | None:
+    async def _read_all_pods(self) -> Pods | None:
         return await self._read_pods(self._pods_in_use)
 
     async def _read_pods(self, read: Callable[[], Awaitable[Pods]]) -> Pods | None:
@@ -160,10 +160,10 @@ class EvidenceSources:
         self._complaints.pop("PodResources", None)
         return pods
 
-    async def _slices(self, vendor: str) -> tuple[Partition, ...] | None:
+    async def _read_slices(self, vendor: str) -> tuple[Partition, ...] | None:
         source = f"slices of {vendor}"
         try:
-            found = tuple(await self._partitions(vendor))
+            slices = tuple(await self._partitions(vendor))
         except VendorAbsent:
             self._complaints.pop(source, None)
             return None
@@ -171,7 +171,7 @@ class EvidenceSources:
             self._complain(source, exc)
             return None
         self._complaints.pop(source, None)
-        return found
+        return slices
 
     def _complain(self, source: str, exc: Exception) -> None:
         """Keep and count the error of a source, and log it once per change."""
@@ -186,7 +186,7 @@ class EvidenceSources:
         return dict(self._complaints)
 
 
-def granted(
+def checkpoint_answer(
     entry: CheckpointEntry, registered: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> CheckpointAnswer:
     """The answer, with what the agent's annotations say of it.
@@ -205,16 +205,16 @@ def granted(
         answer_annotations.cards(own),
         answer_annotations.share(own),
         answer_annotations.unit(own) if own else None,
-        0 if own else _shares(entry, registered.get(entry.resource, ())),
+        0 if own else _shares_of_card(entry, registered.get(entry.resource, ())),
         entry.edits,
     )
 
 
-def _shares(entry: CheckpointEntry, listed: Sequence[str]) -> int:
+def _shares_of_card(entry: CheckpointEntry, listed: Sequence[str]) -> int:
     """How many shares another plugin lists of the card of the answer's first ID; 0 where unknown."""
     first = share(entry.ids[0]) if entry.ids else None
     if first is None or entry.ids[0] not in listed or any("::" in it for it in listed):
-        return 0  # a list of this agent has only those of another plugin's IDs that are in use
+        return 0  # a list of this agent has only the used IDs of another plugin
     prefix = first.stem + first.between
     return sum(it.startswith(prefix) for it in listed)
 
@@ -239,11 +239,11 @@ def running_pods(root: Path = Path("/sys/fs/cgroup")) -> frozenset[str] | None:
             if parents:
                 return frozenset(uid for parent in parents for uid in _pods_below(parent))
     except OSError:
-        pass  # with half of the cgroups the other pods would look over
+        pass  # with half of the cgroups, pods of the other half would look ended
     return None
 
 
 def _pods_below(parent: Path) -> Iterable[str]:
     for folder in parent.iterdir():
-        if found := POD_CGROUP.search(folder.name):
-            yield found[1].replace("_", "-")
+        if uid := POD_CGROUP.search(folder.name):
+            yield uid[1].replace("_", "-")

@@ -11,15 +11,15 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.reconciling.reconcile_changes import (
+    AskKubelet,
     Change,
     Confirm,
-    Doubt,
     Find,
-    Forget,
     Release,
     Remark,
     Remove,
     Revive,
+    SetForgotten,
 )
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import ReleaseSlices
@@ -38,23 +38,23 @@ class LedgerUpdates:
         allocator: Allocator,
         vendors: Callable[[], Sequence[Vendor]],
         release: ReleaseSlices,
-        ask_again: Callable[[str], None],
+        request_checkpoint: Callable[[str], None],
         clock: Callable[[], float],
-        doubt_again: float = 300.0,
+        request_again_after: float = 300.0,
     ) -> None:
-        """`ask_again` has the kubelet write its checkpoint, by means of the resource that it names.
+        """`request_checkpoint` has the kubelet write its checkpoint, by a new list of the named resource.
 
-        `doubt_again`: seconds until the kubelet is asked again because of the same allocation.
+        `request_again_after`: seconds until the kubelet is asked again because of the same allocation.
         """
         self._ledger = ledger
         self._allocator = allocator
         self._vendors = vendors
         self._release = release
-        self._ask_again = ask_again
+        self._request_checkpoint = request_checkpoint
         self._clock = clock
-        self._doubt_again = doubt_again
+        self._request_again_after = request_again_after
         #: Allocation to the time at which the kubelet was last asked because of it.
-        self._doubted: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
         #: Vendor and mark to the logged reason why its slices could not be removed.
         self._not_removed: dict[tuple[str, str], str] = {}
         self.actions: Counter[str] = Counter()
@@ -66,12 +66,12 @@ class LedgerUpdates:
     def has_asked_within(self, seconds: float) -> bool:
         """Whether the kubelet was asked to write its checkpoint in the last so many seconds."""
         now = self._clock()
-        return any(now - at < seconds for at in self._doubted.values())
+        return any(now - at < seconds for at in self._asked_at.values())
 
-    # Changes of the ledger alone: nothing here waits
+    # Changes of the ledger alone; nothing here awaits
 
     def exchange_claims(self, granted: Sequence[CheckpointAnswer]) -> bool:
-        """Let claims follow the kubelet's answers where pods have each other's; whether any claim changed."""
+        """Exchange claims of pods that got each other's allocation; return whether any claim changed."""
         exchanged = self._allocator.swaps.exchange(self._allocator.promises, granted)
         for name in exchanged:
             self.actions["exchange"] += 1
@@ -84,39 +84,41 @@ class LedgerUpdates:
         return bool(exchanged)
 
     def recognise_claims(self) -> bool:
-        """Find the claims of pods that only PodResources shows; whether any was found."""
-        found = self._allocator.swaps.recognise(self._allocator.promises)
-        for name in found:
+        """Find the claims of pods that only PodResources shows; return whether any was found."""
+        recognised = self._allocator.swaps.recognise(self._allocator.promises)
+        for name in recognised:
             self.actions["recognise"] += 1
             if (allocation := self._ledger.get(name)) is not None:
                 log.info("claim known again", **_log_fields(allocation))
-        return bool(found)
+        return bool(recognised)
 
-    def apply(self, change: Confirm | Revive | Doubt | Forget | Remark | Find) -> bool:
-        """Do the change; whether it was done."""
+    def apply(self, change: Confirm | Revive | AskKubelet | SetForgotten | Remark | Find) -> bool:
+        """Apply the change; return whether anything was done."""
         allocation = self._ledger.get(change.allocation)
         if allocation is None:
             return False
         match change:
             case Confirm():
                 self._confirm(allocation, change)
-            case Doubt():
-                return self._doubt(allocation)
+            case AskKubelet():
+                return self._ask_kubelet(allocation)
             case Revive():
                 self._ledger.revive(allocation.id)
-                self._note("revive", "allocation released wrongly, the kubelet has it", allocation)
-            case Forget(forgotten=forgotten):
-                self._ledger.forgot(allocation.id, forgotten=forgotten)
-                self._note("forget", "allocation forgotten by the kubelet", allocation, forgotten=forgotten)
+                self._log_change("revive", "allocation released wrongly, the kubelet has it", allocation)
+            case SetForgotten(forgotten=forgotten):
+                self._ledger.set_forgotten(allocation.id, forgotten=forgotten)
+                self._log_change(
+                    "forget", "allocation forgotten by the kubelet", allocation, forgotten=forgotten
+                )
             case Remark(text=text):
                 self._ledger.remark(allocation.id, text)
-                self._note("remark", "allocation remarked", allocation, remark=text or "well again")
+                self._log_change("remark", "allocation remarked", allocation, remark=text or "well again")
             case Find(partitions=partitions):
-                self._ledger.found(allocation.id, partitions)
-                self._note("find", "slices found", allocation, slices=list(partitions))
+                self._ledger.record_found_slices(allocation.id, partitions)
+                self._log_change("find", "slices found", allocation, slices=list(partitions))
         return True
 
-    def _note(self, action: str, event: str, allocation: Allocation, **details: object) -> None:
+    def _log_change(self, action: str, event: str, allocation: Allocation, **details: object) -> None:
         self.actions[action] += 1
         log.warning(event, **_log_fields(allocation), **details)
 
@@ -133,20 +135,20 @@ class LedgerUpdates:
             **_log_fields(allocation),
         )
 
-    def _doubt(self, allocation: Allocation) -> bool:
-        """Have the kubelet write what it knows; again only after a while, for it may not know yet."""
+    def _ask_kubelet(self, allocation: Allocation) -> bool:
+        """Have the kubelet write its checkpoint. Ask again only after a while: it may not know yet."""
         now = self._clock()
-        if now - self._doubted.get(allocation.id, float("-inf")) < self._doubt_again:
+        if now - self._asked_at.get(allocation.id, float("-inf")) < self._request_again_after:
             return False
-        self._doubted[allocation.id] = now
+        self._asked_at[allocation.id] = now
         self.actions["doubt"] += 1
-        self._ask_again(allocation.resource)
+        self._request_checkpoint(allocation.resource)
         return True
 
     # Changes that may wait for hardware
 
-    async def let_go(self, changes: Sequence[Change]) -> list[Change]:
-        """Release allocations that are over and remove slices without an owner; what was done.
+    async def apply_releases(self, changes: Sequence[Change]) -> list[Change]:
+        """Release allocations that are over and remove slices without an owner; return what was done.
 
         Changes that need no hardware come first. Hardware takes time: each change is checked again when its
         turn comes.
@@ -158,9 +160,10 @@ class LedgerUpdates:
                 allocation = self._ledger.get(change.allocation)
                 if allocation is None or allocation is not decided_on.get(allocation.id):
                     continue
-                if allocation.id not in self._allocator.busy and await self._end(allocation, change.reason):
+                is_busy = allocation.id in self._allocator.busy
+                if not is_busy and await self._release_allocation(allocation, change.reason):
                     done.append(change)
-            elif isinstance(change, Remove) and await self._remove(change):
+            elif isinstance(change, Remove) and await self._remove_ownerless(change):
                 done.append(change)
         return done
 
@@ -168,17 +171,17 @@ class LedgerUpdates:
         allocation = self._ledger.get(change.allocation)
         return isinstance(change, Remove) or (allocation is not None and self._has_slices(allocation))
 
-    async def _end(self, allocation: Allocation, reason: str) -> bool:
+    async def _release_allocation(self, allocation: Allocation, reason: str) -> bool:
         """Release the allocation: first its slices, because only the ledger remembers that they must go."""
         if self._has_slices(allocation):
             self._allocator.busy.add(allocation.id)  # no container starts on what is being removed
             try:
-                if not await self._removed(allocation.vendor, allocation.id):
+                if not await self._try_remove_slices(allocation.vendor, allocation.id):
                     return False
             finally:
                 self._allocator.busy.discard(allocation.id)
         self._ledger.release(allocation.id, reason, self._clock())
-        self._doubted.pop(allocation.id, None)
+        self._asked_at.pop(allocation.id, None)
         self.actions["release"] += 1
         log.info("allocation released", reason=reason, **_log_fields(allocation))
         return True
@@ -188,16 +191,16 @@ class LedgerUpdates:
         makes = any(it.name == vendor and it.prepares(resource) for it in self._vendors())
         return bool(allocation.partitions) or makes
 
-    async def _remove(self, change: Remove) -> bool:
+    async def _remove_ownerless(self, change: Remove) -> bool:
         if self._ledger.get(change.allocation) in self._ledger.in_use():
             return False  # the slices have an owner by now
-        if not await self._removed(change.vendor, change.allocation):
+        if not await self._try_remove_slices(change.vendor, change.allocation):
             return False
         self.actions["remove"] += 1
         log.warning("slices without an owner removed", vendor=change.vendor, allocation=change.allocation)
         return True
 
-    async def _removed(self, vendor: str, mark: str) -> bool:
+    async def _try_remove_slices(self, vendor: str, mark: str) -> bool:
         try:
             await self._release(vendor, mark)
         except VendorError as exc:

@@ -15,17 +15,17 @@ from agent.core.cell import Cell
 from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.core.reconciling.missing_slices import foreign_slices, slice_changes
 from agent.core.reconciling.reconcile_changes import (
+    AskKubelet,
     Change,
-    Doubt,
     Find,
-    Forget,
     RecoveredAllocation,
     Release,
     Remark,
     Remove,
+    SetForgotten,
 )
 from agent.core.reconciling.reconcile_evidence import Evidence
-from agent.core.reconciling.reconcile_rules import confirmations, reconcile, revived
+from agent.core.reconciling.reconcile_rules import confirmations, reconcile, revivals
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
@@ -95,43 +95,43 @@ class Reconciler:
             with anyio.move_on_after(jittered(self._timing.every)):
                 await self._wanted.wait()
             self._wanted.clear()
-            await self.once()
+            await self.reconcile()
 
     def look_again(self) -> None:
         """Have a full pass soon, as after a refusal: ledger and kubelet may differ."""
         self._wanted.set()
 
-    async def take_back(self) -> None:
-        """Record what pods have of the cards, before the first list to the kubelet, which must be true.
+    async def recover_at_start(self) -> None:
+        """Recover allocations before the first list goes to the kubelet: that list must be true.
 
-        A full pass follows: the vendors can be asked for slices by then.
+        A full pass follows, since the vendors can be asked for slices by then.
         """
-        recalled = await self._recovery.at_once()
-        self.actions["recall"] += len(recalled)
-        if recalled:
+        recovered = await self._recovery.record_before_first_list()
+        self.actions["recall"] += len(recovered)
+        if recovered:
             await self._changed()
         self.look_again()
 
     async def make_room(self) -> bool:
-        """Release what is over at once, for a request without room; whether anything was released.
+        """Release at once what is over, for a request without room; return whether anything was released.
 
         A scheduler gives away the room of a pod as soon as the pod has ended. Where the kubelet's checkpoint
         still has the pod, the kubelet is asked to write the checkpoint, and given a moment for it.
         """
         before = self.actions["release"]
-        await self._whole_pass()
+        await self._reconcile_shielded()
         within = self._timing.written_within
         until = anyio.current_time() + within  # the moment begins once the kubelet was asked
         while self.actions["release"] == before and self._updates.has_asked_within(within):
             if anyio.current_time() >= until:
                 break
             await anyio.sleep(within / 40)
-            await self._whole_pass()
+            await self._reconcile_shielded()
         return self.actions["release"] > before
 
-    async def _whole_pass(self) -> None:
-        """A pass that goes on where the caller is cancelled: what it has released by then must be saved."""
-        task = asyncio.create_task(self.once())
+    async def _reconcile_shielded(self) -> None:
+        """A pass that is not cancelled with its caller: what the pass has released must be saved."""
+        task = asyncio.create_task(self.reconcile())
         self._passes.add(task)
         task.add_done_callback(self._passes.discard)
         await asyncio.shield(task)
@@ -139,58 +139,60 @@ class Reconciler:
     async def follow(self, checkpoint: Cell[T]) -> None:
         """A quick pass whenever the kubelet has written its checkpoint: then the file names owners."""
         async for _ in checkpoint.watch():
-            await self.once(full=False)
+            await self.reconcile(full=False)
 
     async def follow_lives(self, kubelet: Cell[T]) -> None:
-        """Take in each life of the kubelet that begins."""
+        """Confirm allocations in each new life of the kubelet."""
         async for _ in kubelet.watch():
-            await self.kubelet_began()
+            await self.confirm_in_new_life()
 
-    async def kubelet_began(self) -> None:
-        """Record what a new life of the kubelet has kept, while its file still lists all of it.
+    async def confirm_in_new_life(self) -> None:
+        """Confirm the allocations that a new life of the kubelet has kept, while its file lists them all.
 
-        A pass may come too late: PodResources makes it wait, and with the first answer of this life the
-        kubelet writes the file without the pods that are over.
+        A pass may come too late, because it waits for PodResources. With the first answer of the new life the
+        kubelet writes its file without the pods that are over.
         """
         life = self._sources.life
         if life in ("", self._known_life):
             return
-        granted = await self._sources.granted(prove=True)
+        granted = await self._sources.checkpoint_answers(prove=True)
         if granted is None or life != self._sources.life:
             return
         self._known_life = life
-        changes = confirmations(self._asked_for(), Evidence(granted, life=life))
+        changes = confirmations(self._allocations_from_allocate(), Evidence(granted, life=life))
         if [it for it in changes if self._updates.apply(it)]:
             await self._changed()
 
-    async def once(self, *, full: bool = True) -> Sequence[Change | RecoveredAllocation]:
-        """Read, decide, apply; what was done. A full pass also asks the vendors for their slices."""
+    async def reconcile(self, *, full: bool = True) -> Sequence[Change | RecoveredAllocation]:
+        """Read, decide, apply; return what was done. A full pass also asks the vendors for their slices."""
         async with self._turn:
             makers = self._updates.makers() if full else []
             # Released allocations count, too: the kubelet may have them after all.
             if self._recovery.is_idle and not len(self._ledger) and not makers:
                 self.foreign = {} if full else self.foreign
                 return ()
-            return await self._pass(makers, full=full)
+            return await self._reconcile(makers, full=full)
 
-    async def _pass(self, makers: Sequence[str], *, full: bool) -> Sequence[Change | RecoveredAllocation]:
-        # Only while the file still lists all that a new life of the kubelet has kept can it be told from what
-        # that life forgot.
+    async def _reconcile(
+        self, makers: Sequence[str], *, full: bool
+    ) -> Sequence[Change | RecoveredAllocation]:
+        # What a new life of the kubelet has kept, and what it has forgotten, shows only in the first file of
+        # that life. So that file is read with its checksum.
         prove = full or self._sources.life != self._known_life
-        began, owned = self._clock(), self._owned()
+        began, owned = self._clock(), self._ids_with_owner()
         evidence = await self._sources.evidence(makers, prove=prove)
         if full:
             self._count_foreign(makers, evidence)
         if evidence.proven and evidence.granted is not None:
             self._known_life = evidence.life
-        recalled = await self._recovery.once(evidence)
-        self.actions["recall"] += len(recalled)
-        changes = self._decided(evidence, began, owned)
+        recovered = await self._recovery.record(evidence)
+        self.actions["recall"] += len(recovered)
+        changes = self._decide(evidence, began, owned)
         if any(isinstance(it, Release) for it in changes) and not evidence.proven:
             # No allocation is released on a file without a verified checksum.
-            began, owned = self._clock(), self._owned()
+            began, owned = self._clock(), self._ids_with_owner()
             evidence = await self._sources.evidence(prove=True)
-            changes = self._decided(evidence, began, owned)
+            changes = self._decide(evidence, began, owned)
         # Nothing is awaited from here to the last change that needs no hardware: the ledger is the one that
         # was decided on.
         if evidence.granted is None:
@@ -199,14 +201,14 @@ class Reconciler:
             exchanged = self._updates.exchange_claims(evidence.granted)
         at_once = [it for it in changes if not isinstance(it, Release | Remove)]
         done: list[Change] = [it for it in at_once if self._updates.apply(it)]
-        ended = await self._updates.let_go(changes)
+        ended = await self._updates.apply_releases(changes)
         for change in ended:
             if isinstance(change, Remove):
                 self._ownerless.pop((change.vendor, change.allocation), None)
         done += ended
-        if recalled or exchanged or any(not isinstance(it, Doubt) for it in done):
+        if recovered or exchanged or any(not isinstance(it, AskKubelet) for it in done):
             await self._changed()
-        return [*recalled, *done]
+        return [*recovered, *done]
 
     def _count_foreign(self, makers: Sequence[str], evidence: Evidence) -> None:
         """Count the slices that this agent did not make. An unread vendor's count stays as it was."""
@@ -215,43 +217,46 @@ class Reconciler:
         before = {key: count for key, count in self.foreign.items() if key[0] in unread}
         self.foreign = {**before, **foreign_slices(read)}
 
-    def _owned(self) -> frozenset[str]:
+    def _ids_with_owner(self) -> frozenset[str]:
         """The allocations that have an owner."""
         return frozenset(it.id for it in self._ledger.in_use() if it.owner is not None)
 
-    def _asked_for(self) -> list[Allocation]:
-        """What is in use by an Allocate. The kubelet knows nothing of what a scheduler alone gave."""
+    def _allocations_from_allocate(self) -> list[Allocation]:
+        """Allocations in use that an Allocate made, without external use, which the kubelet does not know."""
         return [it for it in self._ledger.in_use() if it.source is not AllocationSource.ANNOTATION]
 
-    def _decided(self, evidence: Evidence, now: float, owned: Collection[str]) -> list[Change]:
+    def _decide(self, evidence: Evidence, now: float, owned: Collection[str]) -> list[Change]:
         """The changes that follow from the evidence.
 
         `now` and `owned` are from before the first source was read: as old as the oldest evidence.
         """
         busy = self._allocator.busy
-        in_use = self._asked_for()
-        # Another life of the kubelet may have begun, and have been taken in, since the last source was read.
+        in_use = self._allocations_from_allocate()
+        # Another life of the kubelet may have begun, and been confirmed, since the last source was read.
         evidence = replace(evidence, steady=evidence.steady and evidence.life == self._sources.life)
         fresh = {it.id for it in in_use}.difference(owned)
         abandoned = self._allocator.abandoned
         changes = reconcile(in_use, evidence, now, self._timing.grace, busy, fresh, abandoned)
-        settled = {it.allocation for it in changes if isinstance(it, Release | Forget)}
+        settled = {it.allocation for it in changes if isinstance(it, Release | SetForgotten)}
         of_slices = slice_changes(in_use, evidence, busy)
         rest = [it for it in of_slices if isinstance(it, Remove) or it.allocation not in settled]
         released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
-        back = revived(released, self._ledger.held(), evidence)
-        return [*changes, *back, *self._aged(rest, evidence, now)]
+        back = revivals(released, self._ledger.held(), evidence)
+        return [*changes, *back, *self._without_young_removals(rest, evidence, now)]
 
-    def _aged(
+    def _without_young_removals(
         self, changes: Sequence[Find | Remark | Remove], evidence: Evidence, now: float
     ) -> Sequence[Find | Remark | Remove]:
-        """The changes without slices that lost their owner only now: the ledger may be about to name one."""
-        found = {(it.vendor, it.allocation) for it in changes if isinstance(it, Remove)}
+        """The changes, without removals of slices that have lost their owner only now.
+
+        The ledger may be about to name an owner.
+        """
+        ownerless = {(it.vendor, it.allocation) for it in changes if isinstance(it, Remove)}
         asked = evidence.partitions or {}
         self._ownerless = {
-            key: since for key, since in self._ownerless.items() if key in found or key[0] not in asked
+            key: since for key, since in self._ownerless.items() if key in ownerless or key[0] not in asked
         }
-        for key in found:
+        for key in ownerless:
             self._ownerless.setdefault(key, now)
         return [it for it in changes if not isinstance(it, Remove) or self._is_old(it, now)]
 

@@ -11,10 +11,10 @@ import structlog
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import AllocationSource, Plan
-from agent.core.reconciling.cards_of_answers import AnswerTies
+from agent.core.reconciling.cards_of_answers import AnswerReader
 from agent.core.reconciling.reconcile_changes import RecoveredAllocation
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence
-from agent.core.reconciling.recovered_allocations import recall, recall_pods
+from agent.core.reconciling.recovered_allocations import recover_from_answers, recover_from_pods
 from agent.daemon.reconciling.evidence_sources import EvidenceSources, foreign_id
 
 log = structlog.get_logger(__name__)
@@ -23,9 +23,9 @@ log = structlog.get_logger(__name__)
 class Recovery:
     """Reads allocations back from the kubelet's checkpoint, or else from PodResources.
 
-    This agent's own answers are missing in its ledger after its checkpoint was lost or replaced by an older
-    one. After the first look none is missing any more. An answer of another plugin holds the cards that it
-    names whenever it appears, whatever its resource is called.
+    The ledger lacks answers of this agent after the agent's checkpoint was lost or replaced by an older one.
+    After the first look the ledger has them all. An answer of another plugin may appear at any time. It holds
+    the cards that it names, whatever its resource is called.
     """
 
     def __init__(
@@ -34,95 +34,99 @@ class Recovery:
         sources: EvidenceSources,
         plan: Cell[Plan],
         clock: Callable[[], float],
-        ties: Cell[AnswerTies] | None = None,
+        answer_reader: Cell[AnswerReader] | None = None,
     ) -> None:
-        """`ties` tells which cards an answer names. A new value means that the cards have changed."""
-        self._ties = ties or Cell(AnswerTies())
+        """`answer_reader` has the present cards. A new value means that the cards have changed."""
+        self._reader = answer_reader or Cell(AnswerReader())
         self._ledger = ledger
         self._sources = sources
         self._plan = plan
         self._clock = clock
         #: Own allocations that are not recorded yet, because their cards are unknown; None before a look.
-        self._left: set[str] | None = None
+        self._unrecorded: set[str] | None = None
         #: How many shares another plugin made of the card, by allocation. It is known only before this agent
         #: has registered.
         self._sizes: Mapping[str, int] = {}
-        #: Other plugins' allocations that have none of these cards, judged by the ties and the plan below.
+        #: Other plugins' allocations that have none of these cards, judged by the reader and the plan below.
         self._unrelated: frozenset[str] = frozenset()
-        self._judged: tuple[AnswerTies, Plan] | None = None
+        self._judged_by: tuple[AnswerReader, Plan] | None = None
         #: Answers that name cards that are not on this node: allocation to vendor and answer. The vendor is
         #: empty where it is not known.
-        self.unfit: Mapping[str, tuple[str, CheckpointAnswer]] = {}
+        self.answers_without_cards: Mapping[str, tuple[str, CheckpointAnswer]] = {}
         self.is_done = False
         self._turn = asyncio.Lock()
 
     @property
     def has_looked(self) -> bool:
-        """Whether the kubelet's answers of this agent were looked at."""
-        return self._left is not None
+        """Whether the kubelet's checkpoint was searched for answers of this agent."""
+        return self._unrecorded is not None
 
     @property
     def is_idle(self) -> bool:
         """Whether no answer has to be looked for, of this agent or of another plugin."""
-        return self.is_done and not self._ties.value.has_cards
+        return self.is_done and not self._reader.value.has_cards
 
-    async def at_once(self) -> Sequence[RecoveredAllocation]:
-        """Record what pods have of the cards, before the first list to the kubelet; what was recorded."""
-        granted = await self._sources.granted(prove=False, sizes=True)
+    async def record_before_first_list(self) -> Sequence[RecoveredAllocation]:
+        """Record what pods have, before the first list to the kubelet; return what was recorded."""
+        granted = await self._sources.checkpoint_answers(prove=False, sizes=True)
         if granted is None:
-            return await self.once(Evidence(None, pods=await self._sources.pods_now()))
+            return await self.record(Evidence(None, pods=await self._sources.pods_now()))
         async with self._turn:
-            self._sizes = {**self._sizes, **{it.allocation: it.of for it in granted if it.of}}
-        return await self.once(Evidence(granted, proven=False))
+            self._sizes = {
+                **self._sizes,
+                **{it.allocation: it.ids_of_card for it in granted if it.ids_of_card},
+            }
+        return await self.record(Evidence(granted, proven=False))
 
-    async def once(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
-        """Record what can be recorded now; what was recorded."""
+    async def record(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
+        """Record what the evidence shows and the ledger lacks; return what was recorded."""
         async with self._turn:
             if evidence.granted is None:
-                return self._from_pods(evidence)
-            recalled = await self._looked(evidence.granted, proven=evidence.proven)
-            self.unfit = {name: it for name, it in self.unfit.items() if _may_run(it[1], evidence)}
-            return recalled
+                return self._record_from_pods(evidence)
+            recorded = await self._record_from_answers(evidence.granted, proven=evidence.proven)
+            kept = self.answers_without_cards.items()
+            self.answers_without_cards = {name: it for name, it in kept if _may_run(it[1], evidence)}
+            return recorded
 
-    async def _looked(
+    async def _record_from_answers(
         self, granted: Sequence[CheckpointAnswer], *, proven: bool
     ) -> Sequence[RecoveredAllocation]:
-        plan, ties = self._plan.value, self._ties.value
-        if self._judged is None or self._judged[0] is not ties or self._judged[1] is not plan:
+        plan, reader = self._plan.value, self._reader.value
+        if self._judged_by is None or self._judged_by[0] is not reader or self._judged_by[1] is not plan:
             self._unrelated = frozenset()
-        fresh = self._fresh(granted)
-        if fresh and (self._left is None or not proven):
-            first = await self._sources.granted(prove=True, sizes=True)
+        missing = self._missing_answers(granted)
+        if missing and (self._unrecorded is None or not proven):
+            first = await self._sources.checkpoint_answers(prove=True, sizes=True)
             if first is None:
                 return ()  # nothing is recorded from a file with a wrong checksum
-            self._sizes = {**self._sizes, **{it.allocation: it.of for it in first if it.of}}
-            fresh = self._fresh(first)
-        sized = [replace(it, of=self._sizes.get(it.allocation, 0)) for it in fresh]
-        recalled = recall(sized, plan, self._clock(), ties)
-        found = {it.allocation.id for it in recalled.found}
+            self._sizes = {**self._sizes, **{it.allocation: it.ids_of_card for it in first if it.ids_of_card}}
+            missing = self._missing_answers(first)
+        sized = [replace(it, ids_of_card=self._sizes.get(it.allocation, 0)) for it in missing]
+        recovered = recover_from_answers(sized, plan, self._clock(), reader)
+        recovered_ids = {it.allocation.id for it in recovered.allocations}
         present = {it.allocation for it in granted}
-        left = {it.allocation for it in fresh} - found
-        self._left = {it for it in left if not it.startswith(FOREIGN)}
+        left = {it.allocation for it in missing} - recovered_ids
+        self._unrecorded = {it for it in left if not it.startswith(FOREIGN)}
         self._unrelated = (self._unrelated & present) | {it for it in left if it.startswith(FOREIGN)}
-        self._keep_unfit(recalled.unfit)
-        self._judged = (ties, plan)
+        self._keep_answers_without_cards(recovered.answers_without_cards)
+        self._judged_by = (reader, plan)
         # Other plugins' answers are in the file, too, also of cards that this agent never has.
-        self.is_done = not self._left and (bool(plan) or not self._unrelated)
-        return self._recorded(recalled.found)
+        self.is_done = not self._unrecorded and (bool(plan) or not self._unrelated)
+        return self._record_allocations(recovered.allocations)
 
-    def _keep_unfit(self, unfit: Mapping[str, tuple[str, CheckpointAnswer]]) -> None:
+    def _keep_answers_without_cards(self, answers: Mapping[str, tuple[str, CheckpointAnswer]]) -> None:
         """Keep the answers that are still in the file, and log the new ones."""
-        present = self._unrelated | (self._left or set())
-        known = {name: it for name, it in self.unfit.items() if name in present}
-        for name in unfit.keys() - known.keys():
-            vendor, answer = unfit[name]
+        present = self._unrelated | (self._unrecorded or set())
+        known = {name: it for name, it in self.answers_without_cards.items() if name in present}
+        for name in answers.keys() - known.keys():
+            vendor, answer = answers[name]
             log.warning(
                 "a pod has cards that are not here", vendor=vendor, resource=answer.resource, uid=answer.uid
             )
-        self.unfit = {**known, **unfit}
+        self.answers_without_cards = {**known, **answers}
 
-    def _fresh(self, granted: Sequence[CheckpointAnswer]) -> list[CheckpointAnswer]:
-        """The answers that the ledger lacks, without those that have none of the cards."""
+    def _missing_answers(self, granted: Sequence[CheckpointAnswer]) -> list[CheckpointAnswer]:
+        """The answers that the ledger lacks, without answers that have none of the cards."""
         return [
             answer
             for answer in granted
@@ -132,21 +136,25 @@ class Recovery:
         ]
 
     def _may_be_missing(self, allocation: str) -> bool:
-        """Whether the ledger may lack it: one of this agent only until it was looked for."""
-        return self._left is None or allocation in self._left or allocation.startswith(FOREIGN)
+        """Whether the ledger may lack the allocation; an own one can be missing only until the first look."""
+        return self._unrecorded is None or allocation in self._unrecorded or allocation.startswith(FOREIGN)
 
-    def _from_pods(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
+    def _record_from_pods(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
         """Record what PodResources lists of the cards, where the ledger has nothing from an Allocate."""
         # An allocation from a scheduler's annotation needed no Allocate, so the ledger may lack all others.
         bare = (AllocationSource.POD_RESOURCES, AllocationSource.ANNOTATION)
         known = any(it.source not in bare for it in self._ledger.in_use())
-        if evidence.pods is None or known or (self.is_done and not self._left):
+        if evidence.pods is None or known or (self.is_done and not self._unrecorded):
             return ()
-        found = recall_pods(evidence.pods, self._plan.value, foreign_id, self._clock(), self._ties.value)
-        return self._recorded([it for it in found if self._ledger.get(it.allocation.id) is None])
+        recovered = recover_from_pods(
+            evidence.pods, self._plan.value, foreign_id, self._clock(), self._reader.value
+        )
+        return self._record_allocations(
+            [it for it in recovered if self._ledger.get(it.allocation.id) is None]
+        )
 
-    def _recorded(self, recalled: Sequence[RecoveredAllocation]) -> Sequence[RecoveredAllocation]:
-        for change in recalled:
+    def _record_allocations(self, recovered: Sequence[RecoveredAllocation]) -> Sequence[RecoveredAllocation]:
+        for change in recovered:
             allocation = change.allocation
             self._ledger.record(allocation)
             log.info(
@@ -156,19 +164,19 @@ class Recovery:
                 resource=allocation.resource,
                 devices=list(allocation.cards),
             )
-            if change.doubt:
+            if change.why_cards_ignored:
                 log.warning(
                     "allocation counted on the cards of its IDs",
                     allocation=allocation.id,
-                    reason=change.doubt,
+                    reason=change.why_cards_ignored,
                 )
-        return recalled
+        return recovered
 
 
 def _may_run(answer: CheckpointAnswer, evidence: Evidence) -> bool:
     """Whether the answer's pod may still run.
 
-    The checkpoint does not tell: while no plugin is registered, the kubelet does not write it.
+    The kubelet's checkpoint does not show that: the kubelet does not write it while no plugin is registered.
     """
     if evidence.pods is None or (evidence.running is not None and answer.uid in evidence.running):
         return True

@@ -119,7 +119,7 @@ class OtherPlugins:
 
     def _left_behind(self) -> Mapping[str, str]:
         """Vendor to the resource of a pod that has cards from another plugin which are not on this node."""
-        answers = self._recovery.unfit.values()
+        answers = self._recovery.answers_without_cards.values()
         others = ((vendor, it) for vendor, it in answers if it.allocation.startswith(FOREIGN))
         return {vendor: it.resource for vendor, it in others if vendor and self._yields(vendor)}
 
@@ -287,7 +287,7 @@ class OtherResources:
 
     def _vendor(self, resource: str) -> str:
         """The vendor with cards that other plugins make the resource of; empty where this agent serves it."""
-        return "" if self._serves(resource) else self._node.ties.value.former(resource)
+        return "" if self._serves(resource) else self._node.answer_reader.value.vendor_of_resource(resource)
 
     def _serves(self, resource: str) -> bool:
         """Whether this agent serves the resource.

@@ -10,7 +10,7 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving
+from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving_vendor
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import (
     AllocationError,
@@ -23,7 +23,7 @@ from agent.core.errors import (
     UnknownDevice,
     UnknownResource,
 )
-from agent.core.model import Cordon, IdRange, Owner
+from agent.core.model import ClosedBecause, Cordon, IdRange, Owner
 from agent.vendor_api.agent import FOREIGN_SLICES, Placement, Sharing
 from core.scenes import ONE, SHARE, SLICE, UNCUT, WHOLE, scene
 from core.values import allocation
@@ -51,7 +51,7 @@ def cordoned(author: str, reason: str, *, healthy: bool = True) -> Scene:
 
 def sliced_by_others(**fields: Any) -> Scene:
     """The node where others made two slices on c0."""
-    known = listed("c0", healthy=False, **fields)
+    known = listed("c0", healthy=False, closed=ClosedBecause.FOREIGN_SLICES, **fields)
     devices = tuple(
         replace(it, device=replace(it.device, attributes={FOREIGN_SLICES: "2"})) if it.uuid == "c0" else it
         for it in known.snapshot.devices
@@ -154,7 +154,7 @@ def test_a_refusal_says_what_was_asked(
             id="resource withheld, also from who has the device",
         ),
         pytest.param(
-            sliced_by_others(held=("c0",), closed=True),
+            sliced_by_others(held=("c0",)),
             UnhealthyDevice,
             "device c0 is unhealthy: slices that this agent did not make lie on its card (2): it is free "
             "when they are gone",
@@ -236,6 +236,15 @@ def test_a_card_that_a_scheduler_gave_to_another_pod_is_refused_by_that_pods_nam
     )
 
 
+@pytest.mark.parametrize("closed", ClosedBecause)
+def test_no_pod_is_to_be_deleted_for_a_card_that_is_closed_for_another_reason(closed: ClosedBecause) -> None:
+    """Although the scene no longer says what the plan was made of."""
+    with pytest.raises(UnhealthyDevice) as refused:
+        admit(listed("c0", healthy=False, closed=closed), WHOLE, ["c0"])
+
+    assert "delete" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("reason", "told"),
     [("maintenance", "device c0 is cordoned by alice: maintenance$"), ("", "is cordoned by alice$")],
@@ -300,11 +309,11 @@ def test_the_first_id_that_cannot_be_had_refuses_the_whole_request(ids: list[str
 )
 def test_a_resource_without_vendor_is_served_by_nobody(known: Scene, resource: str) -> None:
     with pytest.raises(UnknownResource):
-        serving(known, resource)
+        serving_vendor(known, resource)
 
 
 def test_a_resource_is_served_by_its_vendor() -> None:
-    assert serving(scene(), WHOLE).name == "acme"
+    assert serving_vendor(scene(), WHOLE).name == "acme"
 
 
 # Resources that the config no longer has

@@ -9,7 +9,16 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.answer_annotations import ALLOCATION, CARDS, SHARE, UNIT, cards, marks, share, unit
+from agent.core.allocation.answer_annotations import (
+    ALLOCATION,
+    CARDS,
+    SHARE,
+    UNIT,
+    annotations_of,
+    cards,
+    share,
+    unit,
+)
 from agent.scheduler_api import Claim
 from core.values import allocation
 
@@ -23,7 +32,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=5)
 def test_an_answer_says_what_its_ids_do_not(diverged: list[str], parameters: dict[str, str]) -> None:
     claim = Claim("uid", "default", "web", "main", tuple(diverged), parameters)
 
-    said = marks(replace(allocation("a1", ["GPU-z::0"], claim=claim), diverged=tuple(diverged)))
+    said = annotations_of(replace(allocation("a1", ["GPU-z::0"], claim=claim), diverged=tuple(diverged)))
 
     assert said[ALLOCATION] == "a1"
     assert cards(said) == tuple(diverged)
@@ -33,12 +42,12 @@ def test_an_answer_says_what_its_ids_do_not(diverged: list[str], parameters: dic
 def test_an_answer_of_which_nothing_else_is_to_be_said_bears_its_id_alone() -> None:
     claim = Claim("uid", "default", "web", "main", ("GPU-a",))
 
-    assert marks(allocation("a1", ["GPU-a"], claim=claim)) == {ALLOCATION: "a1"}
+    assert annotations_of(allocation("a1", ["GPU-a"], claim=claim)) == {ALLOCATION: "a1"}
 
 
 @pytest.mark.parametrize("size", ["", "1", "0.001"])
 def test_an_answer_says_what_its_ids_count(size: str) -> None:
-    assert unit(marks(replace(allocation("a1", ["GPU-a::0"]), unit=size))) == size
+    assert unit(annotations_of(replace(allocation("a1", ["GPU-a::0"]), unit=size))) == size
 
 
 @pytest.mark.parametrize("text", ["auto", "2", "0.10", "GiB"])

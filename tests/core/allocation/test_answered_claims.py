@@ -10,13 +10,13 @@ import pytest
 
 from agent.core.allocation.answered_claims import (
     astray_allocations,
-    exchanged_claims,
+    claims_after_exchange,
     kept_parameters,
     shown_claim,
 )
 from agent.core.allocation.heard_dialects import cards_by_minor, dialects
-from agent.core.allocation.holder_names import holder
-from agent.core.allocation.vendor_requests import devices_of, requested
+from agent.core.allocation.holder_names import holder_name
+from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.model import Allocation, AllocationSource, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.scheduler_plugins import registered
@@ -33,7 +33,9 @@ def test_a_promise_of_another_card_is_no_claim_on_this_one_where_no_scheduler_is
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)], placement="local")
 
-    assert exchanged_claims(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]) == {"a": None}
+    assert claims_after_exchange(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]) == {
+        "a": None
+    }
 
 
 def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_another() -> None:
@@ -41,7 +43,7 @@ def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_
     claim = Claim("uid-early", "default", "early", "main", ("c0",), {"priority": "low"})
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = exchanged_claims(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = claims_after_exchange(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c1",))}
 
@@ -50,7 +52,7 @@ def test_a_promise_of_a_like_card_is_a_claim_on_this_one() -> None:
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = exchanged_claims(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = claims_after_exchange(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c0",))}
 
@@ -182,7 +184,7 @@ OWNED = held("web", "c0")
     ],
 )
 def test_a_holder_is_named_by_its_pod_and_by_what_else_it_has(known: Allocation, name: str) -> None:
-    assert holder(known, WHOLE) == name
+    assert holder_name(known, WHOLE) == name
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_a_holder_is_named_by_its_pod_and_by_what_else_it_has(known: Allocation,
 def test_a_request_has_the_parameters_of_the_claim_or_else_of_the_answer(
     known: Allocation, parameters: Mapping[str, str]
 ) -> None:
-    assert requested(known) == Request("web", WHOLE, ("c0",), parameters)
+    assert request_of(known) == Request("web", WHOLE, ("c0",), parameters)
 
 
 COMMON = common_dialects(registered())

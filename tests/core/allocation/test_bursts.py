@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from agent.core.allocation.admission import Scene, admit
 from agent.core.allocation.asking_pods import suspected_pods
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.placed_requests import choose
+from agent.core.allocation.placed_requests import choose_cards
 from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.refused_requests import RefusedRequest, answered, guessed, suspects, unexplained
+from agent.core.allocation.refused_requests import (
+    RefusedRequest,
+    guessed_suspects,
+    suspected_uids,
+    unexplained_requests,
+    without_answered_pod,
+)
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
@@ -90,13 +96,15 @@ class Node:
             Topology(),
             {"acme": vendor},
             candidates=tuple(self.pods),
-            found=found,
+            pods_at_kubelet_start=found,
             schedulers=registered(),
         )
 
     def promises(self) -> Promises:
-        refused = suspects(self.requests, self.pods)
-        return Promises(self.scene(), self.ledger.in_use(), refused, guessed(self.requests, self.pods))
+        refused = suspected_uids(self.requests, self.pods)
+        return Promises(
+            self.scene(), self.ledger.in_use(), refused, guessed_suspects(self.requests, self.pods)
+        )
 
     def free(self) -> list[str]:
         held = {one for it in self.ledger.in_use() for one in it.ids}
@@ -111,21 +119,21 @@ class Node:
         promises = self.promises()
         asked = admit(promises.scene, GPU, [device_id])
         try:
-            choice = choose(promises, asked, self.ledger.in_use())
+            choice = choose_cards(promises, asked, self.ledger.in_use())
         except AllocationError as exc:
             self.refused.append(pod.name)
             others = frozenset(it.uid for it in self.pods if str(exc) in it.message)
             request = RefusedRequest(str(exc), suspected_pods(promises, GPU, [device_id]), others)
-            self.requests = unexplained((*self.requests, request), self.pods)
+            self.requests = unexplained_requests((*self.requests, request), self.pods)
             self.why[pod.uid] = f"Pod was rejected: Allocate failed due to {exc}, which is unexpected"
             if self.shows:
                 self.ends(pod)
             return False
         if choice.claim is not None:
-            self.requests = answered(choice.claim.uid, self.requests)
+            self.requests = without_answered_pod(choice.claim.uid, self.requests)
         name = f"answer-{len(self.answered)}"
         answer = allocation(name, [device_id], claim=choice.claim)
-        self.ledger.record(replace(answer, diverged=choice.instead))
+        self.ledger.record(replace(answer, diverged=choice.actual_cards))
         self.answered[name] = choice.claim.parameters if choice.claim else {}
         ClaimSwaps(self.ledger).exchange(
             self.promises(), [CheckpointAnswer(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.allocation.card_amounts import CardAmounts, fit, init_places, measures
+from agent.core.allocation.card_amounts import CardAmounts, fit, init_containers, measures
 from agent.core.model import Allocation, AllocationSource, Owner
 from agent.scheduler_api import Candidate, Claim, Dialect, Part, PodContainer
 from agent.schedulers.common.grants import measured
@@ -87,7 +87,7 @@ WORD = replace(takes("own", said=HALF), resource="koordinator.sh/gpu", source=Al
 def test_a_card_gives_what_was_promised_of_it_or_else_what_its_ids_are(
     in_use: Sequence[Allocation], expected: Part
 ) -> None:
-    found = AMOUNTS.on("a", in_use)
+    found = AMOUNTS.amount_on_card("a", in_use)
 
     assert (found.core, found.memory) == pytest.approx((expected.core, expected.memory))
 
@@ -98,20 +98,20 @@ def test_containers_that_do_not_run_at_one_time_take_as_much_as_the_larger_time(
         PodContainer("side", init=True, restartable=True),
         PodContainer("main"),
     )
-    inits, sidecars = init_places([Candidate("web", "default", "web", containers)])
+    inits, sidecars = init_containers([Candidate("web", "default", "web", containers)])
     amounts = replace(AMOUNTS, inits=inits, sidecars=sidecars)
     its = [
         takes("web", f"a::{n}", container=name, said={"core": core})
         for n, (name, core) in enumerate({"init": "60", "side": "10", "main": "40"}.items())
     ]
 
-    assert amounts.on("a", its).core == pytest.approx(0.7)
-    assert amounts.on("a", its[1:]).core == pytest.approx(0.5)
+    assert amounts.amount_on_card("a", its).core == pytest.approx(0.7)
+    assert amounts.amount_on_card("a", its[1:]).core == pytest.approx(0.5)
 
 
 def test_a_card_of_no_such_resource_is_used_whole() -> None:
-    assert AMOUNTS.on("c", [takes("web", "c")]) == Part(1, 1)
-    assert CardAmounts({GPU: whole("a")}).on("a", [takes("web", "a")]) == Part(1, 1)
+    assert AMOUNTS.amount_on_card("c", [takes("web", "c")]) == Part(1, 1)
+    assert CardAmounts({GPU: whole("a")}).amount_on_card("a", [takes("web", "a")]) == Part(1, 1)
 
 
 def test_parts_fit_on_a_card_where_neither_cores_nor_memory_are_more_than_all() -> None:
@@ -127,7 +127,7 @@ def test_a_measure_that_raises_measures_nothing() -> None:
 
     amounts = replace(AMOUNTS, measures=measures([replace(KOORDINATOR, measure=broken)]))
 
-    assert amounts.on("a", [takes("web", "a::0", said=HALF, handed=HALF)]) == Part(0.25, 0.25)
+    assert amounts.amount_on_card("a", [takes("web", "a::0", said=HALF, handed=HALF)]) == Part(0.25, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,6 @@ def test_a_claim_is_measured_by_its_dialect_alone() -> None:
     strange = Dialect("strange", KOORDINATOR.claims)
 
     assert measures([strange]) == {}
-    assert AMOUNTS.on("a", [takes("web", "a::0", said=HALF, dialect="strange")]) == Part(0.25, 0.25)
+    assert AMOUNTS.amount_on_card("a", [takes("web", "a::0", said=HALF, dialect="strange")]) == Part(
+        0.25, 0.25
+    )

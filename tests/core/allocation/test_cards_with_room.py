@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.answered_claims import exchanged_claims, is_unread
+from agent.core.allocation.answered_claims import claims_after_exchange, is_unread
 from agent.core.allocation.cards_with_room import cards_with_room as chosen_by
 from agent.core.allocation.cards_with_room import first_that_fits
 from agent.core.allocation.heard_dialects import dialects, scheduler_dialects
@@ -192,7 +192,7 @@ def test_no_card_gets_more_than_it_has_whoever_is_taken_to_ask(
             assert in_use
             continue
         name, claim = f"answer-{n}", choice.claim
-        in_use.append(held(name, one, resource=SHARE, on=choice.instead, owner=None, claim=claim))
+        in_use.append(held(name, one, resource=SHARE, on=choice.actual_cards, owner=None, claim=claim))
         for card in ("c4", "c5"):
             its = [it.claim for it in in_use if card in it.cards]
             assert sum(int(it.parameters.get("core", "10")) if it else 10 for it in its) <= 100
@@ -207,7 +207,7 @@ def test_a_pod_on_another_card_than_was_chosen_keeps_what_it_asks_for_itself() -
     known = has("job", "c4", 40)
     its = by_limits(share("web", "c5"), in_use=[known])
 
-    after = exchanged_claims(its, [CheckpointAnswer(known.id, "uid-web", "main", SHARE, known.ids)])
+    after = claims_after_exchange(its, [CheckpointAnswer(known.id, "uid-web", "main", SHARE, known.ids)])
 
     assert after == {known.id: Claim("uid-web", "default", "web", "main")}
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.core.allocation.container_edit_rules import UnusableEdits, usable
+from agent.core.allocation.container_edit_rules import UnusableEdits, check_edits
 from agent.core.errors import AllocationError
 from agent.vendor_api.agent import ContainerEdits, DeviceNode, Mount
 
@@ -47,7 +47,7 @@ def test_edits_that_the_kubelet_cannot_take_are_refused_with_the_field(
     answer: ContainerEdits, told: str
 ) -> None:
     with pytest.raises(UnusableEdits) as refused:
-        usable("acme", answer)
+        check_edits("acme", answer)
 
     assert str(refused.value) == f"vendor acme: container edits: {told}"
     assert isinstance(refused.value, AllocationError)
@@ -62,4 +62,4 @@ def test_edits_with_every_field_are_taken_as_they_are() -> None:
         cdi_devices=("acme.com/x=0",),
     )
 
-    assert usable("acme", full) is full
+    assert check_edits("acme", full) is full

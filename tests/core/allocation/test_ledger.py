@@ -48,8 +48,8 @@ def test_owners_of_one_unit_are_told_from_those_of_another_each_once() -> None:
     ledger = Ledger([replace(allocation(name, [name]), owner=owner, unit=unit) for name, owner, unit in held])
     ledger.record(replace(allocation("e", ["e"], resource="acme.com/other"), owner=other, unit="1"))
 
-    assert ledger.owners_in(GPU, "1") == (one, None)
-    assert ledger.owners_in(GPU, "0.1") == (other,)
+    assert ledger.owners_with_unit(GPU, "1") == (one, None)
+    assert ledger.owners_with_unit(GPU, "0.1") == (other,)
 
 
 def test_every_id_is_held_on_its_own_card() -> None:
@@ -122,7 +122,7 @@ def test_what_is_in_use_is_as_it_is_now_after_every_change() -> None:
     assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one"], {})
     ledger.record(own)
     assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one", "own"], {"c1": own})
-    ledger.forget("own")
+    ledger.drop("own")
     assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one"], {})
     ledger.release("one", "pod gone", now=1)
     assert ledger.in_use() == ()
@@ -133,7 +133,7 @@ def test_what_is_over_may_be_replaced_by_what_is_over_of_another_resource() -> N
     ledger = Ledger([over])
 
     ledger.record(replace(over, resource="acme.com/other"))
-    ledger.forget("one")
+    ledger.drop("one")
 
     assert ledger.all() == ()
 
@@ -155,7 +155,7 @@ def test_who_holds_an_id_is_always_what_a_look_at_every_allocation_says(
         elif known is not None and verb == "revive":
             ledger.revive(name)
         elif verb == "forget":
-            ledger.forget(name)
+            ledger.drop(name)
         for one in "abc":
             holding = [it for it in ledger.in_use() if it.resource == GPU and one in it.ids]
             assert ledger.holders(GPU, [one, "z"]) == holding
@@ -165,7 +165,7 @@ def test_who_holds_an_id_is_always_what_a_look_at_every_allocation_says(
 def test_ids_that_the_kubelet_has_forgotten_are_told_by_resource_until_they_are_released() -> None:
     ledger = Ledger([allocation("one", ["a", "b"]), allocation("two", ["c"])])
 
-    ledger.forgot("one", forgotten=True)
+    ledger.set_forgotten("one", forgotten=True)
     forgotten = ledger.usage().forgotten
     ledger.release("one", "pod gone", now=1)
 
@@ -185,9 +185,9 @@ def test_hardware_that_was_made_is_noted_and_is_news_once() -> None:
     ledger = Ledger([allocation("one", ["a"], state=AllocationState.INTENT)])
     slices = [Partition("s0", "a", "one"), Partition("s1", "a", "one")]
 
-    news = [ledger.made("one", slices, AllocationState.PREPARED) for _ in range(2)]
+    news = [ledger.record_made_slices("one", slices, AllocationState.PREPARED) for _ in range(2)]
     ledger.confirm("one", OWNER, "k1")
-    news.append(ledger.made("one", slices, AllocationState.DONE))
+    news.append(ledger.record_made_slices("one", slices, AllocationState.DONE))
 
     assert news == [True, False, False]
     assert ledger.all() == (allocation("one", ["a"], owner=OWNER, life="k1", partitions=("s0", "s1")),)
@@ -195,10 +195,10 @@ def test_hardware_that_was_made_is_noted_and_is_news_once() -> None:
 
 def test_hardware_that_is_made_again_ends_the_remark_on_it_and_no_other() -> None:
     ledger = Ledger([allocation("one", ["a"], reason="s0 is gone"), allocation("two", ["b"])])
-    ledger.forgot("two", forgotten=True)
+    ledger.set_forgotten("two", forgotten=True)
 
     for name in ("one", "two"):
-        ledger.made(name, [], AllocationState.DONE)
+        ledger.record_made_slices(name, [], AllocationState.DONE)
 
     assert [it.reason for it in ledger.all()] == ["", FORGOTTEN]
 
@@ -207,8 +207,8 @@ def test_hardware_that_was_made_brings_nothing_back_that_is_over() -> None:
     ledger = Ledger([allocation("one", ["a"])])
     ledger.release("one", "pod gone", now=1)
 
-    assert not ledger.made("one", [Partition("s0", "a", "one")], AllocationState.DONE)
-    assert not ledger.made("never there", [], AllocationState.DONE)
+    assert not ledger.record_made_slices("one", [Partition("s0", "a", "one")], AllocationState.DONE)
+    assert not ledger.record_made_slices("never there", [], AllocationState.DONE)
     assert ledger.in_use() == ()
 
 
@@ -237,8 +237,8 @@ def test_only_the_newest_released_allocations_are_kept() -> None:
 def test_a_forgotten_allocation_leaves_no_trace() -> None:
     ledger = Ledger([allocation("one", ["a"])])
 
-    ledger.forget("one")
-    ledger.forget("never there")
+    ledger.drop("one")
+    ledger.drop("never there")
 
     assert ledger.all() == ()
 
@@ -257,7 +257,7 @@ def test_ids_in_use_follow_every_change() -> None:
     seen.append(ledger.held())
     ledger.release("one", "pod gone", now=1)
     seen.append(ledger.held())
-    ledger.forget("two")
+    ledger.drop("two")
     seen.append(ledger.held())
 
     assert seen[0] is seen[1]
@@ -276,7 +276,10 @@ def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_
 
 def test_a_card_is_held_by_an_id_by_which_one_of_several_pods_lies_there() -> None:
     """The kubelet gave it out again, and the ledger has not let go of who had it before."""
-    on_a, on_b = allocation("one", ["a::0", "a::1"]), replace(allocation("two", ["a::0"]), diverged=("b",))
+    on_a, on_b = (
+        allocation("one", ["a::0", "a::1"]),
+        replace(allocation("two", ["a::0"]), diverged=("b",)),
+    )
 
     assert Ledger([on_b]).usage().diverged == {GPU: {"b": {"a::0"}}}
     assert Ledger([on_a, on_b]).usage().diverged == {GPU: {"b": set()}}
@@ -286,6 +289,6 @@ def test_who_has_a_card_is_also_who_lies_there_by_the_id_of_another() -> None:
     owner = Owner("uid-web", "main")
     ledger = Ledger([replace(allocation("one", ["a::0"], owner=owner), diverged=("b",))])
 
-    assert ledger.owners_on(GPU, frozenset({"b"})) == (owner,)
-    assert ledger.owners_on(GPU, frozenset({"a"})) == ()
-    assert ledger.owners_on(GPU, frozenset({"c"})) == ()
+    assert ledger.owners_on_cards(GPU, frozenset({"b"})) == (owner,)
+    assert ledger.owners_on_cards(GPU, frozenset({"a"})) == ()
+    assert ledger.owners_on_cards(GPU, frozenset({"c"})) == ()

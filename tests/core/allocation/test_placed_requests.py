@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.admission import admit
 from agent.core.allocation.placed_requests import PlacementChoice
-from agent.core.allocation.placed_requests import choose as choose_cards
-from agent.core.allocation.scheduler_choice import free_on
+from agent.core.allocation.placed_requests import choose_cards as choose_cards
+from agent.core.allocation.scheduler_choice import free_by_card
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import (
     AllocationError,
@@ -384,7 +384,11 @@ def test_nor_does_a_pod_of_which_two_containers_ask_for_as_much() -> None:
     ("appeared", "more"),
     [
         pytest.param(0, {}, id="nobody knows whom the kubelet heard of first"),
-        pytest.param(1, {"found": frozenset({"uid-web", "uid-job"})}, id="found by a kubelet that began"),
+        pytest.param(
+            1,
+            {"pods_at_kubelet_start": frozenset({"uid-web", "uid-job"})},
+            id="found by a kubelet that began",
+        ),
         pytest.param(1, {"refused": {"uid-web"}}, id="refused before"),
     ],
 )
@@ -489,9 +493,9 @@ def test_no_card_gets_more_shares_than_it_has_whatever_was_promised(
         except AllocationError:
             continue
         in_use.append(
-            held(f"answer-{n}", *ids, resource=SHARE, on=choice.instead, owner=None, claim=choice.claim)
+            held(f"answer-{n}", *ids, resource=SHARE, on=choice.actual_cards, owner=None, claim=choice.claim)
         )
-        assert min(free_on(its.scene.plan[SHARE], in_use).values()) >= 0
+        assert min(free_by_card(its.scene.plan[SHARE], in_use).values()) >= 0
         assert choice.claim is not None or placement != "claim"
 
     claimed = [(it.claim.uid, it.claim.container) for it in in_use if it.claim is not None]
@@ -507,7 +511,7 @@ def test_a_claim_is_kept_on_its_cards_alone(pods: list[Candidate], ids: Sequence
         assert any(pod.annotations for pod in pods)
         return
     if choice.claim is not None:
-        lies = choice.instead or tuple(dict.fromkeys(it.partition("::")[0] for it in ids[:count]))
+        lies = choice.actual_cards or tuple(dict.fromkeys(it.partition("::")[0] for it in ids[:count]))
         assert {*lies} == {*choice.claim.devices}
         assert choice.claim.pod in {pod.name for pod in pods if pod.containers[0].limits[SHARE] == count}
 

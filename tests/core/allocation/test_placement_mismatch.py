@@ -234,11 +234,11 @@ def test_what_is_made_on_the_chosen_card_before_its_container_starts_is_told_onl
     started: set[str] = set()
     lookout = MismatchNotices(lambda: Promises(scene, (held("c1", claim),)), lambda: frozenset(started))
 
-    assert not lookout.found
+    assert not lookout.mismatches
 
     started.add("a")
-    assert [one.why for one in lookout.found] == ["acme.com/whole: container main has c1, chosen was c0"]
-    assert lookout.moved() == {"u"}
+    assert [one.why for one in lookout.mismatches] == ["acme.com/whole: container main has c1, chosen was c0"]
+    assert lookout.moved_pods() == {"u"}
 
 
 def test_containers_of_one_pod_that_have_each_others_cards_are_no_news() -> None:
@@ -275,8 +275,8 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
     )
     lookout = MismatchNotices(lambda: Promises(scene, (held("c1"),)))
 
-    assert len(lookout.found) == 3
-    assert lookout.moved() == {"u"}
+    assert len(lookout.mismatches) == 3
+    assert lookout.moved_pods() == {"u"}
 
 
 def _other_pods(it: Promises) -> Promises:
@@ -319,12 +319,12 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
     now = [Promises(scene, ())]
     lookout = MismatchNotices(lambda: now[0])
 
-    before = lookout.found
+    before = lookout.mismatches
     assert len(before) == 1
-    assert lookout.found is before
+    assert lookout.mismatches is before
     now[0] = becomes(now[0])
-    assert lookout.found == placement_mismatches(now[0])
-    assert lookout.found is not before
+    assert lookout.mismatches == placement_mismatches(now[0])
+    assert lookout.mismatches is not before
 
 
 def test_nothing_is_read_again_while_nothing_has_changed() -> None:
@@ -352,5 +352,5 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
         )
     )
 
-    assert [lookout.found for _ in range(3)] == [(), (), ()]
+    assert [lookout.mismatches for _ in range(3)] == [(), (), ()]
     assert read == [f"web {WHOLE}"]

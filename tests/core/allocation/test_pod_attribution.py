@@ -15,12 +15,12 @@ from agent.core.allocation.pod_attribution import (
     Attribution,
     WaitingPods,
     attribute,
-    exchanged,
-    intended,
-    places,
-    promised,
-    starting,
-    suspect,
+    containers_with_allocation,
+    exchange_claims,
+    most_likely_pod,
+    next_request,
+    promised_claim,
+    starting_allocations,
 )
 from agent.core.model import Allocation, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
@@ -153,7 +153,7 @@ BOTH = pod("both", ("setup", 2), ("main", 1))
 def test_a_request_is_that_of_the_pod_that_asks_for_just_this(
     found: Attribution, expected: Attribution
 ) -> None:
-    assert (found.claim, found.doubt) == (expected.claim, expected.doubt)
+    assert (found.claim, found.why_uncertain) == (expected.claim, expected.why_uncertain)
 
 
 def test_who_the_kubelet_heard_of_first_asks_first_and_else_the_oldest() -> None:
@@ -274,7 +274,7 @@ def test_a_dialect_that_fails_in_any_way_fails_no_allocate(
     found = asked(WEB, dialects=[Dialect("broken", claims)])
 
     assert found.claim is None
-    assert found.doubt.startswith(f"default/web: broken: {told}")
+    assert found.why_uncertain.startswith(f"default/web: broken: {told}")
 
 
 def test_a_claim_of_a_dialect_stands_for_the_one_before_it_that_broke() -> None:
@@ -323,8 +323,8 @@ def test_hostile_words_are_told_bounded_and_printable(name: str, says: str) -> N
     found = asked(pod("web", says=says), dialects=[Dialect("quoting", quoting)])
 
     assert found.claim is None
-    assert found.doubt.isprintable()
-    assert len(found.doubt) < 250
+    assert found.why_uncertain.isprintable()
+    assert len(found.why_uncertain) < 250
 
 
 # What the kubelet did
@@ -386,20 +386,20 @@ def test_claims_follow_what_the_kubelet_did_in_whatever_order_it_tells(
     its = [held(name, of) for name, of in bore.items()]
     grants = [given_to(name, owner) for name, owner in granted.items()]
 
-    assert exchanged(its, grants, unpromised) == expected
-    assert exchanged(its, grants[::-1], unpromised) == expected
+    assert exchange_claims(its, grants, unpromised) == expected
+    assert exchange_claims(its, grants[::-1], unpromised) == expected
 
 
 def test_claims_stay_with_their_resource() -> None:
     its = [held("1", A), held("2", B, "acme.com/other")]
 
-    assert exchanged(its, [given_to("1", "b")], unpromised) == {"1": None}
+    assert exchange_claims(its, [given_to("1", "b")], unpromised) == {"1": None}
 
 
 def test_two_that_bear_one_claim_end_nothing() -> None:
     its = [held("1", A), held("2", A), held("3", B)]
 
-    assert exchanged(its, [given_to("1", "a"), given_to("3", "a")], unpromised)["3"] == A
+    assert exchange_claims(its, [given_to("1", "a"), given_to("3", "a")], unpromised)["3"] == A
 
 
 def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
@@ -407,14 +407,14 @@ def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
         return claim(grant.uid.removeprefix("uid-"), on=it.id)
 
     its = [held("1", A), held("2", None), held("3", C)]
-    found = exchanged(its, [given_to("1", "b"), given_to("2", "d"), given_to("3", "c")], promise)
+    found = exchange_claims(its, [given_to("1", "b"), given_to("2", "d"), given_to("3", "c")], promise)
 
     assert found == {"1": claim("b", on="1"), "2": claim("d", on="2")}
 
 
 def test_what_a_pod_says_of_its_container_is_promised_unless_it_is_over() -> None:
     def promise(it: Candidate, container: str) -> Claim | None:
-        return promised(GPU, it, container, [DIALECT], CARDS)
+        return promised_claim(GPU, it, container, [DIALECT], CARDS)
 
     assert promise(BOTH, "setup") == claim("both", container="setup")
     assert promise(BOTH, "none") is None
@@ -438,10 +438,10 @@ def test_an_exchange_gives_everybody_its_own_loses_nothing_that_fits_and_is_over
     its = [held(str(it), None if of is None else claim(str(of))) for it, of in bore.items()]
     grants = [given_to(str(it), str(owner)) for it, owner in granted.items()]
 
-    change = exchanged(its, grants, unpromised)
+    change = exchange_claims(its, grants, unpromised)
 
     after = [replace(it, claim=change.get(it.id, it.claim)) for it in its]
-    assert exchanged(after, grants, unpromised) == {}
+    assert exchange_claims(after, grants, unpromised) == {}
     borne = {of for of in bore.values() if of is not None}
     for it in after:
         if int(it.id) in granted:
@@ -462,7 +462,7 @@ def test_containers_are_known_by_their_owner_or_else_by_their_claim() -> None:
         allocation("4", ["4"], resource="acme.com/other", claim=claim("d")),
     ]
 
-    assert places(its, GPU) == {("uid-a", "main"), ("uid-c", "main")}
+    assert containers_with_allocation(its, GPU) == {("uid-a", "main"), ("uid-c", "main")}
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
 ) -> None:
     its = [allocation("1", ["1"], since=5.0, owner=Owner("", "main", "default", "web"))]
 
-    assert places(its, GPU, [waits]) == taken
+    assert containers_with_allocation(its, GPU, [waits]) == taken
 
 
 @pytest.mark.parametrize(
@@ -511,14 +511,14 @@ def test_who_is_refused_is_who_most_likely_asked(
 ) -> None:
     waiting = WaitingPods(pods, (DIALECT,), CARDS)
 
-    assert suspect(attribute(GPU, 1, cards, waiting), GPU, 1, waiting) == expected
+    assert most_likely_pod(attribute(GPU, 1, cards, waiting), GPU, 1, waiting) == expected
 
 
 def test_who_is_refused_is_who_has_a_lock_of_the_node() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c1", created=2)
     waiting = WaitingPods((web, job), (DIALECT,), CARDS, locked={("default", "job")})
 
-    assert suspect(attribute(GPU, 1, ["c2"], waiting), GPU, 1, waiting) == job.uid
+    assert most_likely_pod(attribute(GPU, 1, ["c2"], waiting), GPU, 1, waiting) == job.uid
 
 
 @pytest.mark.parametrize(
@@ -536,7 +536,7 @@ def test_of_two_pods_that_were_bound_at_once_who_came_first_asks_first_whom_the_
     )
     waiting = WaitingPods(pods, (DIALECT,), CARDS, locked={("default", "job")})
 
-    assert intended(GPU, 1, set(), {"c0", "c1"}, waiting).claim == claim(
+    assert next_request(GPU, 1, set(), {"c0", "c1"}, waiting).claim == claim(
         first, {"web": "c0", "job": "c1"}[first]
     )
 
@@ -550,10 +550,12 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
         replace(pod("late", says="c2", created=0), appeared=9),
     )
     names = {("default", name) for name in locked}
-    waiting = WaitingPods(pods, (DIALECT,), CARDS, locked=names, found={pods[0].uid, pods[1].uid})
+    waiting = WaitingPods(
+        pods, (DIALECT,), CARDS, locked=names, pods_at_kubelet_start={pods[0].uid, pods[1].uid}
+    )
     order = []
     for _ in pods:
-        asks = intended(GPU, 1, set(), {"c0", "c1", "c2"}, waiting).claim
+        asks = next_request(GPU, 1, set(), {"c0", "c1", "c2"}, waiting).claim
         assert asks is not None
         order.append(asks.pod)
         waiting = replace(waiting, taken={*waiting.taken, (asks.uid, asks.container)})
@@ -612,5 +614,5 @@ def test_a_container_starts_with_the_allocations_of_just_its_ids(
 ) -> None:
     its = [OTHER, INIT, APP, replace(APP, id="far", resource="acme.com/other")]
 
-    assert [it.id for it in starting(its, granted, GPU, ["x", "y"])] == expected
-    assert starting(its, granted, GPU, ["z"]) == []
+    assert [it.id for it in starting_allocations(its, granted, GPU, ["x", "y"])] == expected
+    assert starting_allocations(its, granted, GPU, ["z"]) == []

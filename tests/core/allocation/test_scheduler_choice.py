@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.pod_attribution import WaitingPods
 from agent.core.allocation.scheduler_choice import (
+    card_holders,
     chosen_ids,
-    free_on,
+    free_by_card,
     has_room,
-    holders,
     is_as_counted,
-    roomier,
+    other_cards_with_room,
 )
 from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, Owner, Resource
@@ -191,7 +191,7 @@ def test_a_card_is_its_owners_or_else_its_claims_and_of_this_resource() -> None:
         allocation("unknown", ["f"]),
     ]
 
-    assert holders(in_use, GPU) == {"a": "uid-web", "b": "uid-job", "d": "uid-moved"}
+    assert card_holders(in_use, GPU) == {"a": "uid-web", "b": "uid-job", "d": "uid-moved"}
 
 
 # Which cards have room
@@ -232,11 +232,11 @@ def test_a_card_is_its_owners_or_else_its_claims_and_of_this_resource() -> None:
 def test_a_card_has_room_for_what_does_not_lie_on_it(
     resource: Resource, in_use: list[Allocation], free: dict[str, int]
 ) -> None:
-    assert free_on(resource, in_use) == free
+    assert free_by_card(resource, in_use) == free
 
 
 def test_a_pod_that_has_a_card_finds_room_there_though_no_new_pod_does() -> None:
-    assert free_on(sick(PAIR, "a"), [on("a", "a::0")], sick=True) == {"a": 1, "b": 2}
+    assert free_by_card(sick(PAIR, "a"), [on("a", "a::0")], sick=True) == {"a": 1, "b": 2}
     assert has_room(sick(PAIR, "a"), ["a"], 1, [on("a", "a::0")], sick=True)
     assert not has_room(sick(PAIR, "a"), ["a"], 1, [on("a", "a::0")])
 
@@ -252,7 +252,7 @@ def test_a_pod_that_has_a_card_finds_room_there_though_no_new_pod_does() -> None
 def test_a_card_has_as_much_as_it_is_cut_into_whatever_ids_are_kept(resource: Resource, free: int) -> None:
     first = replace(resource.cards[0], kept=("old",))
 
-    assert free_on(replace(resource, cards=(first,)), []) == {"a": free}
+    assert free_by_card(replace(resource, cards=(first,)), []) == {"a": free}
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_the_kubelet_counts_right_unless_shares_lie_on_other_cards_than_their_id
 def test_what_does_not_fit_goes_where_there_is_room(
     resource: Resource, count: int, others: list[Allocation], expected: tuple[str, ...]
 ) -> None:
-    assert roomier(resource, count, others) == expected
+    assert other_cards_with_room(resource, count, others) == expected
 
 
 LYING = st.lists(
@@ -336,9 +336,9 @@ def test_room_is_found_where_there_is_some_and_never_more_than_a_card_has(
     used = Counter(card for _, card in lying)
     left = {card: 2 - used[card] for card in CARDS}
 
-    found = roomier(resource, count, in_use)
+    found = other_cards_with_room(resource, count, in_use)
 
-    assert free_on(resource, in_use) == left
+    assert free_by_card(resource, in_use) == left
     if found:
         taken = Counter([found[n % len(found)] for n in range(count)])
         assert all(taken[card] <= left[card] for card in taken)
@@ -357,11 +357,11 @@ def test_cards_that_have_room_stay_within_their_number_once_it_is_taken(
     ids = [f"x::{n}" for n in range(count)]
 
     if has_room(TRIO, cards, count, in_use):
-        after = free_on(TRIO, [*in_use, held("new", *ids, resource=GPU, on=cards)])
+        after = free_by_card(TRIO, [*in_use, held("new", *ids, resource=GPU, on=cards)])
         assert all(after[card] >= 0 for card in cards)
 
 
 def test_owners_without_uid_hold_no_card() -> None:
     shown = allocation("a", ["a"], owner=Owner("", "main", "default", "web"))
 
-    assert holders([shown], GPU) == {}
+    assert card_holders([shown], GPU) == {}

@@ -111,16 +111,16 @@ class World:
     async def release(self, vendor: str, allocation: str) -> None:
         raise AssertionError("nothing is made")
 
-    async def granted(self) -> Sequence[CheckpointAnswer] | None:
+    async def checkpoint_answers(self) -> Sequence[CheckpointAnswer] | None:
         return ()
 
-    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
+    async def existing_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {it for it in owners if it.pod in self.living}
 
-    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+    async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {it for it in owners if it.pod not in self.living}
 
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         return {one: ("a", it.name) for it in self.living.values() for one in it.ids if one in ids}
 
     @property

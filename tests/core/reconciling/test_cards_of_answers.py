@@ -15,9 +15,9 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import AllocationSource, DeviceStatus, NodeSnapshot
-from agent.core.reconciling.cards_of_answers import AnswerTie, AnswerTies, resources_of_other_plugins
+from agent.core.reconciling.cards_of_answers import AnswerReader, CardsOfAnswer, resources_of_other_plugins
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.core.reconciling.recovered_allocations import recall, recall_pods
+from agent.core.reconciling.recovered_allocations import recover_from_answers, recover_from_pods
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -66,7 +66,7 @@ def by_variable(answer: ContainerEdits, devices: Sequence[Device]) -> Sequence[s
     return None if value is None else value.split(",")
 
 
-TIES = AnswerTies(CARDS, {"acme": vendor(by_variable)})
+TIES = AnswerReader(CARDS, {"acme": vendor(by_variable)})
 
 
 def entry(
@@ -87,7 +87,7 @@ def entry(
         ids,
         cards,
         unit="" if mark else None,
-        answer=ContainerEdits(**edits),
+        edits=ContainerEdits(**edits),
     )
 
 
@@ -123,7 +123,7 @@ def nodes(*paths: str) -> dict[str, Any]:
 def test_an_answer_is_tied_to_the_cards_that_it_names(
     answered: CheckpointAnswer, cards: tuple[str, ...]
 ) -> None:
-    tie = TIES.tie(answered)
+    tie = TIES.cards_of(answered)
 
     assert tie is not None
     assert (tie.vendor, tie.cards) == ("acme", cards)
@@ -140,9 +140,9 @@ def test_an_answer_is_tied_to_the_cards_that_it_names(
     ],
 )
 def test_an_answer_of_other_devices_is_neither_held_nor_said(answered: CheckpointAnswer) -> None:
-    assert TIES.tie(answered) is None
-    recalled = recall([answered], {}, NOW, TIES)
-    assert (recalled.found, recalled.unfit) == ([], {})
+    assert TIES.cards_of(answered) is None
+    recalled = recover_from_answers([answered], {}, NOW, TIES)
+    assert (recalled.allocations, recalled.answers_without_cards) == ([], {})
 
 
 @pytest.mark.parametrize(
@@ -156,31 +156,33 @@ def test_an_answer_of_other_devices_is_neither_held_nor_said(answered: Checkpoin
     ],
 )
 def test_an_answer_of_a_card_that_is_not_here_is_said(answered: CheckpointAnswer, of: str) -> None:
-    recalled = recall([answered], {}, NOW, TIES)
+    recalled = recover_from_answers([answered], {}, NOW, TIES)
 
-    assert recalled.found == []
-    assert recalled.unfit == {answered.allocation: (of, answered)}
+    assert recalled.allocations == []
+    assert recalled.answers_without_cards == {answered.allocation: (of, answered)}
 
 
 def test_a_vendor_that_fails_on_an_answer_leaves_its_ids_to_say_the_card() -> None:
     def fails(answer: ContainerEdits, devices: Sequence[Device]) -> Sequence[str]:
         raise RuntimeError("a bug")
 
-    tie = AnswerTies(CARDS, {"acme": vendor(fails)}).tie(entry("a", env={"CARDS": "b"}))
+    tie = AnswerReader(CARDS, {"acme": vendor(fails)}).cards_of(entry("a", env={"CARDS": "b"}))
 
-    assert tie == AnswerTie("acme", ("a",), ("a",))
+    assert tie == CardsOfAnswer("acme", ("a",), ("a",))
 
 
 def test_a_vendor_without_cards_here_ties_nothing() -> None:
-    ties = AnswerTies((), {"acme": vendor(by_variable)})
+    ties = AnswerReader((), {"acme": vendor(by_variable)})
 
-    assert ties.tie(entry("a", env={"CARDS": "a"}, resource="acme.example/gpu")) is None
+    assert ties.cards_of(entry("a", env={"CARDS": "a"}, resource="acme.example/gpu")) is None
     assert not ties.has_cards
 
 
 def held(snapshot: NodeSnapshot, *granted: CheckpointAnswer) -> Ledger:
     ledger = Ledger()
-    for it in recall(granted, {}, NOW, AnswerTies(snapshot.devices, {"acme": vendor(by_variable)})).found:
+    for it in recover_from_answers(
+        granted, {}, NOW, AnswerReader(snapshot.devices, {"acme": vendor(by_variable)})
+    ).allocations:
         ledger.record(it.allocation)
     return ledger
 
@@ -224,19 +226,19 @@ def test_what_names_no_card_holds_those_of_its_container_that_do() -> None:
     memory = entry(*(f"{MEMORY}-{n}" for n in range(8)), resource=MEMORY)
     elsewhere = replace(memory, container="side", allocation="kubelet-elsewhere")
 
-    recalled = recall([memory, elsewhere, cores], {}, NOW, TIES)
+    recalled = recover_from_answers([memory, elsewhere, cores], {}, NOW, TIES)
 
-    assert {it.allocation.resource: {*it.allocation.cards} for it in recalled.found} == {
+    assert {it.allocation.resource: {*it.allocation.cards} for it in recalled.allocations} == {
         CORE: {"b"},
         MEMORY: {"b"},
     }
-    assert list(recalled.unfit) == ["kubelet-elsewhere"]
+    assert list(recalled.answers_without_cards) == ["kubelet-elsewhere"]
 
 
 def test_what_we_answered_under_a_name_that_the_config_has_no_more_is_held() -> None:
     ours = entry("a", "b", resource="example.com/before", mark="0123456789abcdef", env={"CARDS": "a,b"})
 
-    (found,) = recall([ours], {}, NOW, TIES).found
+    (found,) = recover_from_answers([ours], {}, NOW, TIES).allocations
 
     it = found.allocation
     assert (it.id, it.vendor, it.devices, it.source) == (
@@ -252,7 +254,7 @@ def test_without_the_kubelets_checkpoint_ids_alone_say_the_card() -> None:
         ("default", "web"): {"main": {"other.example/gpu": frozenset({"a::1"}), "nic/vf": frozenset({"0"})}}
     }
 
-    (found,) = recall_pods(shown, {}, lambda place: f"kubelet-{place}", NOW, TIES)
+    (found,) = recover_from_pods(shown, {}, lambda place: f"kubelet-{place}", NOW, TIES)
 
     assert (found.allocation.vendor, found.allocation.cards) == ("acme", ("a",))
 
@@ -266,8 +268,10 @@ def test_without_the_kubelets_checkpoint_ids_alone_say_the_card() -> None:
 def test_no_answer_of_others_fails_the_pass_or_holds_a_card_that_is_not_here(
     ids: list[str], resource: str, env: dict[str, str], cdi: list[str]
 ) -> None:
-    recalled = recall([entry(*ids, resource=resource, env=env, cdi_devices=(*cdi,))], {}, NOW, TIES)
+    recalled = recover_from_answers(
+        [entry(*ids, resource=resource, env=env, cdi_devices=(*cdi,))], {}, NOW, TIES
+    )
 
-    for it in recalled.found:
+    for it in recalled.allocations:
         assert {*it.allocation.cards} <= {card.uuid for card in CARDS}
         assert it.allocation.cards

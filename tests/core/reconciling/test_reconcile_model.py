@@ -67,7 +67,7 @@ class Agent:
         allocations = opened(saved, SavedState).allocations if saved else ()
         self.ledger = Ledger(allocations, world.now)
         if rebooted:
-            self.ledger.rebooted()
+            self.ledger.mark_rebooted()
         self.sources = EvidenceSources(
             world.checkpoint,
             world.pod_resources,
@@ -391,7 +391,7 @@ class World(RuleBasedStateMachine):
         self, full: bool = True, no_pod_resources: bool = False, no_checkpoint: bool = False
     ) -> None:
         self.no_pod_resources, self.no_checkpoint = no_pod_resources, no_checkpoint
-        self.run(self.agent.reconciler.once(full=full))
+        self.run(self.agent.reconciler.reconcile(full=full))
         self.no_pod_resources = self.no_checkpoint = False
         if self.disk is not None and not no_checkpoint:
             self.is_behind = False

@@ -15,12 +15,20 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner, Plan
-from agent.core.reconciling.cards_of_answers import AnswerTies
+from agent.core.reconciling.cards_of_answers import AnswerReader
 from agent.core.reconciling.missing_slices import foreign_slices, slice_changes
-from agent.core.reconciling.reconcile_changes import Change, Confirm, Doubt, Forget, Release, Remark, Remove
+from agent.core.reconciling.reconcile_changes import (
+    AskKubelet,
+    Change,
+    Confirm,
+    Release,
+    Remark,
+    Remove,
+    SetForgotten,
+)
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
-from agent.core.reconciling.recovered_allocations import recall, recall_pods
+from agent.core.reconciling.recovered_allocations import recover_from_answers, recover_from_pods
 from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Partition, ResourceRule, Sharing, Vendor
 from core.values import GPU, allocation, node, status
 
@@ -305,7 +313,7 @@ def just_begun(
 
 def test_a_kubelet_that_has_granted_it_in_this_very_life_is_believed_at_once() -> None:
     assert just_begun("k2", []) == [Release("one", "pod gone")]
-    assert just_begun("k2", [answer("one", "uid-web", "main", "a")]) == [Doubt("one", GPU)]
+    assert just_begun("k2", [answer("one", "uid-web", "main", "a")]) == [AskKubelet("one", GPU)]
 
 
 @pytest.mark.parametrize(
@@ -383,7 +391,7 @@ class YoungKubelet:
             match change:
                 case Confirm():
                     self.ledger = replace(self.ledger, owner=change.owner, life=change.life)
-                case Doubt():
+                case AskKubelet():
                     self.do("it writes")
                 case Release():
                     assert not self.alive, "a pod that lives has lost its devices"
@@ -442,7 +450,7 @@ def test_a_pod_whose_cgroup_is_there_lives_whatever_the_kubelet_says() -> None:
 def test_the_kubelets_checkpoint_is_written_late_so_what_nobody_shows_is_doubted() -> None:
     it = allocation("one", ["a"], owner=WEB)
 
-    assert changes([it], [CheckpointAnswer("one", "uid-web", "main")], pods()) == [Doubt("one", GPU)]
+    assert changes([it], [CheckpointAnswer("one", "uid-web", "main")], pods()) == [AskKubelet("one", GPU)]
 
 
 def test_what_the_kubelet_neither_grants_nor_shows_is_over() -> None:
@@ -525,7 +533,7 @@ def given_again(
     """What ends of `before` when the kubelet has just begun and an ID is another pod's, a moment ago."""
     fields = {"shown": pods(web={"main": ["b", "c"]}), "life": "k2", "settled": False, **fields}
     found = changes([*before, NEXT], [*granted], **fields)
-    return [it for it in found if not isinstance(it, Confirm | Doubt)]
+    return [it for it in found if not isinstance(it, Confirm | AskKubelet)]
 
 
 def test_an_id_that_the_kubelet_gave_out_again_in_the_same_life_ends_the_older_allocation_at_once() -> None:
@@ -590,7 +598,7 @@ def test_an_older_allocation_whose_id_may_not_have_been_freed_waits(
 def test_a_pod_that_a_kubelet_without_memory_forgot_keeps_its_id_though_that_was_given_out_again() -> None:
     forgot = given_again(OLD, running=frozenset({"uid-old"}), settled=True, now=NOW + GRACE)
 
-    assert forgot == [Forget("old", forgotten=True)]
+    assert forgot == [SetForgotten("old", forgotten=True)]
 
 
 def test_the_same_ids_under_another_resource_end_nothing() -> None:
@@ -603,7 +611,7 @@ def test_the_same_ids_under_another_resource_end_nothing() -> None:
         [one, other], [CheckpointAnswer("other", "uid-2", "main")], pods(web={"main": ["0"]}, b={})
     )
 
-    assert found == [Doubt("other", "acme.com/x")]
+    assert found == [AskKubelet("other", "acme.com/x")]
 
 
 def test_init_and_app_container_of_one_pod_share_ids() -> None:
@@ -674,7 +682,7 @@ BARE = pods(web={"main": []})
 
 
 def test_a_pod_that_a_kubelet_without_memory_lists_without_devices_keeps_them() -> None:
-    assert changes([FORGOT], [], BARE, life="k2") == [Forget("one", forgotten=True)]
+    assert changes([FORGOT], [], BARE, life="k2") == [SetForgotten("one", forgotten=True)]
     assert changes([replace(FORGOT, forgotten=True)], [], BARE, life="k2") == []
 
 
@@ -724,7 +732,7 @@ def test_a_pod_that_an_older_file_of_the_kubelet_can_not_know_keeps_its_devices(
 
     found = changes([OTHER, FORGOT], granted, shown, life="k2", running=running)
 
-    assert found == [Confirm("other", OTHER.owner or WEB, "k2"), Forget("one", forgotten=True)]
+    assert found == [Confirm("other", OTHER.owner or WEB, "k2"), SetForgotten("one", forgotten=True)]
 
 
 def test_what_was_read_back_does_not_say_how_far_the_file_of_the_kubelet_goes() -> None:
@@ -736,7 +744,7 @@ def test_what_was_read_back_does_not_say_how_far_the_file_of_the_kubelet_goes() 
 
     found = changes([FORGOT, read], granted, shown, life="k2")
 
-    assert found == [Confirm("other", read.owner or WEB, "k2"), Forget("one", forgotten=True)]
+    assert found == [Confirm("other", read.owner or WEB, "k2"), SetForgotten("one", forgotten=True)]
 
 
 def test_what_a_life_has_forgotten_the_next_one_does_not_know_either() -> None:
@@ -749,12 +757,12 @@ def test_what_a_life_has_forgotten_the_next_one_does_not_know_either() -> None:
         life="k3",
     )
 
-    assert found == [Confirm("later", later.owner or WEB, "k3"), Forget("one", forgotten=True)]
+    assert found == [Confirm("later", later.owner or WEB, "k3"), SetForgotten("one", forgotten=True)]
 
 
 def test_a_pod_that_runs_is_forgotten_also_where_the_kubelet_does_not_list_it_yet() -> None:
     assert changes([FORGOT], [], pods(), life="k2", running=frozenset({"uid-web"})) == [
-        Forget("one", forgotten=True)
+        SetForgotten("one", forgotten=True)
     ]
 
 
@@ -780,7 +788,7 @@ def test_a_forgotten_pod_is_not_ended_by_another_that_got_its_ids() -> None:
         life="k2",
     )
 
-    assert found == [Forget("one", forgotten=True)]
+    assert found == [SetForgotten("one", forgotten=True)]
 
 
 def test_a_pod_that_the_kubelet_knows_again_is_forgotten_no_more() -> None:
@@ -789,9 +797,9 @@ def test_a_pod_that_the_kubelet_knows_again_is_forgotten_no_more() -> None:
 
     assert changes([it], granted, pods(web={"main": ["a"]}), life="k3") == [
         Confirm("one", WEB, "k3"),
-        Forget("one", forgotten=False),
+        SetForgotten("one", forgotten=False),
     ]
-    assert changes([it], [], pods(web={"main": ["a"]}), life="k3") == [Forget("one", forgotten=False)]
+    assert changes([it], [], pods(web={"main": ["a"]}), life="k3") == [SetForgotten("one", forgotten=False)]
 
 
 # Reading back
@@ -801,7 +809,7 @@ PLAN = plan([Offer("acme", (RULE,))], node(status("a"), status("b", 1)))
 
 
 def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
-    (found,) = recall([answer("one", "uid-web", "main", "a::1", "b::0")], PLAN, NOW).found
+    (found,) = recover_from_answers([answer("one", "uid-web", "main", "a::1", "b::0")], PLAN, NOW).allocations
 
     assert found.allocation == allocation(
         "one", ["a::1", "b::0"], since=NOW, owner=Owner("uid-web", "main"), source=AllocationSource.KUBELET
@@ -811,7 +819,7 @@ def test_what_only_the_kubelet_knows_is_read_back_with_its_owner() -> None:
 def test_a_share_is_read_back_on_the_cards_that_its_answer_names() -> None:
     granted = replace(answer("one", "uid-web", "main", "a::1"), cards=("b",), share={"core": "30"})
 
-    (found,) = recall([granted], PLAN, NOW).found
+    (found,) = recover_from_answers([granted], PLAN, NOW).allocations
 
     it = found.allocation
     assert (it.devices, it.diverged, it.cards) == (("a",), ("b",), ("b",))
@@ -849,19 +857,21 @@ def test_another_plugins_pod_is_counted_on_the_cards_that_its_answer_names_as_fa
     told: tuple[str, ...] | None, planned: Plan, cards: tuple[str, ...], doubt: str
 ) -> None:
     said = ContainerEdits(env={"CARDS": "c"})
-    granted = replace(answer("kubelet-one", "uid-web", "main", "a-1", "b-0"), unit=None, answer=said)
-    ties = AnswerTies(ABC, {"acme": telling(lambda answer: told if answer == said else ())})
+    granted = replace(answer("kubelet-one", "uid-web", "main", "a-1", "b-0"), unit=None, edits=said)
+    ties = AnswerReader(ABC, {"acme": telling(lambda answer: told if answer == said else ())})
 
-    (found,) = recall([granted], planned, NOW, ties).found
+    (found,) = recover_from_answers([granted], planned, NOW, ties).allocations
 
-    assert (found.allocation.cards, found.doubt) == (cards, doubt)
+    assert (found.allocation.cards, found.why_cards_ignored) == (cards, doubt)
     assert found.allocation.devices == ("a", "b")
 
 
 def test_what_we_answered_ourselves_is_asked_of_no_vendor() -> None:
     granted = replace(answer("one", "uid-web", "main", "a::1"), cards=("b",))
 
-    (found,) = recall([granted], PLAN, NOW, AnswerTies(ABC, {"acme": telling(lambda answer: ("c",))})).found
+    (found,) = recover_from_answers(
+        [granted], PLAN, NOW, AnswerReader(ABC, {"acme": telling(lambda answer: ("c",))})
+    ).allocations
 
     assert found.allocation.cards == ("b",)
 
@@ -875,9 +885,9 @@ def test_units_of_another_plugin_over_unequal_cards_are_each_of_its_own(number: 
     rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
     now = plan([Offer("acme", (rule,))], node(*sized))
 
-    (found,) = recall(
+    (found,) = recover_from_answers(
         [replace(answer("one", "uid-web", "main", "a-3", f"b-{number}"), unit=None)], now, NOW
-    ).found
+    ).allocations
 
     assert found.allocation.unit == unit
 
@@ -887,7 +897,7 @@ def test_what_only_pod_resources_shows_is_read_back_without_a_uid() -> None:
         ("default", "web"): {"main": {GPU: frozenset({"b::0", "a::1"}), "amd.com/gpu": frozenset()}}
     }
 
-    (found,) = recall_pods(shown, PLAN, lambda place: f"<{place}>", NOW)
+    (found,) = recover_from_pods(shown, PLAN, lambda place: f"<{place}>", NOW)
 
     assert found.allocation == allocation(
         f"<default/web/main/{GPU}>",
@@ -912,7 +922,7 @@ def test_units_are_read_back_in_what_they_counted_then_also_where_the_card_has_f
     ids = (f"{stem}::3999", "a::7")
     granted = replace(answer("one", "uid-web", "main", *ids), unit=said)
 
-    (found,) = recall([granted], now, NOW).found
+    (found,) = recover_from_answers([granted], now, NOW).allocations
 
     assert (found.allocation.unit, set(found.allocation.devices)) == (unit, {"a"})
 
@@ -936,14 +946,18 @@ def test_units_of_another_plugin_count_what_its_list_of_the_card_says(
     rule = ResourceRule(GPU, sharing=Sharing("memory", unit="1"), ids="short")
     now = plan([Offer("acme", (rule,))], its)
 
-    (found,) = recall([replace(answer("one", "uid-web", "main", *ids), unit=None, of=of)], now, NOW).found
+    (found,) = recover_from_answers(
+        [replace(answer("one", "uid-web", "main", *ids), unit=None, ids_of_card=of)], now, NOW
+    ).allocations
 
     assert (found.allocation.unit, found.allocation.devices, found.allocation.ids) == (unit, ("a",), ids)
 
 
 @pytest.mark.parametrize(("of", "unit"), [(4, ""), (0, ""), (6, "unknown")])
 def test_replicas_of_another_plugin_are_ours_where_it_made_as_many_of_the_card(of: int, unit: str) -> None:
-    (found,) = recall([replace(answer("one", "uid-web", "main", "a-3"), unit=None, of=of)], PLAN, NOW).found
+    (found,) = recover_from_answers(
+        [replace(answer("one", "uid-web", "main", "a-3"), unit=None, ids_of_card=of)], PLAN, NOW
+    ).allocations
 
     assert (found.allocation.unit, found.allocation.devices) == (unit, ("a",))
 
@@ -953,9 +967,9 @@ def test_a_share_of_another_plugin_of_a_card_that_is_whole_here_is_none_of_ours_
     device_id: str, of: int
 ) -> None:
     wholes = plan([Offer("acme", (ResourceRule(GPU),))], node(status("a")))
-    granted = replace(answer("one", "uid-web", "main", device_id), unit=None, of=of)
+    granted = replace(answer("one", "uid-web", "main", device_id), unit=None, ids_of_card=of)
 
-    (found,) = recall([granted], wholes, NOW).found
+    (found,) = recover_from_answers([granted], wholes, NOW).allocations
 
     assert (found.allocation.unit, found.allocation.devices) == ("unknown", ("a",))
 
@@ -964,16 +978,21 @@ def test_a_share_of_another_plugin_of_a_card_that_is_whole_here_is_none_of_ours_
     ("resource", "ids"), [("amd.com/gpu", ("a::1",)), (GPU, ()), (GPU, ("c::0",)), (GPU, ("a::1", "c::0"))]
 )
 def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[str, ...]) -> None:
-    assert recall([CheckpointAnswer("one", "uid", "main", resource, ids)], PLAN, NOW).found == []
-    assert recall_pods({("ns", "web"): {"main": {resource: frozenset(ids)}}}, PLAN, str, NOW) == []
+    assert (
+        recover_from_answers([CheckpointAnswer("one", "uid", "main", resource, ids)], PLAN, NOW).allocations
+        == []
+    )
+    assert recover_from_pods({("ns", "web"): {"main": {resource: frozenset(ids)}}}, PLAN, str, NOW) == []
 
 
 @given(strategies.hostile_texts, st.lists(strategies.hostile_texts | st.sampled_from(["a::0", "b::1"])))
 def test_hostile_names_are_read_back_as_they_are_or_not_at_all(name: str, ids: list[str]) -> None:
     known = {"a::0", "b::1"}
 
-    found = recall([CheckpointAnswer(name, name, name, GPU, tuple(ids))], PLAN, NOW).found
-    shown = recall_pods({(name, name): {name: {GPU: frozenset(ids), name: frozenset(ids)}}}, PLAN, str, NOW)
+    found = recover_from_answers([CheckpointAnswer(name, name, name, GPU, tuple(ids))], PLAN, NOW).allocations
+    shown = recover_from_pods(
+        {(name, name): {name: {GPU: frozenset(ids), name: frozenset(ids)}}}, PLAN, str, NOW
+    )
 
     whole = bool(ids) and known.issuperset(ids)
     assert [it.allocation.owner for it in found] == [Owner(name, name)] * whole

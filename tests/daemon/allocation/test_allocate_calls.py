@@ -14,7 +14,7 @@ from agent.core.allocation.refused_requests import RefusedAllocate
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef
-from agent.daemon.allocation.allocate_calls import REMEMBERED, TimedAllocator
+from agent.daemon.allocation.allocate_calls import MAX_REMEMBERED, TimedAllocator
 from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Answer
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
@@ -117,10 +117,10 @@ async def test_of_the_containers_refused_only_so_many_are_remembered(
     timed: TimedAllocator, scripted: Scripted
 ) -> None:
     with capture_logs() as logged:
-        for number in (*range(REMEMBERED + 1), 1, 0):
+        for number in (*range(MAX_REMEMBERED + 1), 1, 0):
             await start(timed, scripted, LOST, f"a-{number}")
 
-    assert len(logged) == REMEMBERED + 2
+    assert len(logged) == MAX_REMEMBERED + 2
     assert logged[-1]["ids"] == ("a-0",)
 
 

@@ -808,13 +808,13 @@ async def test_a_device_that_the_kubelet_gives_out_again_is_given_where_it_lists
 )
 async def test_what_changes_while_the_kubelet_is_asked_counts(change: dict[str, Any]) -> None:
     room = holding("k1")
-    asked = room.shown_with
+    asked = room.pods_with_ids
 
     async def shown_with(resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         vars(room).update(change)
         return await asked(resource, ids)
 
-    room.shown_with = shown_with  # type: ignore[method-assign]
+    room.pods_with_ids = shown_with  # type: ignore[method-assign]
     with pytest.raises((UnhealthyDevice, RetiredResource, UnknownResource)):
         await room.allocate(WHOLE, [["c0"]])
 

@@ -31,7 +31,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.daemon.allocation.claim_swaps import SHOWN, ClaimSwaps
+from agent.daemon.allocation.claim_swaps import MAX_SHOWN_SWAPS, ClaimSwaps
 from agent.scheduler_api import Claim, Dialect
 
 
@@ -98,11 +98,11 @@ def test_a_number_of_the_last_swaps_is_shown_and_their_numbers_go_on() -> None:
     its, grants = swapped()
     back = [replace(grants[0], uid="uid-low"), replace(grants[1], uid="uid-high")]
 
-    for _ in range(SHOWN):
+    for _ in range(MAX_SHOWN_SWAPS):
         its.exchange(grants)
         its.exchange(back)
 
-    assert [it.number for it in its.swaps.last] == [*range(3 * SHOWN + 1, 4 * SHOWN + 1)]
+    assert [it.number for it in its.swaps.last] == [*range(3 * MAX_SHOWN_SWAPS + 1, 4 * MAX_SHOWN_SWAPS + 1)]
 
 
 def test_a_pod_that_was_not_attributed_is_given_its_promise_once_the_kubelet_names_it() -> None:

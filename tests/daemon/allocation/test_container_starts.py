@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 from core.room import Room, promising
-from core.scenes import HIGH, LIMITED, LOW, SHARE, SLICE, WHOLE, asking, bound, edits, granted, held, limited
+from core.scenes import (
+    HIGH,
+    LIMITED,
+    LOW,
+    SHARE,
+    SLICE,
+    WHOLE,
+    asked,
+    asking,
+    bound,
+    edits,
+    granted,
+    held,
+    limited,
+)
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
@@ -290,6 +304,20 @@ async def test_no_pod_is_refused_for_what_one_asks_for_that_was_not_known_when_i
     assert room.claimed() == ["huge", None]
 
 
+async def test_a_pod_that_fits_is_not_refused_beside_one_that_does_not() -> None:
+    """Where no scheduler chooses cards, owners are read only once the hardware has refused a slice."""
+    own = (Dialect("own", asked),)
+    pods = (asking("small", 40), asking("large", 70, created=1))
+    room = Room(prepares=True, by_limits=True, placement="local", dialects=own, candidates=pods)
+    [first] = await shared(room, "c4::0")
+    assert room.claimed() == ["small"]
+    room.grants = [granted(first, "large")]
+
+    await room.allocate(SHARE, [["c4::1"]])
+
+    assert room.claimed() == ["large", "small"]
+
+
 # Hardware that lies elsewhere until its container starts
 
 
@@ -397,4 +425,4 @@ async def test_a_pod_is_known_to_have_its_share_before_the_next_is_answered() ->
     late = await asks(room, "c4-60", "c5::0")
 
     assert (late.claim and late.claim.pod, late.cards) == ("c4-60", ("c4",))
-    assert [it.place for it in room.ledger.all()] == [("uid-c5-30", "main"), ("uid-c4-60", "main")]
+    assert [it.container_key for it in room.ledger.all()] == [("uid-c5-30", "main"), ("uid-c4-60", "main")]

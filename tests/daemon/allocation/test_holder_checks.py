@@ -9,7 +9,7 @@ import pytest
 from core.scenes import WHOLE, held
 from core.values import allocation
 
-from agent.core.allocation.current_holders import SHOWN_AFTER, owned, owners_to_ask_about
+from agent.core.allocation.current_holders import SHOWN_AFTER, allocations_with_owner, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation, Owner
@@ -29,17 +29,17 @@ class Kubelet:
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    async def granted(self) -> Sequence[CheckpointAnswer] | None:
+    async def checkpoint_answers(self) -> Sequence[CheckpointAnswer] | None:
         raise AssertionError("the checkpoint is not read")
 
-    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
+    async def existing_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         self.asked.append(f"pods {','.join(sorted(it.pod for it in owners))}")
         return {it for it in owners if it.pod in self.listed}
 
-    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
-        return {*owners} - {*await self.shows(owners)}
+    async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
+        return {*owners} - {*await self.existing_owners(owners)}
 
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         self.asked.append(f"ids {','.join(sorted(ids))}")
         return {it: self.shown[it] for it in ids if it in self.shown}
 
@@ -52,7 +52,7 @@ def since(life: str, owner: Owner | None = GONE, device_id: str = "c0") -> Alloc
 
 async def refuse(kubelet: Kubelet, ledger: Ledger, ids: Sequence[str]) -> None:
     """As the allocator does."""
-    if holders := owned(ledger.holders(WHOLE, ids)):
+    if holders := allocations_with_owner(ledger.holders(WHOLE, ids)):
         await refuse_held(kubelet, holders, WHOLE, ids)
 
 
@@ -61,7 +61,7 @@ async def still_there(
 ) -> list[Allocation]:
     """Those whose pods are not gone, as the kubelet says where it has to be asked."""
     asked = owners_to_ask_about(known, now, alive)
-    gone = await kubelet.gone(asked) if asked else ()
+    gone = await kubelet.ended_owners(asked) if asked else ()
     return [it for it in known if it.owner not in gone]
 
 

@@ -56,6 +56,6 @@ async def test_they_follow_what_is_given_out() -> None:
         await eventually(lambda: texts() == {KEY: "c0 c1 a1=c0 a2=c1"})
         ledger.release("a1", "over", 1.0)
         await eventually(lambda: texts() == {KEY: "c0 c1 a2=c1"})
-        ledger.forget("a2")
+        ledger.drop("a2")
         await eventually(lambda: texts() == {KEY: "c0 c1"})
         group.cancel_scope.cancel()

@@ -79,7 +79,7 @@ class World:
 
 
 ANSWER = ContainerEdits(annotations={ALLOCATION: "a1"})
-GRANTED = (CheckpointAnswer("a1", UID, "main", XPU, ("a",), answer=ANSWER),)
+GRANTED = (CheckpointAnswer("a1", UID, "main", XPU, ("a",), edits=ANSWER),)
 SLICES = {"acme": (SLICE,), "other": (SLICE,)}
 
 
@@ -201,15 +201,15 @@ def test_an_answer_of_ours_is_known_by_its_annotation_and_another_plugins_by_its
 
 
 async def test_a_pod_is_there_where_the_kubelet_lists_it() -> None:
-    assert await World().sources().shows([WEB, GONE]) == {WEB}
-    assert await World(broken={"PodResources"}).sources().shows([WEB]) == frozenset()
+    assert await World().sources().existing_owners([WEB, GONE]) == {WEB}
+    assert await World(broken={"PodResources"}).sources().existing_owners([WEB]) == frozenset()
 
 
 async def test_a_pod_without_a_cgroup_is_over_although_it_is_listed() -> None:
     """Kubelets up to 1.33 list ended pods, and all of them a pod that has come back under its name."""
-    assert await World(running=frozenset({UID})).sources().shows([WEB]) == {WEB}
+    assert await World(running=frozenset({UID})).sources().existing_owners([WEB]) == {WEB}
     world = World(running=frozenset({"another"}), hangs=True)
-    assert await world.sources(patience=3600).shows([WEB]) == frozenset()
+    assert await world.sources(patience=3600).existing_owners([WEB]) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ async def test_a_pod_without_a_cgroup_is_over_although_it_is_listed() -> None:
 async def test_a_pod_is_not_over_where_nobody_who_knows_all_pods_says_so(
     world: World, owner: Owner, gone: bool
 ) -> None:
-    assert await world.sources(patience=0.01).gone([owner]) == ({owner} if gone else set())
+    assert await world.sources(patience=0.01).ended_owners([owner]) == ({owner} if gone else set())
 
 
 async def test_a_pod_is_not_over_where_another_kubelet_has_begun_while_it_was_asked() -> None:
@@ -243,12 +243,12 @@ async def test_a_pod_is_not_over_where_another_kubelet_has_begun_while_it_was_as
         world.read, in_use, world.partitions, life=lambda: world.life, settled=lambda life: life == "k1"
     )
 
-    assert await sources.gone([GONE]) == frozenset()
+    assert await sources.ended_owners([GONE]) == frozenset()
 
 
 async def test_an_allocate_waits_for_pod_resources_no_longer_than_its_patience() -> None:
     with anyio.fail_after(30):
-        assert await World(hangs=True).sources(patience=0.01).shows([WEB]) == frozenset()
+        assert await World(hangs=True).sources(patience=0.01).existing_owners([WEB]) == frozenset()
 
 
 # Cgroups
@@ -320,15 +320,15 @@ async def test_the_ids_with_which_the_kubelet_lists_a_pod_are_told_with_its_name
     ((name, containers),) = SHOWN.items()
     ((resource, ids),) = containers["main"].items()
 
-    found = await World().sources().shown_with(resource, [*ids, "another"])
+    found = await World().sources().pods_with_ids(resource, [*ids, "another"])
 
     assert found == dict.fromkeys(ids, name)
-    assert await World().sources().shown_with("other.com/gpu", ids) == {}
+    assert await World().sources().pods_with_ids("other.com/gpu", ids) == {}
 
 
 async def test_where_pod_resources_can_not_be_asked_no_id_is_shown() -> None:
-    assert await World(hangs=True).sources(patience=0.01).shown_with(XPU, ["a"]) == {}
-    assert await World(broken={"PodResources"}).sources().shown_with(XPU, ["a"]) == {}
+    assert await World(hangs=True).sources(patience=0.01).pods_with_ids(XPU, ["a"]) == {}
+    assert await World(broken={"PodResources"}).sources().pods_with_ids(XPU, ["a"]) == {}
 
 
 async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn() -> None:
@@ -340,5 +340,5 @@ async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn
     )
 
     with anyio.fail_after(30):
-        assert await sources.shown_with(XPU, ["a"]) == {"a": ("default", "web")}
-        assert await sources.shows([WEB]) == {WEB}
+        assert await sources.pods_with_ids(XPU, ["a"]) == {"a": ("default", "web")}
+        assert await sources.existing_owners([WEB]) == {WEB}

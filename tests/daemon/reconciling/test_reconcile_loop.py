@@ -22,9 +22,9 @@ from agent.core.devices.topology import Topology
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationSource, AllocationState, NodeSnapshot, Owner, Plan
 from agent.core.reconciling.reconcile_changes import (
+    AskKubelet,
     Change,
     Confirm,
-    Doubt,
     RecoveredAllocation,
     Release,
     Remove,
@@ -100,7 +100,7 @@ class Node:
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.allocations)
         if self.rebooted:
-            self.ledger.rebooted()
+            self.ledger.mark_rebooted()
         self.plan: Cell[Plan] = Cell(PLAN)
         sources = EvidenceSources(
             self.read, self.in_use, self.partitions, life=lambda: self.life, settled=lambda life: self.settled
@@ -169,10 +169,10 @@ class Node:
         self.log.append("changed")
 
     async def full(self) -> Sequence[Change | RecoveredAllocation]:
-        return await self.reconciler.once()
+        return await self.reconciler.reconcile()
 
     async def quick(self) -> Sequence[Change | RecoveredAllocation]:
-        return await self.reconciler.once(full=False)
+        return await self.reconciler.reconcile(full=False)
 
     def states(self) -> dict[str, str]:
         return {it.id: it.state for it in self.ledger.all()}
@@ -194,11 +194,11 @@ async def test_what_gets_its_owner_while_the_evidence_is_read_is_not_judged_by_i
     its = Node([held(since=999.0, owner=None)])
     its.before_pods = lambda: its.ledger.confirm("a1", Owner("uid-web", "main"), "k1")
 
-    await its.reconciler.once()
+    await its.reconciler.reconcile()
 
     assert [it.state for it in its.ledger.all()] == [AllocationState.DONE]
     its.before_pods = lambda: None
-    await its.reconciler.once()
+    await its.reconciler.reconcile()
     assert [it.state for it in its.ledger.all()] == [AllocationState.RELEASED]
 
 
@@ -221,7 +221,7 @@ async def test_a_pod_that_a_settled_kubelet_does_not_know_is_gone() -> None:
 async def test_a_kubelet_that_had_granted_it_before_the_agent_began_is_asked_and_believed_at_once() -> None:
     it = Node([held()], [entry("a1")], settled=False)
 
-    assert await it.quick() == [Doubt("a1", XPU)]
+    assert await it.quick() == [AskKubelet("a1", XPU)]
     it.entries = []
     assert await it.quick() == [Release("a1", "pod gone")]
     assert it.log == ["prove", f"ask again for {XPU}", "read", "prove", "changed"]
@@ -340,7 +340,7 @@ async def test_what_only_an_unproven_file_lacks_is_kept() -> None:
     await it.full()
     it.entries, it.pods, it.proven = (), {}, [entry("a1")]
 
-    assert await it.quick() == [Doubt("a1", XPU)]
+    assert await it.quick() == [AskKubelet("a1", XPU)]
     it.proves = False
     assert await it.quick() == []
     assert it.states() == {"a1": "done"}
@@ -377,7 +377,7 @@ async def test_what_a_new_life_of_the_kubelet_has_kept_is_known_as_it_begins() -
     await it.full()
     it.life, it.settled = "k2", False
 
-    await it.reconciler.kubelet_began()
+    await it.reconciler.confirm_in_new_life()
     it.entries, it.pods = (), {}
 
     assert await it.full() == [Release("a1", "pod gone")]
@@ -389,7 +389,7 @@ async def test_a_look_that_began_before_the_kubelet_knows_nothing_of_what_that_h
 
     async def begins_anew() -> None:
         it.life, it.settled, it.during_pods = "k2", False, anyio.lowlevel.checkpoint
-        await it.reconciler.kubelet_began()
+        await it.reconciler.confirm_in_new_life()
 
     it.during_pods = begins_anew
     await it.full()
@@ -405,7 +405,7 @@ async def test_what_a_kubelet_has_kept_is_not_known_from_a_file_that_may_be_anot
     it.life, it.settled, it.proves = "k2", False, proves
     it.before_read = lambda: setattr(it, "life", "k3")
 
-    await it.reconciler.kubelet_began()
+    await it.reconciler.confirm_in_new_life()
     it.entries, it.pods, it.proves, it.life = (), {}, True, "k2"
     it.before_read = lambda: None
 
@@ -543,7 +543,7 @@ def given(text: str) -> Sequence[CheckpointEntry]:
 async def test_of_what_others_gave_that_is_recorded_which_the_proven_file_holds() -> None:
     node = Node(entries=given("web gone"), proven=given("web"))
 
-    await node.reconciler.take_back()
+    await node.reconciler.recover_at_start()
 
     assert [it.ids for it in node.ledger.all()] == [("a::0",)]
 
@@ -1038,7 +1038,7 @@ async def test_the_first_full_pass_after_a_start_comes_with_the_first_resource()
 
     async with anyio.create_task_group() as group:
         group.start_soon(it.reconciler.run)
-        await it.reconciler.take_back()
+        await it.reconciler.recover_at_start()
         await eventually(lambda: it.states() == {"a1": "released"})
         group.cancel_scope.cancel()
 

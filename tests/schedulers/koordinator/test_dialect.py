@@ -13,7 +13,7 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.allocation.pod_attribution import WaitingPods, attribute, intended
+from agent.core.allocation.pod_attribution import WaitingPods, attribute, next_request
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.common.pod_request import requested, requested_by
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated
@@ -236,7 +236,7 @@ def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bou
     found = attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("default", "web")}))
 
     assert doubted.claim is None
-    assert "is not believed of a pod of default-scheduler" in doubted.doubt
+    assert "is not believed of a pod of default-scheduler" in doubted.why_uncertain
     assert found.claim is not None
     assert found.claim.devices == (uuid(1),)
     assert attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("other", "web")})).claim is None
@@ -318,7 +318,7 @@ def test_no_annotation_crashes_or_promises_a_card_twice(its: list[PodContainer],
     it = pod(*its, annotations={ALLOCATED: text})
 
     found = attribute(GPU, 1, {uuid(0)}, WaitingPods((it,), (KOORDINATOR,), NVIDIA))
-    aim = intended(GPU, 1, (), NVIDIA, WaitingPods((it,), (KOORDINATOR,), NVIDIA))
+    aim = next_request(GPU, 1, (), NVIDIA, WaitingPods((it,), (KOORDINATOR,), NVIDIA))
 
     assert set(aim.cards) <= set(NVIDIA)
     if found.claim is not None:

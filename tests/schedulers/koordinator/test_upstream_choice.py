@@ -22,7 +22,7 @@ from agent.core.devices.plan import plan
 from agent.core.model import Owner
 from agent.core.reconciling.reconcile_evidence import Evidence, Pods
 from agent.core.reconciling.reconcile_rules import reconcile
-from agent.core.reconciling.recovered_allocations import recall_pods
+from agent.core.reconciling.recovered_allocations import recover_from_pods
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.hami.pod_annotations import METAX, METAX_ALLOCATED, metax
@@ -254,7 +254,7 @@ PLAN = plan([Offer("nvidia", (ResourceRule(GPU),)), Offer("metax", (ResourceRule
 def test_a_card_that_is_listed_under_another_vendors_name_is_not_taken_for_one_of_its() -> None:
     shown: Pods = {("default", "web"): {"main": {GPU: frozenset({"MX-0"}), SGPU: frozenset({"MX-0"})}}}
 
-    found = recall_pods(shown, PLAN, str, 1.0)
+    found = recover_from_pods(shown, PLAN, str, 1.0)
 
     assert [(it.allocation.resource, it.allocation.devices) for it in found] == [(SGPU, ("MX-0",))]
 

@@ -138,16 +138,16 @@ class _NoDisk:
 class _NoKubelet:
     life = ""
 
-    async def granted(self) -> Sequence[CheckpointAnswer] | None:
+    async def checkpoint_answers(self) -> Sequence[CheckpointAnswer] | None:
         raise AssertionError("NVIDIA's containers start without us")
 
-    async def shows(self, owners: Collection[Owner]) -> Collection[Owner]:
+    async def existing_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         raise AssertionError("nobody holds anything")
 
-    async def gone(self, owners: Collection[Owner]) -> Collection[Owner]:
+    async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         raise AssertionError("nobody holds anything")
 
-    async def shown_with(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         raise AssertionError("nobody holds anything")
 
 
