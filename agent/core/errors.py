@@ -6,7 +6,7 @@ AgentError
 │   ├── UnknownResource
 │   ├── UnknownDevice
 │   ├── CordonedDevice
-│   ├── FormerDevice
+│   ├── OutdatedDevice
 │   ├── UnhealthyDevice
 │   ├── GivenTwice
 │   ├── InOtherMode
@@ -79,7 +79,7 @@ class RetiredResource(AllocationError):
         )
 
 
-class FormerDevice(AllocationError):
+class OutdatedDevice(AllocationError):
     """Raised for an ID that is listed only until its pod ends, because its card is shared otherwise now."""
 
     def __init__(self, resource: str, device_id: str) -> None:

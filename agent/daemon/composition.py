@@ -25,7 +25,7 @@ from agent.daemon.allocation.allocate_calls import TimedAllocator
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.node_lock_keeper import NodeLockKeeper
 from agent.daemon.node_state import NodeState
 from agent.daemon.notice_source import RecentRefusals
@@ -44,7 +44,7 @@ from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
 from agent.isolation import container_memory, descendants
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import ProcessPauses, VendorSupervisor
+from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.kubelet_view import KubeletView
 from agent.kubelet.plugin_sockets import sweep
@@ -80,7 +80,7 @@ class Composition:
         self,
         config: Cell[ConfigState],
         settings: AgentSettings,
-        intervals: Intervals,
+        intervals: AgentTiming,
         registered: Cell[bool],
         pod_state: PodState,
         *,
@@ -286,7 +286,7 @@ class Composition:
             vendor,
             node,
             deadlines=self._intervals.deadlines,
-            pauses=ProcessPauses(self._intervals.discover, self._intervals.backoff),
+            pauses=ProcessTiming(self._intervals.discover, self._intervals.backoff),
             in_process=self._in_process,
             memory_limit=memory_limit,
             directory=vendor_directories.of(self._settings.state_dir, vendor.name),

@@ -21,7 +21,7 @@ from agent.core.backoff import Pauses
 from agent.core.cell import Cell, differs, first
 from agent.core.endless_tasks import for_ever
 from agent.core.notices import Notice
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.notice_source import follow
 from agent.daemon.standby import NodeAgent
 from agent.host.version import version
@@ -39,7 +39,7 @@ RETRY_BIND = (0.1, 5.0)
 async def serve(
     watch: ConfigWatch,
     node_name: str,
-    intervals: Intervals | None = None,
+    intervals: AgentTiming | None = None,
     access: ApiAccess | None = None,
     labels: Cell[Labels | None] | None = None,
 ) -> None:

@@ -44,7 +44,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class SessionIntervals:
+class SessionTiming:
     """How long a session waits for what, in seconds. Tests pass small values."""
 
     #: For the answer to Register. The kubelet dials back for up to 10 s before it answers.
@@ -86,7 +86,7 @@ class KubeletSession:
         *,
         status: Cell[SessionStatus] | None = None,
         pre_start_required: bool = False,
-        intervals: SessionIntervals | None = None,
+        intervals: SessionTiming | None = None,
         numbers: Iterator[int] | None = None,
         gate: RegistrationGate | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class KubeletSession:
         self._answers = answers
         self._directory = directory
         self._pre_start_required = pre_start_required
-        self._intervals = intervals or SessionIntervals()
+        self._intervals = intervals or SessionTiming()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause)
         self._numbers = itertools.count() if numbers is None else numbers
         #: Number of the latest registration, and the kubelet that it was made with.

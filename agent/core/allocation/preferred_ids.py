@@ -23,7 +23,7 @@ def preferred_ids(
     plan, and IDs that a running pod has though the kubelet takes them for free.
     """
     held = _held_ids(promises, planned, available)
-    unwanted = _ids_of_other_modes(promises, planned) | planned.former_ids | held
+    unwanted = _ids_of_other_modes(promises, planned) | planned.outdated_ids | held
     wanted = [one for one in available if one not in unwanted or one in required] if unwanted else available
     free = [one for one in available if one not in held] if held else available
     chosen = _preferred(promises, planned, wanted, free, required, size)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.core.allocation.admission import Admitted, Scene, admit, refuse_former, refuse_retired, serving
+from agent.core.allocation.admission import Admitted, Scene, admit, refuse_outdated, refuse_retired, serving
 from agent.core.allocation.answer_annotations import ALLOCATION, marks
 from agent.core.allocation.asking_pods import is_chosen_for, suspected_pods
 from agent.core.allocation.container_edit_rules import UnusableEdits, usable
@@ -207,7 +207,7 @@ class Allocator:
             requests = [admit(scene, resource, ids) for ids in containers]
         vendor = serving(scene, resource)
         refuse_retired(scene, resource, {uuid for request in requests for uuid in request.uuids})
-        refuse_former(scene, resource, ids)
+        refuse_outdated(scene, resource, ids)
         begun: list[str] = []
         try:
             answers = []
