@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.credentials import ApiAccess
 from agent.core.errors import AgentError
 from agent.scheduler_api.node_report import ReportObject
+from agent.state.uninstall_record import NAME, RecordedObject
 
 if TYPE_CHECKING:  # loaded only where there is an API server
     from agent.cluster.vendor_key_writer import OwnedWriter
@@ -27,14 +28,35 @@ class NotRemoved(AgentError):
 class ServerObjects:
     """The objects beside the Node that agents of the node have written.
 
-    `namespaces` are those with a NodeFeature of the node, `devices` are names of Device objects.
+    `namespaces` have a NodeFeature of the node; `reports` list cards of the node.
     """
 
     namespaces: Sequence[str] = ()
-    devices: Sequence[str] = ()
+    reports: Sequence[RecordedObject] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.namespaces or self.devices)
+        return bool(self.namespaces or self.reports)
+
+    def names(self, kind: ReportObject) -> tuple[str, ...]:
+        """Names of reports that are of this kind, or that were recorded without a kind."""
+        return tuple(dict.fromkeys(it.name for it in self.reports if it.kind in ("", kind.name)))
+
+    def of_unknown_kinds(self, kinds: Sequence[ReportObject]) -> Iterator[str]:
+        """A sentence for each report whose kind no registered scheduler has, and which therefore stays."""
+        known = {it.name for it in kinds}
+        for report in self.reports:
+            if report.kind not in known and (report.kind or not known):
+                yield _of_unknown_kind(report)
+
+
+def _of_unknown_kind(report: RecordedObject) -> str:
+    what = f"{report.kind} {report.name}" if report.kind else f"object {report.name} with cards of the node"
+    kind = report.kind or "KIND"
+    remedy = (
+        "install the plugin of the scheduler and run uninstall again, or remove the cards by hand "
+        f"(kubectl edit {kind} {report.name}) and delete the line of the object from {NAME}"
+    )
+    return f"{what}: not removed: no installed scheduler plugin has objects of this kind; {remedy}"
 
 
 def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObjects) -> None:
@@ -62,15 +84,15 @@ async def _removed(access: ApiAccess, node_name: str, written: ServerObjects) ->
         labels = await _labels_gone(api, node_name, access.namespace, written.namespaces)
         annotations = await _annotations_gone(api, node_name)
         extended = await _extended_gone(api, node_name)
-        names = dict.fromkeys((node_name, *written.devices))
+        kinds = reported_kinds()
         cards = [
-            await _cards_gone(api, name, kind, made=name in written.devices)
-            for kind in reported_kinds()
-            for name in names
+            await _cards_gone(api, name, kind, made=name in written.names(kind))
+            for kind in kinds
+            for name in dict.fromkeys((node_name, *written.names(kind)))
         ]
     finally:
         await api.close()
-    return [it for it in (labels, annotations, extended, *cards) if it]
+    return [it for it in (labels, annotations, extended, *cards, *written.of_unknown_kinds(kinds)) if it]
 
 
 def reported_kinds() -> list[ReportObject]:

@@ -204,7 +204,7 @@ class ApiConnection:
                 self._report,
                 self.node,
                 self._following,
-                self._records.devices,
+                self._records.reports,
             )
         self._locks = LockWriter(api, self._node_name, self._pod_state.locks)
         try:

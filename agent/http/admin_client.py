@@ -10,9 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agent.core.errors import AgentError
 from agent.host import files
 from agent.host.file_locks import holders, program
+from agent.http.inspect_document import InspectDocument, decode
 from agent.vendor_api.bounded_reads import by_size
 from agent.vendor_api.text import shorten
 
@@ -46,6 +49,19 @@ def fetch(path: Path, target: str = "/inspect", timeout: float = _TIMEOUT) -> by
         text = shorten(body.decode("utf-8", "replace").strip(), 300)
         raise CannotAsk(path, f"{target} was answered {status}: {text}", "look at its log")
     return body
+
+
+def fetch_document(path: Path) -> InspectDocument:
+    """What the agent behind the admin socket knows.
+
+    Raises:
+        CannotAsk: No agent answers, or the answer is no inspect document.
+    """
+    try:
+        return decode(fetch(path))
+    except msgspec.MsgspecError as exc:
+        why = f"/inspect was answered with something else than a JSON object: {exc}"
+        raise CannotAsk(path, why, "look at which program serves the socket") from exc
 
 
 def ask(

@@ -11,7 +11,7 @@ import pytest
 from cluster.koordlets import Koordlet, from_files, pod
 from support.waiting import eventually
 
-from agent.state.uninstall_record import NAME, UninstallRecord
+from agent.state.uninstall_record import NAME, RecordedObject, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
@@ -204,11 +204,11 @@ async def test_cards_that_are_to_be_told_no_more_go_also_where_the_config_change
     configure(node, mode="device")
     await process.start()
     await until(api, True, True, True, True)
-    assert remains.devices() == ("node",)
+    assert remains.objects() == (RecordedObject("node", "devices.scheduling.koordinator.sh"),)
 
     configure(node, mode="none")
     await eventually(lambda: api.find("Device", "node") is None, PATIENCE)
-    await eventually(lambda: remains.devices() == (), PATIENCE)
+    await eventually(lambda: remains.objects() == (), PATIENCE)
 
     configure(node, mode="device")
     await until(api, True, True, True, True)

@@ -20,6 +20,8 @@ from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
 from .koordinator_faults import LOCK, ago
 
+#: Full name of the kind of a Device.
+DEVICES = "devices.scheduling.koordinator.sh"
 CHECKS = (
     *("koordinator", "koord-programs", "koordlet", "device-daemon"),
     *("koord-device", "koord-node", "scheduler-locks", "koord-pods"),
@@ -117,7 +119,7 @@ async def test_a_device_that_an_agent_here_wrote_under_another_name_is_left_from
 ) -> None:
     install(patient)
     patient.node.state.mkdir(mode=0o700)
-    UninstallRecord(patient.node.state / NAME).note_device("before")
+    UninstallRecord(patient.node.state / NAME).note_object(DEVICES, "before")
     device(patient, cards(patient))
     device(patient, [card("GPU-that-was-taken-out", 0)], name="before")
     manage(patient)
@@ -190,7 +192,7 @@ async def test_the_rights_to_take_cards_back_are_needed_where_an_agent_here_has_
     patient.server.forbid("delete", "/apis/scheduling.koordinator.sh/v1alpha1/devices")
     before = await patient.findings()
     patient.node.state.mkdir(mode=0o700)
-    UninstallRecord(patient.node.state / NAME).note_device("node")
+    UninstallRecord(patient.node.state / NAME).note_object(DEVICES, "node")
 
     findings = await patient.findings()
 
