@@ -42,7 +42,7 @@ class ServerObjects:
         return tuple(dict.fromkeys(it.name for it in self.reports if it.kind in ("", kind.name)))
 
     def of_unknown_kinds(self, kinds: Sequence[ReportObject]) -> Iterator[str]:
-        """A sentence for each report whose kind no registered scheduler has, and which therefore stays."""
+        """A sentence for each report that stays because no registered scheduler has its kind."""
         known = {it.name for it in kinds}
         for report in self.reports:
             if report.kind not in known and (report.kind or not known):

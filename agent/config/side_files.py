@@ -21,7 +21,7 @@ from agent.vendor_api.config_inputs import ConfigFiles, ConfigInputs
 MAX_BYTES = 1 << 19
 #: The keys of a vendor that name files.
 DIRECTORY, FILE = "configDir", "configFile"
-#: Directories and files that one configuration may name, and further files of a directory that are told.
+#: Directories and files that a configuration may name, and further files of a directory in a message.
 MAX_NAMED, MAX_OTHERS = 4, 5
 #: Where a mounted ConfigMap has its files; the link is swapped when it changes.
 _DATA = "..data"
@@ -56,7 +56,7 @@ def looked_at(content: bytes, inputs: Mapping[str, ConfigInputs]) -> tuple[SideF
 
 
 def look(path: str, kind: ConfigFiles) -> SideFiles:
-    """Read the directory, whose files are of one time, or the file."""
+    """Read the file, or all files of the directory as they were at one time."""
     try:
         if kind.key == FILE:
             return SideFiles(path, ((os.path.basename(path), files.read(Path(path), MAX_BYTES)),))

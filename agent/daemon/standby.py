@@ -97,7 +97,7 @@ class NodeAgent:
                 self.pod_state,
                 in_process=self._in_process,
                 api=self._api,
-                is_ours=self._lock.directory.hold,
+                holds_directory_lock=self._lock.directory.hold,
             )
             self._standby = ""
             self.serving.set(True)

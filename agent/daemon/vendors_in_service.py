@@ -46,7 +46,7 @@ Hardware = tuple[str, Mapping[str, Any], int]
 class VendorsInService:
     """Follows the config: loads its vendors, runs their processes and configures the node state.
 
-    Where the hardware settings of a vendor change, it gets a new process; the others keep theirs.
+    A vendor with changed hardware settings gets a new process; other vendors keep their processes.
     """
 
     def __init__(self, node: NodeState, start: StartProcess, memory: int = 0) -> None:
@@ -314,9 +314,9 @@ def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
     for index, rule in enumerate(config.vendor(vendor.name).resources):
         at = ("vendors", vendor.name, "resources", index)
         own = vendor.offers.rule(rule.name)
-        if rule.sharing == Sharing() and not config.says((*at, "sharing")):
+        if rule.sharing == Sharing() and not config.is_set((*at, "sharing")):
             rule = replace(rule, sharing=own.sharing)
-        if rule.placement == "local" and not config.says((*at, "placement")):
+        if rule.placement == "local" and not config.is_set((*at, "placement")):
             rule = replace(rule, placement=own.placement)
         filled.append(replace(rule, policy=rule.policy or own.policy, ids=rule.ids or own.ids))
     return tuple(filled)

@@ -13,7 +13,7 @@ from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_mad
 from agent.state.checkpoint import MAX_BYTES, SavedState
 from agent.state.file_envelope import Unusable
 from agent.state.sealed_file import read
-from agent.state.state_directory import OURS
+from agent.state.state_directory import OWN_PREFIXES
 
 STATE = "state"
 DISK = "state-disk"
@@ -114,7 +114,7 @@ def state(around: Surroundings) -> Iterator[Finding]:
 
 
 def _files(directory: Path) -> list[Path]:
-    return sorted(it for it in directory.iterdir() if it.name.startswith(OURS))
+    return sorted(it for it in directory.iterdir() if it.name.startswith(OWN_PREFIXES))
 
 
 def _open_to_others(path: Path) -> str:

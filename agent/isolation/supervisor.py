@@ -110,8 +110,8 @@ class VendorSupervisor:
     @property
     def pid(self) -> int | None:
         """The pid of the current process."""
-        running = self._service.contact if self._service else self._early
-        return running.body.pid if running else None
+        running = self._service.process if self._service else self._early
+        return running.runner.pid if running else None
 
     @property
     def status(self) -> ProcessStatus:
@@ -123,7 +123,7 @@ class VendorSupervisor:
             restarts=self.restarts,
             breaker=self._breaker.state(None if service is None else service.served),
             next_try=self._next_try,
-            stuck=None if self._stuck is None else self._stuck.body.pid,
+            stuck=None if self._stuck is None else self._stuck.runner.pid,
             memory_limit=self._limit.bound,
         )
 
@@ -290,12 +290,12 @@ class VendorSupervisor:
     async def _await_stuck(self, stuck: VendorProcess, lost: ContactLost) -> None:
         self._stuck = stuck
         self._report(
-            ContactLost(lost.state, f"{lost.reason}; process {stuck.body.pid} is killed but does not end")
+            ContactLost(lost.state, f"{lost.reason}; process {stuck.runner.pid} is killed but does not end")
         )
         await stuck.gone()
         self._stuck = None
 
     def _record_stuck(self, old: VendorProcess) -> None:
-        if old.body.ended() is None:
+        if old.runner.ended() is None:
             self._stuck = old
-            log.error("process is killed but does not end", vendor=self.vendor.name, pid=old.body.pid)
+            log.error("process is killed but does not end", vendor=self.vendor.name, pid=old.runner.pid)

@@ -1,8 +1,8 @@
 """The kubelet's own checkpoint, kubelet_internal_checkpoint: read and verified, never written.
 
-It says which container of which pod (by UID) has which device IDs, and keeps our whole Allocate answer. There
-are two formats: IDs by NUMA node (from 1.20 on), and a flat list of IDs (before). The checksum is over Go's
-rendering of the values, which the file's content is enough to repeat.
+The file names the device IDs of each container of each pod (by UID), and has the agent's whole answer to each
+Allocate. There are two formats: IDs by NUMA node (from 1.20 on), and a flat list of IDs (before). The
+checksum is over Go's rendering of the values. The content of the file is enough to repeat that rendering.
 """
 
 from __future__ import annotations

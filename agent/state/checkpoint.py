@@ -88,7 +88,7 @@ class CheckpointFile:
 
         Raises:
             StateError: The file may not be read. An agent without it would call faulty cards healthy, and a
-                missing right stays missing until somebody grants it.
+                missing right stays missing until it is granted.
         """
         if complaint := state_directory.close_to_others(self.path.parent):
             log.warning("state directory open to others", error=complaint, remedy="chmod 0700")

@@ -121,7 +121,7 @@ def _of(state: ConfigState, now: datetime) -> LastConfig:
     since = state.since or now.replace(microsecond=0)
     side_files = {
         directory.path: {name: content.decode(errors="replace") for name, content in directory.files}
-        for directory in state.beside
+        for directory in state.side_files
     }
     return LastConfig(_utf8(state.source), text, since, _utf8(state.name), state.labels, side_files)
 

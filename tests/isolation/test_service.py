@@ -387,7 +387,7 @@ class Played:
     def __init__(self, *said: Sequence[HealthEvent], rests: bool = False) -> None:
         self.rests = rests
         self.said = [json.dumps(events, default=_plain).encode() for events in said]
-        self.body = self
+        self.runner = self
         self.pid = 1
         self.listed = asyncio.Event()
 

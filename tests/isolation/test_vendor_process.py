@@ -102,7 +102,7 @@ async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink:
 
 async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_its_end() -> None:
     dropped = vendor_process.VendorProcess(vendor(), watch=None)
-    pid = dropped.body.pid
+    pid = dropped.runner.pid
 
     dropped.drop()
 
