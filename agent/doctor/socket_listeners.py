@@ -15,7 +15,7 @@ from agent.host.peer_credentials import credentials
 from agent.kubelet.directory import KUBELET_SOCKET
 
 #: Entries of a directory that are read; the kubelet's directory has a few.
-MOST = 200
+MAX_SOCKETS = 200
 
 State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
 
@@ -40,12 +40,12 @@ class SocketListener:
 
 
 def plugin_sockets(kubelet_dir: Path) -> tuple[Path, ...]:
-    """The sockets in the kubelet's directory, without kubelet.sock, among the first MOST entries.
+    """The sockets in the kubelet's directory, without kubelet.sock, among the first MAX_SOCKETS entries.
 
     Raises:
         OSError: The directory cannot be listed.
     """
-    entries = islice((it for it in kubelet_dir.iterdir() if it.name != KUBELET_SOCKET), MOST)
+    entries = islice((it for it in kubelet_dir.iterdir() if it.name != KUBELET_SOCKET), MAX_SOCKETS)
     return tuple(sorted(it for it in entries if it.is_socket()))
 
 

@@ -16,8 +16,8 @@ from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, Vend
 from agent.core.model import VendorState
 from agent.isolation import answers, vendor_process
 from agent.isolation.cdi_requests import CdiRequests
-from agent.isolation.event_turns import BURST, RATE, TURN, EventQueue
-from agent.isolation.process_memory import LOOK
+from agent.isolation.event_turns import BURST, RATE, TURN_SECONDS, EventQueue
+from agent.isolation.process_memory import LOOK_SECONDS
 from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 
@@ -250,7 +250,7 @@ class Service:
             self.memory = self.process.runner.memory()
             if excess := self.process.limit.excess(self.memory):
                 raise vendor_process.failed(excess)
-            await anyio.sleep(min(self._every, LOOK))
+            await anyio.sleep(min(self._every, LOOK_SECONDS))
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Queue a call and wait for its answer; a call is not made once its caller has gone."""
@@ -432,7 +432,7 @@ class Service:
                 self._sink.observed(self._vendor, events)
             if not self.listed or not self._event_queue:
                 self._arrived = anyio.Event()
-            await anyio.sleep(TURN)
+            await anyio.sleep(TURN_SECONDS)
 
     async def _flush_events(self) -> None:
         """Deliver all events that have arrived, with a turn for other tasks between deliveries."""

@@ -23,7 +23,7 @@ from agent.vendor_api.label_values import LABEL_LIMIT
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
 #: Bytes of a recorded file at most; a longer file was not written by the agent.
-LARGEST = 8 << 20
+MAX_FILE_BYTES = 8 << 20
 #: Prefixes of lines for a namespace, an API object and a file of labels; a CDI spec's path has no prefix.
 _NAMESPACE = "namespace:"
 #: Followed by the full name of the object's kind, a colon and the object's name.
@@ -34,7 +34,7 @@ _FEATURES = "features:"
 #: Prefix of the SHA-256 of the text that the agent last wrote into a CDI spec, followed by the spec's path.
 _WRITTEN = "written:"
 #: A name of a node or of a kind, and its characters at most.
-_NAME, LONGEST = rf"{LABEL}(?:\.{LABEL})*", 253
+_NAME, MAX_NAME_LENGTH = rf"{LABEL}(?:\.{LABEL})*", 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class UninstallRecord:
         """
         written = dict(map(_written, self._lines())).get(str(path))
         try:
-            return written is not None and _digest(files.read(path, LARGEST)) != written
+            return written is not None and _digest(files.read(path, MAX_FILE_BYTES)) != written
         except OSError:
             return False
 
@@ -226,7 +226,7 @@ def _object_of(line: str) -> RecordedObject | None:
 
 
 def _is_name(text: str) -> bool:
-    return len(text) <= LONGEST and re.fullmatch(_NAME, text) is not None
+    return len(text) <= MAX_NAME_LENGTH and re.fullmatch(_NAME, text) is not None
 
 
 def _without(line: str, lines: Iterable[str]) -> list[str]:

@@ -595,7 +595,7 @@ def test_of_many_pods_some_are_named_and_the_rest_is_counted() -> None:
     stuck = list(refused_pods.refused(around(its_pods=many)))
     found = list(refused_pods.around(around(vendor(), its_pods=greedy)))
 
-    assert len(stuck) == len(found) == refused_pods.SHOWN
+    assert len(stuck) == len(found) == refused_pods.MAX_SHOWN
     assert "20 more" in stuck[-1].what
     assert "20 more" in found[-1].what
     assert all(len(it.what) < 600 for it in stuck)

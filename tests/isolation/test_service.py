@@ -438,7 +438,7 @@ def service_of(process: Played, sink: Recorder) -> Service:
 async def test_an_event_is_told_at_once_and_those_after_it_wait_for_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service, "TURN", 1000.0)
+    monkeypatch.setattr(service, "TURN_SECONDS", 1000.0)
     faults = [HealthEvent("dev-a", Fault(f"xid-{number}")) for number in range(10)]
     process, sink = Played(*([it] for it in faults), rests=True), Turns()
 
