@@ -82,7 +82,7 @@ def _set_of_agent(config: Config, given: GivenValue) -> Config:
 
 
 def _set_of_vendor(config: Config, given: GivenValue) -> Config:
-    value, settings = _converted(given), config.vendor(given.vendor)
+    value, settings = _convert(given), config.vendor(given.vendor)
     if value is None:
         return config
     match given.sets.split("."):
@@ -97,7 +97,7 @@ def _set_of_vendor(config: Config, given: GivenValue) -> Config:
     return config
 
 
-def _converted(given: GivenValue) -> Any:
+def _convert(given: GivenValue) -> Any:
     """The value of the key that the flag sets; None where it sets none."""
     convert = given.definition.value if given.definition is not None else None
     try:

@@ -147,5 +147,5 @@ class Config:
         return location.with_place(self.places, path, message)
 
     def refused(self, path: Path, message: str) -> ConfigError:
-        """The same as an error; with the warnings, for a mistyped key may be what it is about."""
+        """The error about this key. The error has the warnings, too: a mistyped key may be its cause."""
         return ConfigError("; ".join((self.with_place(path, message), *self.warnings[:3])))

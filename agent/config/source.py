@@ -68,7 +68,7 @@ class ConfigSource:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"
                 raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
-            return self._seen(self.path) if self.path is not None else SourceContent(DEFAULTS)
+            return self._look_at(self.path) if self.path is not None else SourceContent(DEFAULTS)
         except ConfigError as error:
             awaited = isinstance(error, LabelsUnknown)
             return SourceContent(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
@@ -103,9 +103,9 @@ class ConfigSource:
     def _read(self, name: str) -> SourceContent:
         if self.path is None or not name:
             return SourceContent(DEFAULTS)
-        return self._seen(self.path / name, name)
+        return self._look_at(self.path / name, name)
 
-    def _seen(self, path: Path, name: str = "") -> SourceContent:
+    def _look_at(self, path: Path, name: str = "") -> SourceContent:
         content = read_bytes(path)
         return SourceContent(str(path), content, name=name, side_files=looked_at(content, self.inputs))
 

@@ -30,8 +30,9 @@ AgentError
 ├── StateError
 ├── UsageError
 └── VendorError
-    ├── VendorTimeout
-    └── VendorCrashed
+    ├── VendorAbsent
+    ├── VendorCrashed
+    └── VendorTimeout
 """
 
 from __future__ import annotations

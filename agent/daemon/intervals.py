@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agent.cluster.pod_state import LISTS_AFTER
 from agent.core.devices.health_timing import HealthTiming
-from agent.isolation.supervisor import Deadlines
+from agent.isolation.service import Deadlines
 from agent.kubelet.session import SessionTiming
 
 

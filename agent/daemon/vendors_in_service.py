@@ -161,7 +161,7 @@ class VendorsInService:
 
 
 class AllExcept:
-    """All names but those of vendors that the config has switched off."""
+    """All names without the vendors that the config has switched off."""
 
     def __init__(self, off: frozenset[str]) -> None:
         self._off = off

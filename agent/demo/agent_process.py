@@ -17,7 +17,7 @@ from agent.core.cell import Cell
 from agent.core.devices.health_timing import HealthTiming
 from agent.daemon.intervals import AgentTiming
 from agent.daemon.process import serve
-from agent.isolation.supervisor import Deadlines
+from agent.isolation.service import Deadlines
 from agent.kubelet.session import SessionTiming
 from agent.state.last_config import remembered_from
 

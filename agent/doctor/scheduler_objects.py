@@ -28,16 +28,16 @@ MAX_STALE_OBJECTS = 5
 async def objects_of(api: Api, node: str, scheduler: Scheduler) -> SchedulerObjects:
     """All but the report objects of other names, for which the cards must be known."""
     if scheduler.report is None:
-        return await _queried(api, SchedulerObjects(), scheduler.checks)
+        return await _query(api, SchedulerObjects(), scheduler.checks)
     kind = scheduler.report.object
     has_kind = await _has_kind(api, kind)
     if not has_kind.value:
         return SchedulerObjects(has_kind)
     found = SchedulerObjects(has_kind, await _own(api, node, kind), Observed(why="not read"))
-    return await _queried(api, found, scheduler.checks)
+    return await _query(api, found, scheduler.checks)
 
 
-async def _queried(api: Api, found: SchedulerObjects, checks: SchedulerChecks | None) -> SchedulerObjects:
+async def _query(api: Api, found: SchedulerObjects, checks: SchedulerChecks | None) -> SchedulerObjects:
     if checks is None:
         return found
     pods = {name: await _pods(api, query) for name, query in checks.pods.items()}

@@ -65,7 +65,7 @@ def listener(path: Path) -> SocketListener:
     directory = None
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return _connected(path, directory)
+        return _connect(path, directory)
     except OSError as exc:
         return SocketListener("denied", f"{path}: {exc.strerror or exc}")
     finally:
@@ -73,7 +73,7 @@ def listener(path: Path) -> SocketListener:
             os.close(directory)
 
 
-def _connected(path: Path, directory: int) -> SocketListener:
+def _connect(path: Path, directory: int) -> SocketListener:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)  # do not wait for a listener with a full queue

@@ -75,13 +75,13 @@ async def survey(
     contact = await _contact_of(arguments, open)
     try:
         configuration = read_configuration(arguments, _labels(contact))
-        return await _gathered(arguments, contact, configuration)
+        return await _gather(arguments, contact, configuration)
     finally:
         if contact.api is not None:
             await contact.api.close()
 
 
-async def _gathered(
+async def _gather(
     arguments: DoctorArguments, contact: _ApiContact, configuration: Configuration
 ) -> Surroundings:
     agent = configuration.config.agent

@@ -81,7 +81,7 @@ class FeaturesFile:
             group.start_soon(for_ever, self._follow)
             while True:
                 self._changed.clear()
-                self._report(await self._kept())
+                self._report(await self._keep_file())
                 with anyio.move_on_after(self._every):
                     await self._changed.wait()
 
@@ -89,7 +89,7 @@ class FeaturesFile:
         async for _ in self._wanted.watch():
             self._changed.set()
 
-    async def _kept(self) -> str:
+    async def _keep_file(self) -> str:
         """Bring the file up to date; returns what is wrong, or ""."""
         wanted = self._wanted.value
         if wanted is None:

@@ -24,8 +24,6 @@ from agent.isolation.service import Deadlines, LinkCache, ReportSink, Service
 from agent.isolation.vendor_process import ContactLost, VendorProcess
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
-__all__ = ["RestartBackoff", "Deadlines", "ProcessTiming", "ReportSink", "VendorSupervisor"]
-
 log = structlog.get_logger()
 
 CALLS = ("prepare", "release", "partitions", "usage")

@@ -240,7 +240,7 @@ class KubeletSession:
         """Call Register. From 1.25 on the kubelet dials back and reads the options before it answers.
 
         Returns the kubelet that has the registration now. A kubelet that started during the call either took
-        the registration or removed our socket: it clears the directory before it listens
+        the registration or removed the agent's socket: the kubelet clears the directory before it listens
         (CleanupPluginDirectory, plugin/v1beta1/server.go).
         """
         request = RegisterRequest(

@@ -132,7 +132,7 @@ async def test_what_a_killed_agent_left_behind_is_ended_by_the_next_one(
 def test_whoever_left_it_is_meant_where_nobody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = 1 << 30  # no process has this number
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        monkeypatch.setattr(descendants, "_marked", lambda: iter([(child.pid, dead)]))
+        monkeypatch.setattr(descendants, "_find_marked", lambda: iter([(child.pid, dead)]))
 
         assert descendants.end_of_the_dead({dead + 1}) == []
         assert descendants.end_of_the_dead() == [child.pid]

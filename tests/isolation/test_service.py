@@ -21,8 +21,8 @@ from agent.isolation import service
 from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.event_turns import AT_ONCE
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import LinkCache, Service
-from agent.isolation.supervisor import Deadlines, VendorSupervisor
+from agent.isolation.service import Deadlines, LinkCache, Service
+from agent.isolation.supervisor import VendorSupervisor
 from agent.isolation.vendor_process import ProcessListener, VendorProcess, failed
 from agent.kubelet.rpc import as_status
 from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State, Usage

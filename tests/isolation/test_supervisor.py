@@ -21,7 +21,8 @@ from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import process_runner, vendor_process
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Deadlines, ProcessTiming, RestartBackoff, VendorSupervisor
+from agent.isolation.service import Deadlines
+from agent.isolation.supervisor import ProcessTiming, RestartBackoff, VendorSupervisor
 from agent.vendor_api.agent import Device, Host, Signs
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor

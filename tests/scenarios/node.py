@@ -21,7 +21,7 @@ from agent.daemon.allocation.allocator import ALLOCATION
 from agent.daemon.standby import NodeAgent
 from agent.daemon.vendors_in_service import check
 from agent.demo.agent_process import PACE
-from agent.isolation.supervisor import Deadlines
+from agent.isolation.service import Deadlines
 from agent.kubelet.session import SessionTiming
 from agent.scheduler_api import Candidate, PodContainer
 from agent.state.checkpoint import CheckpointFile

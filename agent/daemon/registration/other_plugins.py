@@ -134,7 +134,7 @@ class ServedSockets:
 
     @property
     def present(self) -> frozenset[OtherSocket]:
-        """Those of the last look that are still in the directory."""
+        """The sockets of the last look that are still in the directory."""
         return self.last & self._kubelet.other_sockets.value
 
     def look(self, *, again: bool) -> frozenset[OtherSocket]:

@@ -18,7 +18,8 @@ import pytest
 
 from agent.core.model import VendorState
 from agent.daemon.vendor_plugins import load
-from agent.isolation.supervisor import Deadlines, ProcessTiming, VendorSupervisor
+from agent.isolation.service import Deadlines
+from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.testing import agent_half, conformance
 from agent.testing.bench import Bench
 from agent.testing.conformance import CHECKS, Finding, check_vendor
