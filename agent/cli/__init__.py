@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _needed_verbs(arguments: Sequence[str]) -> Sequence[str]:
-    """The verbs whose parsers these arguments need: a parser imports modules, and flags import plugins."""
+    """The verbs that need a parser here. A parser imports modules, and flags import plugins."""
     if [*arguments] == ["--version"]:
         return ()
     return arguments[:1] if arguments[:1] and arguments[0] in VERBS else VERBS

@@ -11,8 +11,8 @@ import msgspec
 
 from agent.cli.inspect_cells import age, health_reason, place
 from agent.host.terminal import show_table
-from agent.http.admin_client import fetch
-from agent.http.inspect_document import InspectedAbsentDevice, InspectedDevice, decode
+from agent.http.admin_client import fetch_document
+from agent.http.inspect_document import InspectedAbsentDevice, InspectedDevice
 
 
 def known_devices(path: Path) -> list[InspectedDevice | InspectedAbsentDevice]:
@@ -21,7 +21,7 @@ def known_devices(path: Path) -> list[InspectedDevice | InspectedAbsentDevice]:
     Raises:
         CannotAsk: No agent answers.
     """
-    document = decode(fetch(path))
+    document = fetch_document(path)
     return [*document.devices, *document.absent]
 
 

@@ -21,15 +21,13 @@ def inspect(args: argparse.Namespace) -> int:
     """`xpu-agent inspect`: tables and a tree for people; `xpu-agent inspect --json` is for programs."""
     from agent.cli.inspect_tables import show
     from agent.cli.tool_format_request import in_format
-    from agent.http.admin_client import fetch
-    from agent.http.inspect_document import decode
+    from agent.http.admin_client import fetch, fetch_document
 
     if args.format is not None:
         print(in_format(admin_socket(args), args.format), end="")
         return 0
-    body = fetch(admin_socket(args))
     if args.json:
-        print(body.decode())
+        print(fetch(admin_socket(args)).decode("utf-8", "replace"))
     else:
-        show(decode(body))
+        show(fetch_document(admin_socket(args)))
     return 0

@@ -18,6 +18,7 @@ from agent.cli.inspect_cells import (
     share,
 )
 from agent.cli.topology_tree import topology
+from agent.core.named_list import named_list
 from agent.daemon.scheduler_plugins import registered
 from agent.host import terminal
 from agent.http.inspect_document import (
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 #: Pods that the row of a resource names beside its kept IDs; the table of allocations has all.
-MANY_PODS = 5
+MAX_NAMED_PODS = 5
 #: Sentences on cards that are left out of a scheduler's report; --json has all.
-MANY_CARDS = 5
+MAX_SHOWN_SENTENCES = 5
 
 
 def show(document: InspectDocument, stream: TextIO | None = None, now: float | None = None) -> None:
@@ -120,9 +121,9 @@ def _report(report: InspectedReport) -> Iterator[Text]:
     if report.overwritten:
         program, kind = reported_to.program, reported_to.object.kind
         yield terminal.styled(f"! a {program} overwrote the {kind} that the agent had written", "yellow")
-    for sentence in report.left_out[:MANY_CARDS]:
+    for sentence in report.left_out[:MAX_SHOWN_SENTENCES]:
         yield terminal.styled(f"! {sentence}", "yellow")
-    if (more := len(report.left_out) - MANY_CARDS) > 0:
+    if (more := len(report.left_out) - MAX_SHOWN_SENTENCES) > 0:
         yield terminal.styled(f"! and {more} more that {scheduler} is not told of", "yellow")
 
 
@@ -168,8 +169,7 @@ def _kept_ids(resource: InspectedResource, document: InspectDocument) -> str:
         return ""
     held = (it for it in document.in_use if it.resource == resource.name and not ids.isdisjoint(it.ids))
     named = list(dict.fromkeys(pod(allocation.owner) or "one not known yet" for allocation in held))
-    more = f" and {len(named) - MANY_PODS} more" if len(named) > MANY_PODS else ""
-    reason = f"kept for pods of an earlier config ({', '.join(named[:MANY_PODS])}{more})"
+    reason = f"kept for pods of an earlier config ({named_list(named, MAX_NAMED_PODS)})"
     return f"IDs {reason}: {len(ids)}, listed until they are gone"
 
 

@@ -48,7 +48,7 @@ def add(verbs: Verbs) -> None:
 def uninstall(args: argparse.Namespace) -> int:
     """`xpu-agent uninstall`: exit 1 while an agent serves, and where something could not be removed."""
     if args.await_nodes:
-        return _awaited(args)
+        return _await_nodes(args)
     from agent.cli.uninstall_at_api_server import ServerObjects, remove_server_objects
     from agent.cli.uninstall_on_node import uninstall
     from agent.config import AgentSettings
@@ -66,7 +66,7 @@ def uninstall(args: argparse.Namespace) -> int:
     )
 
 
-def _awaited(args: argparse.Namespace) -> int:
+def _await_nodes(args: argparse.Namespace) -> int:
     from agent.cli.uninstall_at_api_server import await_nodes
     from agent.core.errors import UsageError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.credentials import ApiAccess
 from agent.core.errors import AgentError, SchedulerError
 from agent.scheduler_api.node_report import ReportObject
+from agent.state.uninstall_record import NAME, RecordedObject
 
 if TYPE_CHECKING:  # loaded only where there is an API server
     from agent.cluster.vendor_key_writer import OwnedWriter
@@ -27,14 +28,35 @@ class NotRemoved(AgentError):
 class ServerObjects:
     """The objects beside the Node that agents of the node have written.
 
-    `namespaces` are those with a NodeFeature of the node, `devices` are names of Device objects.
+    `namespaces` have a NodeFeature of the node; `reports` list cards of the node.
     """
 
     namespaces: Sequence[str] = ()
-    devices: Sequence[str] = ()
+    reports: Sequence[RecordedObject] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.namespaces or self.devices)
+        return bool(self.namespaces or self.reports)
+
+    def names(self, kind: ReportObject) -> tuple[str, ...]:
+        """Names of reports that are of this kind, or that were recorded without a kind."""
+        return tuple(dict.fromkeys(it.name for it in self.reports if it.kind in ("", kind.name)))
+
+    def of_unknown_kinds(self, kinds: Sequence[ReportObject]) -> Iterator[str]:
+        """A sentence for each report that stays because no registered scheduler has its kind."""
+        known = {it.name for it in kinds}
+        for report in self.reports:
+            if report.kind not in known and (report.kind or not known):
+                yield _of_unknown_kind(report)
+
+
+def _of_unknown_kind(report: RecordedObject) -> str:
+    what = f"{report.kind} {report.name}" if report.kind else f"object {report.name} with cards of the node"
+    kind = report.kind or "KIND"
+    remedy = (
+        "install the plugin of the scheduler and run uninstall again, or remove the cards by hand "
+        f"(kubectl edit {kind} {report.name}) and delete the line of the object from {NAME}"
+    )
+    return f"{what}: not removed: no installed scheduler plugin has objects of this kind; {remedy}"
 
 
 def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObjects) -> None:
@@ -44,7 +66,7 @@ def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObje
         NotRemoved: The API server refuses, or does not answer.
     """
     try:
-        stays = anyio.run(_removed, access, node_name, written)
+        stays = anyio.run(_remove_all, access, node_name, written)
     except ApiError as exc:
         what = f"labels, annotations, extended resources and Device of {node_name}"
         raise NotRemoved(f"{what} are not removed: {exc}") from exc
@@ -52,25 +74,25 @@ def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObje
         raise NotRemoved("; ".join(stays))
 
 
-async def _removed(access: ApiAccess, node_name: str, written: ServerObjects) -> list[str]:
+async def _remove_all(access: ApiAccess, node_name: str, written: ServerObjects) -> list[str]:
     """Try to remove each object; returns a sentence for each that stays."""
     # Imported here: the client is large, and a node without an API server does not need it.
     from agent.cluster.client import open_api
 
     api = await open_api(access)
     try:
-        labels = await _labels_gone(api, node_name, access.namespace, written.namespaces)
-        annotations = await _annotations_gone(api, node_name)
-        extended = await _extended_gone(api, node_name)
-        names = dict.fromkeys((node_name, *written.devices))
+        labels = await _remove_labels(api, node_name, access.namespace, written.namespaces)
+        annotations = await _remove_annotations(api, node_name)
+        extended = await _remove_extended_resources(api, node_name)
+        kinds = reported_kinds()
         cards = [
-            await _cards_gone(api, name, kind, made=name in written.devices)
-            for kind in reported_kinds()
-            for name in names
+            await _remove_cards(api, name, kind, made=name in written.names(kind))
+            for kind in kinds
+            for name in dict.fromkeys((node_name, *written.names(kind)))
         ]
     finally:
         await api.close()
-    return [it for it in (labels, annotations, extended, *cards) if it]
+    return [it for it in (labels, annotations, extended, *cards, *written.of_unknown_kinds(kinds)) if it]
 
 
 def reported_kinds() -> list[ReportObject]:
@@ -81,7 +103,7 @@ def reported_kinds() -> list[ReportObject]:
     return [it.report.object for it in registered() if it.report is not None]
 
 
-async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[str]) -> str:
+async def _remove_labels(api: Api, node_name: str, namespace: str, made: Sequence[str]) -> str:
     from agent.cluster.label_writer import remove
 
     try:
@@ -93,14 +115,14 @@ async def _labels_gone(api: Api, node_name: str, namespace: str, made: Sequence[
     return ""
 
 
-async def _annotations_gone(api: Api, node_name: str) -> str:
+async def _remove_annotations(api: Api, node_name: str) -> str:
     from agent.cluster.node_annotation_writer import AnnotationWriter
 
     by_hand = "kubectl annotate node NODE KEY-"
-    return await _keys_gone(AnnotationWriter, api, f"annotations of {node_name}", node_name, by_hand)
+    return await _remove_keys(AnnotationWriter, api, f"annotations of {node_name}", node_name, by_hand)
 
 
-async def _extended_gone(api: Api, node_name: str) -> str:
+async def _remove_extended_resources(api: Api, node_name: str) -> str:
     from agent.cluster.extended_resource_writer import EXTENDED, ExtendedWriter
 
     by_hand = (
@@ -109,10 +131,10 @@ async def _extended_gone(api: Api, node_name: str) -> str:
         """"status":{"capacity":{"NAME":null},"allocatable":{"NAME":null}}}'"""
     )
     what = f"extended resources of {node_name}"
-    return await _keys_gone(ExtendedWriter, api, what, node_name, by_hand)
+    return await _remove_keys(ExtendedWriter, api, what, node_name, by_hand)
 
 
-async def _keys_gone(
+async def _remove_keys(
     writer: type[OwnedWriter[Any]], api: Api, what: str, node_name: str, by_hand: str
 ) -> str:
     try:
@@ -125,7 +147,7 @@ async def _keys_gone(
     return ""
 
 
-async def _cards_gone(api: Api, name: str, kind: ReportObject, *, made: bool) -> str:
+async def _remove_cards(api: Api, name: str, kind: ReportObject, *, made: bool) -> str:
     from agent.cluster.report_object_withdrawal import needed_right, withdraw
 
     try:
@@ -146,14 +168,14 @@ def await_nodes(access: ApiAccess, daemonsets: Sequence[str], within: float) -> 
         NotRemoved: Some pods are not done after `within` seconds.
         ApiError: The API server cannot be used.
     """
-    missing = anyio.run(_not_done, access, daemonsets, within)
+    missing = anyio.run(_wait_for_nodes, access, daemonsets, within)
     if missing:
         where = f"kubectl -n {access.namespace} get pods -o wide -l xpu-agent.io/uninstall"
         raise NotRemoved(f"after {within:g} s not every node is clean: {missing}; which: {where}")
     say(f"{', '.join(daemonsets)}: every node is clean")
 
 
-async def _not_done(access: ApiAccess, daemonsets: Sequence[str], within: float) -> str:
+async def _wait_for_nodes(access: ApiAccess, daemonsets: Sequence[str], within: float) -> str:
     from agent.cluster.client import open_api
     from agent.cluster.daemonset_pods import unready
 

@@ -69,7 +69,7 @@ def _remove_all(
     kept: list[str] = []
     try:
         record = UninstallRecord(state_dir / NAME)
-        files, objects = record.all(), ServerObjects(record.namespaces(), record.devices())
+        files, objects = record.all(), ServerObjects(record.namespaces(), record.objects())
         overwritten = {it for it in files if record.is_anothers(it)}.difference(more)
     except OSError as exc:
         raise NotRemoved(f"{state_dir / NAME}: cannot be read: {exc.strerror}; nothing is removed") from exc
@@ -126,9 +126,12 @@ def _not_looked_for(objects: ServerObjects) -> Iterator[str]:
     if objects.namespaces:
         by_hand = f"kubectl -n NAMESPACE get nodefeatures shows the object; {delete}"
         yield f"NodeFeature in {', '.join(objects.namespaces)}: {unknown}, or {by_hand}"
-    for kind in reported_kinds() if objects.devices else ():
-        by_hand = f"kubectl get {kind.name} shows the object; {delete}"
-        yield f"{kind.kind} {', '.join(objects.devices)}: {unknown}, or {by_hand}"
+    kinds = reported_kinds() if objects.reports else []
+    for kind in kinds:
+        if names := objects.names(kind):
+            by_hand = f"kubectl get {kind.name} shows the object; {delete}"
+            yield f"{kind.kind} {', '.join(names)}: {unknown}, or {by_hand}"
+    yield from objects.of_unknown_kinds(kinds)
 
 
 def _out_of_sight(path: Path) -> str:

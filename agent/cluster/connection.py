@@ -26,7 +26,7 @@ from agent.cluster.object_record import ObjectRecords
 from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.pod_state import PodState
 from agent.cluster.receipt_writer import ReceiptWriter
-from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
+from agent.cluster.reflector import FollowTiming, MirroredObjects, Reflector
 from agent.cluster.report_object_follower import ReportObjectFollower
 from agent.cluster.report_state import ReportState
 from agent.core.backoff import Pauses
@@ -72,7 +72,7 @@ class ConnectionOptions:
     #: The pod of this agent, named as the source of Events.
     instance: str = ""
     #: None for the usual timings.
-    following: FollowTimings | None = None
+    following: FollowTiming | None = None
     open: Callable[[ApiAccess], Awaitable[Api]] = open_api
 
 
@@ -204,7 +204,7 @@ class ApiConnection:
                 self._report,
                 self.node,
                 self._following,
-                self._records.devices,
+                self._records.reports,
             )
         self._locks = LockWriter(api, self._node_name, self._pod_state.locks)
         try:

@@ -31,7 +31,7 @@ WORDS = UpkeepTexts(
 
 
 @dataclass(frozen=True, slots=True)
-class LabelIntervals:
+class LabelTiming:
     """Seconds between writes, and between looks."""
 
     #: Between two writes, so that another writer of the same labels causes no storm.
@@ -56,7 +56,7 @@ class LabelWriter(KeptWriter):
         *,
         record: ObjectRecord | None = None,
         pauses: Pauses | None = None,
-        intervals: LabelIntervals | None = None,
+        intervals: LabelTiming | None = None,
     ) -> None:
         """`namespace`: of the NodeFeature object where the config names none. `record` holds the namespaces
         that may have such an object of this agent; its functions are called in a thread. `pauses`: before
@@ -69,7 +69,7 @@ class LabelWriter(KeptWriter):
         self._node = node
         self._record = record or ObjectRecord()
         pauses = pauses or Pauses(1.0, 60.0)
-        intervals = intervals or LabelIntervals()
+        intervals = intervals or LabelTiming()
         self._upkeep = Upkeep(
             self._write,
             WORDS,

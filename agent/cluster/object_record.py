@@ -11,7 +11,7 @@ def _ignore(name: str) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class ObjectRecord:
-    """The record of one kind of objects: of the namespaces of NodeFeature objects, or of Devices."""
+    """The record of one kind of objects: of the namespaces of NodeFeature objects, or of reports."""
 
     #: Called with a name before the object is made.
     note: Callable[[str], object] = _ignore
@@ -25,5 +25,5 @@ class ObjectRecords:
 
     #: Namespaces in which NodeFeature objects may be.
     features: ObjectRecord = field(default_factory=ObjectRecord)
-    #: Names of Devices that may hold cards of this agent.
-    devices: ObjectRecord = field(default_factory=ObjectRecord)
+    #: Names of objects that may list cards of this node for a scheduler.
+    reports: ObjectRecord = field(default_factory=ObjectRecord)

@@ -50,7 +50,7 @@ class MirroredObjects(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowTimings:
+class FollowTiming:
     """Seconds that a watch lasts, items of a list's page, and the pauses between tries.
 
     `refused` is the longest pause while a right is missing, which rarely changes.
@@ -76,7 +76,7 @@ class Reflector(Generic[T]):
         path: str,
         query: Mapping[str, str],
         keep: Keep[T],
-        following: FollowTimings | None = None,
+        following: FollowTiming | None = None,
         *,
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -86,7 +86,7 @@ class Reflector(Generic[T]):
         self._path = path
         self._query = query
         self._keep = keep
-        self._following = following or FollowTimings()
+        self._following = following or FollowTiming()
         self._pauses = Pauses(self._following.shortest, self._following.longest, jitter)
         self._patience = Pauses(self._following.shortest, self._following.refused, jitter)
         self._jitter = jitter

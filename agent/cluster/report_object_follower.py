@@ -15,7 +15,7 @@ from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.object_fields import text
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
+from agent.cluster.reflector import FollowTiming, MirroredObjects, Reflector
 from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_object_withdrawal import Withdrawal
 from agent.cluster.report_object_writer import ReportObjectWriter
@@ -38,7 +38,7 @@ class ReportObjectFollower:
         node_name: str,
         state: ReportState,
         own: Cell[OwnNode | None],
-        following: FollowTimings | None,
+        following: FollowTiming | None,
         record: ObjectRecord,
         timing: ReportObjectTiming | None = None,
     ) -> None:

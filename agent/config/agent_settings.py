@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: The lines below the key `agent` at the top level, indented as people do.
 _LINES = re.compile(rb"^agent:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*", re.MULTILINE)
 #: How many of these lines are read of a file that is no YAML.
-_MOST = 60
+_MAX_LINES = 60
 
 
 def stated(seen: SourceContent, node_name: str) -> AgentSettings:
@@ -70,7 +70,7 @@ def _root(seen: SourceContent) -> YamlNode | None:
     with suppress(ConfigError):
         return yaml_document.read(seen.content.decode(errors="replace"), seen.source)
     found = _LINES.search(seen.content)
-    lines = found[0].decode(errors="replace").splitlines()[:_MOST] if found else []
+    lines = found[0].decode(errors="replace").splitlines()[:_MAX_LINES] if found else []
     while lines:
         with suppress(ConfigError):
             return yaml_document.read("\n".join(lines), seen.source)

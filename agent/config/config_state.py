@@ -44,7 +44,7 @@ class ConfigState:
     #: The file's content. Not compared: equal settings from other bytes are equal.
     content: bytes = field(default=b"", compare=False, repr=False)
     #: The content of directories that the file names.
-    beside: tuple[SideFiles, ...] = field(default=(), compare=False, repr=False)
+    side_files: tuple[SideFiles, ...] = field(default=(), compare=False, repr=False)
     #: When it came into force, if that was before the last start.
     since: datetime | None = None
 
@@ -82,7 +82,7 @@ class ConfigReader:
             name=seen.name,
             labels=known_labels,
             content=seen.content,
-            beside=seen.beside,
+            side_files=seen.side_files,
         )
 
     def last(self, last: LastConfig) -> ConfigState:

@@ -29,7 +29,7 @@ def with_flags(config: Config, given: Iterable[GivenValue]) -> Config:
         last.pop(value.flag, None)
         last[value.flag] = value
     for value in last.values():
-        config = _of_vendor(config, value) if value.vendor else _ours(config, value)
+        config = _set_of_vendor(config, value) if value.vendor else _set_of_agent(config, value)
     places = {_key(it): it.place for it in last.values() if _key(it)}
     config = replace(config, places={**config.places, **places})
     validation.check(config)
@@ -56,7 +56,7 @@ def _key(given: GivenValue) -> Path:
     return tuple(dotted.split(".")) if dotted else ()
 
 
-def _ours(config: Config, given: GivenValue) -> Config:
+def _set_of_agent(config: Config, given: GivenValue) -> Config:
     agent, report, text = config.agent, config.report, str(given.value)
     match given.flag:
         case "http":
@@ -81,8 +81,8 @@ def _ours(config: Config, given: GivenValue) -> Config:
     return replace(config, agent=agent, report=report)
 
 
-def _of_vendor(config: Config, given: GivenValue) -> Config:
-    value, settings = _converted(given), config.vendor(given.vendor)
+def _set_of_vendor(config: Config, given: GivenValue) -> Config:
+    value, settings = _convert(given), config.vendor(given.vendor)
     if value is None:
         return config
     match given.sets.split("."):
@@ -97,7 +97,7 @@ def _of_vendor(config: Config, given: GivenValue) -> Config:
     return config
 
 
-def _converted(given: GivenValue) -> Any:
+def _convert(given: GivenValue) -> Any:
     """The value of the key that the flag sets; None where it sets none."""
     convert = given.definition.value if given.definition is not None else None
     try:

@@ -44,7 +44,7 @@ def given_flags(
     """What both set, in rising precedence: the environment, the command line; of each vendors', then ours.
 
     `arguments` are named as flags; None is not set, a list is a flag that was repeated. `inputs`: what each
-    vendor reads beside the configuration, by the vendor's name.
+    vendor reads besides the configuration, by the vendor's name.
 
     Raises:
         ConfigError: A value cannot be read; the text names the flag or the variable.

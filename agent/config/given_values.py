@@ -16,7 +16,7 @@ class GivenValue:
     flag: str
     value: FlagValue
     place: KeyLocation
-    #: The vendor whose flag it is, and the flag itself; empty and None for a flag of the agent.
+    #: The vendor that defines the flag, and its definition; empty and None for a flag of the agent.
     vendor: str = ""
     definition: Flag | None = None
 

@@ -84,7 +84,7 @@ def taken(
         flags=flags,
         labels=labels,
         inputs=inputs,
-        beside=seen.beside,
+        side_files=seen.side_files,
     )
 
 
@@ -110,12 +110,12 @@ def parse(
     flags: Sequence[GivenValue] = (),
     labels: NodeLabels = NOWHERE,
     inputs: Mapping[str, ConfigInputs] | None = None,
-    beside: Sequence[SideFiles] = (),
+    side_files: Sequence[SideFiles] = (),
 ) -> Config:
     """Read the text of a file called `source`, and lay the flags over it.
 
-    `inputs`: what each vendor reads beside the configuration, by the vendor's name; None: nothing.
-    `beside`: the files that the configuration names, as they were read with it; others are read now.
+    `inputs`: what each vendor reads besides the configuration, by the vendor's name; None: nothing.
+    `side_files`: the files that the configuration names, as they were read with it; others are read now.
 
     Raises:
         ConfigError: It cannot be used; the text says where and what would work.
@@ -129,7 +129,7 @@ def parse(
     _check_version(root, source)
     if foreign is not None:
         return vendor_formats.read(root, source, *foreign, known, flags)
-    config = own_document.read(root, source, node_name, vendors, labels, known, beside)
+    config = own_document.read(root, source, node_name, vendors, labels, known, side_files)
     return with_flags(config, flags)
 
 
@@ -151,9 +151,9 @@ def _foreign(
     if found is None:
         return None
     vendor, kind, first = found
-    mine = next((key for key in keys if key in own_document.KEYS), None)
-    if mine is not None:
-        message = f"'{first}' is a key of {kind.title}, '{mine}' is one of ours; use one of both"
+    own_key = next((key for key in keys if key in own_document.KEYS), None)
+    if own_key is not None:
+        message = f"'{first}' is a key of {kind.title}, '{own_key}' is one of ours; use one of both"
         raise refused(source, keys[first].line, (), message)
     return vendor, kind
 

@@ -45,7 +45,7 @@ def with_place(places: Places, path: Path, message: str) -> str:
     return f"{dotted(path)}: {message}"
 
 
-def is_said(places: Places, path: Path) -> bool:
+def is_set(places: Places, path: Path) -> bool:
     """Whether a place sets the value at `path`, or all above it."""
     return any(
         path[: len(above)] == above and (place.node is None or place.node.has(path[len(above) :]))

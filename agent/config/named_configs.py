@@ -14,7 +14,7 @@ FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
 #: The default of NVIDIA's chart.
 DEFAULT_FALLBACKS: tuple[Fallback, ...] = ("named", "single")
 #: The name that the fallback `named` chooses.
-_NAMED = "default"
+_DEFAULT_NAME = "default"
 
 
 def chosen(names: Collection[str], named: str, default: str, fallbacks: Sequence[Fallback]) -> str:
@@ -35,8 +35,8 @@ def chosen(names: Collection[str], named: str, default: str, fallbacks: Sequence
         return wanted
     for fallback in fallbacks:
         match fallback:
-            case "named" if _NAMED in names:
-                return _NAMED
+            case "named" if _DEFAULT_NAME in names:
+                return _DEFAULT_NAME
             case "single" if len(names) == 1:
                 return next(iter(names))
             case "empty":

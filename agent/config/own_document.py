@@ -27,12 +27,12 @@ def read(
     vendors: Collection[str] | None,
     labels: NodeLabels,
     inputs: Mapping[str, ConfigInputs],
-    beside: Sequence[SideFiles] = (),
+    side_files: Sequence[SideFiles] = (),
 ) -> Config:
     """Read the whole file; what its values mean together is judged once the flags lie over it.
 
-    `inputs`: what each vendor reads beside the file. `beside`: the files that it names, as they were read
-    with it.
+    `inputs`: what each vendor reads besides the file. `side_files`: the files that
+    the file names, as they were read with it.
 
     Raises:
         ConfigError: A key or a type is wrong, or a vendor is none of `vendors`.
@@ -53,7 +53,7 @@ def read(
     for name in config.vendors:
         if vendors is not None and name not in vendors:
             raise config.refused(("vendors", name), f"no such vendor; {nearest(name, vendors)}")
-    return vendor_files.applied(config, node_name, inputs, beside)
+    return vendor_files.applied(config, node_name, inputs, side_files)
 
 
 def _part(shape: type[T], key: str, given: Mapping[str, YamlNode], source: str) -> T:

@@ -24,7 +24,7 @@ class LastConfig:
     name: str = ""
     #: The Node's labels that it was read by.
     labels: Answers = field(default_factory=dict)
-    #: Directories that it named: the content by file name, by path.
+    #: Directories that the configuration named: the content by file name, by path. The file has this key.
     beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -34,7 +34,7 @@ class LastConfig:
             SideFiles(path, tuple((name, text.encode()) for name, text in contents.items()))
             for path, contents in self.beside.items()
         )
-        return SourceContent(self.source, self.text.encode(), name=self.name, beside=tuple(directories))
+        return SourceContent(self.source, self.text.encode(), name=self.name, side_files=tuple(directories))
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,14 +138,14 @@ class Config:
     def vendor(self, name: str) -> VendorSettings:
         return self.vendors.get(name, VendorSettings())
 
-    def says(self, path: Path) -> bool:
+    def is_set(self, path: Path) -> bool:
         """Whether the value at `path` is set, by a file, a flag or a variable; a default is not."""
-        return location.is_said(self.places, path)
+        return location.is_set(self.places, path)
 
     def with_place(self, path: Path, message: str) -> str:
         """The message, with the file, line and key or the flag or variable that says the value at `path`."""
         return location.with_place(self.places, path, message)
 
     def refused(self, path: Path, message: str) -> ConfigError:
-        """The same as an error; with the warnings, for a mistyped key may be what it is about."""
+        """The error about this key. The error has the warnings, too: a mistyped key may be its cause."""
         return ConfigError("; ".join((self.with_place(path, message), *self.warnings[:3])))

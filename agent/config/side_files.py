@@ -21,7 +21,7 @@ from agent.vendor_api.config_inputs import ConfigFiles, ConfigInputs
 MAX_BYTES = 1 << 19
 #: The keys of a vendor that name files.
 DIRECTORY, FILE = "configDir", "configFile"
-#: Directories and files that one configuration may name, and further files of a directory that are told.
+#: Directories and files that a configuration may name, and further files of a directory in a message.
 MAX_NAMED, MAX_OTHERS = 4, 5
 #: Where a mounted ConfigMap has its files; the link is swapped when it changes.
 _DATA = "..data"
@@ -48,7 +48,7 @@ def kind_of(inputs: Mapping[str, ConfigInputs], vendor: str, key: str) -> Config
 def looked_at(content: bytes, inputs: Mapping[str, ConfigInputs]) -> tuple[SideFiles, ...]:
     """The files that a configuration with this content names for any node, without those of no vendor."""
     found = []
-    for vendor, key, path in _named(content):
+    for vendor, key, path in _named_by(content):
         kind = kind_of(inputs, vendor, key)
         if kind is not None:
             found.append(look(path, kind))
@@ -56,20 +56,20 @@ def looked_at(content: bytes, inputs: Mapping[str, ConfigInputs]) -> tuple[SideF
 
 
 def look(path: str, kind: ConfigFiles) -> SideFiles:
-    """Read the directory, whose files are of one time, or the file."""
+    """Read the file, or all files of the directory as they were at one time."""
     try:
         if kind.key == FILE:
             return SideFiles(path, ((os.path.basename(path), files.read(Path(path), MAX_BYTES)),))
         try:
-            return _found(path, kind.names)
+            return _find(path, kind.names)
         except FileNotFoundError:  # what the link named a moment ago
-            return _found(path, kind.names)
+            return _find(path, kind.names)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return SideFiles(path, error=f"{path}: cannot be read: {why}; {kind.remedy}")
 
 
-def _found(path: str, known: tuple[str, ...]) -> SideFiles:
+def _find(path: str, known: tuple[str, ...]) -> SideFiles:
     data = os.path.join(path, _DATA)
     real = os.path.realpath(data) if os.path.isdir(data) else path
     names = sorted(islice((it for it in os.listdir(real) if not it.startswith(".")), 1000))
@@ -78,7 +78,7 @@ def _found(path: str, known: tuple[str, ...]) -> SideFiles:
 
 
 @lru_cache(maxsize=4)
-def _named(content: bytes) -> tuple[tuple[str, str, str], ...]:
+def _named_by(content: bytes) -> tuple[tuple[str, str, str], ...]:
     """Each vendor that names files, with the key and the path."""
     if DIRECTORY.encode() not in content and FILE.encode() not in content:
         return ()

@@ -38,7 +38,7 @@ class SourceContent:
     #: Whether the error is a label that chooses the configuration and is not known yet.
     labels_awaited: bool = False
     #: Directories that the content names, as they were at the same time.
-    beside: tuple[SideFiles, ...] = ()
+    side_files: tuple[SideFiles, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ConfigSource:
     node_config_file: Path | None = None
     default_config: str = ""
     fallbacks: tuple[Fallback, ...] = DEFAULT_FALLBACKS
-    #: What each vendor reads beside the configuration.
+    #: What each vendor reads besides the configuration.
     inputs: Mapping[str, ConfigInputs] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -68,7 +68,7 @@ class ConfigSource:
                 found = f"{self.path} is no directory" if self.path else "there is no --config"
                 why = "chooses one of a directory of configurations"
                 raise ConfigError(f"--node-config: '{shorten(named, 60)}' {why}, but {found}")
-            return self._seen(self.path) if self.path is not None else SourceContent(DEFAULTS)
+            return self._look_at(self.path) if self.path is not None else SourceContent(DEFAULTS)
         except ConfigError as error:
             awaited = isinstance(error, LabelsUnknown)
             return SourceContent(str(self.path or DEFAULTS), error=str(error), labels_awaited=awaited)
@@ -103,11 +103,11 @@ class ConfigSource:
     def _read(self, name: str) -> SourceContent:
         if self.path is None or not name:
             return SourceContent(DEFAULTS)
-        return self._seen(self.path / name, name)
+        return self._look_at(self.path / name, name)
 
-    def _seen(self, path: Path, name: str = "") -> SourceContent:
+    def _look_at(self, path: Path, name: str = "") -> SourceContent:
         content = read_bytes(path)
-        return SourceContent(str(path), content, name=name, beside=looked_at(content, self.inputs))
+        return SourceContent(str(path), content, name=name, side_files=looked_at(content, self.inputs))
 
 
 def given_source(
@@ -117,7 +117,7 @@ def given_source(
 ) -> ConfigSource:
     """The source that the command line names, or else the environment.
 
-    `inputs`: what each vendor reads beside the configuration, by the vendor's name.
+    `inputs`: what each vendor reads besides the configuration, by the vendor's name.
 
     Raises:
         ConfigError: A fallback strategy is none.

@@ -86,7 +86,7 @@ def problems(config: Config) -> Iterator[Problem]:
 
 def shares_in_doubt(config: Config, scheduler: Scheduler) -> Iterator[Problem]:
     """Shares that keep a scheduler from its report, though the config says `report.mode: auto`: warnings."""
-    if config.report.mode != "auto" or not config.says(("report", "mode")) or scheduler.report is None:
+    if config.report.mode != "auto" or not config.is_set(("report", "mode")) or scheduler.report is None:
         return
     untold = f"{scheduler.report.scheduler} is not told of the cards"
     for vendor, index, rule in replicas_as_cards(config, scheduler.report.whole_cards):
@@ -109,7 +109,7 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
         yield Problem(
             ("agent", "stateDir"),
             f"the state directory '{shorten(str(agent.state_dir))}' lies in the kubelet's directory "
-            f"'{shorten(str(agent.kubelet_dir))}', whose files older kubelets delete; "
+            f"'{shorten(str(agent.kubelet_dir))}', and older kubelets delete the files in that directory; "
             "name a directory of the agent's own",
             (("agent", "kubeletDir"),),
         )

@@ -81,7 +81,7 @@ def _unserved(key: str, inputs: Mapping[str, ConfigInputs]) -> str:
 def _with_files(config: Config, vendor: str, kind: ConfigFiles, found: SideFiles, node_name: str) -> Config:
     if found.error:
         raise ConfigError(found.error)
-    content = called(found.path, lambda: kind.read(_decoded(found, kind), node_name))
+    content = called(found.path, lambda: kind.read(_decode(found, kind), node_name))
     before = config.vendors[vendor]
     read = replace(before, settings={**before.settings, **content.settings})
     read = replace(read, config_dir="") if kind.key == DIRECTORY else replace(read, config_file="")
@@ -93,7 +93,7 @@ def _with_files(config: Config, vendor: str, kind: ConfigFiles, found: SideFiles
     )
 
 
-def _decoded(found: SideFiles, kind: ConfigFiles) -> FoundFiles:
+def _decode(found: SideFiles, kind: ConfigFiles) -> FoundFiles:
     texts, documents = {}, {}
     for name, content in found.files:
         source = f"{found.path}/{name}" if kind.key == DIRECTORY else found.path

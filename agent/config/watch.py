@@ -138,12 +138,12 @@ class ConfigWatch:
         try:
             return self._begun(recalled.last)
         except ConfigError as error:
-            kept, why = self._restored(recalled, error)
+            kept, why = self._restore(recalled, error)
             if kept is not None:
                 return kept
             if self._source.is_directory or isinstance(error, LabelsUnknown):
                 return self._waiting(error, why)
-            raise ConfigError(_joined(error, why)) from None
+            raise ConfigError(_join(error, why)) from None
 
     def _begun(self, last: LastConfig | None) -> ConfigState:
         """The configuration at the start; an empty file is refused if another was in force before."""
@@ -154,7 +154,7 @@ class ConfigWatch:
     def _waiting(self, error: ConfigError, why: str = "") -> ConfigState:
         return self._reading.waiting(self._content.seen, error, _waiting_text(error, why))
 
-    def _restored(self, recalled: RememberedConfig, error: ConfigError) -> tuple[ConfigState | None, str]:
+    def _restore(self, recalled: RememberedConfig, error: ConfigError) -> tuple[ConfigState | None, str]:
         """The configuration that was in force before the restart, or None with a reason."""
         why = recalled.trouble
         if isinstance(error, LabelsUnknown):  # the current content is not wrong
@@ -162,13 +162,13 @@ class ConfigWatch:
         elif recalled.last is not None:
             try:
                 kept = self._reading.last(recalled.last)
-                return replace(kept, error=_joined(error, _kept_text(kept))), ""
+                return replace(kept, error=_join(error, _kept_text(kept))), ""
             except ConfigError as refusal:
                 why = f"the last good one, of {_time(recalled.last.since)}, is refused, too: {refusal}"
         if recalled.config and self._source.is_directory:
             with suppress(ConfigError):
                 good = self._reading.good(ConfigInput(self._source.look_at(recalled.config), self._known))
-                return replace(good, error=_joined(error, _STAYS)), ""
+                return replace(good, error=_join(error, _STAYS)), ""
         return None, why
 
     def _next(self, found: ConfigInput, recalled: RememberedConfig) -> ConfigState:
@@ -179,12 +179,12 @@ class ConfigWatch:
                 raise _emptied(look)
             return self._reading.good(found)
         except ConfigError as error:
-            kept, why = self._restored(recalled, error)
+            kept, why = self._restore(recalled, error)
             if kept is not None:
                 return kept
             now = self.cell.value
             return replace(
-                now, error=_waiting_text(error, why) if now.waiting else _joined(error, _kept_text(now))
+                now, error=_waiting_text(error, why) if now.waiting else _join(error, _kept_text(now))
             )
 
     def _is_emptied(self, look: SourceContent) -> bool:
@@ -208,7 +208,7 @@ def _emptied(look: SourceContent) -> ConfigError:
 
 
 def _waiting_text(error: ConfigError, why: str = "") -> str:
-    return _joined(error, why, _WAITS_FOR_LABELS if isinstance(error, LabelsUnknown) else _WAITS)
+    return _join(error, why, _WAITS_FOR_LABELS if isinstance(error, LabelsUnknown) else _WAITS)
 
 
 def _kept_text(state: ConfigState) -> str:
@@ -220,5 +220,5 @@ def _time(since: datetime) -> str:
     return since.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _joined(*parts: object) -> str:
+def _join(*parts: object) -> str:
     return "; ".join(text for text in map(str, parts) if text)

@@ -94,7 +94,7 @@ def value(text: str, source: str) -> YamlNode:
     if size > MAX_BYTES:
         raise refused(source, None, (), f"larger than {MAX_BYTES} bytes; a configuration is a few kilobytes")
     try:
-        loader = _Loader(_spaced(text))
+        loader = _Loader(_expand_spaces(text))
         root = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -105,7 +105,7 @@ def value(text: str, source: str) -> YamlNode:
     return YamlNode(None, 1) if root is None else _node(root, _line(root), source, ())
 
 
-def _spaced(text: str) -> str:
+def _expand_spaces(text: str) -> str:
     """JSON may be indented by tabs, which YAML forbids; JSON strings cannot contain raw tabs."""
     text = text.removeprefix("\ufeff")
     if "\t" not in text or not text.lstrip().startswith("{"):

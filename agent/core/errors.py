@@ -6,7 +6,7 @@ AgentError
 │   ├── UnknownResource
 │   ├── UnknownDevice
 │   ├── CordonedDevice
-│   ├── FormerDevice
+│   ├── OutdatedDevice
 │   ├── UnhealthyDevice
 │   ├── GivenTwice
 │   ├── InOtherMode
@@ -30,15 +30,20 @@ AgentError
 ├── StateError
 ├── UsageError
 └── VendorError
-    ├── VendorTimeout
-    └── VendorCrashed
+    ├── VendorAbsent
+    ├── VendorCrashed
+    └── VendorTimeout
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agent.core.named_list import named_list
 from agent.vendor_api.text import shorten
+
+#: Cards or devices that a text names; the others are counted.
+MAX_NAMED = 8
 
 
 class AgentError(Exception):
@@ -79,7 +84,7 @@ class RetiredResource(AllocationError):
         )
 
 
-class FormerDevice(AllocationError):
+class OutdatedDevice(AllocationError):
     """Raised for an ID that is listed only until its pod ends, because its card is shared otherwise now."""
 
     def __init__(self, resource: str, device_id: str) -> None:
@@ -196,7 +201,7 @@ class PromisedElsewhere(AllocationError):
 
     def __init__(self, resource: str, cards: Sequence[str], why: str) -> None:
         super().__init__(
-            f'invalid allocation request for "{resource}": the kubelet gave {_some(cards)}, {why}; '
+            f'invalid allocation request for "{resource}": the kubelet gave {_shortened(cards)}, {why}; '
             "create this pod anew to let the scheduler choose its card again"
         )
 
@@ -208,7 +213,7 @@ class PromisedMoreCards(AllocationError):
     """
 
     def __init__(self, resource: str, pod: str, wanted: int, cards: Sequence[str], fewer: str) -> None:
-        chosen = f"{len(cards)} cards were chosen for {pod} ({_some(cards)})"
+        chosen = f"{len(cards)} cards were chosen for {pod} ({_shortened(cards)})"
         super().__init__(
             f'invalid allocation request for "{resource}": {wanted} requested, but {chosen}, and each card '
             f"needs one ID: create this pod anew with {len(cards)} of {resource}, or with {fewer}"
@@ -290,8 +295,10 @@ class NoSuchDevice(AgentError):
     """Raised when an operator names no known device, or a beginning that several uuids have."""
 
     def __init__(self, named: str, found: Sequence[str], known: Sequence[str]) -> None:
-        begins = f"'{shorten(named)}' is the beginning of several devices: {_some(found)}; give more of it"
-        unknown = f"this node has no device '{shorten(named)}'; it has {_some(known) or 'none'}"
+        begins = (
+            f"'{shorten(named)}' is the beginning of several devices: {_shortened(found)}; give more of it"
+        )
+        unknown = f"this node has no device '{shorten(named)}'; it has {_shortened(known) or 'none'}"
         super().__init__(begins if found else unknown)
 
 
@@ -345,5 +352,5 @@ class VendorCrashed(VendorError):
         super().__init__(f"{vendor}: the vendor's process ended: {how}")
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(shorten(it) for it in names[:8]) + (", ..." if len(names) > 8 else "")
+def _shortened(names: Sequence[str]) -> str:
+    return named_list([shorten(it) for it in names], MAX_NAMED)

@@ -321,7 +321,7 @@ class Resource:
         return Index(self.cards)
 
     @cached_property
-    def former_ids(self) -> frozenset[str]:
+    def outdated_ids(self) -> frozenset[str]:
         """The IDs that are listed only for the pods that have them, and that new pods cannot get.
 
         An ID in `kept` that displaces an ID of the card's range is a share like any other, and not in this

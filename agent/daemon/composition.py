@@ -25,7 +25,7 @@ from agent.daemon.allocation.allocate_calls import TimedAllocator
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.node_lock_keeper import NodeLockKeeper
 from agent.daemon.node_state import NodeState
 from agent.daemon.notice_source import RecentRefusals
@@ -44,7 +44,7 @@ from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
 from agent.isolation import container_memory, descendants
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import ProcessPauses, VendorSupervisor
+from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.kubelet_view import KubeletView
 from agent.kubelet.plugin_sockets import sweep
@@ -80,18 +80,18 @@ class Composition:
         self,
         config: Cell[ConfigState],
         settings: AgentSettings,
-        intervals: Intervals,
+        intervals: AgentTiming,
         registered: Cell[bool],
         pod_state: PodState,
         *,
         in_process: bool,
         api: bool = True,
-        is_ours: Callable[[], bool] = lambda: True,
+        holds_directory_lock: Callable[[], bool] = lambda: True,
     ) -> None:
         """`settings` are the agent's own, as of its start. `registered` is set at the first registration.
 
         `in_process`: vendors' backends run in this process, for tests. `api`: there is an API server.
-        `is_ours`: whether no other agent holds the kubelet's directory that is at the path now.
+        `holds_directory_lock`: whether no other agent holds the kubelet's directory that is at the path now.
         """
         self.config = config
         self.pod_state = pod_state
@@ -103,7 +103,7 @@ class Composition:
         self.uninstall_record = UninstallRecord(settings.state_dir / uninstall_record.NAME)
         self._build_state()
         self._build_hardware()
-        self._build_kubelet(registered, is_ours)
+        self._build_kubelet(registered, holds_directory_lock)
         self._build_allocations()
         self.publisher = Publisher(
             config,
@@ -135,10 +135,12 @@ class Composition:
         self._cdi = CdiDirectory(settings.cdi_dir, self.node.specs, self._intervals.specs, note=record.note)
         self._hardware = VendorHardware(self.vendors, self.node, self._cdi)
 
-    def _build_kubelet(self, registered: Cell[bool], is_ours: Callable[[], bool]) -> None:
+    def _build_kubelet(self, registered: Cell[bool], holds_directory_lock: Callable[[], bool]) -> None:
         """Build what reads the kubelet's files, asks its services and registers with it."""
         settings, intervals, node = self._settings, self._intervals, self.node
-        self._directory = KubeletDirectory(settings.kubelet_dir, poll=intervals.directory, is_ours=is_ours)
+        self._directory = KubeletDirectory(
+            settings.kubelet_dir, poll=intervals.directory, holds_lock=holds_directory_lock
+        )
         socket = settings.pod_resources_socket
         pod_resources = PodResources(socket, min_interval=intervals.pod_resources)
         at_once = PodResources(socket, min_interval=intervals.pods_at_once)
@@ -286,7 +288,7 @@ class Composition:
             vendor,
             node,
             deadlines=self._intervals.deadlines,
-            pauses=ProcessPauses(self._intervals.discover, self._intervals.backoff),
+            pauses=ProcessTiming(self._intervals.discover, self._intervals.backoff),
             in_process=self._in_process,
             memory_limit=memory_limit,
             directory=vendor_directories.of(self._settings.state_dir, vendor.name),

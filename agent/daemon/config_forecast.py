@@ -19,7 +19,7 @@ from agent.kubelet.device_list import KUBELET_RECEIVE_LIMIT, list_size, too_long
 from agent.vendor_api.agent import Device, State
 
 #: More cards than any node has.
-MOST = 1024
+MAX_CARDS = 1024
 _CARDS = re.compile(r"([0-9]{1,4})x([0-9A-Za-z. ]*[A-Za-z])")
 
 
@@ -36,7 +36,7 @@ def cards_of(text: str) -> tuple[int, ...]:
             sizes += [size_of(found[2])] * int(found[1]) if found else [0]
         except ValueError:
             sizes += [0]
-    if not all(sizes) or not 0 < len(sizes) <= MOST:
+    if not all(sizes) or not 0 < len(sizes) <= MAX_CARDS:
         raise UsageError(f"--cards: '{text[:60]}' is no number of cards and their memory; write 8x48GiB")
     return tuple(sizes)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from agent.cluster.pod_state import LISTS_AFTER
 from agent.core.devices.health_timing import HealthTiming
-from agent.isolation.supervisor import Deadlines
-from agent.kubelet.session import SessionIntervals
+from agent.isolation.service import Deadlines
+from agent.kubelet.session import SessionTiming
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals:
+class AgentTiming:
     """Every interval of the process, in seconds. Tests run with small ones."""
 
     #: Between two discoveries of a vendor's devices.
@@ -61,5 +61,5 @@ class Intervals:
     reconcile: float | None = None
     #: In place of `agent.reconcile.grace` of the config.
     grace: float | None = None
-    session: SessionIntervals = field(default_factory=SessionIntervals)
+    session: SessionTiming = field(default_factory=SessionTiming)
     deadlines: Deadlines = field(default_factory=Deadlines)

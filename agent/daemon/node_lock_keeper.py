@@ -15,7 +15,7 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 
 #: How many locks that time alone ended are still shown.
-STALE = 16
+MAX_SHOWN_LOCKS = 16
 
 
 class NodeLockKeeper:
@@ -74,5 +74,6 @@ class NodeLockKeeper:
         reasons = {lock: why_over(lock, pods, in_use, now, waited.get(lock, 0.0)) for lock in held}
         over = {lock: why for lock, why in reasons.items() if why}
         known = self._locks.stale
-        self._locks.stale = (*known, *(it for it in stale_sentences(over) if it not in known))[-STALE:]
+        stale = (*known, *(it for it in stale_sentences(over) if it not in known))
+        self._locks.stale = stale[-MAX_SHOWN_LOCKS:]
         self._locks.over.set(over)

@@ -18,9 +18,9 @@ from agent.core.publishing.event_texts import notices
 from agent.scheduler_api import Candidate
 
 #: How many refusals are shown, and how many more are delayed. Gaps in their numbers tell of others.
-SHOWN = 64
+MAX_SHOWN_REFUSALS = 64
 #: How many device IDs of a refusal are shown.
-IDS = 16
+MAX_SHOWN_IDS = 16
 
 
 class RecentRefusals:
@@ -44,7 +44,7 @@ class RecentRefusals:
         self._number = 0
         #: Refusals that are still delayed, each with the time at which it came.
         self._fresh: deque[tuple[float, Refusal]] = deque()
-        self._settled: deque[Refusal] = deque(maxlen=SHOWN)
+        self._settled: deque[Refusal] = deque(maxlen=MAX_SHOWN_REFUSALS)
 
     @property
     def last(self) -> tuple[Refusal, ...]:
@@ -62,9 +62,10 @@ class RecentRefusals:
         served = containers_with_allocation(self._ledger.in_use(), resource, candidates)
         pods = waiting_for(resource, count, candidates, served) if count else ()
         asking = tuple(PodRef(it.namespace, it.name, it.uid) for it in pods)
-        if len(self._fresh) == SHOWN:
+        if len(self._fresh) == MAX_SHOWN_REFUSALS:
             self._fresh.pop()  # the newest: the gap in the numbers shows that it is missing
-        self._fresh.append((self._clock(), Refusal(self._number, resource, ids[:IDS], refused.text, asking)))
+        refusal = Refusal(self._number, resource, ids[:MAX_SHOWN_IDS], refused.text, asking)
+        self._fresh.append((self._clock(), refusal))
 
     def _let_settle(self) -> None:
         until = self._clock() - self._delay

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import anyio
@@ -16,15 +17,17 @@ import structlog
 from agent import logs
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.object_record import ObjectRecord, ObjectRecords
+from agent.cluster.report_state import ReportState
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell, differs, first
 from agent.core.endless_tasks import for_ever
 from agent.core.notices import Notice
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.notice_source import follow
 from agent.daemon.standby import NodeAgent
 from agent.host.version import version
+from agent.state.uninstall_record import UninstallRecord
 
 log = structlog.get_logger()
 
@@ -39,7 +42,7 @@ RETRY_BIND = (0.1, 5.0)
 async def serve(
     watch: ConfigWatch,
     node_name: str,
-    intervals: Intervals | None = None,
+    intervals: AgentTiming | None = None,
     access: ApiAccess | None = None,
     labels: Cell[Labels | None] | None = None,
 ) -> None:
@@ -152,7 +155,7 @@ async def _cluster(
         await first(lambda: agent.registered.until(True), lambda: agent.pod_state.wanted.until(True))
     module = await anyio.to_thread.run_sync(import_module, "agent.cluster.connection")
     parts = agent.parts
-    publisher, record = parts.publisher, parts.uninstall_record
+    publisher = parts.publisher
     agent.api_connection = connection = module.ApiConnection(
         access,
         node_name,
@@ -160,10 +163,7 @@ async def _cluster(
         pods=module.FollowedPods(agent.pods, parts.vendors.reads) if agent.settings.watch_pods else None,
         pod_state=agent.pod_state,
         report=publisher.report_state,
-        records=ObjectRecords(
-            features=ObjectRecord(record.note_namespace, record.forget_namespace),
-            devices=ObjectRecord(record.note_device, record.forget_device),
-        ),
+        records=_object_records(parts.uninstall_record, publisher.report_state),
         options=module.ConnectionOptions(os.environ.get("POD_NAME") or socket.gethostname()),
     )
 
@@ -175,6 +175,15 @@ async def _cluster(
         wanted = publisher.labels, publisher.annotations, publisher.receipts, publisher.extended
         group.start_soon(for_ever, connection.run, *wanted)
         group.start_soon(for_ever, follow, agent.serving_view, lambda: agent.pods.value, publish)
+
+
+def _object_records(record: UninstallRecord, report: ReportState | None) -> ObjectRecords:
+    """Where the API connection records the objects that it writes, so that `uninstall` removes them."""
+    kind = "" if report is None else report.reporting.object.name
+    return ObjectRecords(
+        features=ObjectRecord(record.note_namespace, record.forget_namespace),
+        reports=ObjectRecord(partial(record.note_object, kind), partial(record.forget_object, kind)),
+    )
 
 
 async def _keep_serving(address: str, agent: NodeAgent) -> None:

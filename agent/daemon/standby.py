@@ -17,7 +17,7 @@ from agent.core.errors import NotServing
 from agent.core.model import Command
 from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.composition import Composition, required_vendors
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.running_status import running_status
 from agent.host.version import version
 from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved, NodeLock
@@ -44,7 +44,7 @@ class NodeAgent:
         self,
         config: Cell[ConfigState],
         node_name: str,
-        intervals: Intervals | None = None,
+        intervals: AgentTiming | None = None,
         *,
         in_process: bool = False,
         api: bool = True,
@@ -59,7 +59,7 @@ class NodeAgent:
         self._recall = recall
         self._config = config
         self._node_name = node_name
-        self._intervals = intervals or Intervals()
+        self._intervals = intervals or AgentTiming()
         self._in_process = in_process
         #: The agent's own settings, as of its start. They hold until it ends: its lock lies where they say.
         self.settings = config.value.config.agent
@@ -97,7 +97,7 @@ class NodeAgent:
                 self.pod_state,
                 in_process=self._in_process,
                 api=self._api,
-                is_ours=self._lock.directory.hold,
+                holds_directory_lock=self._lock.directory.hold,
             )
             self._standby = ""
             self.serving.set(True)

@@ -46,7 +46,7 @@ Hardware = tuple[str, Mapping[str, Any], int]
 class VendorsInService:
     """Follows the config: loads its vendors, runs their processes and configures the node state.
 
-    Where the hardware settings of a vendor change, it gets a new process; the others keep theirs.
+    A vendor with changed hardware settings gets a new process; other vendors keep their processes.
     """
 
     def __init__(self, node: NodeState, start: StartProcess, memory: int = 0) -> None:
@@ -64,7 +64,7 @@ class VendorsInService:
         #: Vendor to what its process was started with. Other settings take effect without a new process.
         self._hardware: Mapping[str, Hardware] = {}
         #: The last process of each vendor that was taken out of service. The next one waits for its end.
-        self._former: dict[str, VendorSupervisor] = {}
+        self._ended: dict[str, VendorSupervisor] = {}
         self.processes: dict[str, VendorSupervisor] = {}
         #: Which annotations of pods the dialects read, those of vendors that served before, too.
         self.reads: Cell[AnnotationFilter] = Cell(reads(node.schedulers))
@@ -101,7 +101,7 @@ class VendorsInService:
     def _end(self, name: str) -> None:
         """Take a process out of service; the vendor's next one waits for its end."""
         self._scopes.pop(name).cancel()
-        self._former[name] = self.processes.pop(name)
+        self._ended[name] = self.processes.pop(name)
         self._limits.pop(name, None)
 
     def _make(self, name: str) -> None:
@@ -136,14 +136,14 @@ class VendorsInService:
 
     def _begin(self, name: str) -> None:
         process = self.processes[name]
-        former = self._former.pop(name, None)
-        if former is None and name in self._limits:
+        predecessor = self._ended.pop(name, None)
+        if predecessor is None and name in self._limits:
             process.start_early()  # the process loads its library while the agent goes on
         scope = self._scopes[name] = anyio.CancelScope()
 
         async def serve() -> None:
             with scope:
-                await for_ever(process.run, former)
+                await for_ever(process.run, predecessor)
 
         self._group.start_soon(serve, name=f"vendor {name}")
 
@@ -161,7 +161,7 @@ class VendorsInService:
 
 
 class AllExcept:
-    """All names but those of vendors that the config has switched off."""
+    """All names without the vendors that the config has switched off."""
 
     def __init__(self, off: frozenset[str]) -> None:
         self._off = off
@@ -314,9 +314,9 @@ def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
     for index, rule in enumerate(config.vendor(vendor.name).resources):
         at = ("vendors", vendor.name, "resources", index)
         own = vendor.offers.rule(rule.name)
-        if rule.sharing == Sharing() and not config.says((*at, "sharing")):
+        if rule.sharing == Sharing() and not config.is_set((*at, "sharing")):
             rule = replace(rule, sharing=own.sharing)
-        if rule.placement == "local" and not config.says((*at, "placement")):
+        if rule.placement == "local" and not config.is_set((*at, "placement")):
             rule = replace(rule, placement=own.placement)
         filled.append(replace(rule, policy=rule.policy or own.policy, ids=rule.ids or own.ids))
     return tuple(filled)

@@ -15,14 +15,14 @@ from agent.cluster.credentials import find
 from agent.config import ConfigWatch, Labels
 from agent.core.cell import Cell
 from agent.core.devices.health_timing import HealthTiming
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.process import serve
-from agent.isolation.supervisor import Deadlines
-from agent.kubelet.session import SessionIntervals
+from agent.isolation.service import Deadlines
+from agent.kubelet.session import SessionTiming
 from agent.state.last_config import remembered_from
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-PACE = Intervals(
+PACE = AgentTiming(
     discover=0.2,
     reconcile=0.2,
     grace=0.2,
@@ -33,7 +33,7 @@ PACE = Intervals(
     lists_after=0.0,
     backoff=(0.1, 1.0),
     health=HealthTiming(good_for=0.4),
-    session=SessionIntervals(shortest_pause=0.05, longest_pause=0.5),
+    session=SessionTiming(shortest_pause=0.05, longest_pause=0.5),
     deadlines=Deadlines(open=5.0, discover=2.0),
 )
 

@@ -17,7 +17,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: Pods in a page, and pages; a node has some hundreds of pods.
 PAGE = 100
 PAGES = 100
-MOST_CONFIG_MAPS = 50
+MAX_CONFIG_MAPS = 50
 
 T = TypeVar("T")
 
@@ -63,12 +63,12 @@ async def _pods(api: Api, node: str) -> Observed[tuple[Object, ...]]:
 async def config_maps(
     api: Api, wanted: Sequence[tuple[str, str]]
 ) -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """(namespace, name) to data, of the first MOST_CONFIG_MAPS that may be read.
+    """(namespace, name) to data, of the first MAX_CONFIG_MAPS that may be read.
 
     A missing one has no data.
     """
     found: dict[tuple[str, str], Mapping[str, str]] = {}
-    for namespace, name in wanted[:MOST_CONFIG_MAPS]:
+    for namespace, name in wanted[:MAX_CONFIG_MAPS]:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
         try:
             data = part_of(await api.get(path), "data")

@@ -67,7 +67,7 @@ def cdi(around: Surroundings) -> Iterator[Finding]:
             CHECK, f"{_no_runtime_seen(around.root)}; see that {directory} is in cdi_spec_dirs of the runtime"
         )
     for runtime in found:
-        yield from _judged(around, runtime, directory, names)
+        yield from _judge(around, runtime, directory, names)
 
 
 def why_closed(directory: Path) -> str:
@@ -91,7 +91,7 @@ def _no_runtime_seen(root: Path) -> str:
     )
 
 
-def _judged(around: Surroundings, runtime: Runtime, directory: Path, names: str) -> Iterator[Finding]:
+def _judge(around: Surroundings, runtime: Runtime, directory: Path, names: str) -> Iterator[Finding]:
     places = ", ".join(runtime.directories) or "none"
     if runtime.cdi == "no" or (runtime.cdi == "unsaid" and _version(around).startswith("containerd://1.")):
         yield OFF.found(f"{names}: CDI is not enabled in {runtime.source}", source=runtime.source)

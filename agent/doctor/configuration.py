@@ -9,7 +9,7 @@ from agent.scheduler_api.findings import Finding, FindingKind, Severity, well
 
 CHECK = "config"
 #: Warnings that are shown.
-SHOWN = 20
+MAX_SHOWN_PROBLEMS = 20
 
 REFUSED = FindingKind(
     CHECK,
@@ -67,7 +67,7 @@ def configuration(around: Surroundings) -> Iterator[Finding]:
     arguments = f"--config {read.source}" if read.source != "defaults" else ""
     kind = AWAITED if read.awaits_labels else REFUSED
     found = [kind.found(read.error, arguments=arguments)] if read.error else []
-    found += [ODD.found(it, arguments=arguments) for it in read.config.warnings[:SHOWN]]
+    found += [ODD.found(it, arguments=arguments) for it in read.config.warnings[:MAX_SHOWN_PROBLEMS]]
     error, source = around.document.config.error, around.document.config.source
     # One error gives one finding. The agent appends what it does meanwhile to the text of the error, and the
     # document says nothing else by which the two errors could be compared.

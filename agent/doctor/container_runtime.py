@@ -91,11 +91,11 @@ def _containerd_default(root: Path) -> Iterator[DefaultRuntime]:
             continue  # this containerd serves Docker only
         parts = [
             part_of(part_of(part_of(part, "plugins"), plugin), "containerd")
-            for part in (document, *_imported(document, root))
+            for part in (document, *_read_imports(document, root))
             for plugin in _PLUGINS
         ]
         name = next((found for it in reversed(parts) if (found := _text(it, "default_runtime_name"))), RUNC)
-        entry = _merged(part_of(part_of(it, "runtimes"), name) for it in parts)
+        entry = _merge(part_of(part_of(it, "runtimes"), name) for it in parts)
         program = _text(part_of(entry, "options"), "BinaryName")
         plugin = _PLUGINS[1 if document.get("version", 1) in (1, 2) else 0]
         key = f'default_runtime_name under [plugins."{plugin}".containerd]'
@@ -106,8 +106,8 @@ def _crio_default(root: Path) -> Iterator[DefaultRuntime]:
     """Source: cri-o docs/crio.conf.5.md (default_runtime, runtimes)."""
     if read := _crio_files(root):
         parts = [part_of(part_of(it, "crio"), "runtime") for _, it in read]
-        name = _text(_merged(iter(parts)), "default_runtime") or "crun"
-        entry = _merged(part_of(part_of(it, "runtimes"), name) for it in parts)
+        name = _text(_merge(iter(parts)), "default_runtime") or "crun"
+        entry = _merge(part_of(part_of(it, "runtimes"), name) for it in parts)
         program = _text(entry, "runtime_path")
         key, source = "default_runtime under [crio.runtime]", str(read[-1][0])
         yield DefaultRuntime("cri-o", source, name, program, key, "systemctl restart crio")
@@ -129,9 +129,9 @@ def _containerd(root: Path) -> Iterator[Runtime]:
         if document is None:
             continue
         old = document.get("version", 1) in (1, 2)
-        settings = _merged(
+        settings = _merge(
             part_of(part_of(document, "plugins"), name)
-            for document in (document, *_imported(document, root))
+            for document in (document, *_read_imports(document, root))
             for name in _PLUGINS
         )
         # Off by default before 2.0 (containerd docs/cri/config.md, enable_cdi). 2.0 reads files of version 2
@@ -141,7 +141,7 @@ def _containerd(root: Path) -> Iterator[Runtime]:
         yield Runtime("containerd", str(path), _texts(settings.get("cdi_spec_dirs")), cdi)
 
 
-def _imported(document: Mapping[str, Any], root: Path) -> Iterator[Mapping[str, Any]]:
+def _read_imports(document: Mapping[str, Any], root: Path) -> Iterator[Mapping[str, Any]]:
     for pattern in _list(document.get("imports"))[:20]:
         if pattern.startswith("/"):
             yield from (it for path in sorted(root.glob(pattern.lstrip("/")))[:50] if (it := _document(path)))
@@ -149,7 +149,7 @@ def _imported(document: Mapping[str, Any], root: Path) -> Iterator[Mapping[str, 
 
 def _crio(root: Path) -> Iterator[Runtime]:
     if read := _crio_files(root):
-        settings = _merged(part_of(part_of(it, "crio"), "runtime") for _, it in read)
+        settings = _merge(part_of(part_of(it, "crio"), "runtime") for _, it in read)
         yield Runtime("CRI-O", str(read[-1][0]), _texts(settings.get("cdi_spec_dirs")))
 
 
@@ -170,7 +170,7 @@ def _document(path: Path, read: Callable[[str], Any] = tomllib.loads) -> Mapping
         raise Unreadable(f"{path}: cannot be read: {exc}") from exc
 
 
-def _merged(parts: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _merge(parts: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {key: value for part in parts for key, value in part.items()}
 
 

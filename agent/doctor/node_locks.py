@@ -58,7 +58,7 @@ def locks(around: Surroundings) -> Iterator[Finding]:
     checks = (it.checks for it in around.configuration.schedulers if it.checks is not None)
     unfreed = [key for it in checks for key in it.unfreed_locks]
     held = {key: str(annotations[key]) for key in (*freed, *unfreed) if key in annotations}
-    found = [it for key, value in held.items() for it in _judged(around, key, value)]
+    found = [it for key, value in held.items() for it in _judge(around, key, value)]
     if held.keys() & {*freed} and any(_frees(it) for it in around.cluster.denied.value or ()):
         found.append(FORBIDDEN.found(f"{', '.join(held)}; patch nodes/{around.node} is forbidden"))
     summary = (
@@ -69,7 +69,7 @@ def locks(around: Surroundings) -> Iterator[Finding]:
     yield from found or [well(CHECK, summary)]
 
 
-def _judged(around: Surroundings, key: str, value: str) -> Iterator[Finding]:
+def _judge(around: Surroundings, key: str, value: str) -> Iterator[Finding]:
     held = parsed_lock(key, value)
     if held is None:
         yield NONSENSE.found(f"{key}: {shorten(value)}", node=around.node, key=key)

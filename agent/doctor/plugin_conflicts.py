@@ -15,7 +15,7 @@ from agent.doctor.surroundings import Surroundings
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.directory import KUBELET_CHECKPOINT
 from agent.kubelet.kubelet_errors import KubeletError
-from agent.kubelet.plugin_sockets import OURS
+from agent.kubelet.plugin_sockets import OWN_NAME
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.scheduler_api.quantities import whole
@@ -128,7 +128,7 @@ def _sockets(around: Surroundings) -> Iterator[Finding]:
     for path, found in (others.value or {}).items():
         if found.state != "listens":
             continue
-        if OURS.fullmatch(path.name):
+        if OWN_NAME.fullmatch(path.name):
             yield from _agent(path, found, serving)
         elif any(fnmatchcase(path.name, it) for it in yielding):
             yield YIELDED.found(f"{found} listens at {path}", socket=path)

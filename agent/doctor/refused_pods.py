@@ -17,9 +17,9 @@ REFUSED = "pods-refused"
 AROUND = "pods-around"
 
 #: Pods that are named; the others are counted.
-SHOWN = 10
+MAX_SHOWN = 10
 #: Characters of the kubelet's message that are shown.
-LONGEST = 300
+MAX_MESSAGE_LENGTH = 300
 #: Values of such a variable for which the container gets no device.
 NOTHING = ("", "void", "none")
 CONFIG_MAP = "ConfigMap"
@@ -81,10 +81,10 @@ def refused(around: Surroundings) -> Iterator[Finding]:
         yield not_made(REFUSED, around.cluster.pods.why)
         return
     stuck = [it for it in pods if part_of(it, "status").get("reason") == "UnexpectedAdmissionError"]
-    for number, pod in enumerate(stuck[:SHOWN], start=1):
-        message = shorten(str(part_of(pod, "status").get("message") or ""), LONGEST)
+    for number, pod in enumerate(stuck[:MAX_SHOWN], start=1):
+        message = shorten(str(part_of(pod, "status").get("message") or ""), MAX_MESSAGE_LENGTH)
         namespace, name = _name(pod)
-        more = f" (and {len(stuck) - SHOWN} more pods)" if number == SHOWN < len(stuck) else ""
+        more = f" (and {len(stuck) - MAX_SHOWN} more pods)" if number == MAX_SHOWN < len(stuck) else ""
         what = f"{namespace}/{name}: {message or 'the kubelet gave no reason'}{more}"
         yield STUCK.found(what, advice=_advice(message), namespace=namespace, pod=name)
     if not stuck:
@@ -105,8 +105,8 @@ def around(around: Surroundings) -> Iterator[Finding]:
     running = [it for it in pods if _is_running(it) and not _is_of_the_node(it)]
     read = around.cluster.config_maps
     found = [it for pod in running for it in _findings_of(pod, variables, around.names, read)]
-    for number, finding in enumerate(found[:SHOWN], start=1):
-        more = f" (and {len(found) - SHOWN} more like these)" if number == SHOWN < len(found) else ""
+    for number, finding in enumerate(found[:MAX_SHOWN], start=1):
+        more = f" (and {len(found) - MAX_SHOWN} more like these)" if number == MAX_SHOWN < len(found) else ""
         yield replace(finding, what=f"{finding.what}{more}")
     unread = [it for pod in running for it in unread_sources(pod, variables, read)]
     if unread:
@@ -122,8 +122,8 @@ def variables_of(plugins: Iterable[VendorPlugin]) -> frozenset[str]:
 
 
 def _unread(found: Sequence[tuple[str, str, Sequence[str]]]) -> str:
-    shown = "; ".join(f"{where} from {source}" for where, source, _ in found[:SHOWN])
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    shown = "; ".join(f"{where} from {source}" for where, source, _ in found[:MAX_SHOWN])
+    more = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
     variables = ", ".join(dict.fromkeys(variable for _, _, names in found for variable in names))
     return (
         f"containers that may set {variables} by envFrom: {shown}{more}; ConfigMaps are read with a "

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-import msgspec
-
 from agent.host import terminal
 from agent.scheduler_api.findings import Finding, Severity
 
@@ -33,7 +31,19 @@ def document(node: str, version: str, findings: Sequence[Finding]) -> dict[str, 
         "node": node,
         "version": version,
         "counts": {str(it): counts[it] for it in Severity},
-        "findings": [msgspec.to_builtins(it) for it in findings],
+        "findings": [_encoded(it) for it in findings],
+    }
+
+
+def _encoded(finding: Finding) -> dict[str, str]:
+    """The finding's JSON object. Readers know the kind by the key `ailment`."""
+    return {
+        "check": finding.check,
+        "severity": str(finding.severity),
+        "what": finding.what,
+        "ailment": finding.kind,
+        "why": finding.why,
+        "remedy": finding.remedy,
     }
 
 

@@ -40,7 +40,7 @@ def containers(around: Surroundings) -> Iterator[Finding]:
     if not found:
         yield not_made(CHECK, _no_runtime_seen(around, ", ".join(it.name for it in wanted.values())))
     for vendor, runtime in wanted.items():
-        yield from (_judged(vendor, runtime, it) for it in found)
+        yield from (_judge(vendor, runtime, it) for it in found)
 
 
 def _kubelet_runtimes(around: Surroundings) -> list[DefaultRuntime]:
@@ -49,7 +49,7 @@ def _kubelet_runtimes(around: Surroundings) -> list[DefaultRuntime]:
     return [it for it in seen if engine in ("", it.engine)]
 
 
-def _judged(vendor: str, runtime: HostRuntime, default: DefaultRuntime) -> Finding:
+def _judge(vendor: str, runtime: HostRuntime, default: DefaultRuntime) -> Finding:
     program = Path(default.program).name
     path = f" ({default.program})" if default.program else ""
     fact = f"{default.engine} starts containers by {default.name}{path}"

@@ -21,24 +21,24 @@ from agent.scheduler_api.node_report import ReportObject
 #: counts is kept of a page: in the agent's pod the doctor has the memory of the agent.
 PAGE, PAGES = 100, 100
 #: Pods that are kept of one query.
-MOST_PODS = 200
+MAX_PODS = 200
 #: Objects of other names that list cards of this node, for which the Nodes are read.
-MOST = 5
+MAX_STALE_OBJECTS = 5
 
 
 async def objects_of(api: Api, node: str, scheduler: Scheduler) -> SchedulerObjects:
     """All but the report objects of other names, for which the cards must be known."""
     if scheduler.report is None:
-        return await _queried(api, SchedulerObjects(), scheduler.checks)
+        return await _query(api, SchedulerObjects(), scheduler.checks)
     kind = scheduler.report.object
     has_kind = await _has_kind(api, kind)
     if not has_kind.value:
         return SchedulerObjects(has_kind)
     found = SchedulerObjects(has_kind, await _own(api, node, kind), Observed(why="not read"))
-    return await _queried(api, found, scheduler.checks)
+    return await _query(api, found, scheduler.checks)
 
 
-async def _queried(api: Api, found: SchedulerObjects, checks: SchedulerChecks | None) -> SchedulerObjects:
+async def _query(api: Api, found: SchedulerObjects, checks: SchedulerChecks | None) -> SchedulerObjects:
     if checks is None:
         return found
     pods = {name: await _pods(api, query) for name, query in checks.pods.items()}
@@ -67,7 +67,7 @@ async def stale(
             name = text(part_of(document, "metadata"), "name")
             uuids = kind.uuids(document)
             shared = uuids.intersection(cards)
-            if name != node and (shared or name in noted) and len(found) < MOST:
+            if name != node and (shared or name in noted) and len(found) < MAX_STALE_OBJECTS:
                 found.append(StaleObject(name, tuple(sorted(shared or uuids)), await _gone(api, name)))
     except (ApiError, SchedulerError) as exc:
         return Observed(why=f"the {kind.kind}s could not be listed: {exc}")
@@ -114,7 +114,7 @@ async def _pods(api: Api, query: PodQuery) -> Observed[tuple[Object, ...]]:
         async for pod in _each(api, "/api/v1/pods", {key: it for key, it in selectors.items() if it}):
             if query.keep is None or query.keep(pod):
                 found.append(pod)
-            if len(found) == MOST_PODS:
+            if len(found) == MAX_PODS:
                 break
     except (ApiError, SchedulerError) as exc:
         return Observed(why=f"pods could not be listed: {exc}")

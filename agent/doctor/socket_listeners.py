@@ -15,7 +15,7 @@ from agent.host.peer_credentials import credentials
 from agent.kubelet.directory import KUBELET_SOCKET
 
 #: Entries of a directory that are read; the kubelet's directory has a few.
-MOST = 200
+MAX_SOCKETS = 200
 
 State = Literal["missing", "not-a-socket", "deaf", "denied", "listens"]
 
@@ -40,12 +40,12 @@ class SocketListener:
 
 
 def plugin_sockets(kubelet_dir: Path) -> tuple[Path, ...]:
-    """The sockets in the kubelet's directory, without kubelet.sock, among the first MOST entries.
+    """The sockets in the kubelet's directory, without kubelet.sock, among the first MAX_SOCKETS entries.
 
     Raises:
         OSError: The directory cannot be listed.
     """
-    entries = islice((it for it in kubelet_dir.iterdir() if it.name != KUBELET_SOCKET), MOST)
+    entries = islice((it for it in kubelet_dir.iterdir() if it.name != KUBELET_SOCKET), MAX_SOCKETS)
     return tuple(sorted(it for it in entries if it.is_socket()))
 
 
@@ -65,7 +65,7 @@ def listener(path: Path) -> SocketListener:
     directory = None
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return _connected(path, directory)
+        return _connect(path, directory)
     except OSError as exc:
         return SocketListener("denied", f"{path}: {exc.strerror or exc}")
     finally:
@@ -73,7 +73,7 @@ def listener(path: Path) -> SocketListener:
             os.close(directory)
 
 
-def _connected(path: Path, directory: int) -> SocketListener:
+def _connect(path: Path, directory: int) -> SocketListener:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)  # do not wait for a listener with a full queue

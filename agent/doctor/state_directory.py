@@ -13,16 +13,16 @@ from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_mad
 from agent.state.checkpoint import MAX_BYTES, SavedState
 from agent.state.file_envelope import Unusable
 from agent.state.sealed_file import read
-from agent.state.state_directory import OURS
+from agent.state.state_directory import OWN_PREFIXES
 
 STATE = "state"
 DISK = "state-disk"
 CHECKPOINT = "checkpoint"
 
 #: Bytes: twice the checkpoint of a node full of pods, because the new one is written before the old one goes.
-ENOUGH = 2 << 20
+ENOUGH_BYTES = 2 << 20
 #: Files set aside that are named.
-SHOWN = 3
+MAX_SHOWN_FILES = 3
 
 NO_STATE = FindingKind(
     STATE,
@@ -114,7 +114,7 @@ def state(around: Surroundings) -> Iterator[Finding]:
 
 
 def _files(directory: Path) -> list[Path]:
-    return sorted(it for it in directory.iterdir() if it.name.startswith(OURS))
+    return sorted(it for it in directory.iterdir() if it.name.startswith(OWN_PREFIXES))
 
 
 def _open_to_others(path: Path) -> str:
@@ -145,9 +145,9 @@ def disk(around: Surroundings) -> Iterator[Finding]:
             "is on a read-only file system" if found.f_flag & os.ST_RDONLY else "cannot be written from here"
         )
         yield READ_ONLY.found(f"{place} {why}", directory=directory)
-    elif free < ENOUGH:
+    elif free < ENOUGH_BYTES:
         yield FULL.found(
-            f"{place} has {free >> 10} KiB left, {ENOUGH >> 10} KiB are needed", directory=directory
+            f"{place} has {free >> 10} KiB left, {ENOUGH_BYTES >> 10} KiB are needed", directory=directory
         )
     elif found.f_files and not found.f_favail:
         yield FULL.found(f"{place} has no file (inode) left", directory=directory)
@@ -182,5 +182,5 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
 def _set_aside(path: Path) -> Iterator[Finding]:
     found = sorted(path.parent.glob(f"{path.name}.corrupt-*"))
     if found:
-        shown = ", ".join(map(str, found[-SHOWN:]))
+        shown = ", ".join(map(str, found[-MAX_SHOWN_FILES:]))
         yield ASIDE.found(f"{len(found)} files were set aside: {shown}", paths=f"{path}.corrupt-*")

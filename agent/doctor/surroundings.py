@@ -13,7 +13,7 @@ from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.socket_listeners import SocketListener
 from agent.http.inspect_document import InspectDocument, InspectedResource
-from agent.kubelet.plugin_sockets import OURS
+from agent.kubelet.plugin_sockets import OWN_NAME
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_checks import UNREAD, Observed, OtherFile, SchedulerObjects
@@ -93,7 +93,9 @@ class Sockets:
         if self.admin.state == "listens":
             return None
         others = (self.others.value or {}).items()
-        return next((it for it in others if OURS.fullmatch(it[0].name) and it[1].state == "listens"), None)
+        return next(
+            (it for it in others if OWN_NAME.fullmatch(it[0].name) and it[1].state == "listens"), None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from agent.kubelet.pod_resources import PodResources
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_checks import Observed, OtherFile, SchedulerObjects
+from agent.scheduler_api.node_report import NodeReport
 from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
@@ -74,13 +75,13 @@ async def survey(
     contact = await _contact_of(arguments, open)
     try:
         configuration = read_configuration(arguments, _labels(contact))
-        return await _gathered(arguments, contact, configuration)
+        return await _gather(arguments, contact, configuration)
     finally:
         if contact.api is not None:
             await contact.api.close()
 
 
-async def _gathered(
+async def _gather(
     arguments: DoctorArguments, contact: _ApiContact, configuration: Configuration
 ) -> Surroundings:
     agent = configuration.config.agent
@@ -175,6 +176,7 @@ async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configurati
         for scheduler in configuration.schedulers
         if scheduler.report is not None or scheduler.checks is not None
     }
+    report_plugin = next((it.report for it in configuration.schedulers if it.report is not None), None)
     has_kind = any(it.has_kind.value is True for it in shown.values())
     rights = required_rights.required(
         arguments.node,
@@ -182,9 +184,9 @@ async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configurati
         report.published_as,
         events=report.events,
         pods=config.agent.watch_pods,
-        report=next((it.report for it in configuration.schedulers if it.report is not None), None),
+        report=report_plugin,
         writes=report.mode == "device" or (report.mode == "auto" and has_kind),
-        withdraws=has_kind and bool(_written_devices(config)),
+        withdraws=has_kind and report_plugin is not None and bool(_recorded_names(config, report_plugin)),
         locks=_is_locked(contact.node.value, configuration.locks) or _has_scheduler_placement(config),
         annotates=_annotates(configuration.plugins),
         extends=_extends(configuration.plugins),
@@ -214,7 +216,7 @@ async def _with_stale(
         its_objects = objects.get(scheduler.name, SchedulerObjects())
         if contact.api is None or scheduler.report is None or not its_objects.has_kind.value:
             continue
-        kind, noted = scheduler.report.object, _written_devices(configuration.config)
+        kind, noted = scheduler.report.object, _recorded_names(configuration.config, scheduler.report)
         stale = await scheduler_objects.stale(contact.api, arguments.node, kind, cards, noted)
         objects[scheduler.name] = replace(its_objects, stale=stale)
     return replace(found, schedulers=objects)
@@ -236,15 +238,16 @@ def _report_files(config: Config, scheduler: Scheduler) -> Observed[tuple[OtherF
         return Observed(why=str(exc.strerror))
 
 
-def _written_devices(config: Config) -> tuple[str, ...]:
-    """The Devices that agents of this node have written; none where the record cannot be read.
+def _recorded_names(config: Config, report: NodeReport) -> tuple[str, ...]:
+    """Names of the objects of the report's kind that agents of this node have written.
 
-    The check of files left behind reports why.
+    An unreadable record gives none; the check of files left behind reports the reason.
     """
     try:
-        return UninstallRecord(config.agent.state_dir / REMAINS).devices()
+        recorded = UninstallRecord(config.agent.state_dir / REMAINS).objects()
     except OSError:
         return ()
+    return tuple(dict.fromkeys(it.name for it in recorded if it.kind in ("", report.object.name)))
 
 
 def _is_locked(node: Object | None, keys: Collection[str]) -> bool:

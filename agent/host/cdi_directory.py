@@ -33,7 +33,7 @@ class CdiDirectory:
         every: float = 60.0,
         note: Note = lambda path, text: None,
     ) -> None:
-        """A file that somebody removes is written again within `every` seconds.
+        """A removed file is written again within `every` seconds.
 
         `note` is called with each file that is ours, and its text.
         """

@@ -81,11 +81,11 @@ class FeaturesFile:
             group.start_soon(for_ever, set_on_change, self._changed, self._wanted)
             while True:
                 self._changed.clear()
-                self._report(await self._kept())
+                self._report(await self._keep_file())
                 with anyio.move_on_after(self._every):
                     await self._changed.wait()
 
-    async def _kept(self) -> str:
+    async def _keep_file(self) -> str:
         """Bring the file up to date; returns what is wrong, or ""."""
         wanted = self._wanted.value
         if wanted is None:

@@ -78,7 +78,7 @@ class OtherFiles:
             try:
                 cards = listed(path, self._format)
             except (OSError, ValueError) as exc:
-                broken = broken or f"'{_named(path)}' is broken: {getattr(exc, 'strerror', '') or exc}"
+                broken = broken or f"'{_name_of(path)}' is broken: {getattr(exc, 'strerror', '') or exc}"
                 continue
             if cards is not None:
                 self._read[path] = now, cards
@@ -87,7 +87,7 @@ class OtherFiles:
             for path, read in self._read.items()
             if path.parent == directory and now - read[0] < LINGER
         }
-        return {_named(path): cards for path, (_, cards) in self._read.items()}, broken
+        return {_name_of(path): cards for path, (_, cards) in self._read.items()}, broken
 
 
 class ReportFileWriter:
@@ -159,15 +159,15 @@ class ReportFileWriter:
         elif published.report is not None:
             self._withdrawn_from = ""
             if published.mode == "feed":
-                kept = await self._kept(path, published.report)
+                kept = await self._keep_file(path, published.report)
             elif published.mode == "device" and await _in_thread(path.is_file):
-                await self._kept(path, published.report)
+                await self._keep_file(path, published.report)
         if self._cleaned_for != published.directory:
             await _in_thread(partial(self._remove_earlier, path))
             self._cleaned_for = published.directory
         return kept
 
-    async def _kept(self, path: Path, report: Report) -> ListedCards:
+    async def _keep_file(self, path: Path, report: Report) -> ListedCards:
         await _in_thread(partial(self._note, path))
         work = partial(keep, path.parent, report, self._reporting, self._others)
         changed, kept = await _in_thread(work)
@@ -282,7 +282,7 @@ def _is_like_cards(path: Path) -> bool:
         return False
 
 
-def _named(path: Path) -> str:
+def _name_of(path: Path) -> str:
     return shorten(path.name, 60)
 
 

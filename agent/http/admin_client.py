@@ -10,15 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agent.core.errors import AgentError
 from agent.host import files
 from agent.host.file_locks import holders, program
+from agent.http.inspect_document import InspectDocument, decode
 from agent.vendor_api.bounded_reads import by_size
 from agent.vendor_api.text import shorten
 
 _TIMEOUT = 10.0
 #: Bytes of an answer. An agent with thousands of devices sends a few MiB.
-MOST = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 
 
 class CannotAsk(AgentError):
@@ -32,7 +35,7 @@ class AnswerTooLong(AgentError):
     """Raised when an answer is longer than any that an agent gives."""
 
     def __init__(self) -> None:
-        super().__init__(f"it answers with more than {MOST >> 20} MiB, as no agent does")
+        super().__init__(f"it answers with more than {MAX_ANSWER_BYTES >> 20} MiB, as no agent does")
 
 
 def fetch(path: Path, target: str = "/inspect", timeout: float = _TIMEOUT) -> bytes:
@@ -46,6 +49,19 @@ def fetch(path: Path, target: str = "/inspect", timeout: float = _TIMEOUT) -> by
         text = shorten(body.decode("utf-8", "replace").strip(), 300)
         raise CannotAsk(path, f"{target} was answered {status}: {text}", "look at its log")
     return body
+
+
+def fetch_document(path: Path) -> InspectDocument:
+    """What the agent behind the admin socket knows.
+
+    Raises:
+        CannotAsk: No agent answers, or the answer is no inspect document.
+    """
+    try:
+        return decode(fetch(path))
+    except msgspec.MsgspecError as exc:
+        why = f"/inspect was answered with something else than a JSON object: {exc}"
+        raise CannotAsk(path, why, "look at which program serves the socket") from exc
 
 
 def ask(
@@ -99,7 +115,7 @@ def answer(
     The timeout of the connection holds for the whole answer, even if each byte arrives in time.
 
     Raises:
-        AnswerTooLong: The answer is longer than MOST.
+        AnswerTooLong: The answer is longer than MAX_ANSWER_BYTES.
         TimeoutError: The answer did not arrive in time.
         OSError, http.client.HTTPException: No server is there, or no HTTP server.
     """
@@ -109,8 +125,8 @@ def answer(
         connection.sock = _DeadlineSocket(connection.sock, until)
         connection.request(method, target, body)
         with connection.getresponse() as response:
-            content = by_size(response.read, 0, MOST + 1) or b""
-            if len(content) > MOST:
+            content = by_size(response.read, 0, MAX_ANSWER_BYTES + 1) or b""
+            if len(content) > MAX_ANSWER_BYTES:
                 raise AnswerTooLong
             if response.length:
                 raise http.client.IncompleteRead(content, response.length)

@@ -158,13 +158,13 @@ class ClientConnection:
         path = target.partition("?")[0]
         try:
             if self._post is not None and request.method == b"POST":
-                return await self._posted(self._post(path, body, self._user()))
+                return await self._answer_post(self._post(path, body, self._user()))
             return self._get(target, _host(request))
         except Exception:
             log.exception("view failed" if request.method in _METHODS else "command failed", path=path)
             return text(500, "this cannot be answered; the agent's log says why")
 
-    async def _posted(self, answer: Awaitable[HttpAnswer]) -> HttpAnswer:
+    async def _answer_post(self, answer: Awaitable[HttpAnswer]) -> HttpAnswer:
         self._end()
         self.awaits_answer = True
         try:

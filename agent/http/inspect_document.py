@@ -6,6 +6,7 @@ agent does not write has a default here; a key that only a newer agent writes is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from types import UnionType
@@ -273,10 +274,16 @@ def to_builtins(document: InspectDocument) -> dict[str, Any]:
 def decode(body: bytes) -> InspectDocument:
     """The document that an agent of any release answered.
 
+    Halves of surrogate pairs are kept, because names of files on the node may have them.
+
     Raises:
         msgspec.MsgspecError: The body is no JSON object.
     """
-    return from_builtins(msgspec.json.decode(body, type=dict[str, Any]))
+    try:
+        values = json.loads(body.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as exc:
+        raise msgspec.DecodeError(str(exc)) from exc
+    return from_builtins(msgspec.convert(values, dict[str, Any]))
 
 
 def from_builtins(values: Mapping[str, Any]) -> InspectDocument:

@@ -21,7 +21,7 @@ from agent.http.metric_texts import COUNTED, UNNAMED
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "xpu_agent_"
 #: Characters of a label's value, because Prometheus stores each value.
-LONGEST_LABEL = 128
+MAX_LABEL_LENGTH = 128
 
 
 def metrics(status: AgentStatus) -> HttpAnswer:
@@ -191,7 +191,7 @@ def _word(text: str) -> str:
 def _text(text: str) -> str:
     """A label's value, bounded. A lone surrogate is escaped, because UTF-8 cannot encode it."""
     value = text.encode("utf-8", "backslashreplace").decode()
-    if len(value) <= LONGEST_LABEL:
+    if len(value) <= MAX_LABEL_LENGTH:
         return value
     # Two values with the same beginning must stay different.
-    return f"{value[: LONGEST_LABEL - 9]}…{zlib.crc32(value.encode()):08x}"
+    return f"{value[: MAX_LABEL_LENGTH - 9]}…{zlib.crc32(value.encode()):08x}"

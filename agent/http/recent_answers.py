@@ -10,7 +10,7 @@ from agent.http.answer import HttpAnswer
 #: How long an answer is used again.
 KEPT_SECONDS = 1.0
 #: Answers that are kept. There are fewer paths, but some paths take any query.
-MOST = 16
+MAX_ANSWERS = 16
 
 
 class RecentAnswers:
@@ -31,6 +31,6 @@ class RecentAnswers:
         if target in self._answers:
             return self._answers[target]
         answer = self._make(target)
-        if len(self._answers) < MOST:
+        if len(self._answers) < MAX_ANSWERS:
             self._answers[target] = answer
         return answer

@@ -84,7 +84,7 @@ def partitions(raw: bytes) -> tuple[Partition, ...]:
 
 
 def cdi(raw: bytes) -> Mapping[str, str]:
-    specs = _typed(raw, dict[str, str])
+    specs = _decode(raw, dict[str, str])
     _check_amount("CDI specs", specs, SPECS)
     for name, text in specs.items():
         if not SPEC_NAME.fullmatch(name):
@@ -202,13 +202,13 @@ def _check_distinct(found: Sequence[Device]) -> None:
 
 def _several(raw: bytes, kind: type[T], limit: int, what: str) -> tuple[T, ...]:
     """Decode a list of bounded length; the entries are counted before any of them is decoded."""
-    count = len(_typed(raw, list[msgspec.Raw]))
+    count = len(_decode(raw, list[msgspec.Raw]))
     if count > limit:
         raise WrongAnswer(f"there are {count} {what}, at most {limit} work")
-    return _typed(raw, tuple[kind, ...])  # type: ignore[valid-type]
+    return _decode(raw, tuple[kind, ...])  # type: ignore[valid-type]
 
 
-def _typed(raw: bytes, wanted: type[T]) -> T:
+def _decode(raw: bytes, wanted: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=wanted)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
@@ -225,5 +225,5 @@ _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "cdi": cdi,
     "health_events": events,
     "close": _nothing,
-    "open": lambda raw: _typed(raw, tuple[str, ...]),
+    "open": lambda raw: _decode(raw, tuple[str, ...]),
 }

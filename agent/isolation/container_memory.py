@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path("/sys/fs/cgroup")
-OWN = Path("/proc/self/cgroup")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 UNLIMITED = 1 << 60  # a higher value means no limit: v1 writes the largest number of whole pages
 
 
-def memory_limit(root: Path = ROOT, own: Path = OWN) -> int:
+def memory_limit(root: Path = CGROUP_ROOT, own: Path = OWN_CGROUP) -> int:
     """The smallest limit of the group and the groups around it, in bytes; 0 if none is visible.
 
     A container may see its own group as the root, but its path as the host names it; both are tried.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent.isolation.child import LOCKS, MARK
 
-ROUNDS = 100  # passes, for processes that were forked while their parent was being killed
+MAX_ROUNDS = 100  # passes, for processes that were forked while their parent was being killed
 
 
 def end_of(origin: int) -> list[int]:
@@ -38,8 +38,8 @@ def end_of_the_dead(origins: Container[int] | None = None) -> list[int]:
 def _kill(is_meant: Callable[[int, int], bool]) -> list[int]:
     """Repeat until no new process is found; a killed process cannot fork."""
     killed: dict[int, None] = {}
-    for _ in range(ROUNDS):
-        found = [pid for pid, origin in _marked() if pid not in killed and is_meant(pid, origin)]
+    for _ in range(MAX_ROUNDS):
+        found = [pid for pid, origin in _find_marked() if pid not in killed and is_meant(pid, origin)]
         new = [pid for pid in found if _is_running(pid)]
         if not new:
             break
@@ -50,7 +50,7 @@ def _kill(is_meant: Callable[[int, int], bool]) -> list[int]:
     return list(killed)
 
 
-def _marked() -> Iterator[tuple[int, int]]:
+def _find_marked() -> Iterator[tuple[int, int]]:
     """Marked processes, each with the pid of the vendor's process that it descends from."""
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from agent.core.token_bucket import TokenBucket
 from agent.vendor_api.agent import HealthEvent
 
-TURN = 0.05  # seconds between two deliveries, because each makes the agent compute everything after health
+TURN_SECONDS = (
+    0.05  # seconds between two deliveries, because each makes the agent compute everything after health
+)
 #: Events in one delivery. A wide event counts once for each device.
 AT_ONCE = 1024
 #: Events at once, and a second after that: twice what `child` sends, and counted alike.

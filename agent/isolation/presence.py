@@ -15,7 +15,7 @@ from agent.vendor_api.text import shorten
 
 log = structlog.get_logger()
 
-LONGEST = 400  # characters of the list of what was searched
+MAX_SEARCHED_CHARACTERS = 400  # characters of the list of what was searched
 
 
 def absence(vendor: Vendor) -> str:
@@ -61,6 +61,6 @@ def _makers(sysfs: str) -> Iterator[str]:
 
 def _words(vendor: str, looked_for: Iterable[str]) -> str:
     return (
-        f"{LIBRARY_NOT_FOUND}: here is none of {shorten(', '.join(looked_for), LONGEST)}; "
+        f"{LIBRARY_NOT_FOUND}: here is none of {shorten(', '.join(looked_for), MAX_SEARCHED_CHARACTERS)}; "
         f"install the driver of {vendor}, or let vendors.{vendor}.library name its library"
     )

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOK = 1.0  # seconds between two measurements
+LOOK_SECONDS = 1.0  # seconds between two measurements
 #: Bytes of addresses above the limit: stacks and buffers count as data before they are used.
-ROOM = 2 << 30
+ADDRESS_ROOM_BYTES = 2 << 30
 #: Bytes for the agent itself in a container with a limit; docs/benchmarks.md has what it uses.
-AGENT = 256 << 20
+AGENT_BYTES = 256 << 20
 #: One part in so many of a vendor's share stays free: for growth between two measurements, and for addresses
 #: that count without being used.
-KEPT = 5
+FREE_PART_OF_SHARE = 5
 #: A process's own memory (proc_pid_status(5)); pages of files can be taken back by the kernel.
-OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
+OWN_MEMORY_FIELDS = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class MemoryLimit:
     @property
     def wall(self) -> int:
         """Bytes at which the kernel refuses more (RLIMIT_DATA), for growth between two measurements."""
-        return _lower(self.size + ROOM if self.size else 0, self.part)
+        return _lower(self.size + ADDRESS_ROOM_BYTES if self.size else 0, self.part)
 
     @property
     def bound(self) -> int:
         """Bytes above which a measurement ends the process."""
-        return _lower(self.size, self.part - min(self.part // KEPT, ROOM))
+        return _lower(self.size, self.part - min(self.part // FREE_PART_OF_SHARE, ADDRESS_ROOM_BYTES))
 
     def excess(self, used: int) -> str:
         """What is wrong with using so many bytes; empty if nothing is."""
@@ -75,7 +75,7 @@ def limits(
 
 def _left(of: int) -> int:
     """The part of the container's limit that is left for vendors."""
-    return of - min(AGENT, of // 2)
+    return of - min(AGENT_BYTES, of // 2)
 
 
 def _anew(sizes: Mapping[str, int], of: int) -> Mapping[str, MemoryLimit]:
@@ -84,7 +84,7 @@ def _anew(sizes: Mapping[str, int], of: int) -> Mapping[str, MemoryLimit]:
     left, found = _left(of), {}
     for count, (name, size) in enumerate(sorted(sizes.items(), key=lambda it: (it[1] or of, it[0]))):
         equal = left // (len(sizes) - count)
-        part = min(size + ROOM, equal) if size else equal
+        part = min(size + ADDRESS_ROOM_BYTES, equal) if size else equal
         found[name] = MemoryLimit(size, _key(name), part, of)
         left -= part
     return found
@@ -99,7 +99,7 @@ def used(pid: int) -> int:
     total = 0
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(OWN):
+            if line.startswith(OWN_MEMORY_FIELDS):
                 total += int(line.split()[1]) << 10
     return total
 

@@ -15,9 +15,9 @@ from agent.isolation.answers import clean
 log = structlog.get_logger()
 
 LINE_LIMIT = 400  # characters
-CHUNK = 1 << 16  # bytes; what a pipe holds
+CHUNK_BYTES = 1 << 16  # bytes; what a pipe holds
 BURST, RATE = 20, 5.0  # lines at once, and lines per second after them
-PAUSE = 0.02  # seconds without reading after a flood; the full pipe then makes the process wait
+FLOOD_PAUSE = 0.02  # seconds without reading after a flood; the full pipe then makes the process wait
 LAST_CHUNKS = 16  # reads at the end of a process; a descendant that still prints could go on for ever
 
 LineSink = Callable[[str, int], None]
@@ -60,11 +60,11 @@ class Output:
             self._loop.remove_reader(self._descriptor)
         elif not self._lines.take(chunk, time.monotonic()):
             self._loop.remove_reader(self._descriptor)
-            self._loop.call_later(PAUSE, self._listen)
+            self._loop.call_later(FLOOD_PAUSE, self._listen)
 
     def _chunk(self) -> bytes:
         try:
-            return os.read(self._descriptor, CHUNK)
+            return os.read(self._descriptor, CHUNK_BYTES)
         except OSError:
             return b""
 

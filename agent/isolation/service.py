@@ -16,8 +16,8 @@ from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, Vend
 from agent.core.model import VendorState
 from agent.isolation import answers, vendor_process
 from agent.isolation.cdi_requests import CdiRequests
-from agent.isolation.event_turns import BURST, RATE, TURN, EventQueue
-from agent.isolation.process_memory import LOOK
+from agent.isolation.event_turns import BURST, RATE, TURN_SECONDS, EventQueue
+from agent.isolation.process_memory import LOOK_SECONDS
 from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 
@@ -152,7 +152,7 @@ class Service:
         links: LinkCache,
         specs: CdiRequests,
     ) -> None:
-        self.contact = started
+        self.process = started
         self._vendor = vendor
         self._sink = sink
         self._deadlines = deadlines
@@ -188,7 +188,7 @@ class Service:
         try:
             await self._open_and_serve()
         except Exception as exc:
-            lost = _lost(exc)
+            lost = _contact_lost(exc)
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # the agent's end counts more than the loss
                 # The cancellation of an anyio scope must be raised as that scope's own; a scope would treat
@@ -204,7 +204,7 @@ class Service:
         raise AssertionError("a task that serves for ever returned")
 
     async def _open_and_serve(self) -> None:
-        await self.contact.connect()
+        await self.process.connect()
         try:
             await self._serve()
         finally:
@@ -213,7 +213,7 @@ class Service:
 
     async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(for_ever, self.contact.listen, self)
+            tasks.start_soon(for_ever, self.process.listen, self)
             tasks.start_soon(for_ever, self._watch_process)
             await self._open()
             tasks.start_soon(for_ever, self._answer_calls)
@@ -229,7 +229,7 @@ class Service:
 
     async def _open(self) -> None:
         try:
-            raw = await self.contact.opened(self._deadlines.open)
+            raw = await self.process.opened(self._deadlines.open)
             self._overrides = frozenset(answers.decode("open", raw))
         except CallRefused as exc:
             raise self._refusal("open", exc) from exc
@@ -244,13 +244,13 @@ class Service:
         The socket may stay open longer than the process, if a descendant holds it.
         """
         while True:
-            if how := self.contact.body.ended():
+            if how := self.process.runner.ended():
                 await anyio.sleep(vendor_process.EXIT_PATIENCE)  # to receive its last messages first
                 raise vendor_process.failed(how)
-            self.memory = self.contact.body.memory()
-            if excess := self.contact.limit.excess(self.memory):
+            self.memory = self.process.runner.memory()
+            if excess := self.process.limit.excess(self.memory):
                 raise vendor_process.failed(excess)
-            await anyio.sleep(min(self._every, LOOK))
+            await anyio.sleep(min(self._every, LOOK_SECONDS))
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Queue a call and wait for its answer; a call is not made once its caller has gone."""
@@ -277,7 +277,7 @@ class Service:
 
     async def _make(self, call: _Call) -> None:
         try:
-            value = await self._made(call.method, call.args, self._deadlines.of(call.method))
+            value = await self._ask_backend(call.method, call.args, self._deadlines.of(call.method))
             if call.method in MAKING and "cdi" in self._overrides:
                 await self._specify_again(after=call.method)
         except _Costly as exc:
@@ -288,7 +288,7 @@ class Service:
         else:
             call.succeed(value)
 
-    async def _made(self, method: str, args: Sequence[Any], seconds: float) -> Any:
+    async def _ask_backend(self, method: str, args: Sequence[Any], seconds: float) -> Any:
         """Make one call and decode its answer.
 
         Raises:
@@ -298,7 +298,7 @@ class Service:
             _Costly: The process is lost over the call.
         """
         try:
-            return answers.decode(method, await self.contact.ask(method, args, seconds))
+            return answers.decode(method, await self.process.ask(method, args, seconds))
         except CallRefused as exc:
             if method == "discover":
                 raise _Costly(exc, self._refusal("discover", exc)) from exc
@@ -308,7 +308,7 @@ class Service:
         except TimeoutError:
             error = VendorTimeout(self._vendor, method, seconds)
             late = f"{method} did not return within {seconds:g} s"
-            raise _Costly(error, vendor_process.failed(self.contact.body.ended() or late)) from None
+            raise _Costly(error, vendor_process.failed(self.process.runner.ended() or late)) from None
         except answers.WrongAnswer as exc:
             wrong = f"{method} answered wrongly: {exc}"
             if method in TOLERATED:
@@ -321,19 +321,19 @@ class Service:
         A failure after `release` fails the call only if it costs the process.
         """
         try:
-            specs = await self._made("cdi", (), self._deadlines.of("cdi"))
+            specs = await self._ask_backend("cdi", (), self._deadlines.of("cdi"))
         except (VendorError, _Costly) as exc:
-            self._unspecified(exc, costly=isinstance(exc, _Costly))
+            self._report_missing_specs(exc, costly=isinstance(exc, _Costly))
             if after == "prepare" or isinstance(exc, _Costly):
                 raise
         else:
-            self._specified(specs)
+            self._take_specs(specs)
 
-    def _specified(self, specs: Mapping[str, str]) -> None:
+    def _take_specs(self, specs: Mapping[str, str]) -> None:
         self._specs.answered()
         self._sink.specified(self._vendor, specs)
 
-    def _unspecified(self, error: Exception, *, costly: bool) -> None:
+    def _report_missing_specs(self, error: Exception, *, costly: bool) -> None:
         """Report that there are no new specs; `costly`: the process is lost over the call."""
         if costly:
             self._specs.cost()
@@ -345,8 +345,8 @@ class Service:
         """What an exception of `open` or `discover` means: the driver is away, or the vendor is broken."""
         if exc.failure.type == "unavailable":
             return ContactLost(VendorState.UNAVAILABLE, str(exc.failure))
-        limited = exc.failure.reason == MemoryError.__name__ and self.contact.limit.bound
-        limit = f", {self.contact.limit}" if limited else ""
+        limited = exc.failure.reason == MemoryError.__name__ and self.process.limit.bound
+        limit = f", {self.process.limit}" if limited else ""
         return vendor_process.failed(f"{call} failed: {exc.failure}{limit}")
 
     async def _specify(self, devices: tuple[Device, ...]) -> None:
@@ -357,9 +357,9 @@ class Service:
         try:
             specs = await self.ask("cdi")
         except VendorError as exc:
-            self._unspecified(exc, costly=isinstance(exc, VendorTimeout | VendorCrashed))
+            self._report_missing_specs(exc, costly=isinstance(exc, VendorTimeout | VendorCrashed))
         else:
-            self._specified(specs)
+            self._take_specs(specs)
 
     async def _deliver(self, devices: tuple[Device, ...]) -> None:
         if self._devices and not devices:
@@ -369,7 +369,7 @@ class Service:
         self._links.keep_for(devices)
         first, self._opened_at = self._opened_at is None, self._opened_at or anyio.current_time()
         if first:
-            log.info("vendor open", vendor=self._vendor, devices=len(devices), pid=self.contact.body.pid)
+            log.info("vendor open", vendor=self._vendor, devices=len(devices), pid=self.process.runner.pid)
         self._sink.discovered(self._vendor, self._links.merged(devices))
         if first and self._blind is None:
             self._sink.observed(self._vendor, _watched_again(devices))
@@ -425,14 +425,14 @@ class Service:
         self._arrived.set()
 
     async def _pass_events_on(self) -> None:
-        """Deliver events in turns, so that many events do not keep other tasks from theirs."""
+        """Deliver events in turns, so that other tasks can run between many events."""
         while True:
             await self._arrived.wait()
             if self.listed and (events := self._event_queue.take(len(self._devices))):
                 self._sink.observed(self._vendor, events)
             if not self.listed or not self._event_queue:
                 self._arrived = anyio.Event()
-            await anyio.sleep(TURN)
+            await anyio.sleep(TURN_SECONDS)
 
     async def _flush_events(self) -> None:
         """Deliver all events that have arrived, with a turn for other tasks between deliveries."""
@@ -450,7 +450,7 @@ def _watched_again(devices: Sequence[Device]) -> tuple[HealthEvent, ...]:
     return tuple(HealthEvent(uuid, None) for uuid in known)
 
 
-def _lost(exc: Exception) -> ContactLost:
+def _contact_lost(exc: Exception) -> ContactLost:
     """The lost contact among the exceptions of tasks; any other exception is a bug, and raised."""
     if isinstance(exc, ContactLost):
         return exc

@@ -24,8 +24,6 @@ from agent.isolation.service import Deadlines, LinkCache, ReportSink, Service
 from agent.isolation.vendor_process import ContactLost, VendorProcess
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
-__all__ = ["RestartBackoff", "Deadlines", "ProcessPauses", "ReportSink", "VendorSupervisor"]
-
 log = structlog.get_logger()
 
 CALLS = ("prepare", "release", "partitions", "usage")
@@ -47,8 +45,8 @@ class RestartBackoff:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessPauses:
-    """Pauses in the life of a vendor's process, seconds."""
+class ProcessTiming:
+    """The times of a vendor's process, in seconds."""
 
     #: Between two discoveries of the vendor's devices.
     discover: float = 10.0
@@ -70,7 +68,7 @@ class VendorSupervisor:
         sink: ReportSink,
         *,
         deadlines: Deadlines | None = None,
-        pauses: ProcessPauses | None = None,
+        pauses: ProcessTiming | None = None,
         in_process: bool = False,
         python_path: Sequence[str] = (),
         memory_limit: Callable[[], MemoryLimit] = MemoryLimit,
@@ -79,7 +77,7 @@ class VendorSupervisor:
         self.vendor = vendor
         self._sink = sink
         self._deadlines = deadlines or Deadlines()
-        pauses = pauses or ProcessPauses()
+        pauses = pauses or ProcessTiming()
         self._every = pauses.discover
         self._backoff = RestartBackoff(*pauses.backoff)
         self._breaker = Breaker(good=self._backoff.longest)
@@ -99,19 +97,19 @@ class VendorSupervisor:
         #: Set when the config says something new of the vendor.
         self._config_changed = anyio.Event()
         self._next_try: float | None = None
-        #: A killed process that does not end: this one's, or that of an earlier VendorProcess.
+        #: A killed process that does not end: this one's, or that of a predecessor.
         self._stuck: VendorProcess | None = None
-        self._over = anyio.Event()
-        #: The earlier VendorProcess of the same vendor, while this one waits for its end.
-        self._before: VendorSupervisor | None = None
+        self._ended = anyio.Event()
+        #: The earlier supervisor of the same vendor, until its process has ended.
+        self._predecessor: VendorSupervisor | None = None
         #: How often the process was lost by its own fault; a missing driver does not count.
         self.restarts = 0
 
     @property
     def pid(self) -> int | None:
         """The pid of the current process."""
-        running = self._service.contact if self._service else self._early
-        return running.body.pid if running else None
+        running = self._service.process if self._service else self._early
+        return running.runner.pid if running else None
 
     @property
     def status(self) -> ProcessStatus:
@@ -123,7 +121,7 @@ class VendorSupervisor:
             restarts=self.restarts,
             breaker=self._breaker.state(None if service is None else service.served),
             next_try=self._next_try,
-            stuck=None if self._stuck is None else self._stuck.body.pid,
+            stuck=None if self._stuck is None else self._stuck.runner.pid,
             memory_limit=self._limit.bound,
         )
 
@@ -163,19 +161,19 @@ class VendorSupervisor:
 
     async def run(self, after: VendorSupervisor | None = None) -> None:
         """Serve for ever, after all earlier processes have ended; cancellation ends the process."""
-        self._before = after
+        self._predecessor = after
         try:
-            await self._succeed()
+            await self._wait_for_predecessors()
             while True:
-                await self._appear()
+                await self._wait_for_signs()
                 await anyio.lowlevel.checkpoint_if_cancelled()  # a replaced vendor must start no process
-                served = await self._live()
+                served = await self._serve_once()
                 rest = self._breaker.tripped or self._is_nothing_here
                 await self._pause(self._backoff.pause(served, rest=rest))
         finally:
-            self._over.set()
+            self._ended.set()
 
-    async def _appear(self) -> None:
+    async def _wait_for_signs(self) -> None:
         """Wait for a sign of the vendor on this node."""
         while self._early is None and (why := self._absence()):
             self._report(ContactLost(VendorState.UNAVAILABLE, why))
@@ -198,15 +196,15 @@ class VendorSupervisor:
             await self._config_changed.wait()
         self._next_try = None
 
-    async def _succeed(self) -> None:
+    async def _wait_for_predecessors(self) -> None:
         """Wait for earlier processes: two libraries of one vendor at once could damage their hardware."""
-        while (before := self._before) is not None:
-            await before._over.wait()
-            self._was_open |= before._was_open
-            self._before = before._before
-            if before._stuck is not None:
+        while (predecessor := self._predecessor) is not None:
+            await predecessor._ended.wait()
+            self._was_open |= predecessor._was_open
+            self._predecessor = predecessor._predecessor
+            if predecessor._stuck is not None:
                 lost = vendor_process.failed("the process of the last configuration must end first")
-                await self._await_stuck(before._stuck, lost)
+                await self._await_stuck(predecessor._stuck, lost)
 
     async def call(self, method: str, *args: Any) -> Any:
         """Call the backend: prepare, release, partitions or usage.
@@ -225,7 +223,7 @@ class VendorSupervisor:
             raise error(f"{self.vendor.name}: {method}: the vendor is not open: {self._trouble}")
         return await self._service.ask(method, *args)
 
-    async def _live(self) -> float:
+    async def _serve_once(self) -> float:
         """Serve with one process until contact is lost; returns the seconds that it served."""
         try:
             started, self._early = self._early or self._start(), None
@@ -236,23 +234,23 @@ class VendorSupervisor:
             started, self.vendor.name, self._sink, self._deadlines, self._every, self._links, self._specs
         )
         try:
-            lost = self._judged(await service.run(), service.served)
+            lost = self._count_loss(await service.run(), service.served)
             self._was_open |= service.listed
             self._service = None
             self._report(lost)
-            await self._bury(started, lost)
+            await self._wait_for_end(started, lost)
         except BaseException:
             self._was_open |= service.listed
             self._service, self._trouble = None, "the agent stops"
             with anyio.move_on_after(self._deadlines.close + vendor_process.EXIT_PATIENCE, shield=True):
                 await started.end(self._deadlines.close)
-            self._leave_behind(started)
+            self._record_stuck(started)
             raise
         finally:
             started.drop()
         return service.served
 
-    def _judged(self, lost: ContactLost, served: float) -> ContactLost:
+    def _count_loss(self, lost: ContactLost, served: float) -> ContactLost:
         """Count the loss; repeated losses give the breaker's reason."""
         if lost.state is VendorState.UNAVAILABLE:
             self._links.forget()
@@ -279,7 +277,7 @@ class VendorSupervisor:
         write = log.error if self._required else log.info if nothing else log.warning
         write("vendor not found here", vendor=self.vendor.name, reason=lost.reason)
 
-    async def _bury(self, old: VendorProcess, lost: ContactLost) -> None:
+    async def _wait_for_end(self, old: VendorProcess, lost: ContactLost) -> None:
         """Wait for the end of the process: a process stuck in the kernel must not be joined by a second."""
         grace = self._deadlines.close if lost.state is VendorState.UNAVAILABLE else 0.0
         with anyio.move_on_after(grace + self._deadlines.kill):
@@ -290,12 +288,12 @@ class VendorSupervisor:
     async def _await_stuck(self, stuck: VendorProcess, lost: ContactLost) -> None:
         self._stuck = stuck
         self._report(
-            ContactLost(lost.state, f"{lost.reason}; process {stuck.body.pid} is killed but does not end")
+            ContactLost(lost.state, f"{lost.reason}; process {stuck.runner.pid} is killed but does not end")
         )
         await stuck.gone()
         self._stuck = None
 
-    def _leave_behind(self, old: VendorProcess) -> None:
-        if old.body.ended() is None:
+    def _record_stuck(self, old: VendorProcess) -> None:
+        if old.runner.ended() is None:
             self._stuck = old
-            log.error("process is killed but does not end", vendor=self.vendor.name, pid=old.body.pid)
+            log.error("process is killed but does not end", vendor=self.vendor.name, pid=old.runner.pid)

@@ -105,7 +105,7 @@ class VendorProcess:
         self._vendor = vendor.name
         self._sock, child_end = socket.socketpair()
         try:
-            self.body: Runner = (
+            self.runner: Runner = (
                 ThreadRunner(child_end)
                 if in_process
                 else ProcessRunner(child_end, self.limit, vendor.host.environment)
@@ -113,7 +113,7 @@ class VendorProcess:
         except OSError:
             self._sock.close()
             raise
-        printed = self.body.printed
+        printed = self.runner.printed
         self._output = None if printed is None else Output(printed, emit or logged(vendor.name))
         self._number = 1
         self._reply: asyncio.Future[_Message] | None = None
@@ -198,7 +198,7 @@ class VendorProcess:
     async def _how(self) -> str:
         with anyio.move_on_after(EXIT_PATIENCE):
             await self.gone()
-        return self.body.ended() or "closed its end of the connection"
+        return self.runner.ended() or "closed its end of the connection"
 
     def _take(self, line: bytes, listener: ProcessListener) -> None:
         message = _read(line)
@@ -214,7 +214,7 @@ class VendorProcess:
     async def gone(self) -> None:
         """Wait until the process has ended."""
         pause = 0.001
-        while self.body.ended() is None:
+        while self.runner.ended() is None:
             await anyio.sleep(pause)
             pause = min(2 * pause, 0.1)
 
@@ -225,7 +225,7 @@ class VendorProcess:
         try:
             with anyio.move_on_after(grace):
                 await self.gone()
-            self.body.kill()
+            self.runner.kill()
             await self.gone()
         finally:
             self._stop_reading()
@@ -233,8 +233,8 @@ class VendorProcess:
     def drop(self) -> None:
         """Close the connection and kill, without waiting."""
         self._hang_up()
-        self.body.kill()
-        self.body.forget()
+        self.runner.kill()
+        self.runner.forget()
         self._stop_reading()
 
     def _stop_reading(self) -> None:

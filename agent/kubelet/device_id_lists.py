@@ -38,12 +38,12 @@ def pre_start_request(data: bytes) -> tuple[str, ...]:
 
 def preferred_request(data: bytes) -> tuple[PreferredRequest, ...]:
     """The request of each container of a PreferredAllocationRequest."""
-    requests = tuple(_preferred(container) for container in chunks(data, 1))
+    requests = tuple(_read_request(container) for container in chunks(data, 1))
     _check_number([request.available + request.required for request in requests])
     return requests
 
 
-def _preferred(data: bytes) -> PreferredRequest:
+def _read_request(data: bytes) -> PreferredRequest:
     available, required, size = _scan(data)
     return PreferredRequest(tuple(available), tuple(required), size)
 

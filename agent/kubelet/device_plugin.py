@@ -92,7 +92,7 @@ class PluginStats:
 
 
 @dataclass(eq=False, slots=True)
-class _Feed:
+class _ListStream:
     """One open ListAndWatch stream."""
 
     task: asyncio.Task[object] | None
@@ -108,7 +108,7 @@ class DevicePlugin:
     def __init__(
         self,
         resource: Cell[Resource],
-        answers: RequestHandler,
+        handler: RequestHandler,
         calls: PendingCalls,
         *,
         pre_start_required: bool = False,
@@ -116,12 +116,12 @@ class DevicePlugin:
         stats: PluginStats | None = None,
     ) -> None:
         self._resource = resource
-        self._answers = answers
+        self._handler = handler
         self._calls = calls
         self._limits = limits or PluginLimits()
-        self._feed: _Feed | None = None
-        self._fitting: Resource | None = None
-        self._complaint = ""
+        self._stream: _ListStream | None = None
+        self._last_fitting: Resource | None = None
+        self._logged_error = ""
         self._repeat = False
         self.name = resource.value.name
         #: Sent by GetDevicePluginOptions (read from 1.25 on) and by Register (read before); always equal.
@@ -151,7 +151,7 @@ class DevicePlugin:
 
     def can_list(self) -> bool:
         """Whether there is a list within the limit: the current one, or an earlier one."""
-        return self._fitting is not None or list_size(self._resource.value) <= self._limits.list_bytes
+        return self._last_fitting is not None or list_size(self._resource.value) <= self._limits.list_bytes
 
     def repeat(self) -> None:
         """Send the list again, changed or not: the kubelet writes its checkpoint at each list it receives."""
@@ -170,58 +170,58 @@ class DevicePlugin:
         process is refused while this one is open. If the other process came first, its stream ends for the
         kubelet's.
         """
-        feed = self._open(caller(stream))
+        list_stream = self._open(caller(stream))
         try:
-            await self._feed_list(stream)
+            await self._stream_list(stream)
         except asyncio.CancelledError:
-            if not feed.superseded:
+            if not list_stream.superseded:
                 raise
-            raise self._occupied() from None
+            raise self._stream_in_use() from None
         finally:
-            self._close(feed)
+            self._close(list_stream)
 
-    def _open(self, peer: PeerProcess) -> _Feed:
-        if self._feed is not None:
-            self._contest(self._feed, peer)
-        self._feed = _Feed(asyncio.current_task(), peer)
+    def _open(self, peer: PeerProcess) -> _ListStream:
+        if self._stream is not None:
+            self._refuse_or_replace(self._stream, peer)
+        self._stream = _ListStream(asyncio.current_task(), peer)
         self.stats.streams += 1
         self.delivered.set(None)
         self.live.set(True)
-        return self._feed
+        return self._stream
 
-    def _contest(self, feed: _Feed, newcomer: PeerProcess) -> None:
+    def _refuse_or_replace(self, list_stream: _ListStream, challenger: PeerProcess) -> None:
         self.stats.streams_refused += 1
-        yields = gives_way(feed.peer, newcomer, self.kubelet)
-        if not feed.contested:
+        yields = gives_way(list_stream.peer, challenger, self.kubelet)
+        if not list_stream.contested:
             log.warning(
                 "a second list stream",
                 resource=self.name,
-                refused_pid=(feed.peer if yields else newcomer).pid,
-                served_pid=(newcomer if yields else feed.peer).pid,
+                refused_pid=(list_stream.peer if yields else challenger).pid,
+                served_pid=(challenger if yields else list_stream.peer).pid,
             )
-            feed.contested = True
+            list_stream.contested = True
         if not yields:
-            raise self._occupied()
-        feed.superseded = True
-        if feed.task is not None:
-            feed.task.cancel()
+            raise self._stream_in_use()
+        list_stream.superseded = True
+        if list_stream.task is not None:
+            list_stream.task.cancel()
 
-    def _occupied(self) -> GRPCError:
+    def _stream_in_use(self) -> GRPCError:
         return GRPCError(
             Status.ALREADY_EXISTS, f"{self.name}: the kubelet has the list stream; one is served at a time"
         )
 
-    def _close(self, feed: _Feed) -> None:
-        if self._feed is feed:
-            self._feed = None
+    def _close(self, list_stream: _ListStream) -> None:
+        if self._stream is list_stream:
+            self._stream = None
             self.delivered.set(None)
             self.live.set(False)
 
-    async def _feed_list(self, stream: ByteStream) -> None:
+    async def _stream_list(self, stream: ByteStream) -> None:
         sent: bytes | None = None
         async with aclosing(self._resource.watch()) as resources:  # type: ignore[type-var]
             async for resource in resources:
-                message = await self._encoded(resource)
+                message = await self._encode(resource)
                 if message is None:
                     continue
                 is_new, self._repeat = message != sent or self._repeat, False
@@ -238,7 +238,7 @@ class DevicePlugin:
         self.stats.lists += 1
         self.stats.list_bytes += len(message)
 
-    async def _encoded(self, resource: Resource) -> bytes | None:
+    async def _encode(self, resource: Resource) -> bytes | None:
         """Encode the list. A failure is logged and gives None, because ListAndWatch must go on."""
         try:
             fitting = self._within_limit(resource)
@@ -256,18 +256,18 @@ class DevicePlugin:
         """The resource, or if its list is too long the IDs of the last list that fit, with current health."""
         error = too_long(resource, self._limits.list_bytes)
         if error is None:
-            self._fitting, self._complaint = resource, ""
+            self._last_fitting, self._logged_error = resource, ""
             return resource
-        self._complain(str(error))
-        if self._fitting is not None:
-            self._fitting = _with_health_of(self._fitting, resource)
-        return self._fitting
+        self._log_too_long(str(error))
+        if self._last_fitting is not None:
+            self._last_fitting = _with_health_of(self._last_fitting, resource)
+        return self._last_fitting
 
-    def _complain(self, error: str) -> None:
+    def _log_too_long(self, error: str) -> None:
         self.stats.lists_too_long += 1
-        if error != self._complaint:
+        if error != self._logged_error:
             log.error("device list too long, the last that fits stays", resource=self.name, error=error)
-        self._complaint = error
+        self._logged_error = error
 
     # Calls with one answer
 
@@ -277,7 +277,7 @@ class DevicePlugin:
             containers = await decoded("AllocateRequest", allocate_request, request)
             if not containers:
                 raise InvalidRequest(self.name, "it names no container")
-            edits = await self._run(lambda: self._answers.allocate(self.name, containers))
+            edits = await self._run(lambda: self._handler.allocate(self.name, containers))
             return _allocate_response(edits, len(containers))
         except Exception:
             self.stats.allocations_failed += 1
@@ -287,7 +287,7 @@ class DevicePlugin:
         self.stats.pre_starts += 1
         try:
             ids = await decoded("PreStartContainerRequest", pre_start_request, request)
-            await self._run(lambda: self._answers.pre_start(self.name, ids))
+            await self._run(lambda: self._handler.pre_start(self.name, ids))
         except Exception:
             self.stats.pre_starts_failed += 1
             raise
@@ -308,16 +308,16 @@ class DevicePlugin:
         except Exception as exc:
             log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
             requests = ()
-        await self._expected(requests)
+        await self._wait_for_pods(requests)
         choices = await self._choices(requests)
         self.stats.preferred_empty += not any(choices)
         return _preferred_response(choices)
 
-    async def _expected(self, requests: Sequence[PreferredRequest]) -> None:
+    async def _wait_for_pods(self, requests: Sequence[PreferredRequest]) -> None:
         try:
             async with asyncio.timeout(self._limits.preferred):
                 for request in requests:
-                    await self._answers.expect(self.name, request.size)
+                    await self._handler.expect(self.name, request.size)
         except TimeoutError:
             pass  # Allocate waits again
         except Exception as exc:
@@ -331,7 +331,7 @@ class DevicePlugin:
     def _choice(self, request: PreferredRequest) -> Sequence[str]:
         started = time.monotonic()
         try:
-            choice = self._answers.preferred(self.name, request.available, request.required, request.size)
+            choice = self._handler.preferred(self.name, request.available, request.required, request.size)
             if not _is_valid(choice, request):
                 raise ValueError(f"not a choice of {request.size} from {len(request.available)} IDs")
         except Exception as exc:

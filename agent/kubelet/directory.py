@@ -48,10 +48,10 @@ def identify_socket(path: Path) -> FileIdentity | None:
     return _identity(found) if found is not None and stat.S_ISSOCK(found.st_mode) else None
 
 
-def other_sockets(directory: Path, ours: Collection[str] = ()) -> frozenset[OtherSocket]:
+def other_sockets(directory: Path, own: Collection[str] = ()) -> frozenset[OtherSocket]:
     """The sockets in the directory except the kubelet's and those with the names `ours`."""
     try:
-        names = set(os.listdir(directory)).difference(ours, [KUBELET_SOCKET])
+        names = set(os.listdir(directory)).difference(own, [KUBELET_SOCKET])
     except OSError:
         return frozenset()
     found = ((name, identify_socket(directory / name)) for name in names)
@@ -84,16 +84,16 @@ class KubeletDirectory:
         inotify_after: float = 0.5,
         poll_until_then: float = 0.1,
         retry: float = 1.0,
-        is_ours: Callable[[], bool] = lambda: True,
+        holds_lock: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_ours` locks the directory. While another agent has the lock, no kubelet is seen here."""
+        """`holds_lock` locks the directory. While another agent has the lock, no kubelet is seen here."""
         self.path = path
-        self._is_ours = is_ours
+        self._holds_lock = holds_lock
         self.kubelet: Cell[FileIdentity | None] = Cell(None)
         self.checkpoint: Cell[FileIdentity | None] = Cell(None)
         self.other_sockets: Cell[frozenset[OtherSocket]] = Cell(frozenset())
         #: Names of this process's sockets. A pid in the name is no proof: agents of other pods may share it.
-        self._ours: set[str] = set()
+        self._own_sockets: set[str] = set()
         #: Counts looks at the directory; tasks that wait for a change watch it.
         self._looks: Cell[int] = Cell(0)
         self._poll = poll
@@ -113,9 +113,9 @@ class KubeletDirectory:
 
     def refresh(self) -> None:
         """Look at the directory now and publish what changed."""
-        self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET) if self._is_ours() else None)
+        self.kubelet.set(identify_socket(self.path / KUBELET_SOCKET) if self._holds_lock() else None)
         self.checkpoint.set(identify(self.path / KUBELET_CHECKPOINT))
-        self.other_sockets.set(other_sockets(self.path, self._ours))
+        self.other_sockets.set(other_sockets(self.path, self._own_sockets))
         self._looks.set(self._looks.value + 1)
         if self._watching is not None and _file_of(self.path) != self._watched:
             self._watching.cancel()  # another directory is at the path now
@@ -123,11 +123,11 @@ class KubeletDirectory:
     @contextmanager
     def owning(self, path: Path) -> Iterator[None]:
         """Count the socket at the path as ours while the context lasts."""
-        self._ours.add(path.name)
+        self._own_sockets.add(path.name)
         try:
             yield
         finally:
-            self._ours.discard(path.name)
+            self._own_sockets.discard(path.name)
 
     async def lost(self, path: Path) -> None:
         """Return once the socket that is at the path now is removed or replaced."""

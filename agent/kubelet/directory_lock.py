@@ -38,7 +38,7 @@ class DirectoryLock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: int | None = None
-        self._complaint = ""
+        self._logged_error = ""
 
     def hold(self) -> bool:
         """Lock the directory that is at the path now, unless it is locked; False if another agent has it."""
@@ -77,10 +77,10 @@ class DirectoryLock:
             os.close(held)
 
     def _complain(self, why: str) -> None:
-        if why != self._complaint:
+        if why != self._logged_error:
             then = "an agent with another state directory can start at the same kubelet"
             log.warning("the kubelet's directory is not locked", path=str(self.path), error=why, then=then)
-        self._complaint = why
+        self._logged_error = why
 
 
 class NodeLock:

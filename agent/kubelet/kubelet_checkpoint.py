@@ -1,8 +1,8 @@
 """The kubelet's own checkpoint, kubelet_internal_checkpoint: read and verified, never written.
 
-It says which container of which pod (by UID) has which device IDs, and keeps our whole Allocate answer. There
-are two formats: IDs by NUMA node (from 1.20 on), and a flat list of IDs (before). The checksum is over Go's
-rendering of the values, which the file's content is enough to repeat.
+The file names the device IDs of each container of each pod (by UID), and has the agent's whole answer to each
+Allocate. There are two formats: IDs by NUMA node (from 1.20 on), and a flat list of IDs (before). The
+checksum is over Go's rendering of the values. The content of the file is enough to repeat that rendering.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint | None:
         KubeletError: The file cannot be read or is corrupt. The kubelet itself then starts without a record.
     """
     try:
-        raw = _bounded(path)
+        raw = _read_bounded(path)
     except FileNotFoundError:
         return None
     except OSError as exc:
         raise KubeletError(f"{path} cannot be read: {exc.strerror}") from exc
     try:
-        return parse(raw) if prove else _parsed(raw)
+        return parse(raw) if prove else _parse_unproven(raw)
     except (ValueError, TypeError, KeyError, RecursionError, Undecodable) as exc:
         raise KubeletError(f"{path} is corrupt: {exc}") from exc
 
 
-def _bounded(path: Path) -> bytes:
+def _read_bounded(path: Path) -> bytes:
     raw = files.read(path, MAX_SIZE)
     if len(raw) > MAX_SIZE:
         raise KubeletError(f"{path} is corrupt: more than {MAX_SIZE} bytes")
@@ -81,13 +81,13 @@ def parse(raw: bytes) -> KubeletCheckpoint:
     Raises:
         ValueError: The checksum or a value is wrong. Wrong bytes cause other errors too; see `read`.
     """
-    found = _parsed(raw)
+    found = _parse_unproven(raw)
     _prove(raw)
     return found
 
 
 @lru_cache(maxsize=1)
-def _parsed(raw: bytes) -> KubeletCheckpoint:
+def _parse_unproven(raw: bytes) -> KubeletCheckpoint:
     content, entries, _ = _parts(raw)
     return KubeletCheckpoint(tuple(map(_entry, entries)), _registered(content))
 
@@ -177,7 +177,7 @@ def checksum(content: Mapping[str, Any], *, flat: bool = False) -> int:
     The names of Go's types are part of the print. `flat` is the format up to 1.19, hashed under today's type
     names, as kubelets that read both formats do (checkpointv1.go).
     """
-    return fnv1a(_rendered(content, flat).encode())
+    return fnv1a(_render(content, flat).encode())
 
 
 def fnv1a(data: bytes) -> int:
@@ -187,7 +187,7 @@ def fnv1a(data: bytes) -> int:
     return number
 
 
-def _rendered(content: Mapping[str, Any], flat: bool) -> str:
+def _render(content: Mapping[str, Any], flat: bool) -> str:
     entries = content.get("PodDeviceEntries")
     return (
         "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"

@@ -50,7 +50,7 @@ class KubeletView:
         return kubelet_checkpoint.read(self.directory.path / KUBELET_CHECKPOINT, prove=prove)
 
     async def allocatable(self, resources: Collection[str]) -> Collection[str]:
-        """Those of the resources of which the kubelet has a healthy device.
+        """The given resources that have a healthy device in the kubelet.
 
         Raises:
             KubeletError: The kubelet did not answer, or is older than 1.23.

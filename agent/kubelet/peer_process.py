@@ -50,6 +50,6 @@ def peer_at(path: Path) -> PeerProcess | None:
             return None
 
 
-def gives_way(holder: PeerProcess, newcomer: PeerProcess, kubelet: PeerProcess | None) -> bool:
-    """Whether the holder's list stream ends for the newcomer's: only where the newcomer is the kubelet."""
-    return newcomer == kubelet != holder
+def gives_way(holder: PeerProcess, challenger: PeerProcess, kubelet: PeerProcess | None) -> bool:
+    """Whether the holder's list stream ends for the caller's: only where the caller is the kubelet."""
+    return challenger == kubelet != holder

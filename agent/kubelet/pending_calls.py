@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
-LINGER = 0.01  # seconds
+LINGER_SECONDS = 0.01  # seconds
 
 
 class PendingCalls:
@@ -73,7 +73,7 @@ class PendingCalls:
             scope.cancel()
         await self._idle.wait()
         # A client that reads the answer and the GOAWAY at once may see the GOAWAY only.
-        await anyio.sleep(LINGER)
+        await anyio.sleep(LINGER_SECONDS)
 
 
 def _settle(answer: asyncio.Future[T], outcome: T | Exception) -> None:

@@ -13,7 +13,7 @@ import structlog
 log = structlog.get_logger()
 
 #: Name of a socket of any process of the agent.
-OURS = re.compile(r"xpu-[0-9a-f]{8}-(\d+)-\d+\.sock")
+OWN_NAME = re.compile(r"xpu-[0-9a-f]{8}-(\d+)-\d+\.sock")
 
 
 def socket_name(resource: str, number: int) -> str:
@@ -56,7 +56,7 @@ def _swept(path: Path) -> bool:
 
 
 def _is_leftover(path: Path) -> bool:
-    name = OURS.fullmatch(path.name)
+    name = OWN_NAME.fullmatch(path.name)
     if name is None or not path.is_socket():
         return False
     pid = int(name[1])
@@ -87,7 +87,7 @@ def served(directory: Path) -> str:
         names = sorted(os.listdir(directory))
     except OSError:
         return ""
-    return next((it for it in names if OURS.fullmatch(it) and is_served(directory / it)), "")
+    return next((it for it in names if OWN_NAME.fullmatch(it) and is_served(directory / it)), "")
 
 
 def is_served(path: Path) -> bool:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _SHORT = [bytes([number]) for number in range(0x80)]
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 #: Messages of this many bytes and more are decoded in a thread: half a millisecond of work.
-LARGE = 64 * 1024
+LARGE_BYTES = 64 * 1024
 
 
 class Malformed(ValueError):
@@ -127,6 +127,6 @@ def decode(what: str, decoder: Callable[[bytes], T], data: bytes) -> T:
 
 async def decoded(what: str, decoder: Callable[[bytes], T], data: bytes) -> T:
     """Decode a message; a large one in a thread, so that the event loop stays free."""
-    if len(data) < LARGE:
+    if len(data) < LARGE_BYTES:
         return decode(what, decoder, data)
     return await anyio.to_thread.run_sync(decode, what, decoder, data, abandon_on_cancel=True)

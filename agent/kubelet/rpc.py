@@ -376,7 +376,7 @@ async def call(path: Path, method: str, request: bytes, *, timeout: float) -> by
         KubeletError: There was no answer, or one above MAX_ANSWER bytes.
     """
     before = _cancellations()
-    calling = asyncio.create_task(_called(path, method, request, timeout))
+    calling = asyncio.create_task(_call(path, method, request, timeout))
     try:
         # In a task of its own: grpclib ends a call by cancelling the calling task, and never takes the
         # cancellation back. A scope around the call could not recognise its own cancellation.
@@ -393,7 +393,7 @@ def _cancellations() -> int:
     return task.cancelling() if task is not None else 0
 
 
-async def _called(path: Path, method: str, request: bytes, timeout: float) -> bytes:
+async def _call(path: Path, method: str, request: bytes, timeout: float) -> bytes:
     name = method.rpartition("/")[2]
     channel = Channel(path=str(path), codec=RawMessages())
     try:

@@ -44,7 +44,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class SessionIntervals:
+class SessionTiming:
     """How long a session waits for what, in seconds. Tests pass small values."""
 
     #: For the answer to Register. The kubelet dials back for up to 10 s before it answers.
@@ -86,7 +86,7 @@ class KubeletSession:
         *,
         status: Cell[SessionStatus] | None = None,
         pre_start_required: bool = False,
-        intervals: SessionIntervals | None = None,
+        intervals: SessionTiming | None = None,
         numbers: Iterator[int] | None = None,
         gate: RegistrationGate | None = None,
     ) -> None:
@@ -101,13 +101,13 @@ class KubeletSession:
         self._answers = answers
         self._directory = directory
         self._pre_start_required = pre_start_required
-        self._intervals = intervals or SessionIntervals()
+        self._intervals = intervals or SessionTiming()
         self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause)
         self._numbers = itertools.count() if numbers is None else numbers
         #: Number of the latest registration, and the kubelet that it was made with.
         self.number = -1
         self.kubelet: FileIdentity | None = None
-        self._complaint, self._complained = "", 0.0
+        self._logged_error, self._logged_at = "", 0.0
         self._plugin: DevicePlugin | None = None
         #: How often `renew` was called.
         self._renewals: Cell[int] = Cell(0)
@@ -116,7 +116,7 @@ class KubeletSession:
     async def run(self) -> None:
         """Register and hold the registration, repeatedly. Return once the resource is retired."""
         async with anyio.create_task_group() as group:
-            self._plugin = self._made(calls := PendingCalls(group))
+            self._plugin = self._make_plugin(calls := PendingCalls(group))
             life = _Life(self._plugin, calls, group)
             try:
                 await self._keep_registered(life)
@@ -139,7 +139,7 @@ class KubeletSession:
         """End the current registration, if there is one, and register again."""
         self._renewals.set(self._renewals.value + 1)
 
-    def _made(self, calls: PendingCalls) -> DevicePlugin:
+    def _make_plugin(self, calls: PendingCalls) -> DevicePlugin:
         return DevicePlugin(
             self._cell,
             self._answers,
@@ -217,7 +217,7 @@ class KubeletSession:
             self.kubelet = await self._register(life.plugin, path, kubelet)
             await self._await_list(life.plugin)
             self._log.info("registered", socket=path.name)
-            self._complaint = ""
+            self._logged_error = ""
             self._report(SessionStatus("registered"))
             return await self._hold(life.plugin, path, self.kubelet)
 
@@ -240,7 +240,7 @@ class KubeletSession:
         """Call Register. From 1.25 on the kubelet dials back and reads the options before it answers.
 
         Returns the kubelet that has the registration now. A kubelet that started during the call either took
-        the registration or removed our socket: it clears the directory before it listens
+        the registration or removed the agent's socket: the kubelet clears the directory before it listens
         (CleanupPluginDirectory, plugin/v1beta1/server.go).
         """
         request = RegisterRequest(
@@ -266,7 +266,7 @@ class KubeletSession:
     async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> RegistrationEnd:
         renewals = self._renewals.value
         number = await first(  # in the order of RegistrationEnd
-            lambda: self._retired(plugin),
+            lambda: self._retire(plugin),
             # A missing kubelet.sock proves nothing while the stream is open; another kubelet.sock does.
             lambda: reaches(self._directory.kubelet, lambda now: now not in (None, kubelet)),
             lambda: self._directory.lost(path),
@@ -275,7 +275,7 @@ class KubeletSession:
         )
         return tuple(RegistrationEnd)[number]
 
-    async def _retired(self, plugin: DevicePlugin) -> None:
+    async def _retire(self, plugin: DevicePlugin) -> None:
         """Wait until the resource is retired and its empty list is delivered, at most `retire` seconds."""
         await reaches(self._cell, _is_over)
         with anyio.move_on_after(self._intervals.retire):
@@ -298,10 +298,10 @@ class KubeletSession:
     def _failed(self, error: KubeletError) -> None:
         self.stats.registrations_failed += 1
         now = anyio.current_time()
-        if str(error) != self._complaint or now - self._complained >= self._intervals.remind:
+        if str(error) != self._logged_error or now - self._logged_at >= self._intervals.remind:
             self._log.warning("not registered, trying again", error=str(error))
-            self._complained = now
-        self._complaint = str(error)
+            self._logged_at = now
+        self._logged_error = str(error)
         self._report(SessionStatus("refused" if isinstance(error, KubeletRefused) else "waiting", str(error)))
 
     def _over(self, ended: RegistrationEnd, held: float) -> None:

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 MAX_SOCKET_PATH = 107
 _BACKLOG = 100
 #: Seconds of pause after accept failed, for instance because no file descriptor is left.
-REST = 1.0
+ACCEPT_PAUSE = 1.0
 #: Seconds between two log lines about that.
 _REMIND = 60.0
 
@@ -50,7 +50,7 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-async def accepted(listener: socket.socket, rest: float = REST) -> AsyncIterator[socket.socket]:
+async def accepted(listener: socket.socket, rest: float = ACCEPT_PAUSE) -> AsyncIterator[socket.socket]:
     """Accept every client, for ever.
 
     Without a free descriptor, asyncio's own loop tries a hundred times, logs each try, and sets a hundred

@@ -141,9 +141,9 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     again from time to time; `file_error` says why meanwhile.
     """
     file = LogFile(settings.dir, settings.max_bytes, settings.keep, _log_file_state) if settings.dir else None
-    former, _SINK.outputs = _SINK.writers(), tuple(_outputs(settings, stream or sys.stderr, file))
+    replaced, _SINK.outputs = _SINK.writers(), tuple(_outputs(settings, stream or sys.stderr, file))
     _SINK.file = file
-    for writer in former:
+    for writer in replaced:
         writer.close(FLUSH_SECONDS)
     structlog.configure(
         processors=[_located, *_PROCESSORS] if file is not None else _PROCESSORS,

@@ -22,12 +22,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a check. `ailment` is the name of the FindingKind; empty where nothing is wrong."""
+    """One result of a check. `kind` is the name of the FindingKind; empty where nothing is wrong."""
 
     check: str
     severity: Severity
     what: str
-    ailment: str = ""
+    kind: str = ""
     why: str = ""
     remedy: str = ""
 

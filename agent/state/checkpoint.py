@@ -62,12 +62,12 @@ class Encoder:
         Raises:
             ValueError: A text of the state is no UTF-8.
         """
-        encoded = [self._encoded(it) for it in state.allocations]
+        encoded = [self._encode(it) for it in state.allocations]
         self._known = {one[0].id: one for one in encoded}
         raw: Any = tuple(text for _, text in encoded)
         return replace(state, allocations=raw)
 
-    def _encoded(self, allocation: Allocation) -> tuple[Allocation, msgspec.Raw]:
+    def _encode(self, allocation: Allocation) -> tuple[Allocation, msgspec.Raw]:
         known = self._known.get(allocation.id)
         if known is not None and known[0] is allocation:
             return known
@@ -88,7 +88,7 @@ class CheckpointFile:
 
         Raises:
             StateError: The file may not be read. An agent without it would call faulty cards healthy, and a
-                missing right stays missing until somebody grants it.
+                missing right stays missing until it is granted.
         """
         if complaint := state_directory.close_to_others(self.path.parent):
             log.warning("state directory open to others", error=complaint, remedy="chmod 0700")
@@ -126,7 +126,7 @@ class CheckpointFile:
             raise
         except OSError as exc:
             raise self._unreadable(exc) from exc
-        return replace(saved, allocations=tuple(map(_loaded, saved.allocations)))
+        return replace(saved, allocations=tuple(map(_restore, saved.allocations)))
 
     def _unreadable(self, exc: OSError) -> Unusable:
         found = exc.strerror or str(exc)
@@ -161,7 +161,7 @@ def boot_id(path: Path = BOOT_ID) -> str:
         return ""
 
 
-def _loaded(allocation: Allocation) -> Allocation:
+def _restore(allocation: Allocation) -> Allocation:
     if allocation.source is AllocationSource.ANNOTATION and allocation.state is not AllocationState.RELEASED:
         return replace(allocation, reason="")  # conflicts on its card are found again once pods are known
     if allocation.source is AllocationSource.ALLOCATE:

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent.state.file_envelope import Why
 
 #: How many of these files are kept.
-KEPT = 5
+MAX_KEPT_FILES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def move(path: Path) -> Path:
     number = _number(before[-1]) + 1 if before else 1
     aside = path.with_name(f"{path.name}.corrupt-{number}-{moved}")
     os.rename(path, aside)
-    for old in before[: 1 - KEPT]:
+    for old in before[: 1 - MAX_KEPT_FILES]:
         with suppress(OSError):  # for instance a directory; then it stays
             old.unlink()
     return aside

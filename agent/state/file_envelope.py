@@ -67,10 +67,10 @@ def opened(text: bytes, shape: type[T], formats: Formats = CHECKPOINT) -> T:
     data = bytes(envelope.data)
     if envelope.checksum != _checksum(version, data, formats):
         raise Unusable("corrupt", "its checksum does not match, it is torn or was edited")
-    return _typed(data, version, shape, formats)
+    return _convert(data, version, shape, formats)
 
 
-def _typed(data: bytes, version: int, shape: type[T], formats: Formats) -> T:
+def _convert(data: bytes, version: int, shape: type[T], formats: Formats) -> T:
     try:
         if version == formats.newest:
             return msgspec.json.decode(data, type=shape)

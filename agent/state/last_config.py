@@ -80,7 +80,7 @@ class LastConfigKeeper:
 
     async def _keep(self, state: ConfigState) -> None:
         """Write the state, with retries, until the disk takes it or another config is in force."""
-        last = _of(state, self._clock())
+        last = _last_config_of(state, self._clock())
         if self._kept is not None and replace(last, since=self._kept.since) == self._kept:
             return
         self._pauses.reset()
@@ -116,12 +116,12 @@ class LastConfigKeeper:
         self._error = error
 
 
-def _of(state: ConfigState, now: datetime) -> LastConfig:
+def _last_config_of(state: ConfigState, now: datetime) -> LastConfig:
     text = state.content.decode()  # cannot fail: the content was read as text before it came into force
     since = state.since or now.replace(microsecond=0)
     side_files = {
         directory.path: {name: content.decode(errors="replace") for name, content in directory.files}
-        for directory in state.beside
+        for directory in state.side_files
     }
     return LastConfig(_utf8(state.source), text, since, _utf8(state.name), state.labels, side_files)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 #: Prefix of all the agent's files except the checkpoint, and the prefixes of all.
 AGENTS = "agent."
-OURS = ("checkpoint.", AGENTS)
+OWN_PREFIXES = ("checkpoint.", AGENTS)
 #: The directory with one directory for each vendor.
 VENDORS = "vendors"
 
@@ -31,7 +31,7 @@ def close_to_others(directory: Path) -> str:
     mode = 0
     try:
         mode = stat.S_IMODE(directory.stat().st_mode)
-        if mode & 0o077 and all(it == VENDORS or it.startswith(OURS) for it in os.listdir(directory)):
+        if mode & 0o077 and all(it == VENDORS or it.startswith(OWN_PREFIXES) for it in os.listdir(directory)):
             directory.chmod(0o700)
             return ""
     except FileNotFoundError:

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.core.kubernetes_names import LABEL
@@ -22,15 +23,28 @@ from agent.vendor_api.label_values import LABEL_LIMIT
 NAME = "agent.remains"
 MAX_BYTES = 1 << 20
 #: Bytes of a recorded file at most; a longer file was not written by the agent.
-LARGEST = 8 << 20
-#: Prefixes of lines for a namespace, a Device and a file of labels; a CDI spec's path has no prefix.
+MAX_FILE_BYTES = 8 << 20
+#: Prefixes of lines for a namespace, an API object and a file of labels; a CDI spec's path has no prefix.
 _NAMESPACE = "namespace:"
-_DEVICE = "device:"
+#: Followed by the full name of the object's kind, a colon and the object's name.
+_OBJECT = "object:"
+#: Prefix of earlier releases for an API object, followed by the object's name without a kind.
+_WITHOUT_KIND = "device:"
 _FEATURES = "features:"
 #: Prefix of the SHA-256 of the text that the agent last wrote into a CDI spec, followed by the spec's path.
 _WRITTEN = "written:"
-#: A node's name, and its characters at most.
-_NAME, LONGEST = rf"{LABEL}(?:\.{LABEL})*", 253
+#: A name of a node or of a kind, and its characters at most.
+_NAME, MAX_NAME_LENGTH = rf"{LABEL}(?:\.{LABEL})*", 253
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedObject:
+    """A cluster-scoped API object that may list cards of the node."""
+
+    name: str
+    #: The kind's full name, as kubectl takes it: devices.scheduling.koordinator.sh; empty where an earlier
+    #: release wrote the entry.
+    kind: str = ""
 
 
 class UninstallRecord:
@@ -64,9 +78,9 @@ class UninstallRecord:
         """Record a namespace in which we make a NodeFeature object."""
         self._note(f"{_NAMESPACE}{namespace}")
 
-    def note_device(self, name: str) -> None:
-        """Record a Device object that has cards of ours."""
-        self._note(f"{_DEVICE}{name}")
+    def note_object(self, kind: str, name: str) -> None:
+        """Record an API object that lists cards of the node. `kind` is the kind's full name."""
+        self._note(f"{_OBJECT}{kind}:{name}")
 
     def _note(self, line: str, *, durable: bool = True) -> None:
         if line in self._noted or not line.isprintable():
@@ -98,17 +112,18 @@ class UninstallRecord:
         with suppress(OSError):
             self._forget(f"{_NAMESPACE}{namespace}")
 
-    def forget_device(self, name: str) -> None:
-        """Remove the entry of a Device without our cards; a failure leaves the entry."""
+    def forget_object(self, kind: str, name: str) -> None:
+        """Remove the entries of an API object without cards of the node; a failure leaves the entries."""
         with suppress(OSError):
-            self._forget(f"{_DEVICE}{name}")
+            self._forget(f"{_OBJECT}{kind}:{name}", f"{_WITHOUT_KIND}{name}")
 
-    def _forget(self, line: str) -> None:
+    def _forget(self, *forgotten: str) -> None:
         with self._lock:
             lines = self._lines()
-            if line in lines:
-                self._write([it for it in lines if it != line])
-            self._noted.discard(line)
+            kept = [it for it in lines if it not in forgotten]
+            if kept != lines:
+                self._write(kept)
+            self._noted.difference_update(forgotten)
 
     def features(self) -> tuple[Path, ...]:
         """The recorded files of labels.
@@ -137,7 +152,7 @@ class UninstallRecord:
         """
         written = dict(map(_written, self._lines())).get(str(path))
         try:
-            return written is not None and _digest(files.read(path, LARGEST)) != written
+            return written is not None and _digest(files.read(path, MAX_FILE_BYTES)) != written
         except OSError:
             return False
 
@@ -150,14 +165,13 @@ class UninstallRecord:
         found = (it.removeprefix(_NAMESPACE) for it in self._lines() if it.startswith(_NAMESPACE))
         return tuple(dict.fromkeys(it for it in found if len(it) <= LABEL_LIMIT and re.fullmatch(LABEL, it)))
 
-    def devices(self) -> tuple[str, ...]:
-        """Devices that may have cards of ours; impossible names are skipped.
+    def objects(self) -> tuple[RecordedObject, ...]:
+        """API objects that may list cards of the node; entries with impossible names are skipped.
 
         Raises:
             OSError: The record cannot be read.
         """
-        found = (it.removeprefix(_DEVICE) for it in self._lines() if it.startswith(_DEVICE))
-        return tuple(dict.fromkeys(it for it in found if len(it) <= LONGEST and re.fullmatch(_NAME, it)))
+        return tuple(dict.fromkeys(found for line in self._lines() if (found := _object_of(line))))
 
     def _lines(self) -> list[str]:
         try:
@@ -199,6 +213,20 @@ def _written(line: str) -> tuple[str, str]:
     """The path and the digest in a line about a written file; two empty strings for another line."""
     digest, _, path = line.removeprefix(_WRITTEN).partition(":")
     return (path, digest) if line.startswith(_WRITTEN) else ("", "")
+
+
+def _object_of(line: str) -> RecordedObject | None:
+    """The API object in a line; None for another line, and for a line with impossible names."""
+    if line.startswith(_WITHOUT_KIND):
+        name = line.removeprefix(_WITHOUT_KIND)
+        return RecordedObject(name) if _is_name(name) else None
+    kind, _, name = line.removeprefix(_OBJECT).partition(":")
+    is_object = line.startswith(_OBJECT) and _is_name(kind) and _is_name(name)
+    return RecordedObject(name, kind) if is_object else None
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= MAX_NAME_LENGTH and re.fullmatch(_NAME, text) is not None
 
 
 def _without(line: str, lines: Iterable[str]) -> list[str]:

@@ -46,12 +46,12 @@ def _live_faster(speed: float) -> None:
     import anyio
 
     from agent.cluster import connection
-    from agent.cluster.label_writer import LabelIntervals, LabelWriter
-    from agent.cluster.reflector import FollowTimings
+    from agent.cluster.label_writer import LabelTiming, LabelWriter
+    from agent.cluster.reflector import FollowTiming
     from agent.cluster.report_object_follower import ReportObjectFollower
     from agent.cluster.report_object_timing import ReportObjectTiming
 
-    its = FollowTimings()
+    its = FollowTiming()
     following = replace(its, shortest=its.shortest / speed, longest=its.longest / speed)
     usual = ReportObjectTiming()
     timing = replace(
@@ -65,7 +65,7 @@ def _live_faster(speed: float) -> None:
         clock=lambda: anyio.current_time() * speed,
     )
     quick = partial(ReportObjectFollower, timing=timing)
-    labels = partial(LabelWriter, intervals=LabelIntervals(5.0 / speed, 300.0 / speed))
+    labels = partial(LabelWriter, intervals=LabelTiming(5.0 / speed, 300.0 / speed))
     options = partial(connection.ConnectionOptions, following=following)
     vars(connection).update(ReportObjectFollower=quick, LabelWriter=labels, ConnectionOptions=options)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.devices.health_timing import HealthTiming
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.demo.agent_process import PACE as PACE_OF_DEMO
-from agent.isolation.supervisor import Deadlines
-from agent.kubelet.session import SessionIntervals
+from agent.isolation.service import Deadlines
+from agent.kubelet.session import SessionTiming
 
 PACE = replace(
     PACE_OF_DEMO,
@@ -25,7 +25,7 @@ PACE = replace(
     specs=0.5,
     backoff=(0.05, 0.3),
     health=HealthTiming(good_for=0.15, patience=0.5),
-    session=SessionIntervals(
+    session=SessionTiming(
         register=2.0, stream=1.0, shortest_pause=0.05, longest_pause=0.3, min_list_interval=0.02, allocate=3.0
     ),
     deadlines=Deadlines(open=5.0, discover=0.5, call=0.5, prepare=1.0),
@@ -35,7 +35,7 @@ PACE = replace(
 SLOW = ("enflame",)
 
 
-def pace(vendors: Mapping[str, Mapping[str, Any]]) -> Intervals:
+def pace(vendors: Mapping[str, Mapping[str, Any]]) -> AgentTiming:
     """As fast as the node's vendors are."""
     if not any(vendors.get(name, {}).get("enabled") for name in SLOW):
         return PACE

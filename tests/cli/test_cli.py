@@ -384,6 +384,36 @@ def test_inspect_without_an_agent_names_the_socket(
     assert str(tmp_path / "agent.sock") in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        pytest.param(rb'{"node": "a\ud800b"}', r"node a\ud800b", id="half of a surrogate pair"),
+        pytest.param(b'{"node": "a\xffb"}', r"node a\udcffb", id="a byte that is no text"),
+    ],
+)
+def test_inspect_shows_text_that_no_output_can_have_as_an_escape(
+    body: bytes, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.http.admin_client.fetch", lambda _: body)
+
+    assert main(["inspect"]) == 0
+
+    assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["inspect", "health list"])
+def test_an_answer_that_is_no_document_names_the_socket(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.http.admin_client.fetch", lambda _: b"<html>")
+
+    assert main([*verb.split(), "--state-dir", str(tmp_path)]) == 1
+
+    answer = capsys.readouterr().err
+    assert str(tmp_path / "agent.sock") in answer
+    assert "/inspect was answered with something else than a JSON object" in answer
+
+
 def test_conformance_holds_the_simulated_vendor_to_the_contract(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

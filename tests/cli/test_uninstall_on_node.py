@@ -28,7 +28,7 @@ from agent.scheduler_api import Scheduler
 from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.state import vendor_directories
 from agent.state.agent_lock import AgentLock
-from agent.state.uninstall_record import NAME, UninstallRecord
+from agent.state.uninstall_record import NAME, RecordedObject, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 
@@ -470,6 +470,8 @@ async def test_a_file_that_can_not_be_removed_keeps_no_label(machine: Machine, t
         assert labels(server) == {"pool": "a"}
 
 
+#: Full name of the kind of DEVICE.
+DEVICES = "devices.scheduling.koordinator.sh"
 DEVICE = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": "n"}}
 CARD = {"type": "gpu", "id": "GPU-0", "minor": 0, "health": True}
 NIC = {"type": "rdma", "id": "0000:09:00.0", "minor": 0, "health": True}
@@ -503,7 +505,7 @@ async def test_cards_that_agents_told_in_the_device_go_and_those_of_others_stay(
 async def test_the_device_of_a_node_that_was_renamed_goes_by_the_name_that_is_written_down(
     machine: Machine, tmp_path: Path
 ) -> None:
-    UninstallRecord(machine.state / NAME).note_device("before")
+    UninstallRecord(machine.state / NAME).note_object(DEVICES, "before")
     named = {**DEVICE, "metadata": {"name": "before"}, "spec": {"devices": [CARD]}}
     async with SimApiServer() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
@@ -523,7 +525,7 @@ async def test_cards_that_a_scheduler_s_plugin_cannot_take_out_are_named_and_sta
     report = replace(NODE_REPORT, object=replace(NODE_REPORT.object, withdrawn=fails))
     koordinator = guarded(Scheduler("koordinator", report=report))
     monkeypatch.setattr("agent.daemon.scheduler_plugins.registered", lambda: (koordinator,))
-    UninstallRecord(machine.state / NAME).note_device("n")
+    UninstallRecord(machine.state / NAME).note_object(DEVICES, "n")
     async with SimApiServer() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
         await labelled(server, kubeconfig)
@@ -542,7 +544,7 @@ async def test_cards_that_a_scheduler_s_plugin_cannot_take_out_are_named_and_sta
 async def test_a_device_that_can_not_be_taken_back_is_told_and_stays_on_the_list(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    UninstallRecord(machine.state / NAME).note_device("n")
+    UninstallRecord(machine.state / NAME).note_object(DEVICES, "n")
     at = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
     async with SimApiServer() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
@@ -573,12 +575,45 @@ async def test_who_may_not_see_devices_and_never_wrote_one_is_clean(machine: Mac
 def test_without_an_api_server_a_device_that_may_be_there_counts_as_not_removed(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    UninstallRecord(machine.state / NAME).note_device("n")
+    UninstallRecord(machine.state / NAME).note_object(DEVICES, "n")
 
     assert machine.uninstall() == 1
 
     assert "Device n: not looked for" in capsys.readouterr().err
-    assert UninstallRecord(machine.state / NAME).devices() == ("n",)
+    assert UninstallRecord(machine.state / NAME).objects() == (RecordedObject("n", DEVICES),)
+
+
+@pytest.mark.parametrize(
+    ("entry", "what", "kind"),
+    [
+        (f"object:{DEVICES}:n", f"{DEVICES} n", DEVICES),
+        ("device:n", "object n with cards of the node", "KIND"),
+    ],
+)
+async def test_an_object_whose_scheduler_has_no_plugin_here_is_named_and_stays_in_the_record(
+    machine: Machine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    entry: str,
+    what: str,
+    kind: str,
+) -> None:
+    monkeypatch.setattr("agent.daemon.scheduler_plugins.registered", lambda: ())
+    (machine.state / NAME).write_text(f"{entry}\n")
+
+    assert machine.uninstall() == 1
+    async with SimApiServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        await labelled(server, kubeconfig)
+        assert await unlabelled(machine, kubeconfig) == 1
+
+    sentences = capsys.readouterr().err
+    assert (
+        sentences.count(f"{what}: not removed: no installed scheduler plugin has objects of this kind") == 2
+    )
+    assert sentences.count(f"kubectl edit {kind} n") == 2
+    assert NAME in machine.left()
 
 
 def test_without_an_api_server_a_node_feature_that_may_be_there_counts_as_not_removed(

@@ -17,7 +17,7 @@ from agent.cluster.api import Object, Patch, WatchMessage
 from agent.cluster.api_errors import ApiRefused, Conflict, Forbidden, Gone, NotFound
 from agent.cluster.client import Client, open_api
 from agent.cluster.credentials import ApiAccess
-from agent.cluster.reflector import FollowTimings, MirroredObjects, Reflector
+from agent.cluster.reflector import FollowTiming, MirroredObjects, Reflector
 
 __all__ = [
     "test_a_conflict_is_told_from_other_refusals",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 PATIENCE = 30.0
-QUICK = FollowTimings(watch=20, page=2, shortest=0.05, longest=0.5)
+QUICK = FollowTiming(watch=20, page=2, shortest=0.05, longest=0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from agent.cluster.credentials import ApiAccess, find
 from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import PODS
-from agent.cluster.reflector import FollowTimings
+from agent.cluster.reflector import FollowTiming
 from agent.core.allocation.node_locks import parsed_lock
 from agent.core.cell import Cell
 from agent.core.notices import Notice
@@ -38,7 +38,7 @@ from agent.testing.simapi import SimApiServer
 
 NODE = "node-1"
 (KEY,) = LOCKS
-QUICK = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
+QUICK = FollowTiming(shortest=0.01, longest=0.1, refused=0.1)
 
 
 @dataclass

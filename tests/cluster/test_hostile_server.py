@@ -14,7 +14,7 @@ from agent.cluster.api import Object
 from agent.cluster.client import CallTimeouts, open_api
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.object_fields import text
-from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.reflector import FollowTiming, Reflector
 from agent.scheduler_api.document_parts import part_of
 
 from .wire import Answer, Asked, head, line, says, sends, wire
@@ -57,7 +57,7 @@ async def mirrored(listed: Answer, watched: Answer) -> AsyncIterator[tuple[Refle
     def version(it: Object) -> str:
         return text(part_of(it, "metadata"), "resourceVersion")
 
-    following = FollowTimings(shortest=1, longest=3600)  # no watch of a slow machine lasts as long
+    following = FollowTiming(shortest=1, longest=3600)  # no watch of a slow machine lasts as long
     async with wire(answer) as server:
         client = await open_api(ApiAccess(server.url), SMALL)
         try:

@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
 from agent.cluster.label_patches import NODE_NAME, OWNED, feature, node_patch
-from agent.cluster.label_writer import LabelIntervals, LabelWriter, remove
+from agent.cluster.label_writer import LabelTiming, LabelWriter, remove
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode, own_node
 from agent.core.backoff import Pauses
@@ -239,7 +239,7 @@ class Here:
             self.wanted,
             self.node,
             pauses=pauses or Pauses(0.001, 0.004),
-            intervals=LabelIntervals(0.001, every),
+            intervals=LabelTiming(0.001, every),
         )
         self.returns = Cell(0)
         self.see()

@@ -16,9 +16,9 @@ from support.waiting import eventually
 from agent.cluster import own_node
 from agent.cluster.client import open_api
 from agent.cluster.credentials import find
-from agent.cluster.label_writer import LabelIntervals, LabelWriter
+from agent.cluster.label_writer import LabelTiming, LabelWriter
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.reflector import FollowTiming, Reflector
 from agent.config import CONFIG_LABEL, ConfigWatch, Labels, RememberedConfig
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
@@ -71,10 +71,10 @@ async def serving(tmp_path: Path, before: RememberedConfig, *, away: bool = Fals
         labels: Cell[Labels | None] = Cell(None)
         mine: Cell[OwnNode | None] = Cell(None)
         wanted: Cell[WantedFeatures | None] = Cell(WantedFeatures("node", VendorLabels(LABELS)))
-        quick = FollowTimings(shortest=0.01, longest=0.1)
+        quick = FollowTiming(shortest=0.01, longest=0.1)
         nodes = Reflector(api, own_node.NODES, own_node.query(NODE), own_node.own_node, quick)
         writer = LabelWriter(
-            api, NODE, "ours", wanted, mine, pauses=Pauses(0.01, 0.1), intervals=LabelIntervals(0.01)
+            api, NODE, "ours", wanted, mine, pauses=Pauses(0.01, 0.1), intervals=LabelTiming(0.01)
         )
         watch = ConfigWatch(configs, NODE, settle=0.01, labels=labels, recall=lambda _: before)
         async with anyio.create_task_group() as group:

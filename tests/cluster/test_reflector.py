@@ -17,7 +17,7 @@ from agent.cluster.reflector import (
     MISSES,
     PAGES,
     PATIENCE,
-    FollowTimings,
+    FollowTiming,
     MirroredObjects,
     Reflector,
     after,
@@ -115,7 +115,7 @@ def following(script: Script, query: Mapping[str, str] | None = None) -> Reflect
         "/api/v1/pods",
         query or {},
         value_of,
-        FollowTimings(shortest=1, longest=8),
+        FollowTiming(shortest=1, longest=8),
         jitter=lambda: 1.0,
         sleep=script.sleep,
     )
@@ -304,7 +304,7 @@ async def test_a_watch_that_the_server_does_not_end_when_asked_to_is_left() -> N
     endless = [seen("MODIFIED", "a", 1, str(version)) for version in range(6, 9)]
     script = Script(listed("5"), endless, [])
     reflector = Reflector(
-        script, "/api/v1/pods", {}, value_of, FollowTimings(watch=0.0, longest=0.0), sleep=script.sleep
+        script, "/api/v1/pods", {}, value_of, FollowTiming(watch=0.0, longest=0.0), sleep=script.sleep
     )
     with pytest.raises(EndOfScript):
         await reflector.run()

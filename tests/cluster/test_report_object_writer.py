@@ -19,7 +19,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.reflector import FollowTiming, Reflector
 from agent.cluster.report_object_follower import ReportObjectFollower
 from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_state import ReportState
@@ -52,7 +52,7 @@ DEVICE = next(it for it in WELL_KNOWN if it.kind == "Device")
 GIB = 1 << 30
 #: Seconds that a koordlet has here to take the Device over.
 HANDOVER = 0.05
-QUICK = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
+QUICK = FollowTiming(shortest=0.01, longest=0.1, refused=0.1)
 
 
 def reported(count: int = 2, **card: Any) -> Report:

@@ -14,7 +14,7 @@ from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
 from agent.daemon import composition
 from agent.daemon.composition import Composition
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.publishing import publisher
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 
@@ -22,13 +22,13 @@ from agent.daemon.reconciling.reconcile_loop import Reconciler
 @pytest.mark.parametrize(
     ("pace", "given"),
     [
-        (Intervals(), (12.0, 34.0)),
-        (Intervals(reconcile=0.5), (0.5, 34.0)),
-        (Intervals(grace=0.0), (12.0, 0.0)),
+        (AgentTiming(), (12.0, 34.0)),
+        (AgentTiming(reconcile=0.5), (0.5, 34.0)),
+        (AgentTiming(grace=0.0), (12.0, 0.0)),
     ],
 )
 def test_the_config_sets_the_pace_of_reconciling_where_a_double_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: Intervals, given: tuple[float, float]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: AgentTiming, given: tuple[float, float]
 ) -> None:
     found: list[tuple[float, float]] = []
 
@@ -60,7 +60,7 @@ def test_what_a_part_leaves_on_the_node_is_written_down_in_the_state_directory(
     settings = AgentSettings(state_dir=tmp_path)
 
     Composition(
-        Cell(ConfigState(Config(), "")), settings, Intervals(), Cell(False), PodState(), in_process=True
+        Cell(ConfigState(Config(), "")), settings, AgentTiming(), Cell(False), PodState(), in_process=True
     )
 
     assert (tmp_path / "agent.remains").read_text() == f"{mark}/var/run/cdi/acme.com-card.json\n"

@@ -18,7 +18,7 @@ from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.notices import Notice, PodRef
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
-from agent.daemon.notice_source import IDS, SHOWN, RecentRefusals, follow
+from agent.daemon.notice_source import MAX_SHOWN_IDS, MAX_SHOWN_REFUSALS, RecentRefusals, follow
 from agent.scheduler_api import Candidate, PodContainer
 
 XPU = "example.com/xpu"
@@ -92,13 +92,13 @@ def test_a_refusal_is_shown_once_its_pod_has_had_the_time_to_say_so() -> None:
 
 def test_a_burst_is_kept_but_for_those_between_the_first_and_the_newest_and_the_first_ids() -> None:
     desk = Desk()
-    for _ in range(SHOWN + 5):
+    for _ in range(MAX_SHOWN_REFUSALS + 5):
         desk.refusals.add(refused([[f"id-{n}" for n in range(10_000)]]))
     desk.now = 3.0
 
     last = desk.refusals.last
-    assert [it.number for it in last] == [*range(1, SHOWN), SHOWN + 5]
-    assert {len(it.ids) for it in last} == {IDS}
+    assert [it.number for it in last] == [*range(1, MAX_SHOWN_REFUSALS), MAX_SHOWN_REFUSALS + 5]
+    assert {len(it.ids) for it in last} == {MAX_SHOWN_IDS}
 
 
 @pytest.mark.parametrize("rate", [1, 16, 21, 22, 100, 1000])
@@ -121,11 +121,11 @@ def test_every_refusal_is_told_or_counted_at_whatever_rate_they_come(rate: int) 
 
 def test_only_the_last_refusals_are_shown() -> None:
     desk = Desk()
-    for _ in range(SHOWN + 5):
+    for _ in range(MAX_SHOWN_REFUSALS + 5):
         desk.refusals.add(refused([["a"]]))
         desk.now += 3.0
 
-    assert [it.number for it in desk.refusals.last] == list(range(6, SHOWN + 6))
+    assert [it.number for it in desk.refusals.last] == list(range(6, MAX_SHOWN_REFUSALS + 6))
 
 
 WELL = UNKNOWN

@@ -29,7 +29,7 @@ from agent.cluster.credentials import ApiAccess
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch
 from agent.core.cell import Cell
 from agent.daemon.composition import Composition
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.process import _cluster, _follow, _keep_serving, _until_signalled
 from agent.daemon.standby import NodeAgent
 from agent.http.admin_client import fetch
@@ -573,7 +573,7 @@ async def test_the_door_writes_into_the_list_that_the_line_keeps(
     settings = AgentSettings(state_dir=tmp_path)
     state = Cell(ConfigState(Config(agent=settings), ""))
     agent = NodeAgent(state, "node")
-    parts = Composition(state, settings, Intervals(), agent.registered, agent.pod_state, in_process=True)
+    parts = Composition(state, settings, AgentTiming(), agent.registered, agent.pod_state, in_process=True)
     monkeypatch.setattr(NodeAgent, "parts", parts)
     agent.serving.set(True)
     agent.registered.set(True)

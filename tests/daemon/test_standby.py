@@ -16,7 +16,7 @@ from agent.config import AgentSettings, Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import NotServing
 from agent.core.model import Command
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.standby import NodeAgent
 from agent.kubelet.directory_lock import DirectoryRemoved, NodeLock
 from agent.state.agent_lock import AgentLock, LockLost
@@ -27,7 +27,7 @@ async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_pat
     settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
     with AgentLock(tmp_path / "state" / "agent.lock") as lock:
         assert lock.take() == ""
-        agent = NodeAgent(Cell(ConfigState(Config(settings), "")), "node-1", Intervals(standby=0.01))
+        agent = NodeAgent(Cell(ConfigState(Config(settings), "")), "node-1", AgentTiming(standby=0.01))
         task = asyncio.create_task(agent.run())
         await anyio.wait_all_tasks_blocked()
 
@@ -49,7 +49,7 @@ async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_
         cdi_dir=tmp_path / "cdi",
     )
     config = Config(settings, report=ReportSettings(device_infos_dir=str(tmp_path / "infos")))
-    agent = NodeAgent(Cell(ConfigState(config, "")), "node-1", Intervals(standby=0.001))
+    agent = NodeAgent(Cell(ConfigState(config, "")), "node-1", AgentTiming(standby=0.001))
     with structlog.testing.capture_logs() as logs:
         with AgentLock(tmp_path / "state" / "agent.lock") as lock:
             assert lock.take() == ""
@@ -77,7 +77,7 @@ async def test_who_stood_by_recalls_what_was_known_once_it_has_the_lock_and_befo
 
     settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
     config = Cell(ConfigState(Config(settings), ""))
-    agent = NodeAgent(config, "node-1", Intervals(standby=0.01), recall=recall)
+    agent = NodeAgent(config, "node-1", AgentTiming(standby=0.01), recall=recall)
     with AgentLock(tmp_path / "state" / "agent.lock") as lock:
         assert lock.take() == ""
         task = asyncio.create_task(agent.run())
@@ -105,7 +105,7 @@ async def test_who_takes_over_serves_with_the_state_directory_of_which_it_holds_
     monkeypatch.setattr("agent.daemon.standby.Composition", Line)
     served: list[Path] = []
     config = Cell(ConfigState(Config(AgentSettings(state_dir=tmp_path / "old", kubelet_dir=tmp_path)), ""))
-    agent = NodeAgent(config, "node-1", Intervals(standby=0.01))
+    agent = NodeAgent(config, "node-1", AgentTiming(standby=0.01))
     with AgentLock(tmp_path / "old" / "agent.lock") as lock:
         assert lock.take() == ""
         task = asyncio.create_task(agent.run())
@@ -129,7 +129,7 @@ def serving_on(root: Path) -> NodeAgent:
         http="",
     )
     config = Config(settings, report=ReportSettings(device_infos_dir=str(root / "infos")))
-    return NodeAgent(Cell(ConfigState(config, "")), "node-1", Intervals(standby=0.001, directory=0.01))
+    return NodeAgent(Cell(ConfigState(config, "")), "node-1", AgentTiming(standby=0.001, directory=0.01))
 
 
 async def test_an_agent_whose_kubelets_directory_another_one_has_by_now_ends_and_says_so(

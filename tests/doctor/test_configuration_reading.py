@@ -22,7 +22,7 @@ def test_a_vendor_that_nobody_brings_is_left_out_here_as_in_the_agent_that_runs(
 
     assert (found.config, found.error) == (running.config, "")
     told = libraries(Surroundings("n", "1", configuration=found))
-    (left_out,) = (it.what for it in told if it.ailment == "vendor-left-out")
+    (left_out,) = (it.what for it in told if it.kind == "vendor-left-out")
     assert left_out.startswith("nvidai: no vendor of this name is installed; there are: ")
 
 

@@ -22,7 +22,7 @@ async def test_a_fault_is_found_with_its_place_why_it_matters_and_what_mends_it(
 
     findings = await patient.findings()
 
-    found = [it for it in findings if it.ailment == name]
+    found = [it for it in findings if it.kind == name]
     assert found, "\n".join(map(str, findings))
     assert any(said in it.what for it in found), found
     assert {it.severity for it in found} == {KINDS[name].severity}

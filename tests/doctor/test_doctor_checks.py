@@ -45,7 +45,7 @@ class Connecting(socket.socket):
 
 
 def named(findings: list[Finding]) -> list[tuple[str, Severity]]:
-    return [(it.ailment, it.severity) for it in findings]
+    return [(it.kind, it.severity) for it in findings]
 
 
 # Checks as a whole
@@ -178,7 +178,7 @@ def test_cards_known_without_their_library_are_neither_found_nor_sick() -> None:
 
     (told,) = vendor_libraries.libraries(wide)
 
-    assert (told.ailment, told.severity) == ("library-bypassed", Severity.STOPS)
+    assert (told.kind, told.severity) == ("library-bypassed", Severity.STOPS)
     assert told.what == "metax: 1 cards: nothing watches it"
     assert "mount the host's library directory" in told.remedy
     assert "vendors.metax.libraries" in told.remedy
@@ -330,7 +330,7 @@ def test_who_holds_the_kubelets_directory_is_told_from_who_holds_the_state(
 
         (told,) = agent_processes.second(around(config=Config(settings)))
 
-    assert told.ailment == ailment
+    assert told.kind == ailment
     assert f"(pid {os.getpid()}) holds {tmp_path}" in told.what
 
 
@@ -343,7 +343,7 @@ def test_a_file_above_the_state_directory_is_in_its_place(tmp_path: Path) -> Non
 
     (told,) = state.state(around(config=config))
 
-    assert (told.ailment, told.what) == ("state-directory-wrong", f"{tmp_path}/file is no directory")
+    assert (told.kind, told.what) == ("state-directory-wrong", f"{tmp_path}/file is no directory")
     assert f"remove {tmp_path}/file, or" in told.remedy
 
 
@@ -464,7 +464,7 @@ def test_state_that_belongs_to_somebody_else_is_open_to_others(
 
     (found,) = state.state(around(config=Config(AgentSettings(state_dir=place))))
 
-    assert found.ailment == "state-open"
+    assert found.kind == "state-open"
     assert f"{place} belongs to uid" in found.what
 
 
@@ -474,7 +474,7 @@ def test_a_disk_without_a_file_left_is_full(tmp_path: Path, monkeypatch: pytest.
 
     (found,) = state.disk(around(config=Config(AgentSettings(state_dir=tmp_path))))
 
-    assert found.ailment == "state-full"
+    assert found.kind == "state-full"
     assert "inode" in found.what
 
 
@@ -514,7 +514,7 @@ def test_the_node_s_count_is_held_against_the_agent_s(
 
     found = node_object.allocatable(around(told=resource(ours), node=seen))
 
-    assert [it.ailment for it in found] == ailments
+    assert [it.kind for it in found] == ailments
 
 
 def test_with_an_agent_that_stands_by_there_is_nothing_to_compare_the_node_with() -> None:
@@ -575,7 +575,7 @@ def test_a_pod_goes_around_by_its_own_variable_or_privileged_with_a_limit(
 ) -> None:
     found = refused_pods.around(around(vendor(), its_pods=(it,)))
 
-    assert [it.ailment for it in found if it.ailment] == ailments
+    assert [it.kind for it in found if it.kind] == ailments
 
 
 def test_what_an_init_container_does_counts() -> None:
@@ -595,7 +595,7 @@ def test_of_many_pods_some_are_named_and_the_rest_is_counted() -> None:
     stuck = list(refused_pods.refused(around(its_pods=many)))
     found = list(refused_pods.around(around(vendor(), its_pods=greedy)))
 
-    assert len(stuck) == len(found) == refused_pods.SHOWN
+    assert len(stuck) == len(found) == refused_pods.MAX_SHOWN
     assert "20 more" in stuck[-1].what
     assert "20 more" in found[-1].what
     assert all(len(it.what) < 600 for it in stuck)

@@ -56,7 +56,7 @@ def test_the_kubelet_s_own_socket_and_what_is_none_are_not_beside_it(monkeypatch
         (root / "kubelet_internal_checkpoint").touch()
 
         assert [it.name for it in plugin_sockets(root)] == ["a.sock", "b.sock"]
-        monkeypatch.setattr(socket_listeners, "MOST", 1)
+        monkeypatch.setattr(socket_listeners, "MAX_SOCKETS", 1)
         assert len(plugin_sockets(root)) <= 1
 
 

@@ -119,7 +119,7 @@ async def test_a_kubeconfig_that_is_broken_is_named_with_its_place(patient: Pati
     findings = await patient.findings()
 
     (found,) = (it for it in findings if str(patient.kubeconfig) in it.what)
-    assert found.ailment == "api-server-away"
+    assert found.kind == "api-server-away"
 
 
 async def test_a_token_that_is_not_taken_is_a_way_that_leads_nowhere(patient: Patient) -> None:
@@ -129,7 +129,7 @@ async def test_a_token_that_is_not_taken_is_a_way_that_leads_nowhere(patient: Pa
     findings = await patient.findings()
 
     (found,) = (it for it in findings if "401" in it.what)
-    assert found.ailment == "api-server-away"
+    assert found.kind == "api-server-away"
     assert all(old not in it.what for it in findings)
 
 
@@ -141,7 +141,7 @@ async def test_what_may_not_be_read_is_not_made_and_keeps_nothing_else_from_it(p
 
     not_made = {it.check for it in findings if it.severity is Severity.NOT_MADE}
     assert {"pods-refused", "pods-around", "node-allocatable"} <= not_made
-    denied = {it.what.partition(" is forbidden")[0] for it in findings if it.ailment == "right-missing"}
+    denied = {it.what.partition(" is forbidden")[0] for it in findings if it.kind == "right-missing"}
     assert denied == {"get nodes/node", "list pods", "watch pods"}
 
 
@@ -186,7 +186,7 @@ async def test_a_right_is_needed_where_the_configuration_makes_use_of_it(
 
     findings = await patient.findings()
 
-    denied = [it.what.partition(" is forbidden")[0] for it in findings if it.ailment == "right-missing"]
+    denied = [it.what.partition(" is forbidden")[0] for it in findings if it.kind == "right-missing"]
     assert denied == missing
 
 

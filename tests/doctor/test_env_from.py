@@ -67,7 +67,7 @@ def test_a_config_map_that_was_read_and_sets_it_is_named_with_the_value(
 ) -> None:
     [found] = told(pod(source), {("shop", "its"): data})
 
-    assert found.ailment == "pod-chooses-devices"
+    assert found.kind == "pod-chooses-devices"
     assert f"shop/web, container main asks for no device and sets {VARIABLE}={value}" in found.what
 
 

@@ -36,7 +36,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 async def test_a_port_that_answers_without_end_is_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.http.admin_client.MOST", 1 << 20)
+    monkeypatch.setattr("agent.http.admin_client.MAX_ANSWER_BYTES", 1 << 20)
 
     with port(HEAD + bytes(2 << 20)) as address:
         found = await inspected_on_port(address)

@@ -52,9 +52,7 @@ def test_a_socket_of_an_agent_that_is_not_the_one_asked_is_another_one_s(
 ) -> None:
     found = list(plugin_conflicts._agent(Path("/xpu-1.sock"), there, serving))
 
-    assert [(it.ailment, remedy in it.remedy) for it in found] == (
-        [("foreign-agent", True)] if remedy else []
-    )
+    assert [(it.kind, remedy in it.remedy) for it in found] == ([("foreign-agent", True)] if remedy else [])
 
 
 def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> None:
@@ -68,7 +66,7 @@ def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> N
 
     found = list(plugin_conflicts._sockets(replace(wide, sockets=Sockets(others=Observed(there)))))
 
-    assert [(it.ailment, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
+    assert [(it.kind, "/sharing-7.sock" in it.remedy) for it in found] == [("foreign-plugin", True)]
 
 
 #: The sockets that each known plugin serves in the kubelet's directory.
@@ -90,7 +88,7 @@ def test_a_known_plugin_that_listens_is_named_whether_its_cards_are_seen_or_not(
     seen = replace(around(plugin), sockets=sockets)
     unseen = replace(around(plugin, found={name: Observed(why="library-not-found")}), sockets=sockets)
 
-    told = {it.ailment: it for one in (seen, unseen) for it in plugin_conflicts.device_plugins(one)}
+    told = {it.kind: it for one in (seen, unseen) for it in plugin_conflicts.device_plugins(one)}
 
     assert [it for it in told if it] == ["foreign-plugin", "plugin-of-unseen-cards"]
     assert f"vendors.{name}.enabled to false" in told["plugin-of-unseen-cards"].remedy
@@ -121,7 +119,7 @@ def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault(
         )
     )
 
-    assert [(it.ailment, it.severity) for it in found] == [("yielded-plugin", Severity.WARNS)]
+    assert [(it.kind, it.severity) for it in found] == [("yielded-plugin", Severity.WARNS)]
 
 
 def test_a_vendor_of_two_letters_is_in_the_name_of_no_socket() -> None:

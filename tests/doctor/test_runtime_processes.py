@@ -58,7 +58,7 @@ def found(root: Path, files: Mapping[str, str], engine: str = "", vendor: str = 
 def test_a_node_whose_containers_the_vendors_runtime_starts_is_well(
     files: Mapping[str, str], engine: str, tmp_path: Path
 ) -> None:
-    assert [it.ailment for it in found(tmp_path, files, engine)] == [""]
+    assert [it.kind for it in found(tmp_path, files, engine)] == [""]
     assert [it.severity for it in found(tmp_path, files, engine)] == ["ok"]
 
 
@@ -85,7 +85,7 @@ def test_another_default_runtime_is_named_with_its_file_and_what_to_write_there(
 ) -> None:
     [its] = found(tmp_path, files, engine)
 
-    assert its.ailment == "runtime-not-default"
+    assert its.kind == "runtime-not-default"
     assert str(tmp_path / next(iter(files))) in its.what
     assert "without NVIDIA's container runtime no container sees a card" in its.what
     assert remedy in its.remedy
@@ -95,8 +95,8 @@ def test_the_runtime_that_the_kubelet_does_not_speak_with_is_not_judged(tmp_path
     below_docker = containerd(CRI1, 2, "runc", 'disabled_plugins = ["cri"]\n')
     files = {"etc/docker/daemon.json": json.dumps(DOCKER), "etc/containerd/config.toml": below_docker}
 
-    assert [it.ailment for it in found(tmp_path, files)] == [""]
-    assert [it.ailment for it in found(tmp_path, {CRIO: "[crio.runtime]\n"}, "docker://19.3.5")] == [""]
+    assert [it.kind for it in found(tmp_path, files)] == [""]
+    assert [it.kind for it in found(tmp_path, {CRIO: "[crio.runtime]\n"}, "docker://19.3.5")] == [""]
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_each_vendor_has_its_own_runtime(vendor: str, program: str, tmp_path: Pa
     its = {"default-runtime": "theirs", "runtimes": {"theirs": {"path": program}}}
 
     assert [
-        it.ailment for it in found(tmp_path, {"etc/docker/daemon.json": json.dumps(its)}, vendor=vendor)
+        it.kind for it in found(tmp_path, {"etc/docker/daemon.json": json.dumps(its)}, vendor=vendor)
     ] == [""]
     [other] = found(tmp_path, {"etc/docker/daemon.json": json.dumps(DOCKER)}, vendor=vendor)
-    assert other.ailment == "runtime-not-default"
+    assert other.kind == "runtime-not-default"
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "metax"])
@@ -143,7 +143,7 @@ def test_driver_and_container_runtime_are_looked_for_on_a_node_with_cards(
 ) -> None:
     plugin = next(it for it in load({}, [vendor]) if it.name == vendor)
 
-    told = {it.what: it.ailment for it in host_parts.parts(around(plugin, root=tmp_path))}
+    told = {it.what: it.kind for it in host_parts.parts(around(plugin, root=tmp_path))}
 
     assert list(told.values()) == ["", "part-lacking"]
     driver, runtime = told

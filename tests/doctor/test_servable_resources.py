@@ -52,7 +52,7 @@ def test_the_check_of_the_configuration_says_what_no_node_can_serve_and_the_doct
 
     assert len(told) == bool(said)
     assert all(f"{tmp_path}/config.yaml:1: vendors." in it and said in it for it in told)
-    assert [it.ailment for it in findings] == ["resource-unserved" if said else ""]
+    assert [it.kind for it in findings] == ["resource-unserved" if said else ""]
     assert said in findings[0].what
 
 
@@ -67,7 +67,7 @@ def test_a_vendor_whose_resource_another_serves_is_named_by_both(tmp_path: Path)
     node, told = found("metax: {resources: [{name: nvidia.com/gpu}]}", tmp_path)
 
     library = next(it for it in CHECKS if it.name == "vendor-library")
-    left = [it.what for it in library.made(node) if it.ailment == "vendor-left-out"]
+    left = [it.what for it in library.made(node) if it.kind == "vendor-left-out"]
 
     assert len(told) == len(left) == 1
     assert "metax already serves nvidia.com/gpu" in told[0]
@@ -78,7 +78,7 @@ def test_a_list_that_the_kubelet_does_not_take_is_said_before_the_agent_runs(tmp
     shared = "sharing: {kind: replicas, replicas: 131072}"
     node, _ = found(f"nvidia: {{resources: [{{name: nvidia.com/gpu, {shared}}}]}}", tmp_path)
 
-    assert [it.ailment for it in served(node)] == ["resource-unserved"]
+    assert [it.kind for it in served(node)] == ["resource-unserved"]
 
 
 def test_what_the_running_agent_complains_of_is_not_said_twice(tmp_path: Path) -> None:

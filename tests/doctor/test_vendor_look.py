@@ -57,7 +57,7 @@ def test_a_vendors_check_sees_its_devices_and_its_files_below_the_hosts_root(tmp
 
     (finding,) = _own(findings)
     assert (finding.severity, finding.what) == (Severity.WARNS, "1 cards with 1.9")
-    assert (finding.ailment, finding.remedy) == ("acme-firmware-old", "flash 2")
+    assert (finding.kind, finding.remedy) == ("acme-firmware-old", "flash 2")
     checks = [it.check for it in findings]
     assert checks[checks.index(CHECK) - 1] == PARTS
 

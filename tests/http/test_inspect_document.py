@@ -565,7 +565,7 @@ def test_silence_is_told(path: Path) -> None:
 
 
 def test_an_answer_without_end_is_refused_and_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.http.admin_client.MOST", 1 << 20)
+    monkeypatch.setattr("agent.http.admin_client.MAX_ANSWER_BYTES", 1 << 20)
 
     with (
         going_on(path, b"HTTP/1.1 200 OK\r\n\r\n", bytes(1 << 16), 0) as taken,
@@ -577,7 +577,7 @@ def test_an_answer_without_end_is_refused_and_not_read(path: Path, monkeypatch: 
 
 
 def test_an_answer_may_be_as_long_as_the_longest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.http.admin_client.MOST", 1 << 20)
+    monkeypatch.setattr("agent.http.admin_client.MAX_ANSWER_BYTES", 1 << 20)
 
     with answering(path, b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1 << 20)):
         assert len(fetch(path)) == 1 << 20

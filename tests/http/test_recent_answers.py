@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.http.answer import HttpAnswer, text
-from agent.http.recent_answers import MOST, RecentAnswers
+from agent.http.recent_answers import MAX_ANSWERS, RecentAnswers
 
 
 class Made:
@@ -45,13 +45,13 @@ def test_each_target_has_an_answer_of_its_own() -> None:
 
 def test_however_many_targets_are_asked_for_few_answers_are_kept() -> None:
     made = Made()
-    for number in range(MOST + 1):
+    for number in range(MAX_ANSWERS + 1):
         made.recent(f"/{number}")
 
     made.recent("/0")
-    made.recent(f"/{MOST}")
+    made.recent(f"/{MAX_ANSWERS}")
 
-    assert made.of[MOST:] == [f"/{MOST}", f"/{MOST}"]
+    assert made.of[MAX_ANSWERS:] == [f"/{MAX_ANSWERS}", f"/{MAX_ANSWERS}"]
 
 
 def test_an_answer_that_could_not_be_made_is_tried_again_at_once() -> None:

@@ -14,7 +14,8 @@ import anyio
 
 from agent.core.model import VendorState
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorSupervisor
+from agent.isolation.service import Deadlines
+from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Settings, Vendor
 
 HERE = str(Path(__file__).parents[1])
@@ -92,7 +93,7 @@ async def serving(
         vendor(backend, **settings),
         sink,
         deadlines=deadlines,
-        pauses=ProcessPauses(every, (0.001, 0.01), specs_again),
+        pauses=ProcessTiming(every, (0.001, 0.01), specs_again),
         in_process=in_process,
         python_path=(HERE,),
         memory_limit=lambda: (

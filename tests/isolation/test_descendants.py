@@ -100,7 +100,7 @@ from agent.isolation.vendor_process import VendorProcess
 settings = {"does": {"open": "leave"}, "pids": sys.argv[2]}
 vendor = Vendor("acme", "faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
 started = VendorProcess(vendor, watch=None, python_path=(sys.argv[1],))
-print(started.body.pid, flush=True)
+print(started.runner.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -132,7 +132,7 @@ async def test_what_a_killed_agent_left_behind_is_ended_by_the_next_one(
 def test_whoever_left_it_is_meant_where_nobody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = 1 << 30  # no process has this number
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        monkeypatch.setattr(descendants, "_marked", lambda: iter([(child.pid, dead)]))
+        monkeypatch.setattr(descendants, "_find_marked", lambda: iter([(child.pid, dead)]))
 
         assert descendants.end_of_the_dead({dead + 1}) == []
         assert descendants.end_of_the_dead() == [child.pid]

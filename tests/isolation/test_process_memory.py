@@ -15,7 +15,7 @@ from agent.core.errors import VendorError
 from agent.isolation import process_memory
 from agent.isolation.container_memory import memory_limit
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Deadlines
+from agent.isolation.service import Deadlines
 
 from .rig import Recorder, serving
 
@@ -35,7 +35,7 @@ def test_more_than_the_limit_is_said_with_both_figures(size: int, used: int, tol
 
 
 def test_no_limit_is_no_wall_either() -> None:
-    assert (MemoryLimit(0).wall, MemoryLimit(1).wall) == (0, 1 + process_memory.ROOM)
+    assert (MemoryLimit(0).wall, MemoryLimit(1).wall) == (0, 1 + process_memory.ADDRESS_ROOM_BYTES)
 
 
 SIZES = st.dictionaries(
@@ -49,7 +49,7 @@ def test_what_all_vendors_and_the_agent_may_have_lies_below_the_limit_of_their_c
 ) -> None:
     found = process_memory.limits(sizes, of)
 
-    assert sum(it.wall for it in found.values()) + min(process_memory.AGENT, of // 2) <= of
+    assert sum(it.wall for it in found.values()) + min(process_memory.AGENT_BYTES, of // 2) <= of
     assert found.keys() == sizes.keys()
     for name, limit in found.items():
         assert 0 < limit.bound < limit.wall
@@ -82,7 +82,7 @@ def test_a_running_process_keeps_its_limit_unless_all_do_not_fit_and_it_has_more
     kept = process_memory.limits(before, of)
     new, found = process_memory.limits(sizes, of), process_memory.limits(sizes, of, kept)
 
-    left = of - min(process_memory.AGENT, of // 2)
+    left = of - min(process_memory.AGENT_BYTES, of // 2)
     assert found.keys() == sizes.keys()
     assert sum(it.wall for it in found.values()) <= left
     mixed = {**new, **{name: it for name, it in kept.items() if name in sizes}}
@@ -94,12 +94,14 @@ def test_a_running_process_keeps_its_limit_unless_all_do_not_fit_and_it_has_more
 
 
 def test_who_may_have_little_leaves_more_to_the_others() -> None:
-    none = process_memory.ROOM
+    none = process_memory.ADDRESS_ROOM_BYTES
     found = process_memory.limits({"little": 64 * MIB, "much": 1 << 40, "any": 0}, 10 << 30)
 
     assert found["little"].wall == 64 * MIB + none
     assert (
-        found["much"].wall == found["any"].wall == ((10 << 30) - process_memory.AGENT - 64 * MIB - none) // 2
+        found["much"].wall
+        == found["any"].wall
+        == ((10 << 30) - process_memory.AGENT_BYTES - 64 * MIB - none) // 2
     )
 
 
@@ -115,7 +117,7 @@ async def test_a_library_that_allocates_without_end_costs_its_process_before_its
         told = "its part of the container's limit of 512 MiB is 205 MiB (vendors.acme.memoryLimit is none)"
         assert sink.losses[0][1].endswith(told)
         assert process.status.memory_limit == limit.bound
-    assert limit.wall + process_memory.AGENT <= 512 * MIB
+    assert limit.wall + process_memory.AGENT_BYTES <= 512 * MIB
 
 
 def test_what_a_process_has_of_its_own_is_read_and_grows() -> None:
@@ -186,7 +188,7 @@ async def test_a_call_that_wants_too_much_memory_costs_its_caller_only_the_answe
 async def test_a_library_that_crashes_for_want_of_memory_is_told_with_what_it_had(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "ROOM", 64 * MIB)  # as little of the machine as may be
+    monkeypatch.setattr(process_memory, "ADDRESS_ROOM_BYTES", 64 * MIB)  # as little of the machine as may be
     does = {"discover": "leak_and_segfault"}
     async with serving(sink, does=does, memory_limit=512 * MIB, every=100):
         await sink.until(lambda: sink.losses)

@@ -21,8 +21,8 @@ from agent.isolation import service
 from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.event_turns import AT_ONCE
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import LinkCache, Service
-from agent.isolation.supervisor import Deadlines, VendorSupervisor
+from agent.isolation.service import Deadlines, LinkCache, Service
+from agent.isolation.supervisor import VendorSupervisor
 from agent.isolation.vendor_process import ProcessListener, VendorProcess, failed
 from agent.kubelet.rpc import as_status
 from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State, Usage
@@ -387,7 +387,7 @@ class Played:
     def __init__(self, *said: Sequence[HealthEvent], rests: bool = False) -> None:
         self.rests = rests
         self.said = [json.dumps(events, default=_plain).encode() for events in said]
-        self.body = self
+        self.runner = self
         self.pid = 1
         self.listed = asyncio.Event()
 
@@ -438,7 +438,7 @@ def service_of(process: Played, sink: Recorder) -> Service:
 async def test_an_event_is_told_at_once_and_those_after_it_wait_for_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service, "TURN", 1000.0)
+    monkeypatch.setattr(service, "TURN_SECONDS", 1000.0)
     faults = [HealthEvent("dev-a", Fault(f"xid-{number}")) for number in range(10)]
     process, sink = Played(*([it] for it in faults), rests=True), Turns()
 

@@ -21,7 +21,8 @@ from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import process_runner, vendor_process
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import Deadlines, ProcessPauses, RestartBackoff, VendorSupervisor
+from agent.isolation.service import Deadlines
+from agent.isolation.supervisor import ProcessTiming, RestartBackoff, VendorSupervisor
 from agent.vendor_api.agent import Device, Host, Signs
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor
@@ -79,7 +80,7 @@ def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> Ven
     """One that is started once its sign is there."""
     it = replace(vendor(**settings), host=Host(signs=Signs((str(sign),), sysfs=str(sign))))
     process = VendorSupervisor(
-        it, sink, deadlines=QUICK, pauses=ProcessPauses(every, (0.001, 1000.0)), python_path=(HERE,)
+        it, sink, deadlines=QUICK, pauses=ProcessTiming(every, (0.001, 1000.0)), python_path=(HERE,)
     )
     process.configure(required=False, sought=False)
     return process
@@ -365,7 +366,7 @@ async def test_the_next_try_of_an_open_breaker_is_shown_and_far(sink: Recorder) 
         vendor(does={"discover": "segfault"}),
         sink,
         deadlines=QUICK,
-        pauses=ProcessPauses(backoff=(0.001, 1000.0)),
+        pauses=ProcessTiming(backoff=(0.001, 1000.0)),
         python_path=(HERE,),
     )
     began = time.time()

@@ -22,7 +22,8 @@ from support.waiting import eventually
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.isolation import process_runner, vendor_process
-from agent.isolation.supervisor import Deadlines, VendorSupervisor
+from agent.isolation.service import Deadlines
+from agent.isolation.supervisor import VendorSupervisor
 from agent.state.agent_lock import AgentLock
 
 from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, vendor
@@ -102,7 +103,7 @@ async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink:
 
 async def test_a_process_that_is_dropped_is_collected_though_nobody_waits_for_its_end() -> None:
     dropped = vendor_process.VendorProcess(vendor(), watch=None)
-    pid = dropped.body.pid
+    pid = dropped.runner.pid
 
     dropped.drop()
 
@@ -191,7 +192,8 @@ async def test_an_answer_is_heard_that_is_longer_than_what_is_read_ahead(sink: R
 AGENT = """
 import asyncio, sys
 from agent.vendor_api.agent import Settings, Vendor
-from agent.isolation.supervisor import Deadlines, VendorSupervisor
+from agent.isolation.service import Deadlines
+from agent.isolation.supervisor import VendorSupervisor
 class Sink:
     def discovered(self, vendor, devices): print(process.pid, file=sys.stderr, flush=True)
     def observed(self, vendor, events): pass

@@ -35,7 +35,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     RegisterRequest,
 )
 from agent.kubelet.rpc import SocketServer
-from agent.kubelet.session import KubeletSession, SessionIntervals
+from agent.kubelet.session import KubeletSession, SessionTiming
 from agent.testing.closed_servers import settled
 from agent.vendor_api.agent import ContainerEdits, ResourceRule
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 NAME = "example.com/gpu"
 PLUGIN = "/v1beta1.DevicePlugin"
 
-QUICK = SessionIntervals(
+QUICK = SessionTiming(
     register=30.0,
     stream=30.0,
     shortest_pause=0.01,
@@ -352,7 +352,7 @@ class Bench:
 async def bench(
     path: Path,
     *cards: AdvertisedDevice,
-    intervals: SessionIntervals = QUICK,
+    intervals: SessionTiming = QUICK,
     kubelet: FakeKubelet | None = None,
     started: bool = True,
     pre_start_required: bool = False,

@@ -223,7 +223,7 @@ def test_where_no_directory_is_there_are_no_neighbours(plugins_dir: Path) -> Non
 async def test_no_kubelet_is_seen_in_a_directory_that_another_agent_holds(plugins_dir: Path) -> None:
     kubelet = put_socket(plugins_dir / "kubelet.sock")
     holds = True
-    async with watching(plugins_dir, is_ours=lambda: holds) as directory:
+    async with watching(plugins_dir, holds_lock=lambda: holds) as directory:
         assert directory.kubelet.value == kubelet
 
         holds = False

@@ -19,7 +19,7 @@ HIDDEN = PeerProcess(0)
 
 
 @pytest.mark.parametrize(
-    ("holder", "newcomer", "kubelet", "gives"),
+    ("holder", "challenger", "kubelet", "gives"),
     [
         (BOB, KUBELET, KUBELET, True),
         (KUBELET, KUBELET, KUBELET, False),
@@ -44,9 +44,9 @@ HIDDEN = PeerProcess(0)
     ],
 )
 def test_a_stream_ends_for_the_kubelets_alone(
-    holder: PeerProcess, newcomer: PeerProcess, kubelet: PeerProcess | None, gives: bool
+    holder: PeerProcess, challenger: PeerProcess, kubelet: PeerProcess | None, gives: bool
 ) -> None:
-    assert gives_way(holder, newcomer, kubelet) is gives
+    assert gives_way(holder, challenger, kubelet) is gives
 
 
 async def test_who_connects_and_who_listens_is_the_process_that_did(plugins_dir: Path) -> None:

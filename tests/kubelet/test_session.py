@@ -28,7 +28,7 @@ from agent.core.model import SessionStatus
 from agent.kubelet.directory import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.plugin_sockets import socket_name, sweep
-from agent.kubelet.session import KubeletSession, SessionIntervals
+from agent.kubelet.session import KubeletSession, SessionTiming
 
 from .fakes import (
     NAME,
@@ -607,7 +607,7 @@ async def test_the_status_given_is_the_one_that_is_written(plugins_dir: Path) ->
         FakeAnswers(),
         KubeletDirectory(plugins_dir),
         status=status,
-        intervals=SessionIntervals(),
+        intervals=SessionTiming(),
     )
 
     await session.run()

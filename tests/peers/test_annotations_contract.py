@@ -19,7 +19,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.node_annotation_writer import AnnotationWriter
 from agent.cluster.own_node import ANNOTATED, OwnNode, own_node
-from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.reflector import FollowTiming, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.publishing.node_annotation_rules import MAX_BYTES, Annotated
@@ -64,7 +64,7 @@ async def annotating(server: RealApiServer, directory: Path, token: str | None =
     mine: Cell[OwnNode | None] = Cell(None)
     labels: Cell[Mapping[str, str] | None] = Cell(None)
     wanted: Cell[Annotated | None] = Cell(Annotated({KEY: "1"}))
-    nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTimings(shortest=0.01, longest=0.1))
+    nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTiming(shortest=0.01, longest=0.1))
     writer = AnnotationWriter(api, name, wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
     async with anyio.create_task_group() as group:
         group.start_soon(nodes.run)

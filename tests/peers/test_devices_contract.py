@@ -21,7 +21,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
-from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.reflector import FollowTiming, Reflector
 from agent.cluster.report_object_follower import ReportObjectFollower
 from agent.cluster.report_object_timing import ReportObjectTiming
 from agent.cluster.report_state import ReportState
@@ -134,7 +134,7 @@ async def looking(server: RealApiServer, directory: Path, token: str | None = No
     labels: Cell[Mapping[str, str] | None] = Cell(None)
     exchange, returns = ReportState(NODE_REPORT), Cell(0)
     exchange.looks.set(True)
-    quick = FollowTimings(shortest=0.01, longest=0.1, refused=0.1)
+    quick = FollowTiming(shortest=0.01, longest=0.1, refused=0.1)
     nodes = Reflector(api, node.NODES, node.query(name), node.own_node, quick)
     timing = ReportObjectTiming(
         between_writes=0.01, kind_missing=0.2, look=0.05, away=(0.01, 0.1), refused=(0.01, 0.1)

@@ -90,7 +90,7 @@ class Place:
 
 
 def ailments(findings: Iterable[Finding]) -> set[str]:
-    return {it.ailment for it in findings if it.check in CHECKS} - {""}
+    return {it.kind for it in findings if it.check in CHECKS} - {""}
 
 
 def pod(place: Place, name: str, container: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ async def test_a_pod_of_metax_that_names_no_core_is_found_among_those_that_wait(
     await place.make(pod(place, "no-core", {"resources": {"limits": limits}}))
     await place.make(pod(place, "with-core", {"resources": {"limits": {**limits, CORE: "5"}}}))
 
-    found = [it.what for it in await place.findings() if it.ailment == "metax-pod-without-core"]
+    found = [it.what for it in await place.findings() if it.kind == "metax-pod-without-core"]
 
     assert found == [f"{place.name}/no-core waits"]
 
@@ -225,7 +225,7 @@ async def test_rights_that_the_manifests_do_not_give_beside_koordinator_are_name
     await place.make({**role, "metadata": {"name": place.name}}, binding)
     token = await place.server.service_account_token("default", place.name)
 
-    without = [it for it in await place.findings(token=token) if it.ailment == "right-missing"]
+    without = [it for it in await place.findings(token=token) if it.kind == "right-missing"]
     devices = {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"]}
     verbs = ["get", "list", "watch", "create", "update", "delete"]
     rules = [*role["rules"], {**devices, "verbs": verbs}]
@@ -233,7 +233,7 @@ async def test_rights_that_the_manifests_do_not_give_beside_koordinator_are_name
     given = await place.findings(token=token)
 
     assert {it.what.split()[0] for it in without if f" {KIND} is forbidden" in it.what} == set(verbs)
-    assert [it.what for it in given if it.ailment == "right-missing"] == []
+    assert [it.what for it in given if it.kind == "right-missing"] == []
     assert [it.what for it in given if it.check in CHECKS and "403" in it.what] == []
 
 

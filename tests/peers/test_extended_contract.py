@@ -19,7 +19,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.extended_resource_writer import EXTENDED, ExtendedWriter
 from agent.cluster.own_node import OwnNode, own_node
-from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.reflector import FollowTiming, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.publishing.extended_resource_rules import Extended
@@ -78,7 +78,7 @@ async def counting(server: RealApiServer, directory: Path) -> AsyncIterator[Here
     wanted: Cell[Extended | None] = Cell(Extended({NAME: 8}))
     here = Here(server, name, api, wanted)
     await here.patched({"capacity": KUBELETS, "allocatable": KUBELETS, "phase": "Running"})
-    nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTimings(shortest=0.01, longest=0.1))
+    nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTiming(shortest=0.01, longest=0.1))
     writer = ExtendedWriter(api, name, wanted, mine, pauses=Pauses(0.01, 0.1), between=0.01)
     try:
         async with anyio.create_task_group() as group:

@@ -17,9 +17,9 @@ from agent.cluster import own_node as node
 from agent.cluster.client import Client, open_api
 from agent.cluster.credentials import find
 from agent.cluster.label_patches import NODE_NAME, OWNED
-from agent.cluster.label_writer import LabelIntervals, LabelWriter, remove
+from agent.cluster.label_writer import LabelTiming, LabelWriter, remove
 from agent.cluster.own_node import OwnNode, own_node
-from agent.cluster.reflector import FollowTimings, Reflector
+from agent.cluster.reflector import FollowTiming, Reflector
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
@@ -83,9 +83,9 @@ async def labelling(
     mine: Cell[OwnNode | None] = Cell(None)
     labels: Cell[Mapping[str, str] | None] = Cell(None)
     wanted: Cell[WantedFeatures | None] = Cell(WantedFeatures(told_as, VendorLabels(TWO)))
-    nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTimings(shortest=0.01, longest=0.1))
+    nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTiming(shortest=0.01, longest=0.1))
     writer = LabelWriter(
-        api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), intervals=LabelIntervals(0.01)
+        api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), intervals=LabelTiming(0.01)
     )
     async with anyio.create_task_group() as group:
         group.start_soon(nodes.run)

@@ -21,8 +21,8 @@ from agent.daemon.allocation.allocator import ALLOCATION
 from agent.daemon.standby import NodeAgent
 from agent.daemon.vendors_in_service import check
 from agent.demo.agent_process import PACE
-from agent.isolation.supervisor import Deadlines
-from agent.kubelet.session import SessionIntervals
+from agent.isolation.service import Deadlines
+from agent.kubelet.session import SessionTiming
 from agent.scheduler_api import Candidate, PodContainer
 from agent.state.checkpoint import CheckpointFile
 from agent.state.last_config import remembered_from
@@ -54,7 +54,7 @@ PACE_OF_TESTS = replace(
     other_plugins=0.05,
     other_plugin_gone=0.3,
     refusal_delay=0.0,
-    session=SessionIntervals(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
+    session=SessionTiming(shortest_pause=0.1, longest_pause=0.5, min_list_interval=0.02),
 )
 Rule = Mapping[str, Any]
 

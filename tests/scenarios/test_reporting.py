@@ -19,7 +19,7 @@ from agent.daemon import scheduler_plugins
 from agent.daemon.guarded_scheduler import guarded
 from agent.scheduler_api import Scheduler
 from agent.schedulers.koordinator.node_report import NODE_REPORT
-from agent.state.uninstall_record import NAME, UninstallRecord
+from agent.state.uninstall_record import NAME, RecordedObject, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA
@@ -212,11 +212,11 @@ async def test_cards_that_are_to_be_told_no_more_go_also_where_the_config_change
     configure(node, mode="device")
     await process.start()
     await until(api, True, True, True, True)
-    assert remains.devices() == ("node",)
+    assert remains.objects() == (RecordedObject("node", "devices.scheduling.koordinator.sh"),)
 
     configure(node, mode="none")
     await eventually(lambda: api.find("Device", "node") is None, PATIENCE)
-    await eventually(lambda: remains.devices() == (), PATIENCE)
+    await eventually(lambda: remains.objects() == (), PATIENCE)
 
     configure(node, mode="device")
     await until(api, True, True, True, True)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from agent.core.errors import StateError
 from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon
 from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Encoder, SavedState, boot_id
-from agent.state.damaged_files import KEPT, SetAside
+from agent.state.damaged_files import MAX_KEPT_FILES, SetAside
 from agent.state.file_envelope import sealed
 
 DATA = Path(__file__).parent / "data"
@@ -316,22 +316,24 @@ def test_a_file_that_may_not_be_read_stops_the_start(
 
 
 def test_the_newest_files_set_aside_are_kept(file: CheckpointFile) -> None:
-    for n in range(KEPT + 3):
+    for n in range(MAX_KEPT_FILES + 3):
         spoilt(file, b"garbage %d" % n)
         refuses(file)
 
-    assert [it.read_bytes() for it in asides(file)] == [b"garbage %d" % n for n in range(3, KEPT + 3)]
+    assert [it.read_bytes() for it in asides(file)] == [
+        b"garbage %d" % n for n in range(3, MAX_KEPT_FILES + 3)
+    ]
 
 
 def test_the_file_set_aside_is_kept_though_the_clock_went_back(file: CheckpointFile) -> None:
     spoilt(file)
-    for n in range(KEPT):
+    for n in range(MAX_KEPT_FILES):
         file.path.with_name(f"checkpoint.json.corrupt-2999010{n}T000000-1").touch()
 
     said = refuses(file)
 
     assert said.aside in {it.name for it in asides(file)}
-    assert len(asides(file)) == KEPT
+    assert len(asides(file)) == MAX_KEPT_FILES
 
 
 @pytest.mark.parametrize("years", [range(1970, 1978), range(2038, 2030, -1)], ids=["forth", "back"])
@@ -343,15 +345,15 @@ def test_of_the_files_set_aside_the_last_ones_are_kept_whatever_the_clock_said(
         spoilt(file, str(year).encode())
         refuses(file)
 
-    assert [int(it.read_bytes()) for it in asides(file)] == list(years)[-KEPT:]
+    assert [int(it.read_bytes()) for it in asides(file)] == list(years)[-MAX_KEPT_FILES:]
 
 
 def test_files_set_aside_by_an_older_agent_go_first(file: CheckpointFile) -> None:
     spoilt(file)
-    for n in range(KEPT):
+    for n in range(MAX_KEPT_FILES):
         file.path.with_name(f"checkpoint.json.corrupt-2999010{n}T000000.000000Z").touch()
 
-    for _ in range(KEPT):
+    for _ in range(MAX_KEPT_FILES):
         spoilt(file)
         refuses(file)
 
@@ -363,7 +365,7 @@ def test_a_directory_set_aside_is_not_emptied_and_stops_nothing(file: Checkpoint
     precious = file.path.with_name("checkpoint.json.corrupt-20200101T000000-1") / "precious"
     precious.parent.mkdir()
     precious.touch()
-    for n in range(KEPT):
+    for n in range(MAX_KEPT_FILES):
         file.path.with_name(f"checkpoint.json.corrupt-2020010{n + 2}T000000-1").touch()
 
     said = refuses(file)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.state import private_files
-from agent.state.uninstall_record import MAX_BYTES, UninstallRecord, is_out_of_sight
+from agent.state.uninstall_record import MAX_BYTES, RecordedObject, UninstallRecord, is_out_of_sight
 
+#: Full name of the kind that Koordinator reads cards from.
+DEVICES = "devices.scheduling.koordinator.sh"
 SPEC, LABELS = Path("/var/run/cdi/acme.com-card.json"), Path("/etc/features.d/xpu-agent")
 
 
@@ -210,11 +212,11 @@ def test_in_a_pod_what_lies_in_a_directory_that_is_not_mounted_is_out_of_sight(
 def test_a_device_with_our_cards_is_written_down_and_struck_out(tmp_path: Path) -> None:
     remains = UninstallRecord(tmp_path / "agent.remains")
     for it in ("node-1", "node-1.example.com"):
-        remains.note_device(it)
+        remains.note_object(DEVICES, it)
 
-    remains.forget_device("node-1")
+    remains.forget_object(DEVICES, "node-1")
 
-    assert remains.devices() == ("node-1.example.com",)
+    assert remains.objects() == (RecordedObject("node-1.example.com", DEVICES),)
     assert remains.all() == ()
 
 
@@ -223,7 +225,30 @@ def test_a_device_that_can_be_no_node_s_is_passed_over(tmp_path: Path) -> None:
     text = "".join(f"device:{it}\n" for it in (*wrong, "ok"))
     (tmp_path / "agent.remains").write_text(text)
 
-    assert UninstallRecord(tmp_path / "agent.remains").devices() == ("ok",)
+    assert UninstallRecord(tmp_path / "agent.remains").objects() == (RecordedObject("ok"),)
+
+
+def test_an_object_whose_kind_or_name_is_impossible_is_passed_over(tmp_path: Path) -> None:
+    wrong = ("object:node", "object::node", f"object:{DEVICES}:", f"object:{DEVICES}:a/b", "object:A:node")
+    text = "".join(f"{it}\n" for it in (*wrong, f"object:{DEVICES}:ok"))
+    (tmp_path / "agent.remains").write_text(text)
+
+    assert UninstallRecord(tmp_path / "agent.remains").objects() == (RecordedObject("ok", DEVICES),)
+
+
+def test_an_entry_of_an_earlier_release_is_struck_out_with_the_object_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "agent.remains").write_text("device:node\ndevice:other\n")
+    remains = UninstallRecord(tmp_path / "agent.remains")
+    remains.note_object(DEVICES, "node")
+    assert remains.objects() == (
+        RecordedObject("node"),
+        RecordedObject("other"),
+        RecordedObject("node", DEVICES),
+    )
+
+    remains.forget_object(DEVICES, "node")
+
+    assert remains.objects() == (RecordedObject("other"),)
 
 
 def test_a_list_that_was_removed_with_its_directory_is_written_again(tmp_path: Path) -> None:
@@ -277,4 +302,4 @@ def test_what_was_written_into_a_file_is_no_file_and_no_object(tmp_path: Path) -
     remains.note(SPEC, "ours")
 
     assert remains.all() == (SPEC,)
-    assert (remains.features(), remains.namespaces(), remains.devices()) == ((), (), ())
+    assert (remains.features(), remains.namespaces(), remains.objects()) == ((), (), ())

@@ -10,9 +10,9 @@ from agent.core.devices.resource_waits import ResourceWait
 from agent.core.devices.topology import Topology
 from agent.core.errors import (
     CordonedDevice,
-    FormerDevice,
     InOtherMode,
     InvalidRequest,
+    OutdatedDevice,
     RetiredResource,
     UnhealthyDevice,
     UnknownDevice,
@@ -137,17 +137,17 @@ def refuse_retired(scene: Scene, resource: str, uuids: Collection[str]) -> None:
         raise RetiredResource(resource, tuple(dict.fromkeys(it.resource for it in waiting)))
 
 
-def refuse_former(scene: Scene, resource: str, ids: Iterable[str]) -> None:
+def refuse_outdated(scene: Scene, resource: str, ids: Iterable[str]) -> None:
     """Refuse IDs of an earlier plan or of another plugin. They stay listed for the pods that hold them.
 
     Raises:
-        FormerDevice: A new pod with such an ID would use the card in a way that has ended, and would keep
+        OutdatedDevice: A new pod with such an ID would use the card in a way that has ended, and would keep
             the card from the resource that has the card now.
     """
-    former = scene.plan[resource].former_ids
-    for device_id in ids if former else ():
-        if device_id in former:
-            raise FormerDevice(resource, device_id)
+    outdated = scene.plan[resource].outdated_ids
+    for device_id in ids if outdated else ():
+        if device_id in outdated:
+            raise OutdatedDevice(resource, device_id)
 
 
 def _admitted_status(

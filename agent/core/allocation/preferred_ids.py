@@ -23,7 +23,7 @@ def preferred_ids(
     plan, and IDs that a running pod has though the kubelet takes them for free.
     """
     held = _held_ids(promises, planned, available)
-    unwanted = _ids_of_other_modes(promises, planned) | planned.former_ids | held
+    unwanted = _ids_of_other_modes(promises, planned) | planned.outdated_ids | held
     wanted = (
         [device_id for device_id in available if device_id not in unwanted or device_id in required]
         if unwanted

@@ -134,10 +134,10 @@ def lost(record: HealthRecord, why: str, now: float) -> HealthRecord:
 
 def ticked(record: HealthRecord, now: float, timing: HealthTiming) -> HealthRecord:
     """The record at a later time: after `patience` seconds of lost contact the device is unhealthy."""
-    return replace(record, told_healthy=_told(record, now, timing))
+    return replace(record, told_healthy=_is_advertised_healthy(record, now, timing))
 
 
-def _told(record: HealthRecord, now: float, timing: HealthTiming) -> bool:
+def _is_advertised_healthy(record: HealthRecord, now: float, timing: HealthTiming) -> bool:
     if _is_real(record.fault):
         return False
     if record.lost_since is None:

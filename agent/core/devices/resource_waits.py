@@ -9,9 +9,10 @@ from agent.core.devices.cards_of_resources import Offer, cards_of_rules, other_m
 from agent.core.devices.ids_in_use import ResourceUsage, kin
 from agent.core.devices.memory_units import UNKNOWN
 from agent.core.model import NodeSnapshot, Owner
+from agent.core.named_list import named_list
 
 #: How many pods a sentence names.
-NAMED = 5
+MAX_NAMED_PODS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,4 @@ def wait_sentence(wait: ResourceWait, owners: Sequence[Owner | None]) -> str:
 def pod_names(owners: Sequence[Owner | None]) -> str:
     """The names of the first pods, and how many more there are."""
     names = [f"{it.namespace}/{it.pod}" if it and it.pod else "one not known yet" for it in owners]
-    pods = list(dict.fromkeys(names))
-    more = f" and {len(pods) - NAMED} more" if len(pods) > NAMED else ""
-    return ", ".join(pods[:NAMED]) + more
+    return named_list(list(dict.fromkeys(names)), MAX_NAMED_PODS)

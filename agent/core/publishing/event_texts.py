@@ -14,6 +14,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
+from agent.core.named_list import named_list
 from agent.core.notices import ClaimSwap, Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
 from agent.scheduler_api.candidate import Candidate
@@ -21,9 +22,9 @@ from agent.vendor_api.agent import State
 from agent.vendor_api.text import shorten
 
 #: Health reasons without a notice: another resource has the card for now, which is no fault.
-QUIET = frozenset({"in-other-mode"})
+REASONS_WITHOUT_NOTICE = frozenset({"in-other-mode"})
 #: How many devices one sentence names.
-NAMED = 3
+MAX_NAMED_DEVICES = 3
 
 #: (reason of the notice, state of the device as in "card X is STATE", health reason)
 _Level = tuple[str, str, str]
@@ -130,7 +131,7 @@ def _level(status: DeviceStatus | None) -> _Level | None:
     if status is None:
         return ("DeviceHealthy", "healthy", "")  # a new device that is healthy gets no notice
     health = status.health
-    if status.gone or health.reason in QUIET:
+    if status.gone or health.reason in REASONS_WITHOUT_NOTICE:
         return None
     if not status.told_healthy:
         return ("DeviceUnhealthy", "unhealthy", health.reason)
@@ -167,11 +168,10 @@ def _subject(vendor: str, devices: Sequence[DeviceStatus], of_vendor: Sequence[D
     what = "device" if any(it.device.parent for it in devices) else "card"
     if len(devices) == 1:
         return f"{vendor} {what} {devices[0].uuid} is"
-    names = ", ".join(it.uuid for it in devices[:NAMED])
-    more = f" and {len(devices) - NAMED} more" if len(devices) > NAMED else ""
+    names = named_list([it.uuid for it in devices], MAX_NAMED_DEVICES)
     alike = [it for it in of_vendor if what == "device" or not it.device.parent]
     count = f"all {len(alike)}" if len(devices) == len(alike) else f"{len(devices)} of {len(alike)}"
-    return f"{count} {vendor} {what}s ({names}{more}) are"
+    return f"{count} {vendor} {what}s ({names}) are"
 
 
 def _because(why: str, devices: Iterable[DeviceStatus]) -> str:
@@ -232,9 +232,11 @@ def refused_pod(refusal: Refusal, pods: Iterable[Candidate]) -> PodRef | None:
 
 def _unattributed(refusal: Refusal) -> str:
     """The sentence for a refusal of an unknown pod: the resource, the IDs and the pods that were waiting."""
-    pods = [f"{it.namespace}/{it.name}" for it in refusal.waiting[:NAMED]]
+    pods = [f"{it.namespace}/{it.name}" for it in refusal.waiting[:MAX_NAMED_DEVICES]]
     maybe = f"; the pod may be {' or '.join(pods)}" if pods else ""
-    ids = ", ".join(refusal.ids[:NAMED]) + (", ..." if len(refusal.ids) > NAMED else "")
+    ids = ", ".join(refusal.ids[:MAX_NAMED_DEVICES])
+    if len(refusal.ids) > MAX_NAMED_DEVICES:  # a refusal has its first IDs alone, so that there is no count
+        ids += ", ..."
     return f"a pod that asked for {refusal.resource} was refused ({ids}){maybe}: {refusal.text}"
 
 

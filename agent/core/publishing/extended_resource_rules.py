@@ -11,7 +11,7 @@ from agent.vendor_api.agent import Device, ResourceRule, Vendor
 from agent.vendor_api.text import shorten
 
 #: The largest count of a vendor. Kubernetes itself counts in 64 bits.
-MOST = (1 << 31) - 1
+MAX_COUNT = (1 << 31) - 1
 
 #: Name to count.
 Extended = WantedKeys[int]
@@ -47,5 +47,5 @@ def _wrong(vendor: Vendor, rules: Sequence[ResourceRule], counts: Mapping[str, i
         return wrong
     if served := sorted({vendor.resource, *(it.name for it in rules)} & set(keys)):
         return f"{shorten(served[0])!r} is what the kubelet counts by itself: it is given out"
-    odd = (it for it in counts.values() if it is not None and not (type(it) is int and 0 <= it <= MOST))
-    return next((f"{shorten(repr(it))} is no count from 0 to {MOST}" for it in odd), "")
+    odd = (it for it in counts.values() if it is not None and not (type(it) is int and 0 <= it <= MAX_COUNT))
+    return next((f"{shorten(repr(it))} is no count from 0 to {MAX_COUNT}" for it in odd), "")

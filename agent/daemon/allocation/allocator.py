@@ -16,7 +16,7 @@ from agent.core.allocation.admission import (
     Admitted,
     Scene,
     admit,
-    refuse_former,
+    refuse_outdated,
     refuse_retired,
     serving_vendor,
 )
@@ -189,7 +189,7 @@ class Allocator:
             requests = [admit(scene, resource, ids) for ids in containers]
         vendor = serving_vendor(scene, resource)
         refuse_retired(scene, resource, {uuid for request in requests for uuid in request.uuids})
-        refuse_former(scene, resource, ids)
+        refuse_outdated(scene, resource, ids)
         begun: list[str] = []
         try:
             answers = []

@@ -14,7 +14,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.node_state import NodeState
 from agent.daemon.publishing.wanted_extended_resources import WantedExtendedResources
 from agent.daemon.publishing.wanted_labels import WantedLabels
@@ -46,7 +46,7 @@ class Publisher:
         pod_state: PodState,
         reads: Cell[AnnotationFilter],
         record: UninstallRecord,
-        intervals: Intervals,
+        intervals: AgentTiming,
         *,
         api: bool,
     ) -> None:

@@ -25,7 +25,7 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import Plan, Resource, SessionStatus
 from agent.core.reconciling.reconcile_evidence import FOREIGN
-from agent.daemon.intervals import Intervals
+from agent.daemon.intervals import AgentTiming
 from agent.daemon.node_state import NodeState
 from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.registration.sessions import Sessions
@@ -63,7 +63,7 @@ class OtherPlugins:
         kubelet: KubeletView,
         sessions: Sessions,
         recovery: Recovery,
-        intervals: Intervals,
+        intervals: AgentTiming,
     ) -> None:
         self._config = config
         self._plan = node.plan
@@ -134,7 +134,7 @@ class ServedSockets:
 
     @property
     def present(self) -> frozenset[OtherSocket]:
-        """Those of the last look that are still in the directory."""
+        """The sockets of the last look that are still in the directory."""
         return self.last & self._kubelet.other_sockets.value
 
     def look(self, *, again: bool) -> frozenset[OtherSocket]:

@@ -16,7 +16,7 @@ from agent.daemon.node_state import NodeState
 from agent.kubelet.device_plugin import PluginStats, RequestHandler
 from agent.kubelet.directory import FileIdentity, KubeletDirectory
 from agent.kubelet.registration_gate import RegistrationGate
-from agent.kubelet.session import KubeletSession, SessionIntervals
+from agent.kubelet.session import KubeletSession, SessionTiming
 
 log = structlog.get_logger()
 
@@ -28,7 +28,7 @@ class Sessions:
         self,
         node: NodeState,
         directory: KubeletDirectory,
-        intervals: SessionIntervals,
+        intervals: SessionTiming,
         clock: Callable[[], float],
         registered: Cell[bool],
     ) -> None:

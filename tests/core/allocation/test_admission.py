@@ -10,14 +10,14 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.admission import Scene, admit, refuse_former, refuse_retired, serving_vendor
+from agent.core.allocation.admission import Scene, admit, refuse_outdated, refuse_retired, serving_vendor
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import (
     AllocationError,
     CordonedDevice,
-    FormerDevice,
     InOtherMode,
     InvalidRequest,
+    OutdatedDevice,
     RetiredResource,
     UnhealthyDevice,
     UnknownDevice,
@@ -367,8 +367,8 @@ def test_an_id_that_is_listed_for_who_holds_it_is_given_to_no_new_pod(
 ) -> None:
     known, [former] = listed(uuid, resource, **fields), fields["kept"]
 
-    with pytest.raises(FormerDevice) as refused:
-        refuse_former(known, resource, [former])
+    with pytest.raises(OutdatedDevice) as refused:
+        refuse_outdated(known, resource, [former])
 
     assert f"{former} is listed only for the pod that held it" in str(refused.value)
 
@@ -391,4 +391,4 @@ def test_an_id_in_another_plugins_writing_is_given_out_like_that_of_which_it_sta
 ) -> None:
     shorter = {"ids": IdRange("c2", 3)} if "displaced" in fields else {}
 
-    refuse_former(listed(uuid, resource, **fields, **shorter), resource, [device_id])
+    refuse_outdated(listed(uuid, resource, **fields, **shorter), resource, [device_id])

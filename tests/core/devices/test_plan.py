@@ -805,8 +805,8 @@ def test_of_a_card_with_more_pods_than_shares_no_id_is_given_to_a_new_one() -> N
 
     full, even = (planned(rule, cards=(status("GPU-a"),), held={GPU: it})[GPU] for it in (three, two))
 
-    assert full.former_ids == {*three}
-    assert even.former_ids == frozenset(), "as many of its own make way"
+    assert full.outdated_ids == {*three}
+    assert even.outdated_ids == frozenset(), "as many of its own make way"
     assert even.capacity == 2
 
 

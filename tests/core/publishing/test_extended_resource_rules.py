@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.core.errors import VendorError
-from agent.core.publishing.extended_resource_rules import MOST, counts_of, wrong_key
+from agent.core.publishing.extended_resource_rules import MAX_COUNT, counts_of, wrong_key
 from agent.vendor_api.agent import ContainerEdits, Device, NodeFacts, ResourceRule, Vendor
 
 NAME, OTHER = "acme.com/card-count", "acme.com/board-count"
@@ -42,7 +42,7 @@ def test_a_vendor_says_how_many_and_what_it_does_not_say_shall_not_be_there() ->
         pytest.param({NAME: "1"}, (NAME,), "'1' is no count", id="a text"),
         pytest.param({NAME: True}, (NAME,), "True is no count", id="a truth"),
         pytest.param({NAME: -1}, (NAME,), "-1 is no count", id="less than none"),
-        pytest.param({NAME: MOST + 1}, (NAME,), "is no count", id="more than there are"),
+        pytest.param({NAME: MAX_COUNT + 1}, (NAME,), "is no count", id="more than there are"),
         pytest.param({}, ("cpu",), "has no domain", id="no domain"),
         pytest.param({}, ("a.kubernetes.io/x",), "no vendor's", id="Kubernetes' own"),
         pytest.param({}, ("xpu-agent.io/x",), "no vendor's", id="the agent's own"),

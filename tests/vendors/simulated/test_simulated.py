@@ -18,7 +18,8 @@ import pytest
 
 from agent.core.model import VendorState
 from agent.daemon.vendor_plugins import load
-from agent.isolation.supervisor import Deadlines, ProcessPauses, VendorSupervisor
+from agent.isolation.service import Deadlines
+from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.scheduler_api import findings as kinds
 from agent.testing import agent_half, conformance
 from agent.testing.bench import Bench
@@ -113,7 +114,7 @@ async def serving(vendor: Vendor, *, in_process: bool = False, call: float = 30.
         vendor,
         heard,
         deadlines=Deadlines(events=0.05, discover=call, close=0.05),
-        pauses=ProcessPauses(0.02, (0.001, 0.01)),
+        pauses=ProcessTiming(0.02, (0.001, 0.01)),
         in_process=in_process,
     )
     task = asyncio.create_task(process.run())

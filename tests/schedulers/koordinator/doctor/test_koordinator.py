@@ -20,6 +20,8 @@ from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node
 from .koordinator_faults import LOCK, ago
 
+#: Full name of the kind of a Device.
+DEVICES = "devices.scheduling.koordinator.sh"
 CHECKS = (
     *("koordinator", "koord-programs", "koordlet", "device-daemon"),
     *("koord-device", "koord-node", "scheduler-locks", "koord-pods"),
@@ -31,7 +33,7 @@ def told(findings: Sequence[Finding], check: str) -> str:
 
 
 def ailments(findings: Sequence[Finding]) -> set[str]:
-    return {it.ailment for it in findings if it.check in CHECKS} - {""}
+    return {it.kind for it in findings if it.check in CHECKS} - {""}
 
 
 async def test_a_device_that_the_agent_writes_is_well_with_what_the_manager_makes_of_it(
@@ -88,7 +90,7 @@ async def test_a_node_without_any_right_on_devices_has_them_named_where_koordina
 
     findings = await patient.findings()
 
-    denied = {it.what.partition(" is forbidden")[0] for it in findings if it.ailment == "right-missing"}
+    denied = {it.what.partition(" is forbidden")[0] for it in findings if it.kind == "right-missing"}
     verbs = ("get", "list", "watch", "create", "update", "delete")
     assert {f"{verb} devices.scheduling.koordinator.sh" for verb in verbs} <= denied
     assert "403" in told(findings, "koord-device")
@@ -117,7 +119,7 @@ async def test_a_device_that_an_agent_here_wrote_under_another_name_is_left_from
 ) -> None:
     install(patient)
     patient.node.state.mkdir(mode=0o700)
-    UninstallRecord(patient.node.state / NAME).note_device("before")
+    UninstallRecord(patient.node.state / NAME).note_object(DEVICES, "before")
     device(patient, cards(patient))
     device(patient, [card("GPU-that-was-taken-out", 0)], name="before")
     manage(patient)
@@ -190,12 +192,12 @@ async def test_the_rights_to_take_cards_back_are_needed_where_an_agent_here_has_
     patient.server.forbid("delete", "/apis/scheduling.koordinator.sh/v1alpha1/devices")
     before = await patient.findings()
     patient.node.state.mkdir(mode=0o700)
-    UninstallRecord(patient.node.state / NAME).note_device("node")
+    UninstallRecord(patient.node.state / NAME).note_object(DEVICES, "node")
 
     findings = await patient.findings()
 
-    assert "right-missing" not in {it.ailment for it in before}
-    (denied,) = (it.what for it in findings if it.ailment == "right-missing")
+    assert "right-missing" not in {it.kind for it in before}
+    (denied,) = (it.what for it in findings if it.kind == "right-missing")
     assert denied.startswith("delete devices.scheduling.koordinator.sh is forbidden")
 
 
@@ -238,7 +240,7 @@ async def test_an_empty_device_of_a_koordlet_that_is_gone_is_one_that_the_agent_
     findings = await patient.findings()
 
     assert "the agent reports the cards by device" in told(findings, "koordinator")
-    (found,) = (it for it in findings if it.ailment == "device-empty")
+    (found,) = (it for it in findings if it.kind == "device-empty")
     assert found.remedy.startswith("run the doctor again in a minute")
     assert "koordlet-not-reporting" not in ailments(findings)
 
@@ -309,7 +311,7 @@ async def test_a_remedy_by_helm_keeps_the_gates_that_are_there(patient: Patient)
         koordination.program(patient, app, f"--feature-gates={known}", name=name)
     koordlet(patient, features=f"{known},GPUEnvInject=true")
 
-    remedies = {it.ailment: it.remedy for it in await patient.findings()}
+    remedies = {it.kind: it.remedy for it in await patient.findings()}
 
     kept = r"BECPUEvict=false\,CgroupReconcile=true\,"
     assert f"'scheduler.featureGates={kept}DevicePluginAdaption=true'" in remedies["scheduler-gate-off"]
@@ -322,7 +324,7 @@ async def test_a_remedy_by_helm_keeps_the_gates_that_are_there(patient: Patient)
 async def test_where_no_koordlet_is_seen_its_chart_s_own_gates_stay(patient: Patient) -> None:
     install(patient, "feed")
 
-    (found,) = (it for it in await patient.findings() if it.ailment == "koordlet-not-reporting")
+    (found,) = (it for it in await patient.findings() if it.kind == "koordlet-not-reporting")
 
     own = r"BECPUEvict=true\,BEMemoryEvict=true\,CgroupReconcile=true\,Accelerators=true"
     assert f"'koordlet.features={own}'" in found.remedy
@@ -351,7 +353,7 @@ async def test_links_to_nothing_and_in_a_ring_are_told_as_koordlet_meets_them(pa
     (infos(patient) / "lost").symlink_to("nothing")
     (infos(patient) / "ring").symlink_to("ring")
 
-    (found,) = (it for it in await patient.findings() if it.ailment == "device-infos-strange")
+    (found,) = (it for it in await patient.findings() if it.kind == "device-infos-strange")
 
     assert "/lost: is a link to what is not there" in found.what
     assert "/ring: Too many levels of symbolic links" in found.what
@@ -362,7 +364,7 @@ async def test_what_is_to_be_removed_is_named_as_a_shell_takes_it(patient: Patie
     koordlet(patient)
     (infos(patient) / "a; b").write_text("[")
 
-    (found,) = (it for it in await patient.findings() if it.ailment == "device-infos-broken")
+    (found,) = (it for it in await patient.findings() if it.kind == "device-infos-broken")
 
     assert f"rm -f '{infos(patient)}/a; b'" in found.remedy
 
@@ -404,7 +406,7 @@ async def test_settings_of_koord_manager_that_say_nothing_are_told_as_they_are(
     if config is not None:
         koordination.colocate(patient, config)
 
-    (found,) = (it for it in await patient.findings() if it.ailment == "colocation-off")
+    (found,) = (it for it in await patient.findings() if it.kind == "colocation-off")
 
     assert found.what.startswith(what)
     assert "kubectl -n koordinator-system edit configmap" in found.remedy

@@ -71,7 +71,7 @@ def found(
             },
         ),
     )
-    return [one.what for one in PODS.made(around) if one.ailment == ailment]
+    return [one.what for one in PODS.made(around) if one.kind == ailment]
 
 
 @pytest.mark.parametrize(
