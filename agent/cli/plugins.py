@@ -29,10 +29,13 @@ def plugins(args: argparse.Namespace) -> int:
         rows = [*vendors, *({"kind": "scheduler", **it} for it in schedulers)]
         print(json.dumps(rows, indent=2))
         return 0
+    from agent.daemon.vendor_plugins import flag_clashes
     from agent.host.terminal import show_table
 
     show_table("vendors", vendors)
     show_table("schedulers", [{**it, "dialects": ", ".join(it["dialects"])} for it in schedulers])
+    for clash in flag_clashes():
+        tell(clash)
     return 0
 
 

@@ -25,14 +25,14 @@ def run(args: argparse.Namespace) -> int:
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
     from agent.daemon.process import serve
-    from agent.daemon.vendor_plugins import config_inputs
+    from agent.daemon.vendor_plugins import config_inputs, flag_clashes
     from agent.daemon.vendors_in_service import check
     from agent.state.last_config import remembered_from
 
     arguments, node_name = given_by(args), node_name_of(args)
     inputs = config_inputs()
     source, flags = given_source(arguments, os.environ, inputs), given_flags(arguments, os.environ, inputs)
-    warnings: list[str] = []
+    warnings = list(flag_clashes())
     access = api_server(args, warnings.append)
     labels: Cell[Labels | None] | None = Cell(None) if access else None
     watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=remembered_from)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-import pluggy
 import structlog
 
 import agent.schedulers
@@ -14,6 +13,7 @@ from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
 from agent.daemon.guarded_scheduler import guarded
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
+from agent.daemon.plugin_hooks import PluginHooks, failure
 from agent.scheduler_api import Dialect, Reserved, Scheduler
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, SchedulerHooks
 from agent.vendor_api.text import shorten
@@ -92,24 +92,15 @@ def _loaded(found_plugin: FoundPlugin) -> SchedulerPlugin:
         return replace(plugin, reason=found_plugin.clash)
     try:
         scheduler = _offered(found_plugin)
-    except BrokenPlugin as exc:
-        return replace(plugin, reason=str(exc))
     except (Exception, SystemExit) as exc:  # contributors' code
-        return replace(plugin, reason=f"{type(exc).__name__}: {exc}")
+        return replace(plugin, reason=failure(exc))
     return replace(plugin, scheduler=scheduler, reason=SITS_OUT if scheduler is None else "")
 
 
 def _offered(plugin: FoundPlugin) -> Scheduler | None:
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(SchedulerHooks)
-    module = plugin.load()
-    manager.register(module, name=plugin.name)
-    manager.check_pending()
-    if not manager.get_hookcallers(module):
-        raise BrokenPlugin(
-            "implements no hook; decorate register_scheduler with agent.scheduler_api.hooks.hookimpl"
-        )
-    offered: object = manager.hook.register_scheduler()
+    hooks = PluginHooks(plugin, PROJECT, SchedulerHooks)
+    hooks.need("register_scheduler", "agent.scheduler_api.hooks.hookimpl")
+    offered = hooks.ask("register_scheduler")
     if offered is None:
         return None
     if not isinstance(offered, Scheduler):

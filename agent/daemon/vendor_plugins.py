@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
-import pluggy
 
 import agent.vendors
 from agent.config.flag_overlay import settable
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
+from agent.daemon.plugin_hooks import PluginHooks, failure
 from agent.daemon.scheduler_parts import with_named_parts
 from agent.daemon.scheduler_plugins import reserved, wrong_dialect
 from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
@@ -52,12 +53,11 @@ def load(
     A plugin that is broken, and a vendor of the settings that is not installed, is left out and harms no
     other.
     """
-    registry = _Registry()
     known = sorted(set(names()))
     unknown = [name for name in settings if name not in known and _wants(wanted, name)]
     return (
         *(
-            _loaded(plugin, registry, settings.get(plugin.name, {}))
+            _loaded(plugin, settings.get(plugin.name, {}))
             if _wants(wanted, plugin.name)
             else VendorPlugin(plugin.name, plugin.origin, plugin.version, None, NOT_ENABLED)
             for plugin in _found()
@@ -66,17 +66,15 @@ def load(
     )
 
 
-def _loaded(plugin: FoundPlugin, registry: _Registry, settings: Mapping[str, Any]) -> VendorPlugin:
+def _loaded(plugin: FoundPlugin, settings: Mapping[str, Any]) -> VendorPlugin:
     if plugin.clash:
         return _left_out(plugin, plugin.clash)
     try:
-        vendor = registry.offer(plugin, settings)
+        vendor = _offered(plugin, settings)
     except SettingsError as exc:
         return replace(_left_out(plugin, f"settings: {exc}"), refusal=exc)
-    except BrokenPlugin as exc:
-        return _left_out(plugin, str(exc))
     except (Exception, SystemExit) as exc:
-        return _left_out(plugin, f"{type(exc).__name__}: {exc}")
+        return _left_out(plugin, failure(exc))
     reason = SITS_OUT if vendor is None else ""
     return VendorPlugin(plugin.name, plugin.origin, plugin.version, vendor, reason)
 
@@ -86,18 +84,46 @@ def names() -> tuple[str, ...]:
     return tuple(it.name for it in _found())
 
 
-def config_inputs() -> dict[str, ConfigInputs]:
+def config_inputs() -> Mapping[str, ConfigInputs]:
     """What each vendor reads beside the configuration, by name; imports every vendor.
 
-    A plugin that is broken reads nothing. `load` says why, where the vendor is wanted.
+    A plugin that is broken reads nothing. `load` says why, where the vendor is wanted. A flag that two
+    vendors name belongs to the first one.
     """
-    registry, read = _Registry(), {}
+    return _read_inputs()[0]
+
+
+def flag_clashes() -> Sequence[str]:
+    """A sentence for each flag of a vendor that an earlier vendor has, too."""
+    return _read_inputs()[1]
+
+
+@cache
+def _read_inputs() -> tuple[Mapping[str, ConfigInputs], Sequence[str]]:
+    read, clashes, owners = dict[str, ConfigInputs](), list[str](), dict[str, str]()
     for plugin in _found():
+        inputs = None
         with suppress(Exception, SystemExit):
-            inputs = None if plugin.clash else registry.config_inputs(plugin)
-            if inputs is not None:
-                read[plugin.name] = inputs
-    return read
+            inputs = None if plugin.clash else _inputs(plugin.name, _hooks(plugin))
+        if inputs is not None:
+            taken = [name for name in _flag_names(inputs) if name in owners]
+            clashes += [f"--{it} of {plugin.name} does nothing: {owners[it]} has that flag" for it in taken]
+            read[plugin.name] = _without_flags(inputs, taken)
+            owners |= {name: plugin.name for name in _flag_names(inputs) if name not in owners}
+    return MappingProxyType(read), tuple(clashes)
+
+
+def _flag_names(inputs: ConfigInputs) -> list[str]:
+    return [name for flag in inputs.flags.flags for name in flag.names] if inputs.flags is not None else []
+
+
+def _without_flags(inputs: ConfigInputs, taken: Collection[str]) -> ConfigInputs:
+    """The inputs without these names of flags. Other names, and variables, stay."""
+    if inputs.flags is None or not taken:
+        return inputs
+    less = (replace(it, names=tuple(n for n in it.names if n not in taken)) for it in inputs.flags.flags)
+    left = tuple(flag for flag in less if flag.names or flag.variables)
+    return replace(inputs, flags=replace(inputs.flags, flags=left))
 
 
 def _wants(wanted: Container[str] | None, name: str) -> bool:
@@ -119,71 +145,41 @@ def _left_out(plugin: FoundPlugin, reason: str) -> VendorPlugin:
     return VendorPlugin(plugin.name, plugin.origin, plugin.version, None, reason, broken=True)
 
 
-class _Registry:
-    """Calls hooks of plugins through pluggy, with types that pluggy does not have."""
+def _hooks(plugin: FoundPlugin) -> PluginHooks:
+    return PluginHooks(plugin, PROJECT, VendorHooks)
 
-    def __init__(self) -> None:
-        self._manager = pluggy.PluginManager(PROJECT)
-        self._manager.add_hookspecs(VendorHooks)
 
-    def offer(self, plugin: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
-        """The Vendor that the plugin makes of the settings; None where it sits out.
+def _offered(plugin: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
+    """The Vendor that the plugin makes of the settings; None where the plugin sits out.
 
-        Raises:
-            BrokenPlugin: The plugin does not keep the contract.
-            SettingsError: The settings are wrong.
-        """
-        with self._registered(plugin) as module:
-            self._inputs(plugin.name, module)
-            return self._sound(plugin.name, module, settings)
+    Raises:
+        BrokenPlugin: The plugin does not keep the contract.
+        SettingsError: The settings are wrong: without them the Vendor is good.
+    """
+    hooks = _hooks(plugin)
+    _inputs(plugin.name, hooks)
+    try:
+        return _not_reserved(_vendor(plugin.name, hooks, settings), settings)
+    except BrokenPlugin as exc:
+        if settings and _is_sound(plugin.name, hooks):
+            raise SettingsError(f"with these {exc}") from exc
+        raise
 
-    def config_inputs(self, plugin: FoundPlugin) -> ConfigInputs | None:
-        """What the plugin reads beside the configuration."""
-        with self._registered(plugin) as module:
-            return self._inputs(plugin.name, module)
 
-    @contextmanager
-    def _registered(self, plugin: FoundPlugin) -> Iterator[object]:
-        """The plugin's module, which stays registered only where no error leaves the block."""
-        module = plugin.load()
-        self._manager.register(module, name=plugin.name)
-        try:
-            self._manager.check_pending()
-            yield module
-        except BaseException:
-            self._manager.unregister(module)
-            raise
+def _is_sound(name: str, hooks: PluginHooks) -> bool:
+    """Whether the plugin makes a good Vendor without settings."""
+    with suppress(Exception, SystemExit):
+        return _vendor(name, hooks, {}) is not None
+    return False
 
-    def _sound(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
-        """The Vendor. Where it is good without the settings and bad with them, the settings are refused."""
-        try:
-            return _not_reserved(self._vendor(name, module, settings), settings)
-        except BrokenPlugin as exc:
-            if settings and self._is_sound(name, module):
-                raise SettingsError(f"with these {exc}") from exc
-            raise
 
-    def _is_sound(self, name: str, module: object) -> bool:
-        with suppress(Exception, SystemExit):
-            return self._vendor(name, module, {}) is not None
-        return False
+def _vendor(name: str, hooks: PluginHooks, settings: Mapping[str, Any]) -> Vendor | None:
+    hooks.need("register_backend", "agent.vendor_api.hooks.hookimpl")
+    return _checked(name, hooks.ask("register_backend", settings=settings))
 
-    def _vendor(self, name: str, module: object, settings: Mapping[str, Any]) -> Vendor | None:
-        hooks = self._manager.get_hookcallers(module) or []
-        if not any(it.name == "register_backend" for it in hooks):
-            raise BrokenPlugin(
-                "implements no hook; decorate register_backend with agent.vendor_api.hooks.hookimpl"
-            )
-        return _checked(name, self._ask(module, "register_backend", settings=settings))
 
-    def _inputs(self, name: str, module: object) -> ConfigInputs | None:
-        return _checked_inputs(name, self._ask(module, "register_config_inputs"))
-
-    def _ask(self, module: object, hook: str, **arguments: object) -> object:
-        others = [it for it in self._manager.get_plugins() if it is not module]
-        caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
-        answer: object = caller(**arguments)
-        return answer
+def _inputs(name: str, hooks: PluginHooks) -> ConfigInputs | None:
+    return _checked_inputs(name, hooks.ask("register_config_inputs"))
 
 
 def _checked(name: str, offered: object) -> Vendor | None:

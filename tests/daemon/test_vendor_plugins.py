@@ -60,6 +60,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Insta
 
 def _forget() -> None:
     vendor_plugins._found.cache_clear()
+    vendor_plugins._read_inputs.cache_clear()
     importlib.invalidate_caches()
 
 
@@ -389,3 +390,24 @@ def test_a_plugin_with_wrong_inputs_is_left_out_and_reads_nothing(
 
     assert _load("acme").reason.startswith(why)
     assert "acme" not in vendor_plugins.config_inputs()
+
+
+def test_a_flag_that_two_vendors_name_belongs_to_the_first_and_both_are_named(installed: Installed) -> None:
+    installed.add("acme", READS)
+    other = READS.replace('("acme-colour",), ("ACME_COLOUR",)', '("acme-colour", "bolt-hue"), ("BOLT",)')
+    installed.add("bolt", other.replace("vendors.acme.", "vendors.bolt."))
+
+    inputs = vendor_plugins.config_inputs()
+
+    assert vendor_plugins.flag_clashes() == ("--acme-colour of bolt does nothing: acme has that flag",)
+    assert inputs["acme"].flags is not None
+    assert inputs["bolt"].flags is not None
+    assert [flag.names for flag in inputs["acme"].flags.flags] == [("acme-colour",)]
+    assert [flag.names for flag in inputs["bolt"].flags.flags] == [("bolt-hue",)]
+    assert [given.flag for given in given_flags({"acme-colour": "red"}, {}, inputs)] == ["acme-colour"]
+
+
+def test_the_vendors_inputs_are_read_once(installed: Installed) -> None:
+    installed.add("acme", READS)
+
+    assert vendor_plugins.config_inputs() is vendor_plugins.config_inputs()
