@@ -17,14 +17,15 @@ pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
 DOES_NOT = "the vendor does not prepare"
 #: Mode to the checks that are not made.
-NO_KEYS, NO_FORMATS = (
+NO_KEYS, NO_FORMATS, NO_CHECKS = (
     "the vendor has no annotations and no extended resources",
     "the vendor has no formats",
+    "the vendor has no checks of the doctor",
 )
 NOT_MADE = {
-    "native": [*[DOES_NOT] * 5, NO_KEYS, NO_FORMATS],
-    "shared": [*[DOES_NOT] * 5, NO_KEYS, NO_FORMATS],
-    "sgpu": [NO_FORMATS],
+    "native": [*[DOES_NOT] * 5, NO_KEYS, NO_FORMATS, NO_CHECKS],
+    "shared": [*[DOES_NOT] * 5, NO_KEYS, NO_FORMATS, NO_CHECKS],
+    "sgpu": [NO_FORMATS, NO_CHECKS],
 }
 
 
@@ -91,6 +92,7 @@ async def test_the_contract_is_kept_with_virtual_functions(host: Host, stub: Mxs
         "there is no fault injector",
         NO_KEYS,
         NO_FORMATS,
+        NO_CHECKS,
     }
 
 
