@@ -101,7 +101,9 @@ class Allocator:
         self.swaps = ClaimSwaps(ledger)
         self._promises = PresentPromises(scene, ledger, evidence)
         self._hardware = MadeHardware(ledger, store, prepare, release, make_room)
-        self._starts = ContainerStarts(self._promises, ledger, store, evidence, self.swaps, self._hardware)
+        self._starts = ContainerStarts(
+            self._promises.now, ledger, store, evidence, self.swaps, self._hardware
+        )
 
     @property
     def busy(self) -> set[str]:

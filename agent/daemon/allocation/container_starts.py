@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from agent.core.allocation.admission import serving_vendor
 from agent.core.allocation.answered_claims import is_unread
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.pod_attribution import starting_allocations
+from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import AllocationError, InsufficientRoom, LimitsUnread, NotAllocated, StartRefused
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import AllocationStore, KubeletEvidence
 from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.allocation.made_hardware import MadeHardware, room_deadline
-from agent.daemon.allocation.present_promises import PresentPromises
 from agent.vendor_api.agent import Vendor
 
 
@@ -23,13 +23,14 @@ class ContainerStarts:
 
     def __init__(
         self,
-        promises: PresentPromises,
+        promises: Callable[[], Promises],
         ledger: Ledger,
         store: AllocationStore,
         evidence: KubeletEvidence,
         swaps: ClaimSwaps,
         hardware: MadeHardware,
     ) -> None:
+        """`promises` returns the present promises."""
         self._promises = promises
         self._ledger = ledger
         self._store = store
@@ -46,13 +47,13 @@ class ContainerStarts:
             StartRefused: What the pod asks for cannot be had on its card.
             VendorError: The hardware cannot be made now. The kubelet tries again.
         """
-        vendor = serving_vendor(self._promises.now().scene, resource)
+        vendor = serving_vendor(self._promises().scene, resource)
         if not vendor.prepares(resource):
             return
         granted = await self._evidence.checkpoint_answers()
-        changed = granted is not None and bool(self._swaps.exchange(self._promises.now(), granted))
+        changed = granted is not None and bool(self._swaps.exchange(self._promises(), granted))
         names = {answer.allocation for answer in granted or ()}
-        misplaced = self._hardware.misplaced_hardware(self._promises.now(), resource, names)
+        misplaced = self._hardware.misplaced_hardware(self._promises(), resource, names)
         changed |= await self._hardware.remove_misplaced(misplaced)
         allocations = [it.id for it in starting_allocations(self._ledger.in_use(), granted, resource, ids)]
         if not allocations or not self._hardware.busy.isdisjoint(allocations):  # busy: being released now
@@ -68,7 +69,7 @@ class ContainerStarts:
             await self._store.save(durable=True)
 
     def _refuse_unread(self, allocation_ids: Sequence[str], granted: Sequence[CheckpointAnswer]) -> None:
-        promises = self._promises.now()
+        promises = self._promises()
         for answer in granted:
             known = self._ledger.get(answer.allocation) if answer.allocation in allocation_ids else None
             if known is not None and is_unread(promises, known, answer):
@@ -103,7 +104,7 @@ class ContainerStarts:
         own = self._ledger.get(allocation_id)
         if own is None:
             return
-        waiting = {pod.uid for pod in self._promises.now().scene.candidates if pod.waits}
+        waiting = {pod.uid for pod in self._promises().scene.candidates if pod.waits}
         for other in self._ledger.in_use():
             shares_card = other.vendor == vendor.name and not {*other.cards}.isdisjoint(own.cards)
             is_waiting = other.claim is not None and other.claim.uid in waiting
