@@ -28,13 +28,17 @@ class FoundPlugin:
 
 
 def found(package: ModuleType, group: str, kind: str) -> tuple[FoundPlugin, ...]:
-    """Every plugin of the kind: folders of `package` with a `plugin.py`, then entry points of the group."""
+    """Every plugin of the kind: folders of `package` with a `plugin.py`, then entry points of the group.
+
+    Both by name, so that of two plugins that clash the same one comes first each time.
+    """
     folders = [it.name for it in pkgutil.iter_modules(package.__path__) if _is_whole(package, it.name)]
     importers = {it: _importer(f"{package.__name__}.{it}.plugin") for it in folders}
     version = _version(DISTRIBUTION)
     in_tree = [FoundPlugin(name, DISTRIBUTION, version, load) for name, load in importers.items()]
     first = {it.name: it.origin for it in in_tree}
-    return (*in_tree, *(_pointed(it, first, kind) for it in metadata.entry_points(group=group)))
+    points = sorted(metadata.entry_points(group=group), key=lambda it: (it.name, _origin(it)))
+    return (*in_tree, *(_pointed(it, first, kind) for it in points))
 
 
 def _is_whole(package: ModuleType, folder: str) -> bool:
@@ -44,11 +48,15 @@ def _is_whole(package: ModuleType, folder: str) -> bool:
 
 
 def _pointed(point: metadata.EntryPoint, first: dict[str, str], kind: str) -> FoundPlugin:
-    origin = point.dist.name if point.dist else "unknown"
+    origin = _origin(point)
     version = point.dist.version if point.dist else ""
     clash = f"{first[point.name]} already brings a {kind} named {point.name!r}" if point.name in first else ""
     first.setdefault(point.name, origin)
     return FoundPlugin(point.name, origin, version, point.load, clash)
+
+
+def _origin(point: metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist else "unknown"
 
 
 def _importer(module: str) -> Callable[[], ModuleType]:
