@@ -50,6 +50,8 @@ class WaitingPods:
     find_cards_with_room: FindCardsWithRoom = _no_cards
     #: The pods of `refused` where another pod may have been refused instead.
     guessed: Collection[str] = ()
+    #: The cards of containers that have an allocation of the resource and a known pod.
+    cards_of_containers: Mapping[ContainerKey, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def _find_claim(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> 
         replace(claim, devices=other)
         for claim in claims
         for other in (waiting.cards_of_equal_claims(claim, wanted), waiting.cards_after_exchange(claim))
-        if set(other) == wanted
+        if other and set(other) == wanted
     ]
     if fitting:
         anywhere = () if fitting[0].devices else tuple(it for it in fitting[1:] if not it.devices)
@@ -246,9 +248,10 @@ class _WaitingClaims:
         return len(set(seconds)) < len(seconds)
 
     def claims_of_pod(self, uid: str) -> Sequence[Claim]:
-        """All claims of a pod."""
+        """All claims of a pod. A container that has the card of an equal claim left its own card to it."""
         if uid not in self._claims:
-            self._claims[uid] = [it for it in self._read_claims(self._pods.get(uid)) if it.uid == uid]
+            read = [it for it in self._read_claims(self._pods.get(uid)) if it.uid == uid]
+            self._claims[uid] = _exchanged_within_pod(read, self._waiting.cards_of_containers)
         return self._claims[uid]
 
     def _read_claims(self, pod: Candidate | None) -> Sequence[Claim]:
@@ -270,6 +273,8 @@ class _WaitingClaims:
         """
         same = (it for it in self.claims_of_pod(claim.uid) if it.parameters == claim.parameters)
         cards = [card for equal in same for card in equal.devices]
+        if not self._failed.isdisjoint(cards):
+            return ()  # a container of the pod is refused, and no other one may have its card for that
         if not set(cards).issuperset(wanted) or len(wanted) > len(claim.devices):
             return ()
         rest = [it for it in dict.fromkeys((*claim.devices, *cards)) if it not in wanted]
@@ -406,6 +411,25 @@ def _end_of_chain(name: str, takers: Mapping[str, str]) -> str:
             break
         name = takers[name]
     return name
+
+
+def _exchanged_within_pod(
+    claims: Sequence[Claim], cards_of_containers: Mapping[ContainerKey, frozenset[str]]
+) -> Sequence[Claim]:
+    """The claims of a pod, where containers with equal claims may have got each other's cards."""
+    has = {it.container: cards_of_containers.get(_container_key(it), frozenset()) for it in claims}
+    after = {it.container: it for it in claims}
+    for claim in after.values():
+        cards = has[claim.container]
+        if not cards or not claim.devices or cards == {*claim.devices}:
+            continue
+        equal = (it for it in after.values() if it.parameters == claim.parameters and not has[it.container])
+        if (other := next((it for it in equal if cards == {*it.devices}), None)) is not None:
+            after |= {
+                claim.container: replace(claim, devices=other.devices),
+                other.container: replace(other, devices=claim.devices),
+            }
+    return tuple(after[it.container] for it in claims)
 
 
 def _container_key(claim: Claim) -> ContainerKey:

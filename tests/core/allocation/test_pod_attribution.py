@@ -198,6 +198,39 @@ def test_who_comes_late_gets_what_is_left_though_three_have_each_others() -> Non
     assert attribute(GPU, 2, {"c3", "c4"}, waiting).claim == claim("late", "c4", "c3")
 
 
+def pair_of_containers(*first: str, failed: str = "") -> WaitingPods:
+    """A pod whose containers one and two ask alike, and were promised c0 and c1; one has the cards `first`."""
+
+    def each(it: Candidate, resource: str, devices: Cards) -> Sequence[Claim]:
+        return [claim("pair", f"c{n}", container=c.name) for n, c in enumerate(it.containers)]
+
+    key = ("uid-pair", "one")
+    return WaitingPods(
+        (pod("pair", ("one", 1), ("two", 1)),),
+        (Dialect("each", each),),
+        CARDS,
+        {key} if first else (),
+        failed={failed},
+        cards_of_containers={key: frozenset(first)} if first else {},
+    )
+
+
+def test_a_container_that_got_the_card_of_an_equal_one_of_its_pod_left_its_own_to_it() -> None:
+    waiting = pair_of_containers("c1")
+
+    assert attribute(GPU, 1, {"c0"}, waiting).claim == claim("pair", "c0", container="two")
+    assert attribute(GPU, 1, {"c1"}, waiting).claim is None
+    assert next_request(GPU, 1, (), CARDS, waiting).cards == ("c0",)
+
+
+def test_no_container_takes_a_second_share_of_a_card_because_its_own_card_has_failed() -> None:
+    """The scheduler counted one share there. The pod is refused, as its card is gone."""
+    waiting = pair_of_containers("c1", failed="c0")
+
+    assert attribute(GPU, 1, {"c1"}, waiting).claim is None
+    assert next_request(GPU, 1, (), ("c1", "c2"), waiting).cards == ()
+
+
 def test_a_container_that_comes_late_gets_none_that_another_of_its_pod_has() -> None:
     pair = pod("pair", ("one", 1), ("two", 1), says="c0,c1"), pod("job", ("main", 2), says="c2,c3")
 
