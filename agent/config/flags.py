@@ -41,7 +41,9 @@ def given_flags(
     environ: Mapping[str, str],
     inputs: Mapping[str, ConfigInputs] | None = None,
 ) -> tuple[GivenValue, ...]:
-    """What both set, in rising precedence: the environment, the command line; of each vendors', then ours.
+    """All values that the environment and the command line set, in rising precedence.
+
+    The environment comes first; in each of the two the flags of vendors come before the agent's own.
 
     `arguments` are named as flags; None is not set, a list is a flag that was repeated. `inputs`: what each
     vendor reads besides the configuration, by the vendor's name.

@@ -358,5 +358,5 @@ def _log_device(old: DeviceStatus | None, new: DeviceStatus) -> None:
         health=new.health.state,
         reason=new.health.reason,
         message=new.health.message,
-        told="Healthy" if new.told_healthy else "Unhealthy",
+        advertised="Healthy" if new.told_healthy else "Unhealthy",
     )

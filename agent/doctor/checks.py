@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -118,28 +119,17 @@ CHECKS = (
     *_of_schedulers(lambda checks: checks.pod_checks),
 )
 
-_MODULES = (
-    configuration,
-    kubelet_sockets,
-    vendor_libraries,
-    host_parts,
-    runtime_processes,
-    servable_resources,
-    state_directory,
-    cdi_setup,
-    files_left_behind,
-    agent_processes,
-    plugin_conflicts,
-    kept_memory_unit,
-    api_server,
-    node_object,
-    refused_pods,
-    node_locks,
-)
+
+def _kinds_of_node_checks() -> Iterator[FindingKind]:
+    """The kinds of findings in the modules of this room, in the order of their checks."""
+    names = dict.fromkeys(check.make.__module__ for check in CHECKS)
+    for module in [sys.modules[name] for name in names if name.startswith(f"{__package__}.")]:
+        yield from (value for value in vars(module).values() if isinstance(value, FindingKind))
+
 
 #: All kinds of findings, check by check.
 FINDING_KINDS = (
-    *(kind for module in _MODULES for kind in vars(module).values() if isinstance(kind, FindingKind)),
+    *_kinds_of_node_checks(),
     *(kind for it in registered() if it.checks is not None for kind in it.checks.kinds),
 )
 

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 #: By vendor: the content of each file by name; empty content means that no such file is wanted.
 Specs = Mapping[str, Mapping[str, str]]
-#: Called with each file that is ours, and the text that was written into it.
+#: Called with each file of the agent, and the text that was written into it.
 Note = Callable[[Path, str], object]
 MAX_BYTES = 8 << 20
 #: Seconds that the disk gets for specs that a container waits for.
@@ -35,7 +35,7 @@ class CdiDirectory:
     ) -> None:
         """A removed file is written again within `every` seconds.
 
-        `note` is called with each file that is ours, and its text.
+        `note` is called with each file of the agent, and its text.
         """
         self._path = path
         self._specs = specs

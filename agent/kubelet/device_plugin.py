@@ -119,7 +119,7 @@ class DevicePlugin:
         self._handler = handler
         self._calls = calls
         self._limits = limits or PluginLimits()
-        self._stream: _ListStream | None = None
+        self._list_stream: _ListStream | None = None
         self._last_fitting: Resource | None = None
         self._logged_error = ""
         self._repeat = False
@@ -181,13 +181,13 @@ class DevicePlugin:
             self._close(list_stream)
 
     def _open(self, peer: PeerProcess) -> _ListStream:
-        if self._stream is not None:
-            self._refuse_or_replace(self._stream, peer)
-        self._stream = _ListStream(asyncio.current_task(), peer)
+        if self._list_stream is not None:
+            self._refuse_or_replace(self._list_stream, peer)
+        self._list_stream = _ListStream(asyncio.current_task(), peer)
         self.stats.streams += 1
         self.delivered.set(None)
         self.live.set(True)
-        return self._stream
+        return self._list_stream
 
     def _refuse_or_replace(self, list_stream: _ListStream, challenger: PeerProcess) -> None:
         self.stats.streams_refused += 1
@@ -212,8 +212,8 @@ class DevicePlugin:
         )
 
     def _close(self, list_stream: _ListStream) -> None:
-        if self._stream is list_stream:
-            self._stream = None
+        if self._list_stream is list_stream:
+            self._list_stream = None
             self.delivered.set(None)
             self.live.set(False)
 

@@ -49,7 +49,7 @@ def identify_socket(path: Path) -> FileIdentity | None:
 
 
 def other_sockets(directory: Path, own: Collection[str] = ()) -> frozenset[OtherSocket]:
-    """The sockets in the directory except the kubelet's and those with the names `ours`."""
+    """The sockets in the directory except the kubelet's and the sockets with the names `own`."""
     try:
         names = set(os.listdir(directory)).difference(own, [KUBELET_SOCKET])
     except OSError:
@@ -122,7 +122,7 @@ class KubeletDirectory:
 
     @contextmanager
     def owning(self, path: Path) -> Iterator[None]:
-        """Count the socket at the path as ours while the context lasts."""
+        """Count the socket at the path as this process's own while the context lasts."""
         self._own_sockets.add(path.name)
         try:
             yield

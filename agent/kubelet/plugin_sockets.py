@@ -33,8 +33,8 @@ def remove(path: Path) -> None:
 def sweep(directory: Path) -> tuple[Path, ...]:
     """Unlink the sockets that a dead agent left, and return their paths.
 
-    A socket is left if no process listens and its pid is dead or ours: in containers all agents may have
-    the same pid.
+    A socket is left if no process listens and the pid in its name is dead or is this process's pid: in
+    containers all agents may have the same pid.
     """
     try:
         return tuple(path for path in sorted(directory.glob("xpu-*.sock")) if _swept(path))

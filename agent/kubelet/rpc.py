@@ -406,7 +406,7 @@ async def _call(path: Path, method: str, request: bytes, timeout: float) -> byte
     except _TooLong as exc:
         raise KubeletError(f"{name}: the answer of {path} has {exc}; at most {MAX_ANSWER} are read") from None
     except GRPCError as exc:
-        if exc.status is Status.DEADLINE_EXCEEDED:  # the server's clock may be faster than ours
+        if exc.status is Status.DEADLINE_EXCEEDED:  # the server's clock may be faster than this process's
             raise _silent(name, path, timeout) from exc
         raise KubeletRefused(name, exc.status.name, exc.message or "") from exc
     except TimeoutError as exc:

@@ -80,7 +80,7 @@ class KubeletSession:
 
     def __init__(
         self,
-        cell: Cell[Resource],
+        resource: Cell[Resource],
         answers: RequestHandler,
         directory: KubeletDirectory,
         *,
@@ -94,10 +94,10 @@ class KubeletSession:
         self._gate = gate or RegistrationGate()
         #: Whether `RegistrationGate.before` ran since the gate was last closed.
         self._prepared = False
-        self.name = cell.value.name
+        self.name = resource.value.name
         self.status = status or Cell(SessionStatus())
         self.stats = PluginStats()
-        self._cell = cell
+        self._resource = resource
         self._answers = answers
         self._directory = directory
         self._pre_start_required = pre_start_required
@@ -141,7 +141,7 @@ class KubeletSession:
 
     def _make_plugin(self, calls: PendingCalls) -> DevicePlugin:
         return DevicePlugin(
-            self._cell,
+            self._resource,
             self._answers,
             calls,
             pre_start_required=self._pre_start_required,
@@ -173,7 +173,7 @@ class KubeletSession:
         began = anyio.current_time()
         while True:
             self._directory.refresh()
-            resource, kubelet = self._cell.value, self._directory.kubelet.value
+            resource, kubelet = self._resource.value, self._directory.kubelet.value
             changes, closed = self._gate.changes.value, self._gate.closed(resource.vendor)
             if _is_over(resource):
                 return None
@@ -203,7 +203,7 @@ class KubeletSession:
 
     async def _wait_for_change(self, resource: Resource, kubelet: FileIdentity | None, changes: int) -> None:
         await first(
-            lambda: differs(self._cell, resource),
+            lambda: differs(self._resource, resource),
             lambda: differs(self._directory.kubelet, kubelet),
             lambda: differs(self._gate.changes, changes),
         )
@@ -277,7 +277,7 @@ class KubeletSession:
 
     async def _retire(self, plugin: DevicePlugin) -> None:
         """Wait until the resource is retired and its empty list is delivered, at most `retire` seconds."""
-        await reaches(self._cell, _is_over)
+        await reaches(self._resource, _is_over)
         with anyio.move_on_after(self._intervals.retire):
             await reaches(plugin.delivered, lambda sent: sent is not None and _is_over(sent))
             # A client that sees the connection end may discard data that it has not read yet.
@@ -291,7 +291,7 @@ class KubeletSession:
         with anyio.move_on_after(max(self._pauses.next(), self._intervals.shortest_pause)):
             await first(
                 lambda: differs(self._directory.kubelet, kubelet),
-                lambda: reaches(self._cell, _is_over),
+                lambda: reaches(self._resource, _is_over),
             )
             self._pauses.reset()
 

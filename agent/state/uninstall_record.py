@@ -62,7 +62,7 @@ class UninstallRecord:
         self._lock = threading.Lock()
 
     def note(self, path: Path, text: str = "") -> None:
-        """Record a file of ours, and the text that we wrote into it if given.
+        """Record a file of the agent, and the text that the agent wrote into the file, if given.
 
         If the disk does not take the entry, the next call tries again.
         """
@@ -157,7 +157,7 @@ class UninstallRecord:
             return False
 
     def namespaces(self) -> tuple[str, ...]:
-        """Namespaces that may have a NodeFeature object of ours; impossible names are skipped.
+        """Namespaces that may have a NodeFeature object of the node; impossible names are skipped.
 
         Raises:
             OSError: The record cannot be read.
