@@ -211,7 +211,7 @@ async def test_a_slow_reader_gets_the_newest_list_and_holds_up_nobody(plugins_di
         client = await it.listen()
         await eventually(lambda: client.lists)
         client.read.clear()
-        big = [card("u" * 50, count=50_000), card("a")]
+        big = [card("u" * 50, count=20_000), card("a")]
         for number in range(20):
             it.cell.set(resource(*big, card(f"n{number}")))
             await anyio.lowlevel.checkpoint()
