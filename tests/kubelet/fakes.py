@@ -372,7 +372,7 @@ async def bench(
             kubelet.socket.unlink()
         group.start_soon(directory.run)
         group.start_soon(node.run)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             yield node
             node.stop()
             await eventually(lambda: node.over)

@@ -84,7 +84,7 @@ async def served(path: Path, *cards: Any, **options: Any) -> AsyncIterator[Serve
         client = Plugin(path / "p.sock")
         it = Served(plugin, server, cell, answers, client, path / "p.sock")
         try:
-            with anyio.fail_after(30):
+            with anyio.fail_after(120):
                 yield it
         finally:
             await it.close()
