@@ -44,8 +44,9 @@ async def answer_command(apply: Apply, path: str, body: bytes, uid: int) -> Http
         return text(400, f"not understood: {error}")
     if wrong := _wrong(request):
         return text(400, wrong)
-    # In a thread, because the user database can be on another host.
-    author = await anyio.to_thread.run_sync(_author, uid, request.user)
+    # In a thread, because the user database can be on another host. A host that hangs must not keep the
+    # server from ending.
+    author = await anyio.to_thread.run_sync(_author, uid, request.user, abandon_on_cancel=True)
     try:
         return text(200, await apply(Command(verb, request.device, author, printable(request.reason))))
     except AgentError as error:

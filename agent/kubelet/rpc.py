@@ -3,7 +3,8 @@
 Corrections to grpclib: at shutdown, clients get a GOAWAY and connections are closed (grpclib leaves them
 open, and from Python 3.12 on waits for them without end). Exceptions keep their text. Messages stay bytes and
 have a size limit. Closed streams are forgotten. Frames of unknown kinds are ignored. The frames of one answer
-leave together. `SocketBounds` limits what clients can cost. A call that its client cancels is no error.
+leave together. `SocketBounds` limits what clients can cost. A call that its client cancels is no error. A
+call ends with its connection.
 """
 
 from __future__ import annotations
@@ -226,8 +227,10 @@ class _Protocol(H2Protocol):
             self.drop("the client does not read")
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        super().connection_lost(exc)
         self.over.set()
+        super().connection_lost(exc)
+        # A call that the client took back may wait to send its end; grpclib would let the call wait for ever.
+        self.connection.write_ready.set()
 
     @property
     def peer(self) -> PeerProcess:

@@ -82,12 +82,14 @@ class Faked(Here):
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, **paces: Any) -> AsyncIterator[tuple[SimApiServer, Here]]:
+async def served(
+    tmp_path: Path, *, call: float = 30.0, **paces: Any
+) -> AsyncIterator[tuple[SimApiServer, Here]]:
     """At the embedded API server, over the wire."""
     async with SimApiServer() as server:
         access = find(server.kubeconfig(tmp_path / "kubeconfig"), {})
         assert access is not None
-        api = await open_api(access, CallTimeouts(call=0.2))
+        api = await open_api(access, CallTimeouts(call=call))
         try:
             yield server, Here(api, **paces)
         finally:
@@ -148,7 +150,7 @@ async def test_a_server_that_is_away_gets_it_all_once_it_is_back(tmp_path: Path)
 
 
 async def test_a_server_that_hangs_is_left_alone_and_written_to_once_it_answers(tmp_path: Path) -> None:
-    async with served(tmp_path) as (server, here), here.runs():
+    async with served(tmp_path, call=0.2) as (server, here), here.runs():
         server.put_object(pod("web"))
         server.hang()
         here.owed.set((owed("web"),))

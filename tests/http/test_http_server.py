@@ -225,7 +225,12 @@ async def test_a_client_that_never_finishes_its_request_is_hung_up_on() -> None:
     async with serving(view, LOOPBACK, SHORT) as at:
         assert await talk(at, b"GET / HT") == b""
         assert await talk(at, b"") == b""
-        assert (await talk(at, get("/healthz", more=""))).startswith(b"HTTP/1.1 200")
+        # On a busy machine this client, too, may be too slow for the short limits.
+        await eventually(lambda: is_well(at))
+
+
+async def is_well(at: str) -> bool:
+    return (await talk(at, get("/healthz", more=""))).startswith(b"HTTP/1.1 200")
 
 
 async def test_clients_that_only_hold_connections_make_room_for_one_that_asks() -> None:

@@ -7,17 +7,20 @@ import json
 import os
 import pwd
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import structlog
 from http_views import VIEW
 from hypothesis import given
 from hypothesis import strategies as st
 from support.short_places import SHORT_PLACE
+from support.waiting import eventually
 
 from agent.core.errors import NoSuchDevice, NotOnDisk, NotServing
 from agent.core.model import Command
@@ -104,6 +107,27 @@ async def test_a_user_whom_nobody_knows_is_told_by_number() -> None:
     await answer_command(agent.apply, "/health/clear", said(), uid=4_000_000_000)
 
     assert [it.author for it in agent.commands] == ["uid 4000000000"]
+
+
+async def test_a_user_database_that_hangs_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def hangs(uid: int) -> None:
+        asked.set()
+        goes_on.wait(60)
+        raise KeyError
+
+    monkeypatch.setattr("agent.http.operator_commands.pwd.getpwuid", hangs)
+    agent = Agent()
+    try:
+        async with asyncio.timeout(30), anyio.create_task_group() as group:
+            group.start_soon(answer_command, agent.apply, "/health/clear", said(), 0)
+            await eventually(asked.is_set)
+            group.cancel_scope.cancel()
+    finally:
+        goes_on.set()
+
+    assert agent.commands == []
 
 
 @pytest.mark.parametrize(

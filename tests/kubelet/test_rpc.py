@@ -6,8 +6,8 @@ import asyncio
 import gc
 import logging
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
-from grpclib.const import Status
+from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -165,22 +165,61 @@ async def test_shutdown_ends_calls_that_hang(path: Path) -> None:
             await calling
 
 
+@contextmanager
+def deaf_client(path: Path) -> Iterator[tuple[socket.socket, H2Connection]]:
+    """A client that has asked for the list, and reads nothing."""
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.connect(str(path))
+        http = H2Connection(H2Configuration(client_side=True))
+        http.initiate_connection()
+        http.update_settings({4: 2**31 - 1})
+        http.increment_flow_control_window(2**31 - 1 - 65_535)
+        deaf.sendall(http.data_to_send())
+        wire_headers = [(":method", "POST"), (":scheme", "http"), (":path", FEED), (":authority", "x")]
+        http.send_headers(1, [*wire_headers, ("content-type", "application/grpc"), ("te", "trailers")])
+        http.send_data(1, b"\0" * 5, end_stream=True)
+        deaf.sendall(http.data_to_send())
+        yield deaf, http
+
+
 async def test_shutdown_does_not_wait_for_a_client_that_does_not_read(path: Path) -> None:
     async with serving(path) as server:
-        with socket.socket(socket.AF_UNIX) as deaf:
-            deaf.connect(str(path))
-            http = H2Connection(H2Configuration(client_side=True))
-            http.initiate_connection()
-            http.update_settings({4: 2**31 - 1})
-            http.increment_flow_control_window(2**31 - 1 - 65_535)
-            deaf.sendall(http.data_to_send())
-            wire_headers = [(":method", "POST"), (":scheme", "http"), (":path", FEED), (":authority", "x")]
-            http.send_headers(1, [*wire_headers, ("content-type", "application/grpc"), ("te", "trailers")])
-            http.send_data(1, b"\0" * 5, end_stream=True)
-            deaf.sendall(http.data_to_send())
+        with deaf_client(path):
             await eventually(lambda: server._protocols and _is_stuffed(server._protocols[0]))
 
             await server.shutdown(patience=0.05)
+
+
+@pytest.mark.parametrize("make", [SocketServer, UnixServer])
+async def test_shutdown_does_not_wait_for_a_call_that_was_taken_back_by_a_client_that_does_not_read(
+    path: Path, make: type[SocketServer | UnixServer]
+) -> None:
+    streams, taken_back = list[Any](), asyncio.Event()
+
+    async def flood(stream: Any) -> None:
+        streams.append(stream)
+        await stream.recv_message()
+        try:
+            while True:
+                await stream.send_message(b"x" * 100_000)
+                await asyncio.sleep(0)
+        finally:
+            taken_back.set()
+
+    server = make({FEED: Handler(flood, Cardinality.UNARY_STREAM, bytes, bytes)})
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            if isinstance(server, UnixServer):
+                await server.listen(path)
+            else:
+                server.listen(path, group)
+            with deaf_client(path) as (deaf, http):
+                await eventually(lambda: streams and not streams[0]._stream.connection.write_ready.is_set())
+                http.reset_stream(1)
+                deaf.sendall(http.data_to_send())
+                await taken_back.wait()
+
+                await server.shutdown()
 
 
 @pytest.mark.parametrize("make", [SocketServer, UnixServer])

@@ -240,8 +240,7 @@ async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) ->
     """At once, however long the next pause would be."""
     ledger = Ledger([allocation("a")])
     async with running(store(disk, ledger, patience=0.01, pauses=(3600, 3600))) as it:
-        disk.flows.clear()
-        await it.save(durable=False)
+        await hung(it, disk)
         ledger.record(allocation("b"))
         await it.save(durable=False)
         await anyio.lowlevel.checkpoint()
@@ -253,8 +252,7 @@ async def test_a_disk_that_flows_again_is_written_with_the_newest(disk: Disk) ->
 
 async def test_a_write_that_was_taken_when_patience_had_just_ended_is_followed_at_once(disk: Disk) -> None:
     it = store(disk, Ledger([allocation("a")]), patience=0.01, pauses=(3600, 3600))
-    disk.flows.clear()
-    await it.save(durable=False)
+    await hung(it, disk)
     disk.flows.set()
     await eventually(lambda: it._writing is not None and it._writing.done())
 

@@ -15,6 +15,7 @@ import pytest
 from agent.testing.kubelet import KubeletLimits, SimKubelet
 from agent.testing.node_kubelet import Capacity, Container, Pod
 from agent.testing.simapi import SimApiServer
+from agent.testing.simkubelet.plugin_client import Plugin
 
 from .apiclient import Client
 from .plugin import TOY, ToyPlugin, devices
@@ -60,6 +61,12 @@ class Lab:
 async def lab(directory: Path) -> AsyncIterator[Lab]:
     async with AsyncExitStack() as stack:
         yield Lab(directory, stack)
+
+
+def dial_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a kubelet gives a socket up soon. Before, a busy machine had all its time."""
+    dial = Plugin.dial
+    monkeypatch.setattr(Plugin, "dial", lambda plugin, timeout: dial(plugin, 0.05))
 
 
 async def offers(kubelet: SimKubelet, capacity: int, allocatable: int, resource: str = TOY) -> None:

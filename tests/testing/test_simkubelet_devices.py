@@ -11,7 +11,7 @@ import pytest
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Admission, Capacity, NodeKubelet
 
-from .conftest import Lab, offers, pod, until
+from .conftest import Lab, dial_shortly, offers, pod, until
 from .plugin import TOY, device, devices
 
 
@@ -148,9 +148,10 @@ async def test_a_plugin_that_stays_away_after_a_restart_is_forgotten(lab: Lab) -
     assert await kubelet.capacity() == {}
 
 
-async def test_registering_the_wiped_socket_again_fails(lab: Lab) -> None:
-    kubelet, plugin = await lab.pair("abc", dial_timeout=1)
+async def test_registering_the_wiped_socket_again_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubelet, plugin = await lab.pair("abc")
     await kubelet.restart()
+    dial_shortly(monkeypatch)
     with pytest.raises(Exception, match="failed to dial device plugin"):
         await plugin.register()
 

@@ -20,7 +20,7 @@ from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.testing.node_kubelet import Capacity
 from agent.testing.simkubelet.grpc_server import UnixServer, unary
 
-from .conftest import Lab, offers, pod, until
+from .conftest import Lab, dial_shortly, offers, pod, until
 from .plugin import TOY, ToyPlugin, device, devices, refusal, register
 
 LEGACY = ["1.25", "1.32", "1.36"]
@@ -257,9 +257,10 @@ async def test_the_end_of_an_old_stream_takes_the_new_plugin_down(lab: Lab, mode
 
 @pytest.mark.parametrize("mode", LEGACY)
 async def test_after_a_failed_second_registration_nobody_notices_the_end_of_the_first(
-    lab: Lab, mode: str
+    lab: Lab, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kubelet, plugin = await lab.pair("abc", mode=mode, dial_timeout=1)
+    kubelet, plugin = await lab.pair("abc", mode=mode)
+    dial_shortly(monkeypatch)
     await refused(plugin, endpoint="nobody.sock")
     plugin.publish(devices("abcd"))
     await offers(kubelet, 4, 4)

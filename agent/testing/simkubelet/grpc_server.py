@@ -47,11 +47,12 @@ def unary(
 class UnixServer(Server):
     def __init__(self, methods: Mapping[str, Handler]) -> None:
         super().__init__([_Methods(dict(methods))], codec=LimitedCodec(RECEIVE_LIMIT))
-        self._protocols: list[H2Protocol] = []
+        self._protocols: list[_Protocol] = []
 
-    def _protocol_factory(self) -> H2Protocol:
+    def _protocol_factory(self) -> _Protocol:
         self._protocols = [one for one in self._protocols if not _gone(one)]
-        self._protocols.append(super()._protocol_factory())
+        handler = super()._protocol_factory().handler
+        self._protocols.append(_Protocol(handler, self._config, self._h2_config))
         return self._protocols[-1]
 
     async def listen(self, path: Path) -> None:
@@ -75,9 +76,19 @@ class UnixServer(Server):
         self.close()
         for protocol in self._protocols:
             if hasattr(protocol, "processor"):
-                protocol.processor.close("Server closed")
+                protocol.end("Server closed")
         await asyncio.sleep(0)
         await self.wait_closed()
+
+
+class _Protocol(H2Protocol):
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.end("Connection lost")
+
+    def end(self, reason: str) -> None:
+        self.processor.close(reason)
+        # A call that the client took back may wait to send its end; grpclib would let the call wait for ever.
+        self.connection.write_ready.set()
 
 
 def _gone(protocol: H2Protocol) -> bool:
