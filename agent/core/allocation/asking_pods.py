@@ -126,9 +126,9 @@ def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) 
         devices=promises.cards(planned.vendor),
         taken=containers_with_allocation(promises.in_use, resource, scene.candidates),
         cards_of_containers={
-            it.container_key: frozenset(it.cards)
-            for it in promises.in_use
-            if it.resource == resource and it.container_key is not None
+            allocation.container_key: frozenset(allocation.cards)
+            for allocation in promises.in_use
+            if allocation.resource == resource and allocation.container_key is not None
         },
         holders=scheduler_choice.card_holders(in_use, resource) if is_whole else {},
         locked=scene.locked,
