@@ -71,9 +71,14 @@ class PodState:
         return followed if self._listed is None else merged(followed, self.reached, self._listed)
 
     def follow_to(self, version: int) -> None:
-        """The pods are followed up to this resourceVersion."""
+        """The pods are followed up to this resourceVersion.
+
+        The first pods that are followed after the list of the kubelet tell at once which pods it found: pods
+        that are bound later in the second of that list have the same time.
+        """
         self.reached = version
-        if self._wall() >= self._listed_at + SEEN_WITHIN:
+        since_list = self._wall() - self._listed_at
+        if since_list >= (SEEN_WITHIN if self.followed.value else 0.0):
             self._keep(self._found_by_times(self.candidates))
         self.followed.set(True)
 

@@ -254,6 +254,18 @@ async def test_who_is_bound_in_the_second_of_the_list_and_seen_later_was_not_fou
     assert its.found(its.candidates) == {WEB.uid}
 
 
+async def test_pods_that_are_first_followed_just_after_the_list_tell_whom_the_kubelet_found() -> None:
+    """What is bound later in that second was not in the list."""
+    its = PodState(wall=lambda: 200.4, lists_after=0.3)
+    await its.kubelet_began(200 * S)  # it listed the pods 0.1 s ago, and no pod was followed then
+    web, job = bound(WEB, 200.0), bound(JOB, 200.0)
+    following(its, web, to=11)
+
+    following(its, web, job, to=12)
+
+    assert its.found(its.candidates) == {WEB.uid}
+
+
 async def test_an_agent_that_starts_later_knows_whom_the_one_before_saw_found() -> None:
     its, later = PodState(wall=lambda: 200.0, lists_after=0.0), PodState(wall=lambda: 202.0)
     following(its, bound(WEB, 200.0), to=11)
