@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation import answered_claims, asking_pods, placed_requests, scheduler_choice
+from agent.core.allocation import answered_claims, asking_pods, placed_requests, room_on_cards
 from agent.daemon.allocation import allocator
 
 from .fuzz import clearly
@@ -20,8 +20,8 @@ DAYS = 300
 @pytest.mark.parametrize(
     ("module", "rule", "broken", "seen"),
     [
-        (scheduler_choice, "has_room", lambda *_, **__: True, "more shares than there are"),
-        (scheduler_choice, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
+        (room_on_cards, "has_room", lambda *_, **__: True, "more shares than there are"),
+        (room_on_cards, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
         (placed_requests, "_find_other_cards", lambda *_: (), "more shares than there are"),
         (
             placed_requests,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from agent.core.allocation import scheduler_choice
+from agent.core.allocation import room_on_cards
 from agent.core.allocation.card_amounts import fit
 from agent.core.allocation.heard_dialects import limits_dialect
 from agent.core.allocation.pod_attribution import exchange_claims, promised_claim
@@ -121,7 +121,7 @@ def shown_claim(promises: Promises, allocation: Allocation) -> Claim | None:
     planned = promises.scene.plan[allocation.resource]
     if planned.rule.placement == "local" or not all(map(planned.shares, allocation.ids)):
         return None
-    fits = scheduler_choice.has_room(
+    fits = room_on_cards.has_room(
         planned,
         claim.devices,
         len(allocation.ids),

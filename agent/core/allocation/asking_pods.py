@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.core.allocation import scheduler_choice
 from agent.core.allocation.cards_with_room import card_finder, knows_room
+from agent.core.allocation.current_holders import card_holders
 from agent.core.allocation.holder_names import claims_on_cards
 from agent.core.allocation.pod_attribution import (
     Attribution,
@@ -130,7 +130,7 @@ def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) 
             for allocation in promises.in_use
             if allocation.resource == resource and allocation.container_key is not None
         },
-        holders=scheduler_choice.card_holders(in_use, resource) if is_whole else {},
+        holders=card_holders(in_use, resource) if is_whole else {},
         locked=scene.locked,
         failed={card.uuid for card in planned.cards if not card.healthy},
         refused=promises.refused,
@@ -151,6 +151,8 @@ def _cards_for_claim(promises: Promises, planned: Resource, claim: Claim, count:
         return ()
     others = [it for it in promises.in_use if it.resource == planned.name]
     try:
-        return card_finder(promises, planned, count, others, due_claims(promises, planned))(claim.parameters)
+        return card_finder(
+            promises.scene, promises.in_use, planned, count, others, due_claims(promises, planned)
+        )(claim.parameters)
     except AgentError:  # the Allocate is refused with this error
         return ()

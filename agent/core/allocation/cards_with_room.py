@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from agent.core.allocation.scheduler_choice import free_by_card
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.allocation.admission import Scene
+from agent.core.allocation.room_on_cards import free_by_card
 from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.errors import AllocationError, InsufficientRoom, NotServable, VendorError
 from agent.core.model import Allocation, Resource
@@ -23,7 +23,8 @@ def knows_room(vendor: Vendor, resource: Resource) -> bool:
 
 
 def card_finder(
-    promises: Promises,
+    scene: Scene,
+    in_use: Iterable[Allocation],
     planned: Resource,
     count: int,
     others: Sequence[Allocation],
@@ -35,13 +36,13 @@ def card_finder(
     `others`: allocations of the resource that take room. `due`: claims of waiting pods, which take room too.
     `first`: cards that come before others that are as good.
     """
-    scene, vendor = promises.scene, promises.scene.vendors[planned.vendor]
+    vendor = scene.vendors[planned.vendor]
     roomy = {uuid for uuid, left in free_by_card(planned, others).items() if left > 0}
     uuids = (card.uuid for card in planned.cards if card.uuid in roomy)
     devices = devices_of(scene, sorted(uuids, key=lambda uuid: uuid not in first))
-    in_use = (it for it in promises.in_use if it.vendor == vendor.name)
+    of_vendor = (it for it in in_use if it.vendor == vendor.name)
     grants = [
-        *(Grant(request_of(it), it.cards, it.partitions) for it in in_use),
+        *(Grant(request_of(it), it.cards, it.partitions) for it in of_vendor),
         *(Grant(Request("", planned.name, it.devices, it.parameters), it.devices) for it in due),
     ]
 

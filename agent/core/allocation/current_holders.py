@@ -46,3 +46,13 @@ def owners_to_ask_about(
         if allocation.owner is not None and allocation.owner.uid not in alive
         if now - allocation.since >= SHOWN_AFTER
     )
+
+
+def card_holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
+    """Card to the uid of the pod that has the card, as the kubelet or else a claim says."""
+    return {
+        uuid: allocation.container_key[0]
+        for allocation in in_use
+        if allocation.resource == resource and allocation.container_key is not None
+        for uuid in allocation.cards
+    }

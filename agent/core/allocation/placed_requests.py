@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import floor
 from operator import itemgetter
 
-from agent.core.allocation import scheduler_choice
+from agent.core.allocation import room_on_cards
 from agent.core.allocation.admission import Admitted
 from agent.core.allocation.asking_pods import attribute_request, due_claims
 from agent.core.allocation.card_amounts import ROUNDING, CardAmounts
@@ -81,7 +81,7 @@ class CardRequest:
 
     def has_room(self, uuids: Sequence[str], claims: Sequence[Claim | None]) -> bool:
         """Whether these cards have room for the request with any of these claims."""
-        return bool(uuids) and scheduler_choice.has_room(
+        return bool(uuids) and room_on_cards.has_room(
             self.planned, uuids, len(self.ids), self.others, amounts=self.amounts, claims=claims
         )
 
@@ -91,7 +91,7 @@ class CardRequest:
 
     def is_as_counted(self, claims: Sequence[Claim | None] = (None,)) -> bool:
         """Whether the cards of the IDs have the room that the kubelet counts there."""
-        return scheduler_choice.is_as_counted(
+        return room_on_cards.is_as_counted(
             self.planned, self.ids, self.others, amounts=self.amounts, claims=claims
         )
 
@@ -231,7 +231,9 @@ def _choose_card_by_amount(request: CardRequest, claim: Claim) -> PlacementChoic
 def _find_cards(request: CardRequest) -> FindCards:
     promises, planned = request.promises, request.planned
     due = due_claims(promises, planned)
-    return card_finder(promises, planned, len(request.ids), request.others, due, request.cards_of_ids)
+    return card_finder(
+        promises.scene, promises.in_use, planned, len(request.ids), request.others, due, request.cards_of_ids
+    )
 
 
 def _cards_left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
@@ -290,11 +292,11 @@ def _find_other_cards(request: CardRequest) -> tuple[str, ...]:
     planned, count, others, amounts = request.planned, len(request.ids), request.others, request.amounts
     if request.is_as_counted():
         return ()
-    if roomier := scheduler_choice.other_cards_with_room(planned, count, others, amounts=amounts):
+    if roomier := room_on_cards.other_cards_with_room(planned, count, others, amounts=amounts):
         return roomier
     if not on_one_card(planned.rule.sharing):
         raise request.refusal(f"{_why_full(request)}, and no other card has room")
-    free = scheduler_choice.free_by_card(planned, others, amounts=amounts)
+    free = room_on_cards.free_by_card(planned, others, amounts=amounts)
     roomy = ((uuid, left) for uuid, left in free.items() if left > 0)
     largest = max(roomy, key=itemgetter(1), default=None)
     unit = counted_in(planned.rule.sharing)

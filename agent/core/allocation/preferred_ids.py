@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
-from agent.core.allocation import scheduler_choice
+from agent.core.allocation import room_on_cards, scheduler_choice
 from agent.core.allocation.asking_pods import waiting_pods
 from agent.core.allocation.preferred_allocation import prefer
 from agent.core.allocation.scheduler_promises import Promises
@@ -83,4 +83,4 @@ def _room(promises: Promises, planned: Resource, free: Collection[str]) -> Mappi
         return None
     given = frozenset(free)
     others = (it for it in promises.in_use if it.resource == planned.name and given.isdisjoint(it.ids))
-    return scheduler_choice.free_by_card(planned, others)
+    return room_on_cards.free_by_card(planned, others)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.core.allocation.admission import admit
 from agent.core.allocation.placed_requests import PlacementChoice
 from agent.core.allocation.placed_requests import choose_cards as choose_cards
-from agent.core.allocation.scheduler_choice import free_by_card
+from agent.core.allocation.room_on_cards import free_by_card
 from agent.core.allocation.scheduler_promises import Promises
 from agent.core.errors import (
     AllocationError,
