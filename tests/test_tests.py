@@ -107,8 +107,8 @@ def test_no_test_reaches_into_a_part_that_it_does_not_test() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from agent.core.allocation.pod_attribution import _WaitingClaims",
-        "from agent.core.allocation.pod_attribution import (\n    _WaitingClaims,\n)",
+        "from agent.core.attribution.waiting_pods import _WaitingClaims",
+        "from agent.core.attribution.waiting_pods import (\n    _WaitingClaims,\n)",
         "pod_attribution._WaitingClaims()",
         "room.allocator._scene = scene",
         "monkeypatch.setattr(allocator, '_scene', scene)",

@@ -36,7 +36,7 @@ def doctor(args: argparse.Namespace) -> int:
     from agent.config import LogSettings
     from agent.doctor.checks import examined
     from agent.doctor.doctor_arguments import DoctorArguments
-    from agent.doctor.report import document, show, stops
+    from agent.doctor.findings_output import document, show, stops
     from agent.doctor.survey import survey
 
     logs.configure(LogSettings(level="error"))  # findings report the rest, once

@@ -148,7 +148,7 @@ async def _remove_keys(
 
 
 async def _remove_cards(api: Api, name: str, kind: ReportObject, *, made: bool) -> str:
-    from agent.cluster.report_object_withdrawal import needed_right, withdraw
+    from agent.cluster.scheduler_report_withdrawal import needed_right, withdraw
 
     try:
         if await withdraw(api, name, kind, made=made):

@@ -27,8 +27,8 @@ from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.pod_state import PodState
 from agent.cluster.receipt_writer import ReceiptWriter
 from agent.cluster.reflector import FollowTiming, MirroredObjects, Reflector
-from agent.cluster.report_object_follower import ReportObjectFollower
-from agent.cluster.report_state import ReportState
+from agent.cluster.scheduler_report_follower import SchedulerReportFollower
+from agent.cluster.scheduler_report_state import SchedulerReportState
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
@@ -87,7 +87,7 @@ class ApiConnection:
         *,
         pods: FollowedPods | None = None,
         pod_state: PodState | None = None,
-        report: ReportState | None = None,
+        report: SchedulerReportState | None = None,
         records: ObjectRecords | None = None,
         options: ConnectionOptions | None = None,
     ) -> None:
@@ -117,7 +117,7 @@ class ApiConnection:
         self._annotations: AnnotationWriter | None = None
         self._extended: ExtendedWriter | None = None
         self._receipts: ReceiptWriter | None = None
-        self._report_object: ReportObjectFollower | None = None
+        self._report_object: SchedulerReportFollower | None = None
         self._api: Api | None = None
         self._error = "not opened yet"
 
@@ -198,7 +198,7 @@ class ApiConnection:
         self._extended = ExtendedWriter(api, self._node_name, extended or Cell(Extended()), self.node)
         self._receipts = ReceiptWriter(api, receipts or Cell(()))
         if self._report is not None:
-            self._report_object = ReportObjectFollower(
+            self._report_object = SchedulerReportFollower(
                 api,
                 self._node_name,
                 self._report,

@@ -11,7 +11,7 @@ from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
 from agent.cluster.node_lock_state import NodeLockState
 from agent.cluster.own_node import path
-from agent.core.allocation.node_locks import EXPIRES, Lock, freeing_patch
+from agent.core.allocation.node_lock_rules import EXPIRES, Lock, freeing_patch
 from agent.core.backoff import Pauses
 
 log = structlog.get_logger()

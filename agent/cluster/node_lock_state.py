@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.core.allocation.node_locks import Lock
+from agent.core.allocation.node_lock_rules import Lock
 from agent.core.cell import Cell
 
 

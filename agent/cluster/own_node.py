@@ -11,7 +11,7 @@ from urllib.parse import quote
 from agent.cluster.api import Object
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects
-from agent.core.allocation.node_locks import lock_annotations
+from agent.core.allocation.node_lock_rules import lock_annotations
 from agent.core.cell import Cell
 from agent.core.kubernetes_names import wrong_label, wrong_name
 from agent.core.publishing.node_annotation_rules import wrong_key

@@ -13,19 +13,19 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.config import AgentSettings, Config, ConfigState
-from agent.core.allocation.placement_mismatch import MismatchNotices
-from agent.core.allocation.refused_requests import RefusedAllocate
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command
+from agent.core.placement.placement_mismatch import MismatchNotices
 from agent.daemon import scheduler_plugins
+from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.allocation.allocate_calls import TimedAllocator
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
-from agent.daemon.intervals import AgentTiming
 from agent.daemon.node_lock_keeper import NodeLockKeeper
 from agent.daemon.node_state import NodeState
 from agent.daemon.notice_source import RecentRefusals
@@ -34,7 +34,7 @@ from agent.daemon.reconciling.evidence_sources import EvidenceSources, running_p
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming
 from agent.daemon.reconciling.recovery import Recovery
-from agent.daemon.registration.other_plugins import OtherPlugins
+from agent.daemon.registration.other_device_plugins import OtherPlugins
 from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
 from agent.daemon.registration.wait_for_pods import PodSync

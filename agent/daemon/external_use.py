@@ -10,12 +10,12 @@ import anyio
 import structlog
 
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.double_booking import double_bookings
-from agent.core.allocation.external_pods import external_allocations, external_changes
 from agent.core.allocation.ledger import Ledger
+from agent.core.attribution.external_use_rules import external_allocations, external_changes
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.model import AllocationSource, NodeSnapshot, Plan
+from agent.core.placement.double_booking import double_bookings
 from agent.scheduler_api import Cards, Scheduler
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ import anyio
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import locks_dated_ahead, locks_on_node, stale_sentences, why_over
+from agent.core.allocation.node_lock_rules import locks_dated_ahead, locks_on_node, stale_sentences, why_over
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 

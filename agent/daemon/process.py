@@ -17,15 +17,15 @@ import structlog
 from agent import logs
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.object_record import ObjectRecord, ObjectRecords
-from agent.cluster.report_state import ReportState
+from agent.cluster.scheduler_report_state import SchedulerReportState
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell, differs, first
 from agent.core.endless_tasks import for_ever
 from agent.core.notices import Notice
-from agent.daemon.intervals import AgentTiming
+from agent.daemon.agent_timing import AgentTiming
+from agent.daemon.node_agent import NodeAgent
 from agent.daemon.notice_source import follow
-from agent.daemon.standby import NodeAgent
 from agent.host.version import version
 from agent.state.uninstall_record import UninstallRecord
 
@@ -177,7 +177,7 @@ async def _cluster(
         group.start_soon(for_ever, follow, agent.serving_view, lambda: agent.pods.value, publish)
 
 
-def _object_records(record: UninstallRecord, report: ReportState | None) -> ObjectRecords:
+def _object_records(record: UninstallRecord, report: SchedulerReportState | None) -> ObjectRecords:
     """Where the API connection records the objects that it writes, so that `uninstall` removes them."""
     kind = "" if report is None else report.reporting.object.name
     return ObjectRecords(

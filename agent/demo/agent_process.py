@@ -15,7 +15,7 @@ from agent.cluster.credentials import find
 from agent.config import ConfigWatch, Labels
 from agent.core.cell import Cell
 from agent.core.devices.health_timing import HealthTiming
-from agent.daemon.intervals import AgentTiming
+from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.process import serve
 from agent.isolation.service import Deadlines
 from agent.kubelet.session import SessionTiming

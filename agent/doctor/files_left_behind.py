@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.doctor.surroundings import Surroundings
-from agent.host import report_directory
+from agent.host import scheduler_report_file
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
@@ -49,7 +49,9 @@ def _is_kept(around: Surroundings, path: Path) -> bool:
     """
     report = around.config.report
     labels = report.features_file if report.published_as == "file" else ""
-    cards = Path(report.device_infos_dir, report_directory.NAME) if report.mode in ("auto", "feed") else None
+    cards = (
+        Path(report.device_infos_dir, scheduler_report_file.NAME) if report.mode in ("auto", "feed") else None
+    )
     return path.parent == around.config.agent.cdi_dir or str(path) == labels or path == cards
 
 

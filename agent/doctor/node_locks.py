@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agent.core.allocation.node_locks import EXPIRES, parsed_lock
+from agent.core.allocation.node_lock_rules import EXPIRES, parsed_lock
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well

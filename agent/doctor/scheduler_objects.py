@@ -10,7 +10,7 @@ from urllib.parse import quote
 from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
 from agent.cluster.object_fields import text
-from agent.cluster.report_object_writer import path
+from agent.cluster.scheduler_report_writer import path
 from agent.core.errors import SchedulerError
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of, rows_of

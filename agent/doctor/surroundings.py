@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.cluster.api import Object
 from agent.config import Config
-from agent.core.allocation.node_locks import lock_keys
+from agent.core.allocation.node_lock_rules import lock_keys
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.socket_listeners import SocketListener

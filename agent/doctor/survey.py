@@ -31,7 +31,7 @@ from agent.doctor.surroundings import (
     Sockets,
     Surroundings,
 )
-from agent.host.report_directory import other_files
+from agent.host.scheduler_report_file import other_files
 from agent.host.version import version
 from agent.kubelet.directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused

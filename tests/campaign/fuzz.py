@@ -23,8 +23,8 @@ from support.vendor_inputs import INPUTS
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.config import parse
-from agent.core.allocation.external_pods import external_allocations
 from agent.core.allocation.ledger import Ledger
+from agent.core.attribution.external_use_rules import external_allocations
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.inventory import Inventory

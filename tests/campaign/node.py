@@ -48,12 +48,12 @@ def _live_faster(speed: float) -> None:
     from agent.cluster import connection
     from agent.cluster.label_writer import LabelTiming, LabelWriter
     from agent.cluster.reflector import FollowTiming
-    from agent.cluster.report_object_follower import ReportObjectFollower
-    from agent.cluster.report_object_timing import ReportObjectTiming
+    from agent.cluster.scheduler_report_follower import SchedulerReportFollower
+    from agent.cluster.scheduler_report_timing import SchedulerReportTiming
 
     its = FollowTiming()
     following = replace(its, shortest=its.shortest / speed, longest=its.longest / speed)
-    usual = ReportObjectTiming()
+    usual = SchedulerReportTiming()
     timing = replace(
         usual,
         between_writes=usual.between_writes / speed,
@@ -64,10 +64,10 @@ def _live_faster(speed: float) -> None:
         refused=(usual.refused[0] / speed, usual.refused[1] / speed),
         clock=lambda: anyio.current_time() * speed,
     )
-    quick = partial(ReportObjectFollower, timing=timing)
+    quick = partial(SchedulerReportFollower, timing=timing)
     labels = partial(LabelWriter, intervals=LabelTiming(5.0 / speed, 300.0 / speed))
     options = partial(connection.ConnectionOptions, following=following)
-    vars(connection).update(ReportObjectFollower=quick, LabelWriter=labels, ConnectionOptions=options)
+    vars(connection).update(SchedulerReportFollower=quick, LabelWriter=labels, ConnectionOptions=options)
 
 
 def _let_the_clock_jump(switches: Switches) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.devices.health_timing import HealthTiming
-from agent.daemon.intervals import AgentTiming
+from agent.daemon.agent_timing import AgentTiming
 from agent.demo.agent_process import PACE as PACE_OF_DEMO
 from agent.isolation.service import Deadlines
 from agent.kubelet.session import SessionTiming

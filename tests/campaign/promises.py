@@ -17,8 +17,8 @@ from heard import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.answer_annotations import ALLOCATION
-from agent.core.allocation.external_pods import external_allocations
 from agent.core.allocation.ledger import Ledger
+from agent.core.attribution.external_use_rules import external_allocations
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.plan import plan

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation import answered_claims, asking_pods, placed_requests, room_on_cards
+from agent.core.allocation import room_on_cards
+from agent.core.attribution import answered_claims, pod_attribution
+from agent.core.placement import request_placement
 from agent.daemon.allocation import allocator
 
 from .fuzz import clearly
@@ -22,15 +24,15 @@ DAYS = 300
     [
         (room_on_cards, "has_room", lambda *_, **__: True, "more shares than there are"),
         (room_on_cards, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
-        (placed_requests, "_find_other_cards", lambda *_: (), "more shares than there are"),
+        (request_placement, "_find_other_cards", lambda *_: (), "more shares than there are"),
         (
-            placed_requests,
+            request_placement,
             "_promised_to_pods_on",
             lambda *_: [(card,) for card in OF[SHARED]],
             "on other cards than were given",
         ),
         (answered_claims, "exchange_claims", lambda *_: {}, "the claim of another"),
-        (asking_pods, "containers_with_allocation", lambda *_: frozenset(), "was promised"),
+        (pod_attribution, "containers_with_allocation", lambda *_: frozenset(), "was promised"),
         (allocator, "annotations_of", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",

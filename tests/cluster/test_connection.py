@@ -24,7 +24,7 @@ from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import FollowTiming
-from agent.core.allocation.node_locks import parsed_lock
+from agent.core.allocation.node_lock_rules import parsed_lock
 from agent.core.cell import Cell
 from agent.core.notices import Notice
 from agent.core.publishing.agent_status import AgentStatus, FollowedList

@@ -17,7 +17,7 @@ from agent.cluster.client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.node_lock_state import NodeLockState
-from agent.core.allocation.node_locks import Lock, parsed_lock
+from agent.core.allocation.node_lock_rules import Lock, parsed_lock
 from agent.core.backoff import Pauses
 from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.allocation.admission import Scene, admit
-from agent.core.allocation.placed_requests import PlacementChoice
-from agent.core.allocation.placed_requests import choose_cards as choose_cards
-from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import Allocation
+from agent.core.placement.preferred_allocation import preferred_ids
+from agent.core.placement.request_placement import PlacementChoice
+from agent.core.placement.request_placement import choose_cards as choose_cards
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Sharing
 

@@ -13,8 +13,8 @@ from agent.cluster.pod_state import PodState
 from agent.config import AgentSettings, Config, ConfigState, ReconcileSettings
 from agent.core.cell import Cell
 from agent.daemon import composition
+from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.composition import Composition
-from agent.daemon.intervals import AgentTiming
 from agent.daemon.publishing import publisher
 from agent.daemon.reconciling.reconcile_loop import Reconciler
 

@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import AHEAD, EXPIRED, EXPIRES
+from agent.core.allocation.node_lock_rules import AHEAD, EXPIRED, EXPIRES
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan

@@ -8,7 +8,7 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.node_locks import EXPIRES, parsed_lock
+from agent.core.allocation.node_lock_rules import EXPIRES, parsed_lock
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.offers import VendorRules

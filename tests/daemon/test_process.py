@@ -28,10 +28,10 @@ from agent.cli.inspect_tables import as_text
 from agent.cluster.credentials import ApiAccess
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch
 from agent.core.cell import Cell
+from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.composition import Composition
-from agent.daemon.intervals import AgentTiming
+from agent.daemon.node_agent import NodeAgent
 from agent.daemon.process import _cluster, _follow, _keep_serving, _until_signalled
-from agent.daemon.standby import NodeAgent
 from agent.http.admin_client import fetch
 from agent.http.inspect_document import from_builtins
 from agent.testing.kubelet import SimKubelet
@@ -138,7 +138,7 @@ except BaseException:
 
 #: A plugin that breaks a part of the agent: what follows the kubelet's checkpoint is done at once.
 BREAKS = """\
-from agent.daemon.registration.other_plugins import OtherPlugins
+from agent.daemon.registration.other_device_plugins import OtherPlugins
 
 async def run(self, in_force): pass
 

@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs/examples/scheduler"
 HEARD = """
 import json, pathlib, sys
 from agent.cluster.pods import candidate
-from agent.core.allocation.node_locks import lock_keys
+from agent.core.allocation.node_lock_rules import lock_keys
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import common_dialects, reads
 (scene, _) = json.loads(pathlib.Path(sys.argv[1]).read_text())

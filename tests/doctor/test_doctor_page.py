@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from agent.doctor.report import document
+from agent.doctor.findings_output import document
 from agent.scheduler_api.findings import Finding, Severity
 
 PAGE = Path(__file__).parents[2] / "docs/doctor.md"

@@ -14,7 +14,7 @@ import pytest
 
 from agent.cli import main
 from agent.doctor.checks import CHECKS
-from agent.doctor.report import show, stops
+from agent.doctor.findings_output import show, stops
 from agent.scheduler_api.findings import LONGEST, Finding, Severity, not_made
 
 from .patient import CARDS, GPU, Patient

@@ -22,14 +22,14 @@ from agent.cluster.credentials import find
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import FollowTiming, Reflector
-from agent.cluster.report_object_follower import ReportObjectFollower
-from agent.cluster.report_object_timing import ReportObjectTiming
-from agent.cluster.report_state import ReportState
+from agent.cluster.scheduler_report_follower import SchedulerReportFollower
+from agent.cluster.scheduler_report_state import SchedulerReportState
+from agent.cluster.scheduler_report_timing import SchedulerReportTiming
 from agent.config import Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.model import Health, Plan
-from agent.daemon.publishing.wanted_report import WantedReport, WantedReportTiming
-from agent.host.report_directory import NAME, ReportFileWriter
+from agent.daemon.publishing.wanted_scheduler_report import WantedSchedulerReport, WantedSchedulerReportTiming
+from agent.host.scheduler_report_file import NAME, ReportFileWriter
 from agent.scheduler_api.node_report import LinkedCards, PublishedReport, Report, ReportedCard, ShownReport
 from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.vendor_api.agent import State
@@ -56,8 +56,8 @@ class Here:
 
     server: RealApiServer
     name: str
-    exchange: ReportState
-    koordinator: ReportObjectFollower
+    exchange: SchedulerReportState
+    koordinator: SchedulerReportFollower
     node: Cell[OwnNode | None]
 
     def tell(self, report: Report) -> None:
@@ -132,14 +132,14 @@ async def looking(server: RealApiServer, directory: Path, token: str | None = No
     api = await open_api(access)
     own: Cell[OwnNode | None] = Cell(None)
     labels: Cell[Mapping[str, str] | None] = Cell(None)
-    exchange, returns = ReportState(NODE_REPORT), Cell(0)
+    exchange, returns = SchedulerReportState(NODE_REPORT), Cell(0)
     exchange.looks.set(True)
     quick = FollowTiming(shortest=0.01, longest=0.1, refused=0.1)
     nodes = Reflector(api, node.NODES, node.query(name), node.own_node, quick)
-    timing = ReportObjectTiming(
+    timing = SchedulerReportTiming(
         between_writes=0.01, kind_missing=0.2, look=0.05, away=(0.01, 0.1), refused=(0.01, 0.1)
     )
-    koordinator = ReportObjectFollower(api, name, exchange, own, quick, ObjectRecord(), timing)
+    koordinator = SchedulerReportFollower(api, name, exchange, own, quick, ObjectRecord(), timing)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(nodes.run)
@@ -255,8 +255,8 @@ async def test_a_koordlet_that_comes_is_fed_by_the_file_and_the_agent_writes_no_
         return [it["health"] for it in from_files(directory) or ()]
 
     async with looking(api_server, tmp_path) as here, anyio.create_task_group() as group:
-        reporting = WantedReport(
-            here.exchange, config, snapshot, plan, timing=WantedReportTiming(settle=0.01)
+        reporting = WantedSchedulerReport(
+            here.exchange, config, snapshot, plan, timing=WantedSchedulerReportTiming(settle=0.01)
         )
         group.start_soon(reporting.run)
         file = ReportFileWriter(NODE_REPORT, here.exchange.published, 0.05, elsewhere=here.exchange.elsewhere)

@@ -22,7 +22,7 @@ from agent.cluster.lock_writer import LockWriter
 from agent.cluster.own_node import path
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
-from agent.core.allocation.node_locks import Lock, freeing_patch, parsed_lock
+from agent.core.allocation.node_lock_rules import Lock, freeing_patch, parsed_lock
 from agent.core.backoff import Pauses
 from agent.schedulers.common.node_lock import LOCKS
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED

@@ -32,7 +32,7 @@ from agent.core.reconciling.reconcile_evidence import Pods
 from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
-from agent.daemon.publishing.wanted_report import withheld
+from agent.daemon.publishing.wanted_scheduler_report import withheld
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming

@@ -18,7 +18,7 @@ from agent.core.devices.health_timing import HealthTiming
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.allocation.allocator import ALLOCATION
-from agent.daemon.standby import NodeAgent
+from agent.daemon.node_agent import NodeAgent
 from agent.daemon.vendors_in_service import check
 from agent.demo.agent_process import PACE
 from agent.isolation.service import Deadlines

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from played_koordinator.scheduler import BOUND
 
-from agent.core.allocation import preferred_ids, scheduler_choice
 from agent.core.devices.topology import Topology
 from agent.core.model import AllocationSource, Resource
+from agent.core.placement import ids_on_chosen_cards, preferred_allocation
 from agent.core.reconciling.reconcile_evidence import Evidence
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.kubelet import kubelet_checkpoint
@@ -54,7 +54,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]
 
-    monkeypatch.setattr(scheduler_choice, "chosen_ids", chosen)
+    monkeypatch.setattr(ids_on_chosen_cards, "chosen_ids", chosen)
 
 
 def lose(node: Node) -> None:
@@ -218,5 +218,5 @@ def astray_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> list[str]:
         return sorted(available, key=lambda it: it.rpartition("::")[2])[:size]
 
-    monkeypatch.setattr(scheduler_choice, "chosen_ids", chosen)
-    monkeypatch.setattr(preferred_ids, "prefer", chosen)
+    monkeypatch.setattr(ids_on_chosen_cards, "chosen_ids", chosen)
+    monkeypatch.setattr(preferred_allocation, "prefer", chosen)

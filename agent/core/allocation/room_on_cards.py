@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 
+from agent.core.allocation.best_free_ids import best_fit
 from agent.core.allocation.card_amounts import ROUNDING, CardAmounts, fit, room_left
-from agent.core.allocation.preferred_allocation import best_fit
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.model import Allocation, Resource
 from agent.scheduler_api.claims import Claim, Part

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import structlog
 
-from agent.core.allocation.refused_requests import RefusedAllocate
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import AgentError, AllocationError, LimitsUnread, StartRefused
 from agent.core.model import Allocation
 from agent.core.notices import ClaimSwap, PodRef, StartRefusal

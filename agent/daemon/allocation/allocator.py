@@ -21,20 +21,18 @@ from agent.core.allocation.admission import (
     serving_vendor,
 )
 from agent.core.allocation.answer_annotations import ALLOCATION, annotations_of
-from agent.core.allocation.asking_pods import is_chosen_for
 from agent.core.allocation.container_edit_rules import UnusableEdits, check_edits
 from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.placed_requests import PlacedRequest, others_in_use, place_request
-from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.refused_requests import RefusedAllocate
-from agent.core.allocation.scheduler_promises import Promises
-from agent.core.allocation.unowned_answers import (
+from agent.core.allocation.vendor_requests import devices_of, request_of
+from agent.core.attribution.pod_attribution import is_chosen_for
+from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.scheduler_promises import Promises
+from agent.core.attribution.unowned_answers import (
     abandoned_ids,
     allocations_without_owner,
     answers_never_taken,
 )
-from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
     AllocationError,
@@ -47,6 +45,8 @@ from agent.core.errors import (
     PromisedElsewhere,
 )
 from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.placement.preferred_allocation import preferred_ids
+from agent.core.placement.request_placement import PlacedRequest, others_in_use, place_request
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import (
     AllocationStore,

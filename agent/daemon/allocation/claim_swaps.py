@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.core.allocation.answered_claims import claims_after_exchange, kept_parameters, shown_claim
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.answered_claims import claims_after_exchange, kept_parameters, shown_claim
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import AllocationSource
 from agent.core.notices import ClaimSwap
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from agent.core.allocation.answered_claims import astray_allocations, may_move
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.scheduler_promises import Promises
 from agent.core.allocation.vendor_requests import request_of
+from agent.core.attribution.answered_claims import astray_allocations, may_move
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.reconciling.cards_of_answers import is_of_other_plugin

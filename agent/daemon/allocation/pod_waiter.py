@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import admit
-from agent.core.allocation.asking_pods import is_awaited, is_promised
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.pod_attribution import is_awaited, is_promised
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.cell import Cell
 from agent.core.errors import AllocationError
 from agent.core.model import Plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.core.allocation.admission import Scene
-from agent.core.allocation.asking_pods import suspected_pods
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.refused_requests import (
+from agent.core.attribution.pod_attribution import suspected_pods
+from agent.core.attribution.refused_pods import (
     RefusedAllocate,
     RefusedRequest,
     guessed_suspects,
@@ -15,7 +15,7 @@ from agent.core.allocation.refused_requests import (
     unexplained_requests,
     without_answered_pod,
 )
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.scheduler_promises import Promises
 from agent.daemon.allocation.allocate_evidence import KubeletEvidence
 
 

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 import anyio
 
 from agent.cluster.pod_state import PodState
-from agent.cluster.report_state import ReportState
+from agent.cluster.scheduler_report_state import SchedulerReportState
 from agent.config import ConfigState
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
-from agent.daemon.intervals import AgentTiming
+from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_state import NodeState
 from agent.daemon.publishing.wanted_extended_resources import WantedExtendedResources
 from agent.daemon.publishing.wanted_labels import WantedLabels
 from agent.daemon.publishing.wanted_node_annotations import WantedNodeAnnotations
 from agent.daemon.publishing.wanted_receipts import WantedReceipts
-from agent.daemon.publishing.wanted_report import WantedReport, WantedReportTiming
+from agent.daemon.publishing.wanted_scheduler_report import WantedSchedulerReport, WantedSchedulerReportTiming
 from agent.host.nfd_features import FeaturesFile
-from agent.host.report_directory import ReportFileWriter
+from agent.host.scheduler_report_file import ReportFileWriter
 from agent.scheduler_api import AnnotationFilter, reporting
 from agent.state.uninstall_record import UninstallRecord
 
@@ -31,7 +31,7 @@ from agent.state.uninstall_record import UninstallRecord
 class _KeptReport:
     """The report of the cards to a scheduler, and the file by which it may be published."""
 
-    wanted: WantedReport
+    wanted: WantedSchedulerReport
     file: ReportFileWriter
 
 
@@ -71,15 +71,15 @@ class Publisher:
         self._report: _KeptReport | None = None
         if (kind := reporting(node.schedulers)) is not None:
             every = intervals.device_infos
-            state = ReportState(kind)
-            wanted = WantedReport(
+            state = SchedulerReportState(kind)
+            wanted = WantedSchedulerReport(
                 state,
                 config,
                 node.snapshot,
                 node.plan,
                 api=api,
                 withheld=lambda: node.withheld,
-                timing=WantedReportTiming(every=every),
+                timing=WantedSchedulerReportTiming(every=every),
             )
             file = ReportFileWriter(
                 kind, state.published, every, note=record.note, noted=record.all, elsewhere=state.elsewhere
@@ -104,7 +104,7 @@ class Publisher:
                 group.start_soon(for_ever, self._report.file.run)
 
     @property
-    def report_state(self) -> ReportState | None:
+    def report_state(self) -> SchedulerReportState | None:
         """The report as the API connection follows and writes it; None where no scheduler gets one."""
         return self._report.wanted.state if self._report is not None else None
 

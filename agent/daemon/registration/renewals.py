@@ -22,7 +22,7 @@ from agent.core.renewal_rules import (
     on_observation,
     standing_of,
 )
-from agent.daemon.registration.other_plugins import ServedSockets
+from agent.daemon.registration.other_device_plugins import ServedSockets
 from agent.daemon.registration.sessions import Sessions
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.kubelet_view import KubeletView

@@ -14,23 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.admission import Scene, admit
-from agent.core.allocation.asking_pods import suspected_pods
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.placed_requests import choose_cards
-from agent.core.allocation.preferred_ids import preferred_ids
-from agent.core.allocation.refused_requests import (
+from agent.core.attribution.pod_attribution import suspected_pods
+from agent.core.attribution.refused_pods import (
     RefusedRequest,
     guessed_suspects,
     suspected_uids,
     unexplained_requests,
     without_answered_pod,
 )
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError
 from agent.core.model import Owner
+from agent.core.placement.preferred_allocation import preferred_ids
+from agent.core.placement.request_placement import choose_cards
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.scheduler_plugins import registered

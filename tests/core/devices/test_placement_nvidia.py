@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation.preferred_allocation import prefer
+from agent.core.allocation.best_free_ids import prefer
 from agent.core.devices.topology import DISTANCE_SCORE, LANE_SCORE, Topology
 from agent.vendor_api.agent import Device, Distance, Fault, Policy
 from core.values import near, shared, whole

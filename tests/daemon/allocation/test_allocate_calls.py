@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.core.allocation.refused_requests import RefusedAllocate
+from agent.core.attribution.refused_pods import RefusedAllocate
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef

@@ -28,7 +28,7 @@ from core.scenes import (
 
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.ledger import Ledger
-from agent.core.allocation.scheduler_promises import Promises
+from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.claim_swaps import MAX_SHOWN_SWAPS, ClaimSwaps

@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.renewal_rules import Registration
-from agent.daemon.registration.other_plugins import ServedSockets
+from agent.daemon.registration.other_device_plugins import ServedSockets
 from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
 from agent.kubelet.directory import FileIdentity, OtherSocket

@@ -1,0 +1,158 @@
+"""Which pod a request comes from. The kubelet does not say, so waiting pods are matched to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+
+from agent.core.allocation.cards_with_room import card_finder, knows_room
+from agent.core.allocation.current_holders import card_holders
+from agent.core.allocation.holder_names import claims_on_cards
+from agent.core.allocation.vendor_requests import names_no_card
+from agent.core.attribution.scheduler_promises import Promises
+from agent.core.attribution.waiting_pods import (
+    Attribution,
+    WaitingPods,
+    any_promised,
+    attribute,
+    claims_due,
+    containers_with_allocation,
+    most_likely_pod,
+    pods_that_may_ask,
+    waiting_for,
+)
+from agent.core.errors import AgentError
+from agent.core.model import Resource
+from agent.scheduler_api.claims import Claim
+
+
+def is_awaited(promises: Promises, resource: str, count: int) -> bool:
+    """Whether a known pod waits for this number of IDs."""
+    candidates = promises.scene.candidates
+    taken = containers_with_allocation(promises.in_use, resource, candidates)
+    pods = waiting_for(resource, count, candidates, taken)
+    return any(pod.uid not in promises.refused for pod in pods)
+
+
+def is_promised(promises: Promises, resource: str, count: int) -> bool:
+    """Whether this number of IDs was promised to a known pod that waits."""
+    attribution = attribute(resource, count, (), waiting_pods(promises, resource))
+    claims = (attribution.claim, *attribution.elsewhere)
+    return any(claim is not None and claim.uid not in promises.refused for claim in claims)
+
+
+def is_chosen_for(promises: Promises, resource: str) -> bool:
+    """Whether a scheduler promised cards of the resource to any pod, waiting or served."""
+    return any_promised(resource, waiting_pods(promises, resource))
+
+
+def suspected_pod(promises: Promises, resource: str, ids: Collection[str]) -> str:
+    """The uid of the pod that a refused request most likely came from; empty where none is known."""
+    if (served := promises.served(resource)) is None:
+        return ""
+    unique = tuple(dict.fromkeys(ids))
+    pods = waiting_pods(promises, resource)
+    return most_likely_pod(_attribute_ids(promises, served[0], unique, pods), resource, len(unique), pods)
+
+
+def suspected_pods(promises: Promises, resource: str, ids: Collection[str]) -> tuple[str, ...]:
+    """The uids of the pods that a refused request may have come from, the most likely one first."""
+    if not (first := suspected_pod(promises, resource, ids)):
+        return ()
+    others = pods_that_may_ask(resource, len(set(ids)), waiting_pods(promises, resource))
+    return tuple(dict.fromkeys((first, *others)))
+
+
+def attribute_request(promises: Promises, planned: Resource, ids: Sequence[str]) -> Attribution:
+    """The claim behind an admitted request."""
+    scene = promises.scene
+    if not (scene.candidates and promises.dialects(planned)):
+        why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
+        return Attribution(why_uncertain=why)
+    attribution = _attribute_ids(promises, planned, ids, waiting_pods(promises, planned.name, ids))
+    cards = [claim.devices for claim in attribution.askers if claim is not None and claim.devices]
+    # The hardware of this answer can move to another card once the pod is known: the first pod decides.
+    vendor = scene.vendors[planned.vendor]
+    can_move = names_no_card(scene, vendor, planned.name, ids, cards)
+    return replace(attribution, askers=()) if can_move else attribution
+
+
+def _attribute_ids(
+    promises: Promises, planned: Resource, ids: Sequence[str], pods: WaitingPods
+) -> Attribution:
+    """The claim behind a request for these IDs; where the order of the pods is known, of the next pod."""
+    cards = {card.uuid for card in map(planned.card_of, ids) if card is not None}
+    attribution = attribute(planned.name, len(ids), cards, pods)
+    if not all(map(planned.shares, ids)) or not (asking := _claims_of_next_pod(promises, attribution)):
+        return attribution
+    # The kubelet had no IDs left on the card of this pod. A claim of another pod is not meant.
+    why = f"claims are on other cards: {claims_on_cards(asking)}"
+    return replace(attribution, claim=None, why_uncertain=why, elsewhere=asking, unclaimed=False)
+
+
+def _claims_of_next_pod(promises: Promises, attribution: Attribution) -> tuple[Claim, ...]:
+    """The claims of the pod that asks now, where only one pod can and its cards are not those of the IDs.
+
+    There are several claims where containers of that pod ask for the same number of IDs.
+    """
+    asking = tuple(it for it in attribution.askers if it is not None and it.devices)
+    if len({claim and claim.uid for claim in attribution.askers}) != 1 or not asking:
+        return ()
+    uid = asking[0].uid
+    if attribution.claim is not None and (not attribution.claim.devices or attribution.claim.uid == uid):
+        return ()
+    if attribution.claim is None and all(claim.uid != uid for claim in attribution.elsewhere):
+        return ()
+    scene = promises.scene
+    known_order = (
+        {pod.uid for pod in scene.candidates if pod.appeared} - scene.pods_at_kubelet_start - promises.refused
+    )
+    return asking if uid in known_order else ()
+
+
+def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) -> WaitingPods:
+    """All that is known of the pods that may ask for the resource.
+
+    `free`: IDs that the kubelet gives out now. In the ledger they may still belong to pods that have ended.
+    """
+    planned, scene = promises.scene.plan[resource], promises.scene
+    is_whole = planned.rule.sharing.kind == "exclusive"
+    given = frozenset(free) if is_whole else frozenset()
+    in_use = (allocation for allocation in promises.in_use if given.isdisjoint(allocation.ids))
+    return WaitingPods(
+        candidates=scene.candidates,
+        dialects=promises.dialects(planned),
+        devices=promises.cards(planned.vendor),
+        taken=containers_with_allocation(promises.in_use, resource, scene.candidates),
+        cards_of_containers={
+            allocation.container_key: frozenset(allocation.cards)
+            for allocation in promises.in_use
+            if allocation.resource == resource and allocation.container_key is not None
+        },
+        holders=card_holders(in_use, resource) if is_whole else {},
+        locked=scene.locked,
+        failed={card.uuid for card in planned.cards if not card.healthy},
+        refused=promises.refused,
+        pods_at_kubelet_start=scene.pods_at_kubelet_start,
+        find_cards_with_room=partial(_cards_for_claim, promises, planned),
+        guessed=promises.guessed,
+    )
+
+
+def due_claims(promises: Promises, planned: Resource) -> Sequence[Claim]:
+    """The claims of waiting pods on chosen cards of the resource."""
+    return claims_due(planned.name, waiting_pods(promises, planned.name))
+
+
+def _cards_for_claim(promises: Promises, planned: Resource, claim: Claim, count: int) -> Sequence[str]:
+    """The cards that can serve a claim without cards, best one first; none where that is not known."""
+    if not knows_room(promises.scene.vendors[planned.vendor], planned):
+        return ()
+    others = [it for it in promises.in_use if it.resource == planned.name]
+    try:
+        return card_finder(
+            promises.scene, promises.in_use, planned, count, others, due_claims(promises, planned)
+        )(claim.parameters)
+    except AgentError:  # the Allocate is refused with this error
+        return ()

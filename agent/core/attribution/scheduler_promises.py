@@ -1,0 +1,90 @@
+"""What schedulers promised to the pods of the node, and what containers have, as of one moment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.core.allocation.admission import Scene
+from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
+from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
+from agent.core.attribution.waiting_pods import promised_claim
+from agent.core.model import Allocation, AllocationSource, Resource
+from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.claims import Claim
+from agent.scheduler_api.dialects import Cards, Dialect
+from agent.vendor_api.agent import Vendor
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """All claims and allocations as of one moment. The other files of this room ask questions about them."""
+
+    scene: Scene
+    #: The allocations in use, oldest first.
+    in_use: Sequence[Allocation]
+    #: The uids of pods that were refused most likely, though their status may not show that yet.
+    refused: frozenset[str] = frozenset()
+    #: The pods of `refused` where another pod may have been refused instead.
+    guessed: frozenset[str] = frozenset()
+
+    @property
+    def pods(self) -> Mapping[str, Candidate]:
+        """uid to pod."""
+        return {pod.uid: pod for pod in self.scene.candidates}
+
+    def served(self, resource: str) -> tuple[Resource, Vendor] | None:
+        """The planned resource with its vendor; None where no vendor serves it."""
+        planned = self.scene.plan.get(resource)
+        vendor = self.scene.vendors.get(planned.vendor) if planned else None
+        return (planned, vendor) if planned is not None and vendor is not None else None
+
+    def dialects(self, planned: Resource) -> Sequence[Dialect]:
+        """The dialects that are read for the resource."""
+        return dialects(self.scene.schedulers, self.scene.vendors[planned.vendor], planned)
+
+    def cards(self, vendor: str) -> Cards:
+        """The vendor's cards with their minor numbers."""
+        return cards_by_minor(self.scene.snapshot, vendor)
+
+    def amounts(self, planned: Resource) -> CardAmounts:
+        """How the claims on the resource's cards are measured."""
+        memory = {it.uuid: it.memory for it in self.scene.snapshot.present(planned.vendor)}
+        ends, runs_on = init_containers(self.scene.candidates)
+        return CardAmounts(self.scene.plan, measures(self.dialects(planned)), memory, ends, runs_on)
+
+    def claim_of(self, allocation: Allocation, pod: Candidate | None, container: str) -> Claim | None:
+        """What the allocation's resource promised to this container, as its pod says now."""
+        served = self.served(allocation.resource)
+        if pod is None or served is None or allocation.vendor not in self.scene.vendors:
+            return None
+        cards = self.cards(allocation.vendor)
+        return promised_claim(allocation.resource, pod, container, self.dialects(served[0]), cards)
+
+    def in_the_way(
+        self, planned: Resource, others: Sequence[Allocation], amounts: CardAmounts
+    ) -> Sequence[Allocation]:
+        """The allocations that take room of the resource's cards.
+
+        These are `others`, the allocations of the resource, and the cards that a scheduler gave by its word
+        alone. A scheduler gives the room of an ended pod away before the kubelet and the ledger let go of it:
+        what a scheduler measured for an ended pod takes no room. The kubelet counts IDs, and waits.
+        """
+        if planned.rule.placement == "local":
+            return others
+        alive = self.scene.alive
+        external = [
+            allocation
+            for allocation in self.in_use
+            if allocation.source is AllocationSource.ANNOTATION and allocation.vendor == planned.vendor
+        ]
+        return [it for it in (*others, *external) if not (alive and amounts.is_gone(it, alive))]
+
+    def is_kept_by_ended(self, resource: str) -> bool:
+        """Whether a pod that has ended still has one of the resource's cards, under whichever resource."""
+        planned, alive = self.scene.plan.get(resource), self.scene.alive
+        if planned is None or not alive:
+            return False
+        names = {resource, *planned.other_modes}
+        places = (it.container_key for it in self.in_use if it.resource in names)
+        return any(place is not None and place[0] not in alive for place in places)

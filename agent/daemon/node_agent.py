@@ -1,0 +1,199 @@
+"""One node's agent: takes the lock of the node, then builds and runs the parts that serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from agent.cluster.pod_state import PodState
+from agent.config import ConfigState
+from agent.core.cell import Cell
+from agent.core.endless_tasks import for_ever
+from agent.core.errors import NotServing
+from agent.core.model import Command
+from agent.core.publishing.agent_status import AgentStatus
+from agent.daemon.agent_timing import AgentTiming
+from agent.daemon.composition import Composition, required_vendors
+from agent.daemon.running_status import running_status
+from agent.host.version import version
+from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved, NodeLock
+from agent.logs import file_error
+from agent.scheduler_api import Candidate
+from agent.state.agent_lock import AgentLock, LockLost
+
+if TYPE_CHECKING:  # loaded only once the kubelet is served
+    from agent.cluster.connection import ApiConnection
+
+log = structlog.get_logger()
+
+#: Why no pod of this node is seen.
+NO_SERVER = (
+    "no API server is known here; give the agent's pod a token (in the chart api.enabled) or --kubeconfig"
+)
+NOT_WATCHED = "agent.watchPods is false (in the chart pods.enabled); it is read at the start"
+
+
+class NodeAgent:
+    """One node's agent: a standby until it holds the lock, then the agent that serves."""
+
+    def __init__(
+        self,
+        config: Cell[ConfigState],
+        node_name: str,
+        intervals: AgentTiming | None = None,
+        *,
+        in_process: bool = False,
+        api: bool = True,
+        recall: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`in_process`: vendors' backends run in this process, for tests. `api`: there is an API server.
+
+        `recall`: called when this agent takes over from another one; it brings the config up to what that
+        agent knew.
+        """
+        self._api = api
+        self._recall = recall
+        self._config = config
+        self._node_name = node_name
+        self._intervals = intervals or AgentTiming()
+        self._in_process = in_process
+        #: The agent's own settings, as of its start. They hold until it ends: its lock lies where they say.
+        self.settings = config.value.config.agent
+        self._state = AgentLock(self.settings.state_dir / "agent.lock")
+        self._lock = NodeLock(self.settings.kubelet_dir, self._state)
+        #: Which agent serves the node, where this one does not; empty once this one serves.
+        self._standby = "starting"
+        #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.
+        self.serving = Cell(False)
+        self.registered = Cell(False)
+        #: How often a new state directory, or a new kubelet's directory, was locked. It may be empty.
+        self.moves = Cell(0)
+        #: The pods bound to this node. The API connection sets them.
+        self.pods: Cell[tuple[Candidate, ...]] = Cell(())
+        #: What the pods and the schedulers' locks mean for answers to the kubelet.
+        self.pod_state = PodState(self.pods, lists_after=self._intervals.lists_after)
+        if not api:
+            self.pod_state.unseen = NO_SERVER
+        elif not self.settings.watch_pods:
+            self.pod_state.unseen = NOT_WATCHED
+        self._parts: Composition | None = None
+        #: Where there is an API server, once the agent serves.
+        self.api_connection: ApiConnection | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        with self._lock:
+            if await self._take_lock() and self._recall is not None:
+                await self._recall()
+            self._parts = Composition(
+                self._config,
+                self.settings,
+                self._intervals,
+                self.registered,
+                self.pod_state,
+                in_process=self._in_process,
+                api=self._api,
+                holds_directory_lock=self._lock.directory.hold,
+            )
+            self._standby = ""
+            self.serving.set(True)
+            async with anyio.create_task_group() as group:
+                group.start_soon(for_ever, self._keep_lock, self._parts)
+                group.start_soon(for_ever, self._parts.run)
+
+    async def _take_lock(self) -> bool:
+        """Wait until this is the node's one agent; returns whether another one served before."""
+        stood_by, began = False, anyio.current_time()
+        while holder := self._lock.take():
+            if holder != self._standby:
+                log.info(
+                    "standing by, another agent serves this node",
+                    lock=str(self._state.path),
+                    kubelet_dir=str(self.settings.kubelet_dir),
+                    holder=holder,
+                )
+            self._standby, stood_by = holder, True
+            await anyio.sleep(self._intervals.standby)
+        if stood_by:
+            waited = round(anyio.current_time() - began, 1)
+            log.info(
+                "taking over, the previous agent has ended", holder=self._standby, stood_by_seconds=waited
+            )
+        return stood_by
+
+    async def _keep_lock(self, parts: Composition) -> None:
+        """Check now and then that the locked directories lie at their paths.
+
+        Where a new directory was locked, the files of the state directory are written again.
+        """
+        while True:
+            await anyio.sleep(self._intervals.directory)
+            if await self._kept():
+                log.warning(
+                    "state directory locked again, its files are written again", lock=str(self._state.path)
+                )
+                await parts.write_again()
+                self.moves.set(self.moves.value + 1)
+
+    async def _kept(self) -> bool:
+        """Whether a new directory was locked. Several tries: a standby agent may hold it for a moment.
+
+        Raises:
+            LockLost: Another agent has it for good.
+            DirectoryRemoved: The kubelet's directory was removed, and no other one can be seen.
+        """
+        tries = 10
+        while True:
+            tries -= 1
+            try:
+                if not self._lock.directory.hold():
+                    raise LockLost(self.settings.kubelet_dir, self._lock.directory.server() or UNKNOWN)
+                self._lock.directory.look()
+                return await anyio.to_thread.run_sync(self._state.keep, abandon_on_cancel=True)
+            except (LockLost, DirectoryRemoved):
+                if not tries:
+                    raise
+            await anyio.sleep(self._intervals.standby)
+
+    @property
+    def parts(self) -> Composition:
+        """The parts of an agent that serves."""
+        assert self._parts is not None, "it does not serve yet"
+        return self._parts
+
+    async def apply(self, command: Command) -> str:
+        """Do what an operator commands of a device, and save it; returns what came of it.
+
+        Raises:
+            NotServing: Another agent serves the node.
+            NoSuchDevice: No device has this name, or several have.
+            NotOnDisk: The command holds, and could not be saved.
+        """
+        if self._parts is None:
+            raise NotServing(self._standby)
+        return await self._parts.apply(command)
+
+    def view(self) -> AgentStatus:
+        """The status of the agent, as of now."""
+        state = self._config.value
+        status = AgentStatus(
+            node=self._node_name,
+            version=version(),
+            required_vendors=required_vendors(state.config),
+            config_source=state.source,
+            config_error=state.error,
+            config_awaited=state.waiting,
+            standby=self._standby,
+            log_error=file_error(),
+        )
+        if self._parts is not None:
+            status = running_status(self._parts, status)
+        return self.api_connection.seen(status) if self.api_connection else status
+
+    def serving_view(self) -> AgentStatus | None:
+        """The status; None while another agent serves the node."""
+        return self.view() if self._parts is not None else None
