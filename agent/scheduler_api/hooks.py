@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent.scheduler_api import Scheduler
-from agent.vendor_api.hooks import PROJECT as PROJECT
-from agent.vendor_api.hooks import hookimpl as hookimpl
-from agent.vendor_api.hooks import hookspec
+from agent.vendor_api.hook_markers import PROJECT as PROJECT
+from agent.vendor_api.hook_markers import hookimpl as hookimpl
+from agent.vendor_api.hook_markers import hookspec
 
 #: Entry-point group of other distributions: each entry names a module with hook implementations.
 ENTRY_POINTS = "xpu_agent.schedulers"

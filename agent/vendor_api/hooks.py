@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pluggy
-
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
+from agent.vendor_api.hook_markers import PROJECT as PROJECT
+from agent.vendor_api.hook_markers import hookimpl as hookimpl
+from agent.vendor_api.hook_markers import hookspec
 
-PROJECT = "xpu_agent"
 #: Entry-point group of other distributions: each entry point names a module that implements hooks.
 ENTRY_POINTS = "xpu_agent.backends"
-
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class VendorHooks:
