@@ -36,7 +36,7 @@ UNUSED = ("koordinator.sh/",)
 
 CARD = "CARD-0"
 NAMES = ResourceNames.of(ENFLAME.terms)
-SGPU = metax_sgpu({}, registered())
+SGPU = metax_sgpu({"compared": "koordinator"}, registered())
 KOORDINATORS = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 50}
 GRANT = {"minor": 0, "id": CARD, "resources": KOORDINATORS}
 DRS = json.dumps({"main": {"profileName": "3g.20gb", "profileID": "1", "request": 3}})

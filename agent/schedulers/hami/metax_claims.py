@@ -35,16 +35,21 @@ _NOT_SUSPENDED = f"{APP_CLASS} is {ONLINE}, and no pod that is offline is suspen
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """koord-scheduler's own dialect, and its annotation."""
+    """The dialect in which a scheduler writes its choice a second time, and its annotation."""
 
     dialect: Dialect
     annotation: str
 
 
 def metax_sgpu(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
-    """The dialect `metax-sgpu`, which compares koord-scheduler's two annotations if Koordinator is there."""
-    named = (it for it in schedulers if it.name == "koordinator" and it.dialects)
-    others = (_Other(it.dialects[0], it.writes) for it in named)
+    """The dialect `metax-sgpu`.
+
+    A scheduler may write its choice a second time, in an annotation of its own, whose dialect the term
+    `compared` names. The claims of both annotations are compared where that scheduler is registered.
+    """
+    compared = terms.get("compared", "")
+    both = ((scheduler.writes, dialect) for scheduler in schedulers for dialect in scheduler.dialects)
+    others = (_Other(dialect, annotation) for annotation, dialect in both if dialect.name == compared)
     return Dialect("metax-sgpu", partial(claims, next(others, None)))
 
 

@@ -85,6 +85,7 @@ def _hears(options: Options) -> tuple[DialectOf, ...]:
     """
     of_limits = partial(part, unclaimed="whole") if options.unclaimed == "whole" else part
     return (
-        DialectOf("hami", "metax-sgpu", measure=part),
+        # koord-scheduler writes its choice in MetaX's annotation and in its own.
+        DialectOf("hami", "metax-sgpu", {"compared": "koordinator"}, measure=part),
         DialectOf("hami", "metax-limits", measure=of_limits, of_limits=True),
     )

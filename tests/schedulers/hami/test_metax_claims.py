@@ -37,7 +37,7 @@ CARDS = recorded.devices("metax1")
 CASES = {it.name: it for it in recorded.cases("metax1")}
 GIB = 1 << 30
 
-DIALECT = metax_sgpu({}, registered())
+DIALECT = metax_sgpu({"compared": "koordinator"}, registered())
 
 
 def test_the_vendor_s_and_the_scheduler_s_words_are_the_same() -> None:

@@ -134,7 +134,7 @@ FAULTS: Mapping[int, tuple[str, tuple[str, ...]]] = {
         "v1.7.0 reads of a lock its time alone, and frees none whose pod is gone",
         (
             "schedulers.koordinator.test_upstream_choice.test_a_lock_of_any_release_is_read_and_freed_as_its_pod_goes",
-            "core.allocation.test_node_locks.test_a_lock_of_the_old_form_ends_by_time_alone",
+            "core.allocation.test_node_lock_rules.test_a_lock_of_the_old_form_ends_by_time_alone",
         ),
     ),
 }
