@@ -79,7 +79,7 @@ class LabelWriter(KeptWriter):
             between=intervals.between,
             every=intervals.every,
         )
-        #: Namespaces that may have a NodeFeature object of ours that is not wanted there.
+        #: Namespaces that may have a NodeFeature object of the agent that is not wanted there.
         self._features = {namespace}
         #: The wanted labels for which the API server refused to show the Node.
         self._unseen: WantedFeatures | None = None

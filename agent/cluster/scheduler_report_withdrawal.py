@@ -83,7 +83,7 @@ class SchedulerReportWithdrawal:
         timing: SchedulerReportTiming,
         record: ObjectRecord,
     ) -> None:
-        """`record` forgets the name of the object once the object has no cards of ours."""
+        """`record` forgets the name of the object once the object has no card of the node."""
         self._api = api
         self._node_name = node_name
         self._kind = kind

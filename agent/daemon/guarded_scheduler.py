@@ -30,7 +30,7 @@ SENT = ("report.object.wanted", "report.object.withdrawn")
 
 
 def guarded(scheduler: Scheduler) -> Scheduler:
-    """The scheduler, whose functions for reports and for pods of the doctor raise `SchedulerError` alone.
+    """The scheduler; its functions for reports and for the doctor's pods raise `SchedulerError` alone.
 
     A function that raises anything else, or returns a value of another type than its field says, is logged
     once until it works again. Its caller keeps what was published before.

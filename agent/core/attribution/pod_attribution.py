@@ -71,11 +71,11 @@ def attribute_request(promises: Promises, planned: Resource, ids: Sequence[str])
         why = f"no pod is seen: {scene.unseen}" if scene.unseen else "no pod of this node is known"
         return Attribution(why_uncertain=why)
     attribution = _attribute_ids(promises, planned, ids, waiting_pods(promises, planned.name, ids))
-    cards = [claim.devices for claim in attribution.askers if claim is not None and claim.devices]
+    cards = [claim.devices for claim in attribution.possible_claims if claim is not None and claim.devices]
     # The hardware of this answer can move to another card once the pod is known: the first pod decides.
     vendor = scene.vendors[planned.vendor]
     can_move = names_no_card(scene, vendor, planned.name, ids, cards)
-    return replace(attribution, askers=()) if can_move else attribution
+    return replace(attribution, possible_claims=()) if can_move else attribution
 
 
 def _attribute_ids(
@@ -96,8 +96,8 @@ def _claims_of_next_pod(promises: Promises, attribution: Attribution) -> tuple[C
 
     There are several claims where containers of that pod ask for the same number of IDs.
     """
-    asking = tuple(it for it in attribution.askers if it is not None and it.devices)
-    if len({claim and claim.uid for claim in attribution.askers}) != 1 or not asking:
+    asking = tuple(it for it in attribution.possible_claims if it is not None and it.devices)
+    if len({claim and claim.uid for claim in attribution.possible_claims}) != 1 or not asking:
         return ()
     uid = asking[0].uid
     if attribution.claim is not None and (not attribution.claim.devices or attribution.claim.uid == uid):

@@ -72,11 +72,11 @@ class Attribution:
     alike: tuple[Claim, ...] = ()
     #: The claims of the containers that the kubelet may ask for now. Several, where their order is not known.
     #: None stands for a container without a claim.
-    askers: tuple[Claim | None, ...] = ()
+    possible_claims: tuple[Claim | None, ...] = ()
 
     def with_room_for(self, claim: Claim) -> tuple[Claim | None, ...]:
         """The claims that need room if this claim is answered: any of their containers may have asked."""
-        return self.askers if claim in self.askers else (claim, *self.askers)
+        return self.possible_claims if claim in self.possible_claims else (claim, *self.possible_claims)
 
 
 def attribute(resource: str, count: int, cards: Collection[str], waiting: WaitingPods) -> Attribution:
@@ -87,7 +87,9 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     first.
     """
     claims = _WaitingClaims(resource, waiting)
-    return replace(_find_claim(claims, count, cards), askers=tuple(claims.claims_that_may_ask(count)))
+    return replace(
+        _find_claim(claims, count, cards), possible_claims=tuple(claims.claims_that_may_ask(count))
+    )
 
 
 def _find_claim(waiting: _WaitingClaims, count: int, cards: Collection[str]) -> Attribution:

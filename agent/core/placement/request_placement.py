@@ -157,12 +157,12 @@ def _choose_claimed_cards(request: CardRequest, claim: Claim) -> PlacementChoice
     if on_one_card(request.planned.rule.sharing) and len(request.cards_of_ids) > 1:
         why = f"{claim.namespace}/{claim.pod} is promised {len(request.cards_of_ids)} cards, {ON_ONE}"
         raise request.refusal(why)
-    askers = request.attribution.with_room_for(claim)
-    if request.is_as_counted(askers):
+    claims = request.attribution.with_room_for(claim)
+    if request.is_as_counted(claims):
         return PlacementChoice(claim)
-    for asker in askers:  # the first claim with cards that have room for each of the claims
-        if asker is not None and request.has_room(asker.devices, askers):
-            return PlacementChoice(asker, asker.devices)
+    for asking in claims:  # the first claim with cards that have room for each of the claims
+        if asking is not None and request.has_room(asking.devices, claims):
+            return PlacementChoice(asking, asking.devices)
     if left := _cards_left_for(request, claim):
         return PlacementChoice(claim, left)
     raise request.refusal(f"{claim.namespace}/{claim.pod} is promised that one, {_why_full(request)}")
@@ -200,15 +200,15 @@ def _choose_cards_of_ids(request: CardRequest) -> PlacementChoice:
     Another waiting pod may have sent the request. If that pod has a claim that needs more room, the card must
     have room for that claim.
     """
-    askers = request.attribution.askers
-    promised = [asker for asker in askers if asker is not None and asker.devices]
+    claims = request.attribution.possible_claims
+    promised = [asking for asking in claims if asking is not None and asking.devices]
     if not promised or request.planned.rule.placement == "local":
         return PlacementChoice(None, _find_other_cards(request))
-    if request.is_as_counted(askers):
+    if request.is_as_counted(claims):
         return PlacementChoice(None)
-    for asker in promised:
-        if request.has_room(asker.devices, askers):
-            return PlacementChoice(asker, asker.devices)
+    for asking in promised:
+        if request.has_room(asking.devices, claims):
+            return PlacementChoice(asking, asking.devices)
     raise request.refusal(f"{_why_full(request)}, and claims are on other cards: {claims_on_cards(promised)}")
 
 
@@ -241,13 +241,13 @@ def _cards_left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
 
     The kubelet may take equal pods in another order than they were bound.
     """
-    askers = request.attribution.with_room_for(claim)
+    claims = request.attribution.with_room_for(claim)
     passed, cards = {*claim.devices}, [*claim.devices]
     for card in cards:  # the list grows
         for promised in _promised_to_pods_on(request, card):
             if not passed.isdisjoint(promised):
                 continue
-            if request.has_room(promised, askers):
+            if request.has_room(promised, claims):
                 return promised
             passed |= {*promised}
             cards += promised

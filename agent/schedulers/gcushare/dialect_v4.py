@@ -123,7 +123,7 @@ def _parameters(
 def receipt(
     names: ResourceNames, keys: AnnotationKeys, pod: Candidate, served_claims: Sequence[ServedClaim]
 ) -> Mapping[str, str]:
-    """The records with the containers that have their slices, and whether all containers have theirs.
+    """The records with the containers that have their slices, and whether all containers have slices.
 
     Raises:
         ValueError: The pod's records are not what GCUShare writes.

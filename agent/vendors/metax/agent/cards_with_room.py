@@ -100,8 +100,8 @@ def _short(wanted: Iterable[Slice], rest: Iterable[Left], count: int) -> NoRoom:
     on = "no card has as much left" if count == 1 else f"no {count} cards have as much left each"
     most = sorted(rest, key=lambda it: (-it.compute, -it.memory))
     more = [f"and {len(most) - SAID} more"] if len(most) > SAID else []
-    told = "; ".join([*map(str, most[:SAID]), *more])
-    return NoRoom(f"{asked.memory} MiB and {asked.compute} percent{policy} are asked for, and {on}: {told}")
+    left = "; ".join([*map(str, most[:SAID]), *more])
+    return NoRoom(f"{asked.memory} MiB and {asked.compute} percent{policy} are asked for, and {on}: {left}")
 
 
 def part(parameters: Mapping[str, str], memory: int, unclaimed: Unclaimed = "share") -> Part | None:
@@ -158,8 +158,8 @@ def _more(seen: Slice, claimed: Sequence[Slice]) -> Slice:
 
 def room(card: Device) -> int:
     """MiB of the card that slices may take."""
-    told = card.attributes.get(constants.SLICE_MEMORY, "")
-    return int(told) if told.isdecimal() else card.memory // MIB
+    reserved = card.attributes.get(constants.SLICE_MEMORY, "")
+    return int(reserved) if reserved.isdecimal() else card.memory // MIB
 
 
 def made(options: Options, grant: Grant, cards: Sequence[Device]) -> Sequence[Slice]:
