@@ -42,7 +42,9 @@ class SchedulerReportFollower:
         record: ObjectRecord,
         timing: SchedulerReportTiming | None = None,
     ) -> None:
-        """`record` notes the object's name before the first write, and forgets the name once the object has no card of the node."""
+        """`record` notes the object's name before the first write, and forgets the name of an object without
+        cards of the node.
+        """
         self._api = api
         self._node_name = node_name
         self._kind = state.reporting.object
