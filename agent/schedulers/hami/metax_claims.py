@@ -44,8 +44,8 @@ class _Other:
 def metax_sgpu(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dialect:
     """The dialect `metax-sgpu`.
 
-    A scheduler may write its choice a second time, in an annotation of its own. The term `compared`
-    names the dialect of that annotation. The claims of both annotations are compared where that scheduler is registered.
+    A scheduler may write its choice a second time, in an annotation of its own. The term `compared` names the
+    dialect of that annotation. Where that scheduler is registered, the claims of both annotations are compared.
     """
     compared = terms.get("compared", "")
     both = ((scheduler.writes, dialect) for scheduler in schedulers for dialect in scheduler.dialects)
