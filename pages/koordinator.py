@@ -16,7 +16,7 @@ from agent.schedulers.koordinator import (
     device_object,
     gpu_partitions,
 )
-from agent.schedulers.koordinator.report import LABELS
+from agent.schedulers.koordinator.reported_cards import LABELS
 from pages.table import code, table
 
 GIB = 1 << 30

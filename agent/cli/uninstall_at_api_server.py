@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiError, NotFound
+from agent.cluster.api_protocol import Api
 from agent.cluster.credentials import ApiAccess
 from agent.core.errors import AgentError, SchedulerError
 from agent.scheduler_api.node_report import ReportObject
-from agent.state.uninstall_record import NAME, RecordedObject
+from agent.state.written_files_record import NAME, RecordedObject
 
 if TYPE_CHECKING:  # loaded only where there is an API server
     from agent.cluster.vendor_key_writer import OwnedWriter
@@ -77,7 +77,7 @@ def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObje
 async def _remove_all(access: ApiAccess, node_name: str, written: ServerObjects) -> list[str]:
     """Try to remove each object; returns a sentence for each that stays."""
     # Imported here: the client is large, and a node without an API server does not need it.
-    from agent.cluster.client import open_api
+    from agent.cluster.api_client import open_api
 
     api = await open_api(access)
     try:
@@ -176,7 +176,7 @@ def await_nodes(access: ApiAccess, daemonsets: Sequence[str], within: float) -> 
 
 
 async def _wait_for_nodes(access: ApiAccess, daemonsets: Sequence[str], within: float) -> str:
-    from agent.cluster.client import open_api
+    from agent.cluster.api_client import open_api
     from agent.cluster.daemonset_pods import unready
 
     api = await open_api(access)

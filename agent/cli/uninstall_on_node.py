@@ -13,7 +13,7 @@ from agent.kubelet.directory_lock import NodeLock
 from agent.kubelet.plugin_sockets import sweep
 from agent.state import state_directory
 from agent.state.agent_lock import AgentLock
-from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
+from agent.state.written_files_record import NAME, UninstallRecord, is_out_of_sight
 
 
 class StillServing(AgentError):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import anyio
 
-from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError
+from agent.cluster.api_protocol import Api, Object
 from agent.scheduler_api.document_parts import part_of
 
 

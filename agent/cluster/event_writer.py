@@ -23,8 +23,8 @@ from agent.core.cell import Cell
 from agent.core.notices import Notice, PodRef
 from agent.vendor_api.text import printable
 
-from .api import Api, Object
 from .api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
+from .api_protocol import Api, Object
 from .event_correlation import Correlator, Series
 from .server_restart import pause_until_return
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.cluster.own_node import PREFIX, OwnNode, own_node, path
 from agent.cluster.upkeep import UpkeepTexts
 from agent.cluster.vendor_key_writer import OwnedWriter

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.cluster.own_node import PREFIX, OwnNode
 from agent.core.kubernetes_names import wrong_label
 from agent.core.publishing.label_rules import WantedFeatures, domain

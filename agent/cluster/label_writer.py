@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio.to_thread
 
-from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, ApiRefused, Forbidden, NotFound
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.label_patches import OWNED, feature, feature_name, feature_path, features_path, node_patch
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode, own_node, path

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import anyio
 import structlog
 
-from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden
+from agent.cluster.api_protocol import Api
 from agent.cluster.node_lock_state import NodeLockState
 from agent.cluster.own_node import path
 from agent.core.allocation.node_lock_rules import EXPIRES, Lock, freeing_patch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.cluster.object_fields import texts
 from agent.cluster.own_node import ANNOTATED, MAX_ANNOTATION, OwnNode, recorded
 from agent.cluster.upkeep import UpkeepTexts

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects
 from agent.core.allocation.node_lock_rules import lock_annotations

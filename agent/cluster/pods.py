@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects, number
 from agent.core.cell import Cell

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import anyio
 import structlog
 
-from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden, NotFound
+from agent.cluster.api_protocol import Api
 from agent.cluster.upkeep import LONGEST, QUIET
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell

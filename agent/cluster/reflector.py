@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from agent.cluster.api import Api, Object, WatchMessage
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
+from agent.cluster.api_protocol import Api, Object, WatchMessage
 from agent.cluster.object_fields import text
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell

@@ -10,8 +10,8 @@ import anyio
 import structlog
 
 from agent.cluster import own_node, pods
-from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.object_fields import text
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode

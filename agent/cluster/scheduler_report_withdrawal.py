@@ -9,8 +9,8 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from agent.cluster.api import Api
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Conflict, Forbidden, NotFound
+from agent.cluster.api_protocol import Api
 from agent.cluster.object_fields import text
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.scheduler_report_timing import SchedulerReportTiming

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import anyio.to_thread
 import structlog
 
-from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import Conflict, NotFound
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.object_fields import text
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode

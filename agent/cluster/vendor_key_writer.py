@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
-from agent.cluster.api import Api, Object
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.own_node import OwnNode, path
 from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
 from agent.core.backoff import Pauses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.config.agent_settings import stated
+from agent.config.agent_settings_of_broken_file import stated
 from agent.config.config_state import ConfigState
 from agent.config.effective import effective, elsewhere, to_yaml
 from agent.config.flag_overlay import with_flags

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from agent.config.agent_settings import stated
+from agent.config.agent_settings_of_broken_file import stated
 from agent.config.flag_overlay import with_flags
 from agent.config.given_values import GivenValue
 from agent.config.known_labels import (

@@ -26,7 +26,7 @@ from agent.scheduler_api import Candidate
 from agent.state.agent_lock import AgentLock, LockLost
 
 if TYPE_CHECKING:  # loaded only once the kubelet is served
-    from agent.cluster.connection import ApiConnection
+    from agent.cluster.api_connection import ApiConnection
 
 log = structlog.get_logger()
 

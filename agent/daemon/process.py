@@ -27,7 +27,7 @@ from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
 from agent.daemon.notice_source import follow
 from agent.host.version import version
-from agent.state.uninstall_record import UninstallRecord
+from agent.state.written_files_record import UninstallRecord
 
 log = structlog.get_logger()
 
@@ -153,7 +153,7 @@ async def _cluster(
     await agent.serving.until(True)  # a standby agent writes nothing
     with anyio.move_on_after(0.0 if config.value.waiting else CONNECT_AFTER):
         await first(lambda: agent.registered.until(True), lambda: agent.pod_state.wanted.until(True))
-    module = await anyio.to_thread.run_sync(import_module, "agent.cluster.connection")
+    module = await anyio.to_thread.run_sync(import_module, "agent.cluster.api_connection")
     parts = agent.parts
     publisher = parts.publisher
     agent.api_connection = connection = module.ApiConnection(

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
-from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, NotFound
+from agent.cluster.api_protocol import Api, Object
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.surroundings import Cluster
 from agent.scheduler_api.document_parts import part_of, rows_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.document_parts import part_of, rows_of

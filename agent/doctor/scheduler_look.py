@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.cluster.pods import candidate
 from agent.config.validation import replicas_as_cards
 from agent.core.attribution.external_use_rules import objection

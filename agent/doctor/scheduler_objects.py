@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from agent.cluster.api import Api, Object
 from agent.cluster.api_errors import ApiError, NotFound
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.object_fields import text
 from agent.cluster.scheduler_report_writer import path
 from agent.core.errors import SchedulerError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.cluster.api import Object
+from agent.cluster.api_protocol import Object
 from agent.config import Config
 from agent.core.allocation.node_lock_rules import lock_keys
 from agent.daemon.vendor_plugins import VendorPlugin

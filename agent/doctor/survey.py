@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from agent.cluster.api import Api, Object
+from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiAway
-from agent.cluster.client import open_api
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.credentials import ApiAccess, find
 from agent.config import AgentSettings, Config, NodeLabels
 from agent.config.known_labels import NOWHERE, remembered_labels, seen_labels
@@ -40,8 +40,8 @@ from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_checks import Observed, OtherFile, SchedulerObjects
 from agent.scheduler_api.node_report import NodeReport
-from agent.state.uninstall_record import NAME as REMAINS
-from agent.state.uninstall_record import UninstallRecord
+from agent.state.written_files_record import NAME as REMAINS
+from agent.state.written_files_record import UninstallRecord
 from agent.vendor_api.agent import Device
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run the doctor in the agent's pod"

@@ -45,7 +45,7 @@ def _live_faster(speed: float) -> None:
         return
     import anyio
 
-    from agent.cluster import connection
+    from agent.cluster import api_connection
     from agent.cluster.label_writer import LabelTiming, LabelWriter
     from agent.cluster.reflector import FollowTiming
     from agent.cluster.scheduler_report_follower import SchedulerReportFollower
@@ -66,8 +66,8 @@ def _live_faster(speed: float) -> None:
     )
     quick = partial(SchedulerReportFollower, timing=timing)
     labels = partial(LabelWriter, intervals=LabelTiming(5.0 / speed, 300.0 / speed))
-    options = partial(connection.ConnectionOptions, following=following)
-    vars(connection).update(SchedulerReportFollower=quick, LabelWriter=labels, ConnectionOptions=options)
+    options = partial(api_connection.ConnectionOptions, following=following)
+    vars(api_connection).update(SchedulerReportFollower=quick, LabelWriter=labels, ConnectionOptions=options)
 
 
 def _let_the_clock_jump(switches: Switches) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.cluster.api import Object, Patch, WatchMessage
+from agent.cluster.api_client import Client, open_api
 from agent.cluster.api_errors import ApiRefused, Conflict, Forbidden, Gone, NotFound
-from agent.cluster.client import Client, open_api
+from agent.cluster.api_protocol import Object, Patch, WatchMessage
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.reflector import FollowTiming, MirroredObjects, Reflector
 

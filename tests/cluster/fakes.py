@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from agent.cluster.api import Api, Object, Patch, WatchMessage
 from agent.cluster.api_errors import ApiError, Conflict, NotFound
+from agent.cluster.api_protocol import Api, Object, Patch, WatchMessage
 
 
 class Unasked(Api):

@@ -19,9 +19,9 @@ from structlog.testing import capture_logs
 from support.waiting import eventually
 
 from agent.cluster import credentials
-from agent.cluster.api import Object, Patch
+from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.client import open_api
+from agent.cluster.api_protocol import Object, Patch
 from agent.cluster.event_correlation import BURST
 from agent.cluster.event_writer import INSTANCE, NOTE, Events, bounded
 from agent.core.backoff import Pauses

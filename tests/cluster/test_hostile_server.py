@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent.cluster import reflector
-from agent.cluster.api import Object
-from agent.cluster.client import CallTimeouts, open_api
+from agent.cluster.api_client import CallTimeouts, open_api
+from agent.cluster.api_protocol import Object
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.object_fields import text
 from agent.cluster.reflector import FollowTiming, Reflector

@@ -14,7 +14,7 @@ import pytest
 from support.waiting import eventually
 
 from agent.cluster import own_node
-from agent.cluster.client import open_api
+from agent.cluster.api_client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.label_writer import LabelTiming, LabelWriter
 from agent.cluster.own_node import OwnNode

@@ -11,9 +11,9 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster.api import Api, Object, Patch
+from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiAway
-from agent.cluster.client import open_api
+from agent.cluster.api_protocol import Api, Object, Patch
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.node_lock_state import NodeLockState

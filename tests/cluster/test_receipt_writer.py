@@ -13,9 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.cluster.api import Api, Object
+from agent.cluster.api_client import CallTimeouts, open_api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound
-from agent.cluster.client import CallTimeouts, open_api
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.credentials import find
 from agent.cluster.pods import candidate
 from agent.cluster.receipt_writer import DENIED, ReceiptWriter, patch, path

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.api import Object, WatchMessage
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
+from agent.cluster.api_protocol import Object, WatchMessage
 from agent.cluster.reflector import (
     MISSES,
     PAGES,

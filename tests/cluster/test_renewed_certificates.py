@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.cluster import client as client_module
+from agent.cluster import api_client as client_module
+from agent.cluster.api_client import Client
 from agent.cluster.api_errors import ApiAway
-from agent.cluster.client import Client
 from agent.cluster.credentials import ApiAccess, of_kubeconfig
 from agent.cluster.renewed_certificates import ClientPool, Connections, marks
 from agent.cluster.tokens import FixedToken

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from agent.cluster.api_client import Client
 from agent.cluster.api_errors import ApiAway
-from agent.cluster.client import Client
 from agent.cluster.credentials import ApiAccess, find
 
 from .contract import talking

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from agent.cluster.api_client import Client
 from agent.cluster.api_errors import Busy, Forbidden
-from agent.cluster.client import Client
 from agent.cluster.credentials import ApiAccess, find
 from agent.cluster.reflector import Reflector
 from agent.testing.simapi import SimApiServer

@@ -36,7 +36,7 @@ ROOMS = (
 #: Names that users rely on: a label of the Node, a default of the config, metrics and their help.
 KEPT = {
     "cli/__init__.py: NVIDIA",
-    "cluster/connection.py: koord",
+    "cluster/api_connection.py: koord",
     "config/known_labels.py: nvidia",
     "config/settings.py: koord",
     "http/metric_texts.py: koord",

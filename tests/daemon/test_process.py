@@ -569,7 +569,7 @@ async def test_the_door_writes_into_the_list_that_the_line_keeps(
         given.update(rest)
         raise Closed
 
-    monkeypatch.setattr("agent.cluster.connection.ApiConnection", door)
+    monkeypatch.setattr("agent.cluster.api_connection.ApiConnection", door)
     settings = AgentSettings(state_dir=tmp_path)
     state = Cell(ConfigState(Config(agent=settings), ""))
     agent = NodeAgent(state, "node")

@@ -82,8 +82,8 @@ COMPOSE = """
 import json, sys
 before = set(sys.modules)
 from agent import cli, logs
-from agent.daemon import standby, process
-from agent.cluster import credentials, client, reflector
+from agent.daemon import node_agent, process
+from agent.cluster import credentials, api_client, reflector
 print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
 """
 

@@ -16,7 +16,7 @@ from agent.daemon.vendors_in_service import check
 from agent.http.metrics import metrics
 from agent.scheduler_api.node_report import WantedMode
 from agent.schedulers.hami import pod_annotations
-from agent.schedulers.koordinator import report
+from agent.schedulers.koordinator import reported_cards
 from pages.keys import keys
 from pages.koordinator import LABELLED, READ, WRITTEN, part
 from pages.metrics import VIEW, described
@@ -82,7 +82,7 @@ def test_every_way_has_its_row() -> None:
 
 
 def test_the_labels_of_a_card_are_those_that_the_report_gives() -> None:
-    assert LABELLED.keys() == {"model", *report.LABELLED}
+    assert LABELLED.keys() == {"model", *reported_cards.LABELLED}
 
 
 def test_hami_s_annotations_are_read_under_the_names_of_the_page() -> None:
@@ -116,12 +116,12 @@ def test_every_event_and_every_metric_is_one_that_there_is() -> None:
 
 
 def test_every_reason_of_a_card_is_one_that_the_report_gives() -> None:
-    source = Path(report.__file__).read_text()
+    source = Path(reported_cards.__file__).read_text()
 
     for reason in ("Sliced", "NotOffered", "MemoryUnknown"):
         assert f"`{reason}`" in PAGE
         assert f'"{reason}"' in source
-    assert report.reason("xid-79") == "Xid79"
+    assert reported_cards.reason("xid-79") == "Xid79"
 
 
 def test_every_key_and_every_value_is_one_that_there_is() -> None:

@@ -13,8 +13,8 @@ from cluster.contract import *  # noqa: F403
 from cluster.contract import Served, config_map, talking
 from support.waiting import eventually
 
+from agent.cluster.api_client import Client
 from agent.cluster.api_errors import ApiAway, Forbidden
-from agent.cluster.client import Client
 from agent.cluster.credentials import ApiAccess, find
 
 from .apiserver import RealApiServer

@@ -17,7 +17,7 @@ from schedulers.koordinator import cards as of_node
 from support.waiting import eventually
 
 from agent.cluster import own_node as node
-from agent.cluster.client import open_api
+from agent.cluster.api_client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode

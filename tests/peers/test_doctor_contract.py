@@ -12,7 +12,7 @@ from typing import Any
 import pytest_asyncio
 import yaml
 
-from agent.cluster.client import Client, open_api
+from agent.cluster.api_client import Client, open_api
 from agent.cluster.credentials import find
 from agent.doctor.api_questions import cluster_of, node_of
 from agent.doctor.required_rights import required

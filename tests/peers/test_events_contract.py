@@ -15,7 +15,7 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster.client import open_api
+from agent.cluster.api_client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.event_correlation import BURST
 from agent.cluster.event_writer import NOTE, Events

@@ -14,8 +14,8 @@ import anyio
 from support.waiting import eventually
 
 from agent.cluster import own_node as node
-from agent.cluster.api import Api
-from agent.cluster.client import open_api
+from agent.cluster.api_client import open_api
+from agent.cluster.api_protocol import Api
 from agent.cluster.credentials import find
 from agent.cluster.extended_resource_writer import EXTENDED, ExtendedWriter
 from agent.cluster.own_node import OwnNode, own_node

@@ -14,7 +14,7 @@ import anyio
 from support.waiting import eventually
 
 from agent.cluster import own_node as node
-from agent.cluster.client import Client, open_api
+from agent.cluster.api_client import Client, open_api
 from agent.cluster.credentials import find
 from agent.cluster.label_patches import NODE_NAME, OWNED
 from agent.cluster.label_writer import LabelTiming, LabelWriter, remove

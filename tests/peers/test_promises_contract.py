@@ -14,9 +14,9 @@ import pytest
 from heard import READS
 from support.waiting import eventually
 
-from agent.cluster.api import Api
+from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiRefused
-from agent.cluster.client import open_api
+from agent.cluster.api_protocol import Api
 from agent.cluster.credentials import find
 from agent.cluster.lock_writer import LockWriter
 from agent.cluster.own_node import path

@@ -14,9 +14,9 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.cluster.api import Api
+from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiRefused, NotFound
-from agent.cluster.client import open_api
+from agent.cluster.api_protocol import Api
 from agent.cluster.credentials import find
 from agent.cluster.receipt_writer import ReceiptWriter, patch, path
 from agent.core.cell import Cell

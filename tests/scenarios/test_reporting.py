@@ -12,14 +12,14 @@ import pytest
 from cluster.koordlets import Koordlet, from_files, pod
 from support.waiting import eventually
 
-from agent.cluster.connection import ApiConnection
+from agent.cluster.api_connection import ApiConnection
 from agent.cluster.credentials import find
 from agent.core.cell import Cell
 from agent.daemon import scheduler_plugins
 from agent.daemon.guarded_scheduler import guarded
 from agent.scheduler_api import Scheduler
 from agent.schedulers.koordinator.node_report import NODE_REPORT
-from agent.state.uninstall_record import NAME, RecordedObject, UninstallRecord
+from agent.state.written_files_record import NAME, RecordedObject, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA

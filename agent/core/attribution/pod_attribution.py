@@ -8,7 +8,7 @@ from functools import partial
 
 from agent.core.allocation.cards_with_room import card_finder, knows_room
 from agent.core.allocation.current_holders import card_holders
-from agent.core.allocation.holder_names import claims_on_cards
+from agent.core.allocation.holder_texts import claims_on_cards
 from agent.core.allocation.vendor_requests import names_no_card
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.attribution.waiting_pods import (

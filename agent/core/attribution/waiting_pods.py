@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.core.allocation.holder_names import claims_on_cards
+from agent.core.allocation.holder_texts import claims_on_cards
 from agent.core.attribution import claim_reading
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer

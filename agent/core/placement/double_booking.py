@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 
 from agent.core.allocation.card_amounts import fit, measures, part_of_card
-from agent.core.allocation.holder_names import first_of, holder_name
+from agent.core.allocation.holder_texts import first_of, holder_name
 from agent.core.model import Allocation, AllocationSource, NodeSnapshot, Owner, Plan
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Part

@@ -45,7 +45,7 @@ def metax_sgpu(terms: Mapping[str, str], schedulers: Sequence[Scheduler]) -> Dia
     """The dialect `metax-sgpu`.
 
     A scheduler may write its choice a second time, in an annotation of its own. The term `compared` names the
-    dialect of that annotation. Where that scheduler is registered, the claims of both annotations are compared.
+    dialect of that annotation. Where that scheduler is registered, the claims of both are compared.
     """
     compared = terms.get("compared", "")
     both = ((scheduler.writes, dialect) for scheduler in schedulers for dialect in scheduler.dialects)

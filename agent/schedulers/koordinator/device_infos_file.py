@@ -15,7 +15,7 @@ from typing import Any
 from agent.scheduler_api.node_report import LinkedCards, Report, ReportedCard
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import WHOLE, quantity
-from agent.schedulers.koordinator.report import MAX_MINOR, reason
+from agent.schedulers.koordinator.reported_cards import MAX_MINOR, reason
 from agent.vendor_api.text import shorten
 
 #: The directory of the files, unless koordlet has the flag -xpu-device-infos-dir.

@@ -15,7 +15,7 @@ from agent.scheduler_api.node_report import Report, ReportedCard, Status
 from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import CORE, MEMORY, RATIO, WHOLE, quantity
 from agent.schedulers.koordinator import gpu_partitions
-from agent.schedulers.koordinator.report import LABELS, MAX_MINOR
+from agent.schedulers.koordinator.reported_cards import LABELS, MAX_MINOR
 
 GROUP, VERSION, KIND, PLURAL = "scheduling.koordinator.sh", "v1alpha1", "Device", "devices"
 API_VERSION = f"{GROUP}/{VERSION}"

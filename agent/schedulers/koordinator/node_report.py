@@ -17,8 +17,8 @@ from agent.scheduler_api.node_report import (
 from agent.schedulers.common.resource_names import WHOLE_CARDS
 from agent.schedulers.koordinator import device_infos_file, device_object, koordlet_signs
 from agent.schedulers.koordinator.koordlet_verdict import judge
-from agent.schedulers.koordinator.report import is_served, passed_over, report
 from agent.schedulers.koordinator.report_mode import UNCONCERNED, choice
+from agent.schedulers.koordinator.reported_cards import is_served, passed_over, report
 
 
 def listed(device: ApiDocument | None) -> Any:

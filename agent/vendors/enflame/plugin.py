@@ -28,7 +28,7 @@ from .agent.host_parts import host_parts, host_runtime
 from .agent.labels import labels, machine, time
 from .agent.offering import DRS_DIALECTS, check_rules, default_rule, offering, without_choice
 from .agent.options import DEFAULTS, SETTINGS, Options
-from .agent.other_plugins import cards_of_answer
+from .agent.replaced_plugins import cards_of_answer
 from .agent.topscloud_file import TOPSCLOUD_FILE
 from .shared import constants, device_nodes, library_places, sysfs
 

@@ -20,7 +20,7 @@ from .agent.names import GPU, SGPU
 from .agent.nodedevices import ANNOTATION, node_annotations
 from .agent.offering import check_rules, offering, sharing
 from .agent.options import DEFAULTS, SETTINGS, Options
-from .agent.other_plugins import cards_of_answer
+from .agent.replaced_plugins import cards_of_answer
 from .shared import library_places
 from .shared.constants import SGPU as SLICED
 from .shared.slice_request import without_a_claim

@@ -17,8 +17,8 @@ from .agent.labels import labels
 from .agent.names import DOMAIN, GPU
 from .agent.offering import check_rules, offering
 from .agent.options import DEFAULTS, SETTINGS, Options
-from .agent.other_plugins import cards_of_answer
 from .agent.plugin_flags import FLAG_GROUP
+from .agent.replaced_plugins import cards_of_answer
 from .shared import library_places
 
 #: Files of the loaded driver; the last one is WSL's.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation.holder_names import holder_name
+from agent.core.allocation.holder_texts import holder_name
 from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.attribution.answered_claims import (
     astray_allocations,

@@ -19,7 +19,7 @@ from agent.core.model import (
 )
 from agent.core.publishing.node_cards import node_cards
 from agent.scheduler_api.node_report import Report
-from agent.schedulers.koordinator import report as reports
+from agent.schedulers.koordinator import reported_cards as reports
 from agent.schedulers.koordinator.device_object import device
 from agent.vendor_api.agent import Device, Link, State
 

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from agent.vendor_api.agent import ContainerEdits, Device
 from agent.vendors.enflame.agent.container_edits import VISIBLE
-from agent.vendors.enflame.agent.other_plugins import cards_of_answer
+from agent.vendors.enflame.agent.replaced_plugins import cards_of_answer
 
 #: The second and third card are numbered the other way round by their nodes.
 CARDS = (

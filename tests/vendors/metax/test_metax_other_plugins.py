@@ -6,7 +6,7 @@ import pytest
 
 from agent.vendor_api.agent import ContainerEdits, Device
 from agent.vendors.metax.agent.options import Options
-from agent.vendors.metax.agent.other_plugins import cards_of_answer
+from agent.vendors.metax.agent.replaced_plugins import cards_of_answer
 
 CARDS = (Device("GPU-a", 0), Device("GPU-b", 1))
 

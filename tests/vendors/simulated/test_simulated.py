@@ -380,6 +380,7 @@ async def test_each_breach_of_the_contract_is_found(tmp_path: Path, monkeypatch:
     (tmp_path / "bad_vendor.py").write_text(BAD_VENDOR)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(conformance, "EVENT_PATIENCE", 0.5)
+    monkeypatch.setattr(conformance, "LATENESS", 1.0)
     import bad_vendor  # type: ignore[import-not-found]
 
     class Faults:

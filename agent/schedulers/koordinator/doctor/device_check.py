@@ -13,7 +13,7 @@ from agent.scheduler_api.node_report import ApiDocument
 from agent.schedulers.koordinator.device_object import VENDOR
 from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
 from agent.schedulers.koordinator.node_report import is_ours
-from agent.schedulers.koordinator.report import MAX_MINOR
+from agent.schedulers.koordinator.reported_cards import MAX_MINOR
 from agent.vendor_api.text import shorten
 
 DEVICE = "koord-device"

@@ -14,11 +14,11 @@ from heard import READS
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.cluster import connection as door
-from agent.cluster.api import Api, Object
+from agent.cluster import api_connection as door
+from agent.cluster.api_client import open_api
+from agent.cluster.api_connection import ApiConnection, ConnectionOptions, FollowedPods
 from agent.cluster.api_errors import ApiAway, Forbidden
-from agent.cluster.client import open_api
-from agent.cluster.connection import ApiConnection, ConnectionOptions, FollowedPods
+from agent.cluster.api_protocol import Api, Object
 from agent.cluster.credentials import ApiAccess, find
 from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.cluster.pod_state import PodState
@@ -446,7 +446,7 @@ async def test_what_waits_for_the_server_goes_out_once_its_lists_are_followed_ag
 
 
 async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.cluster.connection.PAUSES", (0.01, 0.02))
+    monkeypatch.setattr("agent.cluster.api_connection.PAUSES", (0.01, 0.02))
     tries = 0
 
     async def opening(access: ApiAccess) -> Api:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.core.model import AbsentDevice, Health, NodeSnapshot, VendorState
 from agent.scheduler_api.node_report import ReportedCard
-from agent.schedulers.koordinator.report import MAX_MINOR, koordinator_vendor, model_name, reason
+from agent.schedulers.koordinator.reported_cards import MAX_MINOR, koordinator_vendor, model_name, reason
 from agent.vendor_api.agent import Fault, State
 from schedulers.koordinator.cards import GIB, broken, card, cards, cordoned, linked, lost, node, report, told
 

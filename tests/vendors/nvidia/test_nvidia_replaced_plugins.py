@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.vendor_api.agent import ContainerEdits, Device, Mount
-from agent.vendors.nvidia.agent.other_plugins import cards_of_answer
+from agent.vendors.nvidia.agent.replaced_plugins import cards_of_answer
 
 CARDS = (
     Device("GPU-a", 0),

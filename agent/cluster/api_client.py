@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from agent.cluster import kubernetes_library
-from agent.cluster.api import Object, Patch, WatchMessage
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, TooLong, refusal
+from agent.cluster.api_protocol import Object, Patch, WatchMessage
 from agent.cluster.credentials import ApiAccess, of_kubeconfig
 from agent.cluster.kubernetes_configuration import configured
 from agent.cluster.renewed_certificates import ClientPool, Connections, Marks, marks

@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from agent.cluster import server_restart
-from agent.cluster.api import Patch, WatchMessage
+from agent.cluster.api_client import TURN, CallTimeouts, Client, open_api
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, Gone, NotFound
-from agent.cluster.client import TURN, CallTimeouts, Client, open_api
+from agent.cluster.api_protocol import Patch, WatchMessage
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.renewed_certificates import ClientPool, Connections
 from agent.cluster.tokens import FixedToken

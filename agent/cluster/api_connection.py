@@ -13,9 +13,9 @@ from anyio.abc import TaskGroup
 
 from agent.cluster import own_node as node
 from agent.cluster import pods
-from agent.cluster.api import Api
+from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiAway, ApiError
-from agent.cluster.client import open_api
+from agent.cluster.api_protocol import Api
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.event_writer import Events
 from agent.cluster.extended_resource_writer import ExtendedWriter
