@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
@@ -46,6 +46,7 @@ class OwnNode:
 
     name: str
     uid: str = ""
+    _: KW_ONLY
     #: The resourceVersion. Not compared: each heartbeat of the kubelet changes it.
     version: str = field(default="", compare=False)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -80,13 +81,13 @@ def own_node(node: Object) -> OwnNode | None:
     return OwnNode(
         name,
         text(metadata, "uid"),
-        text(metadata, "resourceVersion"),
-        dict(islice(labels, MAX_LABELS)),
-        {key: it for key, it in annotations.items() if key.startswith(PREFIX) or key in written},
-        frozenset(_nfd(annotations)),
-        _counts(part_of(status, "allocatable")),
-        _counts(part_of(status, "capacity")),
-        lock_annotations(annotations),
+        version=text(metadata, "resourceVersion"),
+        labels=dict(islice(labels, MAX_LABELS)),
+        annotations={key: it for key, it in annotations.items() if key.startswith(PREFIX) or key in written},
+        nfd=frozenset(_nfd(annotations)),
+        allocatable=_counts(part_of(status, "allocatable")),
+        capacity=_counts(part_of(status, "capacity")),
+        locks=lock_annotations(annotations),
     )
 
 

@@ -8,6 +8,7 @@ AgentError
 │   ├── CordonedDevice
 │   ├── OutdatedDevice
 │   ├── UnhealthyDevice
+│   ├── ClosedDevice
 │   ├── GivenTwice
 │   ├── InOtherMode
 │   ├── InsufficientMemory
@@ -120,6 +121,16 @@ class UnhealthyDevice(AllocationError):
     def __init__(self, resource: str, device_id: str, reason: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is unhealthy: {reason}'
+        )
+
+
+class ClosedDevice(AllocationError):
+    """Raised when no new pod gets the card of the ID, though the card is healthy; `why` says until when."""
+
+    def __init__(self, resource: str, device_id: str, why: str) -> None:
+        super().__init__(
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is closed to new '
+            f"pods: {why}"
         )
 
 

@@ -299,7 +299,7 @@ class NodeState:
         """The Node annotations that are locks of the schedulers, or of the vendors' dialects."""
         return lock_keys(self.schedulers, self.vendors.values())
 
-    def _named(self) -> frozenset[tuple[str, str]]:
+    def _pods_named_by_locks(self) -> frozenset[tuple[str, str]]:
         """The pods that schedulers' locks name."""
         if not (held := locks_on_node(self._pod_state.locks.annotations.value, self.locks())):
             return frozenset()
@@ -309,18 +309,18 @@ class NodeState:
         """All that an answer to the kubelet depends on, as of now."""
         candidates = self._pod_state.candidates  # merged once: each Allocate asks for the scene
         return Scene(
-            self.plan.value,
-            self.snapshot.value,
-            self._topology,
-            self.vendors,
-            self.withheld,
-            candidates,
-            self._named(),
-            self._pod_state.found(candidates),
-            self._waits,
-            self._ledger.external(),
-            self._pod_state.unseen,
-            self.schedulers,
+            plan=self.plan.value,
+            snapshot=self.snapshot.value,
+            topology=self._topology,
+            vendors=self.vendors,
+            withheld=self.withheld,
+            candidates=candidates,
+            locked=self._pods_named_by_locks(),
+            pods_at_kubelet_start=self._pod_state.found(candidates),
+            waits=self._waits,
+            external=self._ledger.external(),
+            unseen=self._pod_state.unseen,
+            schedulers=self.schedulers,
         )
 
 

@@ -55,6 +55,8 @@ PRIVILEGED = FindingKind(
     "remove privileged: true from the securityContext; add only the capabilities that the container needs",
 )
 
+#: Advice where nothing is to be mended.
+ANOTHER_CARD = "the next pod of its controller gets another card"
 #: Words of the message on a refused pod to what helps. The first messages are the kubelet's
 #: (pkg/kubelet/cm/devicemanager/manager.go, 1.36), others are the agent's, which the kubelet passes on. The
 #: pod has no other field for the reason.
@@ -66,7 +68,14 @@ ADVICE = (
     ("is cordoned by", "uncordon the card when its maintenance is over: xpu-agent health uncordon UUID"),
     ("is unhealthy:", "see what the card has: xpu-agent health list"),
     ("unknown device", "look for another plugin on the resource (check device-plugins)"),
-    ("is held by", "delete the named pod"),
+    ("and the kubelet has lost its record of that", "delete the pod that holds the device"),
+    ("is held by", ANOTHER_CARD),
+    ("is in-other-mode", ANOTHER_CARD),
+    ("the kubelet gave", "the scheduler chooses again for the next pod of its controller"),
+    ("the config no longer has this resource", "ask for a resource of the current configuration"),
+    ("is listed only for the pod that held it", ANOTHER_CARD),
+    ("is closed to new pods", "see what the message waits for, or take another card"),
+    ("no scheduler has chosen a card", "give the pod a schedulerName that chooses cards"),
     ("maximum request size for shared resources", "ask for one"),
     ("and each card needs one ID", "ask for as many of the resource as of cards"),
     ("rpc failed", "look at the log of the device plugin that serves the resource"),

@@ -216,14 +216,10 @@ def _scene(document: Mapping[str, Any]) -> RecordedScene:
         for recorded in document.get("given", ())
     )
     return RecordedScene(
-        document["name"],
-        document["dialect"],
-        document["resource"],
-        document["pod"],
-        document["cards"],
-        tuple(claims),
-        document.get("refused", ""),
-        tuple(given),
-        document.get("receipt"),
-        document.get("terms", {}),
+        **{key: document[key] for key in ("name", "dialect", "resource", "pod", "cards")},
+        claims=tuple(claims),
+        refused=document.get("refused", ""),
+        given=tuple(given),
+        receipt=document.get("receipt"),
+        terms=document.get("terms", {}),
     )

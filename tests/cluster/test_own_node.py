@@ -39,12 +39,12 @@ def test_what_the_agent_needs_of_a_node_is_kept_and_nothing_else() -> None:
     assert own_node(NODE) == OwnNode(
         "node-1",
         "u-1",
-        "17",
-        {"pool": "train", "nvidia.com/gpu.count": "8"},
-        {"xpu-agent.io/labels": "nvidia.com/gpu.count"},
-        frozenset({"feature.node.kubernetes.io/cpu-model.id", "nvidia.com/gpu.family", "acme.com/x"}),
-        {"nvidia.com/gpu": 7, "acme.com/unit": 1500},
-        {"nvidia.com/gpu": 8, "acme.com/unit": 2000},
+        version="17",
+        labels={"pool": "train", "nvidia.com/gpu.count": "8"},
+        annotations={"xpu-agent.io/labels": "nvidia.com/gpu.count"},
+        nfd=frozenset({"feature.node.kubernetes.io/cpu-model.id", "nvidia.com/gpu.family", "acme.com/x"}),
+        allocatable={"nvidia.com/gpu": 7, "acme.com/unit": 1500},
+        capacity={"nvidia.com/gpu": 8, "acme.com/unit": 2000},
     )
 
 

@@ -12,6 +12,20 @@ from typing import Any
 import pytest
 
 from agent.config import AgentSettings, Config, VendorSettings
+from agent.core.errors import (
+    AllocationError,
+    ClosedDevice,
+    CordonedDevice,
+    GivenTwice,
+    InOtherMode,
+    NotPromised,
+    OutdatedDevice,
+    PromisedElsewhere,
+    RetiredResource,
+    StillHeld,
+    UnhealthyDevice,
+    UnknownDevice,
+)
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor import (
     agent_processes,
@@ -608,3 +622,29 @@ def test_what_the_kubelet_said_of_a_pod_decides_what_to_do(words: str, advice: s
     (found,) = refused_pods.refused(around(its_pods=({**pod(), "status": said},)))
 
     assert found.remedy == f"{advice}; then kubectl -n b delete pod a"
+
+
+REFUSALS = {
+    CordonedDevice("r", "x", "alice", ""): "uncordon the card",
+    UnhealthyDevice("r", "x", "xid-79"): "see what the card has",
+    UnknownDevice("r", "x"): "look for another plugin",
+    StillHeld("r", "x", "ns", "web"): "delete the pod that holds the device",
+    GivenTwice("r", "x", "ns", "web"): "the next pod of its controller gets another card",
+    InOtherMode("r", "x", "s", "ns/web"): "the next pod of its controller gets another card",
+    PromisedElsewhere("r", ("x",), "y is held by ns/web"): "the scheduler chooses again",
+    RetiredResource("r", ()): "ask for a resource of the current configuration",
+    OutdatedDevice("r", "x"): "the next pod of its controller gets another card",
+    ClosedDevice("r", "x", "slices of others lie on its card"): "see what the message waits for",
+    NotPromised("r", "no pod is known", ""): "give the pod a schedulerName",
+}
+
+
+@pytest.mark.parametrize(("refusal", "advice"), REFUSALS.items(), ids=lambda it: type(it).__name__)
+def test_each_refusal_of_the_agent_has_its_own_advice_and_costs_no_other_pod(
+    refusal: AllocationError, advice: str
+) -> None:
+    said = {"reason": "UnexpectedAdmissionError", "message": f"Allocate failed due to rpc error: {refusal}"}
+
+    (found,) = refused_pods.refused(around(its_pods=({**pod(), "status": said},)))
+
+    assert found.remedy.startswith(advice)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from agent.core.allocation.ledger import FORGOTTEN
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.devices.topology import Topology
 from agent.core.errors import (
+    ClosedDevice,
     CordonedDevice,
     InOtherMode,
     InvalidRequest,
@@ -40,6 +41,7 @@ class Scene:
     snapshot: NodeSnapshot
     topology: Topology
     vendors: Mapping[str, Vendor]
+    _: KW_ONLY
     #: Vendor or resource to why none of its devices is given out.
     withheld: Mapping[str, str] | None = None
     #: The pods bound to this node that the agent knows.
@@ -168,14 +170,16 @@ def _admitted_status(
         sick = f"{health.reason} {health.message}".strip()
         if status.told_healthy and (cordon := status.cordon) is not None:
             raise CordonedDevice(resource.name, device_id, cordon.author, cordon.reason)
-        if not status.told_healthy or withheld:
-            raise UnhealthyDevice(resource.name, device_id, withheld if status.told_healthy else sick)
+        if not status.told_healthy:
+            raise UnhealthyDevice(resource.name, device_id, sick)
+        if withheld:
+            raise ClosedDevice(resource.name, device_id, withheld)
         if card.mode and device_id not in card.held:
             if resource.rule.placement != "local" and resource.shares(device_id):
                 return status  # where a scheduler chose another card, the mode of that card counts
             raise InOtherMode(resource.name, card.uuid, card.mode)
         if card.closed or device_id not in card.held:
-            raise UnhealthyDevice(resource.name, device_id, _why_closed(scene, card, status.device))
+            raise ClosedDevice(resource.name, device_id, _why_closed(scene, card, status.device))
     return status
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from agent.vendor_api.agent import ContainerEdits, Partition
 
@@ -22,6 +22,7 @@ class CheckpointAnswer:
     container: str
     resource: str = ""
     ids: tuple[str, ...] = ()
+    _: KW_ONLY
     #: The cards that the answer names, where its IDs name other cards.
     cards: tuple[str, ...] = ()
     #: The parameters of the claim with which the answer was made.
@@ -40,6 +41,7 @@ class Evidence:
 
     #: The kubelet's checkpoint, and whether its checksum was proven.
     granted: tuple[CheckpointAnswer, ...] | None = None
+    _: KW_ONLY
     proven: bool = True
     pods: Pods | None = None
     #: Vendor to the slices on its hardware, for vendors that could be asked.

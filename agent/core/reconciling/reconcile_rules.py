@@ -326,10 +326,10 @@ def _superseded_ids(allocations: Sequence[Allocation], owners: Mapping[str, Owne
         uid, read = _uid(owners[allocation.id]), _recovered_at(allocation)
         seen = held_later.setdefault(allocation.resource, set())
         if not seen.isdisjoint(allocation.ids) and any(
-            uid != _uid(owners[device_id.id])
-            and (read is None or read != _recovered_at(device_id))
-            and not set(allocation.ids).isdisjoint(device_id.ids)
-            for device_id in later[allocation.resource]
+            uid != _uid(owners[other.id])
+            and (read is None or read != _recovered_at(other))
+            and not set(allocation.ids).isdisjoint(other.ids)
+            for other in later[allocation.resource]
         ):
             over.add(allocation.id)
         if uid:

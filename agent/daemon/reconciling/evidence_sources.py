@@ -79,7 +79,16 @@ class EvidenceSources:
         partitions = {name: made for name in vendors if (made := await self._read_slices(name)) is not None}
         steady = bool(life) and life == self.life
         settled = steady and self._is_settled(life)
-        return Evidence(granted, prove, pods, partitions, running, life, settled, steady)
+        return Evidence(
+            granted,
+            proven=prove,
+            pods=pods,
+            partitions=partitions,
+            running=running,
+            life=life,
+            settled=settled,
+            steady=steady,
+        )
 
     @property
     def life(self) -> str:
@@ -202,11 +211,11 @@ def checkpoint_answer(
         entry.container,
         entry.resource,
         entry.ids,
-        answer_annotations.cards(own),
-        answer_annotations.share(own),
-        answer_annotations.unit(own) if own else None,
-        0 if own else _shares_of_card(entry, registered.get(entry.resource, ())),
-        entry.edits,
+        cards=answer_annotations.cards(own),
+        share=answer_annotations.share(own),
+        unit=answer_annotations.unit(own) if own else None,
+        ids_of_card=0 if own else _shares_of_card(entry, registered.get(entry.resource, ())),
+        edits=entry.edits,
     )
 
 

@@ -14,6 +14,7 @@ from agent.core.allocation.admission import Scene, admit, refuse_outdated, refus
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import (
     AllocationError,
+    ClosedDevice,
     CordonedDevice,
     InOtherMode,
     InvalidRequest,
@@ -122,16 +123,16 @@ def test_a_refusal_says_what_was_asked(
     [
         pytest.param(
             listed("c0", healthy=False),
-            UnhealthyDevice,
-            "device c0 is unhealthy: its pod is there, but the kubelet has lost its record of it; "
+            ClosedDevice,
+            "device c0 is closed to new pods: its pod is there, but the kubelet has lost its record of it; "
             "delete the pod to free its devices",
             id="forgotten by the kubelet",
         ),
         pytest.param(
             sliced_by_others(),
-            UnhealthyDevice,
-            "device c0 is unhealthy: slices that this agent did not make lie on its card (2): it is free "
-            "when they are gone",
+            ClosedDevice,
+            "device c0 is closed to new pods: slices that this agent did not make lie on its card (2): "
+            "it is free when they are gone",
             id="sliced by others",
         ),
         pytest.param(
@@ -143,21 +144,21 @@ def test_a_refusal_says_what_was_asked(
         ),
         pytest.param(
             replace(listed("c0", healthy=False), withheld={"acme": "its config is refused"}),
-            UnhealthyDevice,
-            "device c0 is unhealthy: its config is refused",
+            ClosedDevice,
+            "device c0 is closed to new pods: its config is refused",
             id="vendor withheld",
         ),
         pytest.param(
             replace(listed("c0", healthy=False, held=("c0",)), withheld={WHOLE: "another plugin serves it"}),
-            UnhealthyDevice,
-            "device c0 is unhealthy: another plugin serves it",
+            ClosedDevice,
+            "device c0 is closed to new pods: another plugin serves it",
             id="resource withheld, also from who has the device",
         ),
         pytest.param(
             sliced_by_others(held=("c0",)),
-            UnhealthyDevice,
-            "device c0 is unhealthy: slices that this agent did not make lie on its card (2): it is free "
-            "when they are gone",
+            ClosedDevice,
+            "device c0 is closed to new pods: slices that this agent did not make lie on its card (2): "
+            "it is free when they are gone",
             id="foreign slices, also by the ID of a pod that may have ended",
         ),
     ],
@@ -210,7 +211,7 @@ def test_an_id_in_use_lets_no_other_id_of_its_card_in() -> None:
     planned = known.plan[SLICE]
     cards = tuple(replace(card, healthy=False, held=("c2::0",)) for card in planned.cards)
 
-    with pytest.raises(UnhealthyDevice, match="device c2::1 is unhealthy"):
+    with pytest.raises(ClosedDevice, match="device c2::1 is closed to new pods"):
         admit(replace(known, plan={SLICE: replace(planned, cards=cards)}), SLICE, ["c2::0", "c2::1"])
 
 
@@ -227,11 +228,11 @@ def test_whole_cards_are_given_by_several_where_of_shares_one_is_given() -> None
 def test_a_card_that_a_scheduler_gave_to_another_pod_is_refused_by_that_pods_name() -> None:
     job = allocation("annotation-1", [], devices=("c1",), owner=Owner("uid-job", "", "default", "job"))
 
-    with pytest.raises(UnhealthyDevice) as refused:
+    with pytest.raises(ClosedDevice) as refused:
         admit(scene(placement="auto", external={"c1": job}), WHOLE, ["c1"])
 
     assert str(refused.value).endswith(
-        "device c1 is unhealthy: a scheduler gave it to default/job, which asks no device plugin: "
+        "device c1 is closed to new pods: a scheduler gave it to default/job, which asks no device plugin: "
         "it is free when that pod is gone"
     )
 
@@ -239,7 +240,7 @@ def test_a_card_that_a_scheduler_gave_to_another_pod_is_refused_by_that_pods_nam
 @pytest.mark.parametrize("closed", ClosedBecause)
 def test_no_pod_is_to_be_deleted_for_a_card_that_is_closed_for_another_reason(closed: ClosedBecause) -> None:
     """Although the scene no longer says what the plan was made of."""
-    with pytest.raises(UnhealthyDevice) as refused:
+    with pytest.raises(ClosedDevice) as refused:
         admit(listed("c0", healthy=False, closed=closed), WHOLE, ["c0"])
 
     assert "delete" not in str(refused.value)
@@ -293,7 +294,7 @@ def test_the_first_id_that_cannot_be_had_refuses_the_whole_request(ids: list[str
     if wrong is None:
         assert [it.uuid for it in admit(scene(), WHOLE, ids).devices] == list(dict.fromkeys(ids))
     else:
-        with pytest.raises((UnknownDevice, UnhealthyDevice), match=wrong):
+        with pytest.raises((UnknownDevice, UnhealthyDevice, ClosedDevice), match=wrong):
             admit(scene(), WHOLE, ids)
 
 

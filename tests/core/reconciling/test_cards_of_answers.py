@@ -85,7 +85,7 @@ def entry(
         container,
         resource,
         ids,
-        cards,
+        cards=cards,
         unit="" if mark else None,
         edits=ContainerEdits(**edits),
     )

@@ -86,10 +86,13 @@ SLICES = {"acme": (SLICE,), "other": (SLICE,)}
 @pytest.mark.parametrize(
     ("broken", "expected"),
     [
-        ("", Evidence(GRANTED, True, SHOWN, SLICES, None, "k1", True)),
-        ("kubelet checkpoint", Evidence(None, True, SHOWN, SLICES, None, "k1", True)),
-        ("PodResources", Evidence(GRANTED, True, None, SLICES, None, "k1", True)),
-        ("slices of other", Evidence(GRANTED, True, SHOWN, {"acme": (SLICE,)}, None, "k1", True)),
+        ("", Evidence(GRANTED, pods=SHOWN, partitions=SLICES, life="k1", settled=True)),
+        ("kubelet checkpoint", Evidence(None, pods=SHOWN, partitions=SLICES, life="k1", settled=True)),
+        ("PodResources", Evidence(GRANTED, pods=None, partitions=SLICES, life="k1", settled=True)),
+        (
+            "slices of other",
+            Evidence(GRANTED, pods=SHOWN, partitions={"acme": (SLICE,)}, life="k1", settled=True),
+        ),
     ],
 )
 async def test_a_source_that_can_not_be_read_leaves_the_others_as_they_are(
