@@ -107,9 +107,9 @@ def test_no_test_reaches_into_a_part_that_it_does_not_test() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from agent.core.attribution.waiting_pods import _WaitingClaims",
-        "from agent.core.attribution.waiting_pods import (\n    _WaitingClaims,\n)",
-        "waiting_pods._WaitingClaims()",
+        "from agent.core.attribution.pod_attribution import _explain_uncertainty",
+        "from agent.core.attribution.pod_attribution import (\n    _explain_uncertainty,\n)",
+        "pod_attribution._explain_uncertainty()",
         "room.allocator._scene = scene",
         "monkeypatch.setattr(allocator, '_scene', scene)",
         "monkeypatch.setattr('agent.daemon.allocation.allocator.Allocator._scene', scene)",
@@ -119,7 +119,7 @@ def test_no_test_reaches_into_a_part_that_it_does_not_test() -> None:
 def test_an_access_is_seen(source: str) -> None:
     assert SUSPECT.search(source)
     assert reached("test_other.py", source)
-    assert not reached("test_allocator.py" if "_scene" in source else "test_waiting_pods.py", source)
+    assert not reached("test_allocator.py" if "_scene" in source else "test_pod_attribution.py", source)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.container_allocations import containers_with_allocation
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.refused_pods import RefusedAllocate
-from agent.core.attribution.waiting_pods import containers_with_allocation, waiting_for
+from agent.core.attribution.waiting_pods import waiting_for
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices

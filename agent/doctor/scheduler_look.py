@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from agent.cluster.api_protocol import Object
 from agent.cluster.pods import candidate
 from agent.config.validation import replicas_as_cards
+from agent.core.attribution.claim_reading import read_claims
 from agent.core.attribution.external_use_rules import objection
-from agent.core.attribution.waiting_pods import read_claims
 from agent.doctor.surroundings import Surroundings
 from agent.http.inspect_document import InspectedAllocation, InspectedOwner, to_builtins
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Scheduler, common_dialects, reads

@@ -8,9 +8,10 @@ from dataclasses import replace
 from agent.core.allocation import room_on_cards
 from agent.core.allocation.card_amounts import fit
 from agent.core.allocation.vendor_requests import answer_parameters, edits_with, names_no_card
+from agent.core.attribution.claim_exchange import exchange_claims
+from agent.core.attribution.claim_reading import promised_claim
 from agent.core.attribution.dialects_of_resource import limits_dialect
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.attribution.waiting_pods import exchange_claims, promised_claim
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.model import Allocation, AllocationSource
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agent.core.allocation.container_allocations import container_of
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.dialects import Cards, Dialect
@@ -75,3 +76,20 @@ def writable(claim: Claim) -> Claim:
     for text in (*texts, *claim.devices, *claim.parameters.keys(), *claim.parameters.values()):
         text.encode()
     return claim
+
+
+def read_claims(
+    pod: Candidate, resource: str, dialects: Sequence[Dialect], devices: Cards
+) -> tuple[Sequence[Claim], Sequence[str]]:
+    """The claims of a pod; without claims, a sentence for each thing that is wrong in its annotations."""
+    wrong: list[str] = []
+    found = claims(pod, resource, dialects, devices, wrong)
+    return (found, ()) if found else ((), tuple(wrong))
+
+
+def promised_claim(
+    resource: str, pod: Candidate, container: str, dialects: Sequence[Dialect], devices: Cards
+) -> Claim | None:
+    """The claim of this container, as its pod says now."""
+    found = () if pod.over else claims(pod, resource, dialects, devices, [])
+    return next((it for it in found if container_of(it) == (pod.uid, container)), None)

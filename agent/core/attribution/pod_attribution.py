@@ -1,30 +1,117 @@
-"""Which pod a request comes from. The kubelet does not say, so waiting pods are matched to it. Pure."""
+"""Pod attribution: matches waiting pods to a request, which does not name its pod. Pure.
+
+The kubelet's checkpoint shows later which pod sent the request.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agent.core.allocation.cards_with_room import card_finder, knows_room
+from agent.core.allocation.container_allocations import containers_with_allocation
 from agent.core.allocation.current_holders import card_holders
 from agent.core.allocation.holder_texts import claims_on_cards
 from agent.core.allocation.vendor_requests import names_no_card
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.attribution.waiting_pods import (
-    Attribution,
-    WaitingPods,
-    any_promised,
-    attribute,
-    claims_due,
-    containers_with_allocation,
-    most_likely_pod,
-    pods_that_may_ask,
-    waiting_for,
-)
+from agent.core.attribution.waiting_claims import WaitingClaims
+from agent.core.attribution.waiting_pods import WaitingPods, waiting_for
 from agent.core.errors import AgentError
 from agent.core.model import Resource
 from agent.scheduler_api.claims import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The claim that is most likely behind a request.
+
+    `why_uncertain` says why it may be another claim, or why none is known.
+    """
+
+    claim: Claim | None = None
+    why_uncertain: str = ""
+    #: Claims on other cards for the same number of IDs, in the order of their pods. Without `claim` all such
+    #: claims. Where `claim` names no card, these are the claims of the pods before its pod.
+    elsewhere: tuple[Claim, ...] = ()
+    #: Whether a pod without any claim waits for the same number of IDs.
+    unclaimed: bool = False
+    #: Where the claim names no card: the other claims without a card that the request may be for.
+    alike: tuple[Claim, ...] = ()
+    #: The claims of the containers that the kubelet may ask for now. Several, where their order is not known.
+    #: None stands for a container without a claim.
+    possible_claims: tuple[Claim | None, ...] = ()
+
+    def with_room_for(self, claim: Claim) -> tuple[Claim | None, ...]:
+        """The claims that need room if this claim is answered: any of their containers may have asked."""
+        return self.possible_claims if claim in self.possible_claims else (claim, *self.possible_claims)
+
+
+def attribute(resource: str, count: int, cards: Collection[str], waiting: WaitingPods) -> Attribution:
+    """The claim behind a request for `count` IDs on these cards.
+
+    Only containers that ask for exactly this number of IDs count. The pod that the kubelet heard of first
+    comes first, or else the oldest pod. Of the pods that the kubelet found at its start, the oldest comes
+    first.
+    """
+    claims = WaitingClaims(resource, waiting)
+    return replace(
+        _find_claim(claims, count, cards), possible_claims=tuple(claims.claims_that_may_ask(count))
+    )
+
+
+def _find_claim(waiting: WaitingClaims, count: int, cards: Collection[str]) -> Attribution:
+    wanted = set(cards)
+    claims, others = waiting.claims_for_count(count)
+    exact = [it for it in claims if not it.devices or set(it.devices) == wanted]
+    fitting = exact or [
+        replace(claim, devices=other)
+        for claim in claims
+        for other in (waiting.cards_of_equal_claims(claim, wanted), waiting.cards_after_exchange(claim))
+        if other and set(other) == wanted
+    ]
+    if fitting:
+        anywhere = () if fitting[0].devices else tuple(it for it in fitting[1:] if not it.devices)
+        before = () if fitting[0].devices else tuple(claims[: claims.index(fitting[0])])
+        return Attribution(fitting[0], _explain_uncertainty(fitting, others), before, bool(others), anywhere)
+    if claims:
+        why = f"claims are on other cards: {claims_on_cards(claims[:3])}"
+        return Attribution(None, why, tuple(claims), bool(others))
+    without_claim = f"{others[0]} asks for as much and has no claim" if others else ""
+    why = "; ".join(waiting.unreadable[:3]) or without_claim or "no pod that waits has a claim"
+    return Attribution(None, why, unclaimed=bool(others))
+
+
+def _explain_uncertainty(fitting: Sequence[Claim], others: Sequence[str]) -> str:
+    if others:
+        return f"{others[0]} asks for as much and has no claim"
+    return f"one of {len(fitting)} claims that fit" if len(fitting) > 1 else ""
+
+
+def claims_due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
+    """The claims on chosen cards of pods that wait and were not refused."""
+    claims = WaitingClaims(resource, waiting).claims_due()
+    return tuple(it for it in claims if it.devices and it.uid not in waiting.refused)
+
+
+def any_promised(resource: str, waiting: WaitingPods) -> bool:
+    """Whether a scheduler promised something of the resource to any of the pods."""
+    claims = WaitingClaims(resource, waiting)
+    return any(claims.claims_of_pod(pod.uid) for pod in waiting.candidates if not pod.over)
+
+
+def most_likely_pod(attribution: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
+    """The uid of the pod that is refused most likely with this request; empty where none is known."""
+    if attribution.claim is not None:
+        return attribution.claim.uid
+    if attribution.elsewhere and not attribution.unclaimed:
+        return attribution.elsewhere[0].uid
+    return next((pod.uid for pod, _ in WaitingClaims(resource, waiting).pods(count)), "")
+
+
+def pods_that_may_ask(resource: str, count: int, waiting: WaitingPods) -> tuple[str, ...]:
+    """The uids of the pods that may ask next for this number of IDs; several where no order is known."""
+    return tuple(pod.uid for pod, _ in WaitingClaims(resource, waiting).pods_that_may_ask(count))
 
 
 def is_awaited(promises: Promises, resource: str, count: int) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from agent.core.allocation.admission import Scene
 from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
+from agent.core.attribution.claim_reading import promised_claim
 from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
-from agent.core.attribution.waiting_pods import promised_claim
 from agent.core.model import Allocation, AllocationSource, Resource
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim

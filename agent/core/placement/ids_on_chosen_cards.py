@@ -6,7 +6,8 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from agent.core.allocation.best_free_ids import prefer
-from agent.core.attribution.waiting_pods import WaitingPods, next_request
+from agent.core.attribution.next_request import next_request
+from agent.core.attribution.waiting_pods import WaitingPods
 from agent.core.devices.topology import Topology
 from agent.core.model import Resource
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.attribution.answered_claims import astray_allocations
+from agent.core.attribution.claim_reading import read_claims
 from agent.core.attribution.dialects_of_resource import scheduler_dialects
 from agent.core.attribution.external_use_rules import objection
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.attribution.waiting_pods import read_claims
 from agent.core.model import Allocation, Resource
 from agent.core.notices import PlacementMismatch, PodRef
 from agent.scheduler_api.candidate import Candidate, PodContainer

@@ -13,9 +13,8 @@ from agent.core.allocation.card_amounts import ROUNDING, CardAmounts
 from agent.core.allocation.cards_with_room import FindCards, card_finder, first_that_fits, knows_room
 from agent.core.allocation.holder_texts import claims_on_cards, first_of, holder_name
 from agent.core.attribution.dialects_of_resource import choosing_scheduler
-from agent.core.attribution.pod_attribution import attribute_request, due_claims
+from agent.core.attribution.pod_attribution import Attribution, attribute_request, due_claims
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.attribution.waiting_pods import Attribution
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.devices.memory_units import counted_in, on_one_card
 from agent.core.errors import (

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from agent.core.allocation.container_allocations import containers_with_allocation
+from agent.core.attribution.claim_reading import read_claims
 from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
-from agent.core.attribution.waiting_pods import containers_with_allocation, read_claims
 from agent.core.model import Allocation, AllocationState, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api.candidate import Candidate

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from agent.core.allocation.admission import serving_vendor
+from agent.core.allocation.container_allocations import starting_allocations
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.answered_claims import is_unread
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.attribution.waiting_pods import starting_allocations
 from agent.core.errors import AllocationError, InsufficientRoom, LimitsUnread, NotAllocated, StartRefused
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import AllocationStore, KubeletEvidence

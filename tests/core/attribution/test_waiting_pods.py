@@ -11,17 +11,12 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.attribution.waiting_pods import (
-    Attribution,
-    WaitingPods,
-    attribute,
-    containers_with_allocation,
-    exchange_claims,
-    most_likely_pod,
-    next_request,
-    promised_claim,
-    starting_allocations,
-)
+from agent.core.allocation.container_allocations import containers_with_allocation, starting_allocations
+from agent.core.attribution.claim_exchange import exchange_claims
+from agent.core.attribution.claim_reading import promised_claim
+from agent.core.attribution.next_request import next_request
+from agent.core.attribution.pod_attribution import Attribution, attribute, most_likely_pod
+from agent.core.attribution.waiting_pods import WaitingPods
 from agent.core.model import Allocation, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer

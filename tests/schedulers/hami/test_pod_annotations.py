@@ -11,7 +11,8 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.attribution.waiting_pods import WaitingPods, attribute
+from agent.core.attribution.pod_attribution import attribute
+from agent.core.attribution.waiting_pods import WaitingPods
 from agent.scheduler_api import Candidate, Cards, Claim, PodContainer
 from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, hami, metax
 

@@ -13,7 +13,9 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.attribution.waiting_pods import WaitingPods, attribute, next_request
+from agent.core.attribution.next_request import next_request
+from agent.core.attribution.pod_attribution import attribute
+from agent.core.attribution.waiting_pods import WaitingPods
 from agent.scheduler_api import Candidate, PodContainer
 from agent.schedulers.common.pod_request import requested, requested_by
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocated

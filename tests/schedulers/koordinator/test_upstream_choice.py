@@ -16,7 +16,8 @@ from heard import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.node_lock_rules import EXPIRED, EXPIRES, parsed_lock, why_over
-from agent.core.attribution.waiting_pods import WaitingPods, attribute
+from agent.core.attribution.pod_attribution import attribute
+from agent.core.attribution.waiting_pods import WaitingPods
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.model import Owner
