@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.cli.uninstall_at_api_server import NotRemoved, ServerObjects, reported_kinds, say
 from agent.core.errors import AgentError
-from agent.kubelet.directory_lock import NodeLock
+from agent.daemon.agent_locks import AgentLocks
 from agent.kubelet.plugin_sockets import sweep
 from agent.state import state_directory
 from agent.state.agent_lock import AgentLock
@@ -48,7 +48,7 @@ def uninstall(
         NotRemoved: Something could not be removed; everything else is.
     """
     state = AgentLock(state_dir / "agent.lock") if state_dir.is_dir() else None
-    with NodeLock(kubelet_dir, state) as lock:
+    with AgentLocks(kubelet_dir, state) as lock:
         holder = lock.take()
         if holder and not force:
             raise StillServing(state_dir, holder)

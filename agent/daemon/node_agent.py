@@ -16,11 +16,12 @@ from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotServing
 from agent.core.model import Command
 from agent.core.publishing.agent_status import AgentStatus
+from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.composition import Composition, required_vendors
 from agent.daemon.running_status import running_status
 from agent.host.version import version
-from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved, NodeLock
+from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved
 from agent.logs import file_error
 from agent.scheduler_api import Candidate
 from agent.state.agent_lock import AgentLock, LockLost
@@ -64,7 +65,7 @@ class NodeAgent:
         #: The agent's own settings, as of its start. They hold until it ends: its lock lies where they say.
         self.settings = config.value.config.agent
         self._state = AgentLock(self.settings.state_dir / "agent.lock")
-        self._lock = NodeLock(self.settings.kubelet_dir, self._state)
+        self._lock = AgentLocks(self.settings.kubelet_dir, self._state)
         #: Which agent serves the node, where this one does not; empty once this one serves.
         self._standby = "starting"
         #: Whether this is the node's one agent, and whether the kubelet has taken a resource of it.

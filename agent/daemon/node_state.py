@@ -9,9 +9,9 @@ import anyio
 import structlog
 
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.admission import Scene
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_lock_rules import lock_keys, locks_on_node, named_pods
+from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import missing_cards
 from agent.core.devices.health_rules import HealthRecord

@@ -14,12 +14,14 @@ from typing import Any
 
 import structlog
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.devices.topology import Topology
 from agent.core.model import Allocation, AllocationState, NodeSnapshot
 from agent.core.reconciling.reconcile_evidence import Pods
-from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming

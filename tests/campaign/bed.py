@@ -17,8 +17,8 @@ from peers.faults import FaultyPodResources
 from scenarios.kubelets import Kind
 
 from agent.cli import operator_requests
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.errors import AgentError
-from agent.daemon.allocation.allocator import ALLOCATION
 from agent.http.admin_client import fetch
 from agent.testing.node_kubelet import NodeKubelet, Pod, RunOptions
 

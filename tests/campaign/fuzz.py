@@ -24,6 +24,7 @@ from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.external_use_rules import external_allocations
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
@@ -36,7 +37,7 @@ from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import reconcile
 from agent.core.reconciling.recovered_allocations import recover_from_answers
 from agent.daemon.allocation.allocate_calls import TimedAllocator
-from agent.daemon.allocation.allocator import Allocator, Scene
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendors_in_service import check

@@ -18,6 +18,7 @@ from heard import READS
 from agent.cluster.pods import candidate
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.external_use_rules import external_allocations
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.inventory import Inventory
@@ -26,7 +27,7 @@ from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import Allocation, Owner, VendorState, VendorStatus
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.daemon.allocation.allocator import Allocator, Scene
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED

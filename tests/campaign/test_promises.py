@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.core.allocation import room_on_cards
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.attribution import answered_claims, pod_attribution
 from agent.core.placement import request_placement
 from agent.daemon.allocation import allocator
@@ -33,7 +34,7 @@ DAYS = 300
         ),
         (answered_claims, "exchange_claims", lambda *_: {}, "the claim of another"),
         (pod_attribution, "containers_with_allocation", lambda *_: frozenset(), "was promised"),
-        (allocator, "annotations_of", lambda it: {allocator.ALLOCATION: ""}, "no allocation"),
+        (allocator, "annotations_of", lambda it: {ALLOCATION: ""}, "no allocation"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",
 )

@@ -20,9 +20,9 @@ from agent.cluster.label_writer import LabelWriter
 from agent.cluster.own_node import own_node, path
 from agent.core.cell import Cell
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
+from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.guarded_scheduler import guarded
 from agent.host.cdi_directory import keep
-from agent.kubelet.directory_lock import NodeLock
 from agent.logs.log_file import LogFile
 from agent.scheduler_api import Scheduler
 from agent.schedulers.koordinator.node_report import NODE_REPORT
@@ -172,7 +172,7 @@ def test_it_refuses_while_an_agent_serves(machine: Machine, capsys: pytest.Captu
 def test_it_refuses_while_an_agent_with_another_state_directory_serves(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with NodeLock(machine.kubelet, AgentLock(machine.kubelet.parent / "another" / "agent.lock")) as lock:
+    with AgentLocks(machine.kubelet, AgentLock(machine.kubelet.parent / "another" / "agent.lock")) as lock:
         assert lock.take() == ""
 
         assert machine.uninstall() == 1
@@ -195,7 +195,7 @@ def test_it_refuses_while_an_agent_of_an_earlier_release_serves_the_kubelet(
 
 
 def test_it_refuses_while_an_agent_serves_whose_state_directory_was_removed(machine: Machine) -> None:
-    with NodeLock(machine.kubelet, AgentLock(machine.state / "agent.lock")) as lock:
+    with AgentLocks(machine.kubelet, AgentLock(machine.state / "agent.lock")) as lock:
         assert lock.take() == ""
         machine.state.rename(machine.state.with_name("removed"))
 

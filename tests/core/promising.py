@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.core.allocation.admission import Scene, admit
+from agent.core.allocation.admission import admit
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import Allocation
 from agent.core.placement.preferred_allocation import preferred_ids

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import InsufficientRoom
 from agent.core.model import Allocation, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.daemon.allocation.allocator import Allocator, MakeRoom, Scene
+from agent.daemon.allocation.allocate_evidence import MakeRoom
+from agent.daemon.allocation.allocator import Allocator
 from agent.scheduler_api import Candidate, Dialect
 from agent.vendor_api.agent import ContainerEdits, Edits, Partition, Placement, Request
 

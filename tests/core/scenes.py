@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.core.allocation.admission import Scene
+from agent.core.allocation.scene import Scene
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.plan import plan

@@ -16,9 +16,10 @@ from agent.config import AgentSettings, Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import NotServing
 from agent.core.model import Command
+from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
-from agent.kubelet.directory_lock import DirectoryRemoved, NodeLock
+from agent.kubelet.directory_lock import DirectoryRemoved
 from agent.state.agent_lock import AgentLock, LockLost
 from agent.state.checkpoint_store import LedgerStore
 
@@ -141,7 +142,7 @@ async def test_an_agent_whose_kubelets_directory_another_one_has_by_now_ends_and
     await eventually(lambda: agent.serving.value)
 
     (tmp_path / "other").mkdir()
-    with NodeLock(tmp_path / "other", AgentLock(tmp_path / "other-state" / "agent.lock")) as other:
+    with AgentLocks(tmp_path / "other", AgentLock(tmp_path / "other-state" / "agent.lock")) as other:
         assert other.take() == ""
         (tmp_path / "dp").rename(tmp_path / "old")
         (tmp_path / "other").rename(tmp_path / "dp")

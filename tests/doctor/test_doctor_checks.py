@@ -26,6 +26,7 @@ from agent.core.errors import (
     UnhealthyDevice,
     UnknownDevice,
 )
+from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor import (
     agent_processes,
@@ -44,7 +45,6 @@ from agent.doctor.library_files import machine_of
 from agent.doctor.socket_listeners import listener
 from agent.doctor.surroundings import Configuration, Surroundings
 from agent.host.file_locks import holders
-from agent.kubelet.directory_lock import NodeLock
 from agent.scheduler_api.findings import Finding, Severity
 from agent.scheduler_api.node_checks import Observed
 from agent.state.agent_lock import AgentLock
@@ -339,7 +339,7 @@ def test_who_holds_the_kubelets_directory_is_told_from_who_holds_the_state(
     (tmp_path / "dp").mkdir()
     settings = AgentSettings(kubelet_dir=tmp_path / "dp", state_dir=tmp_path / "state")
     state = settings.state_dir if mine else tmp_path / "another"
-    with NodeLock(settings.kubelet_dir, AgentLock(state / "agent.lock")) as lock:
+    with AgentLocks(settings.kubelet_dir, AgentLock(state / "agent.lock")) as lock:
         assert lock.take() == ""
 
         (told,) = agent_processes.second(around(config=Config(settings)))

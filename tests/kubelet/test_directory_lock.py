@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.kubelet.directory_lock import DirectoryRemoved, NodeLock
+from agent.daemon.agent_locks import AgentLocks
+from agent.kubelet.directory_lock import DirectoryRemoved
 from agent.kubelet.plugin_sockets import socket_name
 from agent.state.agent_lock import AgentLock
 
@@ -33,8 +34,8 @@ class Machine:
     def state(self, name: str) -> Path:
         return self.root / name / "agent.lock"
 
-    def agent(self, state: str = "state", kubelet: Path | None = None) -> NodeLock:
-        made = NodeLock(kubelet or self.kubelet, AgentLock(self.state(state)))
+    def agent(self, state: str = "state", kubelet: Path | None = None) -> AgentLocks:
+        made = AgentLocks(kubelet or self.kubelet, AgentLock(self.state(state)))
         return self._agents.enter_context(made)
 
     def make_anew(self) -> None:
@@ -56,7 +57,7 @@ def machine(short_path: Path) -> Iterator[Machine]:
         yield Machine(short_path, agents)
 
 
-def end(agent: NodeLock) -> None:
+def end(agent: AgentLocks) -> None:
     agent.__exit__(None, None, None)
 
 
@@ -140,7 +141,7 @@ def test_no_file_is_made_in_the_kubelets_directory(machine: Machine) -> None:
 
 
 def test_without_a_state_directory_the_kubelets_alone_is_held_and_none_is_made(machine: Machine) -> None:
-    with NodeLock(machine.kubelet, None) as lock:
+    with AgentLocks(machine.kubelet, None) as lock:
         assert lock.take() == ""
         assert machine.agent().take() == "another process"
 

@@ -22,6 +22,7 @@ from schedulers.koordinator.koordlet import refused
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
@@ -29,7 +30,7 @@ from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Plan, VendorState, VendorStatus
 from agent.core.reconciling.reconcile_evidence import Pods
-from agent.daemon.allocation.allocator import Allocator, Scene
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.publishing.wanted_scheduler_report import withheld

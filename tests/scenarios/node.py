@@ -14,10 +14,10 @@ from peers.process import PeerError
 from support.vendor_inputs import INPUTS
 
 from agent.config import ConfigSource, ConfigWatch, GivenValue, given_flags
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.devices.health_timing import HealthTiming
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.publishing.agent_status import AgentStatus
-from agent.daemon.allocation.allocator import ALLOCATION
 from agent.daemon.node_agent import NodeAgent
 from agent.daemon.vendors_in_service import check
 from agent.demo.agent_process import PACE

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.publishing.agent_status import AgentStatus
-from agent.daemon.allocation.allocator import ALLOCATION
 from agent.testing.node_kubelet import Container, Pod
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA

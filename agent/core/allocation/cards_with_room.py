@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from agent.core.allocation.admission import Scene
 from agent.core.allocation.room_on_cards import free_by_card
+from agent.core.allocation.scene import Scene
 from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.errors import AllocationError, InsufficientRoom, NotServable, VendorError
 from agent.core.model import Allocation, Resource

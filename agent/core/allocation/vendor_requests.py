@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from agent.core.allocation.admission import Scene
+from agent.core.allocation.scene import Scene
 from agent.core.model import Allocation
 from agent.vendor_api.agent import ContainerEdits, Device, Request, Vendor
 

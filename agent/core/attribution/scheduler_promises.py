@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.allocation.admission import Scene
 from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.claim_reading import promised_claim
 from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
 from agent.core.model import Allocation, AllocationSource, Resource

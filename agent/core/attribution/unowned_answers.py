@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from agent.core.allocation.admission import Scene
+from agent.core.allocation.scene import Scene
 from agent.core.model import Allocation, AllocationSource
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
 

@@ -12,18 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.core.allocation.admission import (
-    Admitted,
-    Scene,
-    admit,
-    refuse_outdated,
-    refuse_retired,
-    serving_vendor,
-)
-from agent.core.allocation.answer_annotations import ALLOCATION, annotations_of
-from agent.core.allocation.container_edit_rules import UnusableEdits, check_edits
+from agent.core.allocation.admission import Admitted, admit, refuse_outdated, refuse_retired, serving_vendor
+from agent.core.allocation.answer_annotations import annotations_of
+from agent.core.allocation.container_edit_rules import check_edits
 from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.attribution.pod_attribution import is_chosen_for
 from agent.core.attribution.refused_pods import RefusedAllocate
@@ -343,6 +337,3 @@ def _devices_of_allocation(devices: Sequence[Device], unit: str) -> tuple[str, .
     """The card of each ID. Memory units on one card may be thousands: they have that card once."""
     uuids = tuple(it.uuid for it in devices)
     return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
-
-
-__all__ = ["ALLOCATION", "Allocator", "Scene", "MakeRoom", "AllocationStore", "UnusableEdits", "admit"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agent.core.allocation.admission import Scene
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.pod_attribution import suspected_pods
 from agent.core.attribution.refused_pods import (
     RefusedAllocate,

@@ -10,7 +10,8 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.admission import Scene, admit, refuse_outdated, refuse_retired, serving_vendor
+from agent.core.allocation.admission import admit, refuse_outdated, refuse_retired, serving_vendor
+from agent.core.allocation.scene import Scene
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import (
     AllocationError,

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.admission import Scene, admit
+from agent.core.allocation.admission import admit
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.pod_attribution import suspected_pods
 from agent.core.attribution.refused_pods import (
     RefusedRequest,

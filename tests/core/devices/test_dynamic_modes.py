@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.admission import Scene, admit
+from agent.core.allocation.admission import admit
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.dynamic_modes import holder_in_other_mode, rules_with_equal_ids
 from agent.core.devices.ids_in_use import ResourceUsage

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.allocation.admission import Scene
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.steps import Step
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
@@ -22,7 +24,7 @@ from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError, VendorError
 from agent.core.model import Plan
 from agent.core.reconciling.reconcile_evidence import Pods
-from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming

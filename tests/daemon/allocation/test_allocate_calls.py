@@ -10,12 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.attribution.refused_pods import RefusedAllocate
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef
 from agent.daemon.allocation.allocate_calls import MAX_REMEMBERED, TimedAllocator
-from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Answer
+from agent.daemon.allocation.allocator import Allocator, Answer
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
 

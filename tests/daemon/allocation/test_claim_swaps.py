@@ -26,8 +26,8 @@ from core.scenes import (
     shown,
 )
 
-from agent.core.allocation.admission import Scene
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer

@@ -24,10 +24,10 @@ from core.scenes import (
     limited,
 )
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import LimitsUnread, NotAllocated, StartRefused, UnknownResource, VendorCrashed
 from agent.core.model import Allocation, AllocationSource, Owner
-from agent.daemon.allocation.allocator import ALLOCATION
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.schedulers.common.grants import measured
 from agent.vendor_api.agent import ContainerEdits, Device, Edits, Request

@@ -12,7 +12,8 @@ from core.room import Room, heeding
 from core.scenes import SHARE, SLICE, WHOLE, bound, held, shown
 
 from agent.cluster.pod_state import PodState
-from agent.core.allocation.admission import Admitted, Scene, admit
+from agent.core.allocation.admission import Admitted, admit
+from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
 from agent.daemon.allocation import allocator, pod_waiter

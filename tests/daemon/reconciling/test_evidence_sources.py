@@ -10,10 +10,10 @@ import anyio
 import pytest
 import structlog
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import Owner
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence, Pods
-from agent.daemon.allocation.allocator import ALLOCATION
 from agent.daemon.reconciling.evidence_sources import EvidenceSources, allocation_id, running_pods
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError

@@ -14,7 +14,9 @@ import structlog
 from core.values import allocation, node, status
 from support.waiting import eventually
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import FORGOTTEN, Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
@@ -31,7 +33,7 @@ from agent.core.reconciling.reconcile_changes import (
 )
 from agent.core.reconciling.reconcile_evidence import Pods
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
-from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
+from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming, jittered

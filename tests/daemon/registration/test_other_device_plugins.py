@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.cell import Cell
 from agent.core.model import AdvertisedDevice, IdRange, Plan, Resource, SessionStatus
-from agent.daemon.allocation.allocator import ALLOCATION
 from agent.daemon.node_state import NodeState
 from agent.daemon.registration.other_device_plugins import REMEMBERED, CardPlugins, Takeovers
 from agent.daemon.registration.sessions import Sessions

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.scene import Scene
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Owner, Resource, VendorState, VendorStatus
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.daemon.allocation.allocator import ALLOCATION, Allocator, Scene
+from agent.daemon.allocation.allocator import Allocator
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
