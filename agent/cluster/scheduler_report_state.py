@@ -17,7 +17,7 @@ class SchedulerReportState:
     looks: Cell[bool] = field(default_factory=lambda: Cell(False))
     #: None while not known.
     shown: Cell[ShownReport | None] = field(default_factory=lambda: Cell(None))
-    #: None while no way is chosen.
+    #: None while no mode is chosen.
     published: Cell[PublishedReport | None] = field(default_factory=lambda: Cell(None))
     #: Uuids of the cards that other files of the scheduler's directory list.
     elsewhere: Cell[frozenset[str]] = field(default_factory=lambda: Cell(frozenset()))

@@ -1,6 +1,6 @@
-"""The report of a node's cards to a scheduler, and what a scheduler's plugin says of the ways to publish it.
+"""The report of a node's cards to a scheduler, and what a scheduler's plugin says of the report mode.
 
-A report is published by one of two ways. `device`: an API object of the node's name has the cards. `feed`: a
+A report is published in one of two modes. `device`: an API object of the node's name has the cards. `feed`: a
 file on the node has them, and a program of the scheduler on the node makes the API object from the file.
 The agent reads and writes object and file for any plugin; the plugin's functions are pure.
 """
@@ -95,7 +95,7 @@ class ShownReport:
 
 @dataclass(frozen=True, slots=True)
 class ModeChoice:
-    """The way by which the report is published, and why. `trouble`: the config names another way."""
+    """The report mode, and why. `trouble`: the config names another mode."""
 
     mode: Mode
     why: str
@@ -104,7 +104,7 @@ class ModeChoice:
 
 @dataclass(frozen=True, slots=True)
 class ModeQuestion:
-    """All that decides by which way a report is published."""
+    """All that decides on the report mode."""
 
     #: The setting `report.mode`.
     wanted: WantedMode
@@ -120,10 +120,10 @@ class ModeQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PublishedReport:
-    """The report that is published now, and by which way.
+    """The report that is published now, and its mode.
 
-    `withdraw_file`, `withdraw_object`: the config excludes this way, so a file or the cards in an object that
-    the agent wrote are removed. With `report.mode: auto` both stay, because the way may change again soon.
+    `withdraw_file`, `withdraw_object`: the config excludes this mode. A file, or the cards in an object, that
+    the agent wrote are removed. With `report.mode: auto` both stay, because the mode may change again soon.
     """
 
     mode: Mode
@@ -259,7 +259,7 @@ class NodeReport:
     is_served: Callable[[NodeCards, str, Report], bool]
     #: A sentence for each vendor that is left out because the config names another vendor.
     passed_over: Callable[[NodeCards, str], Sequence[str]]
-    #: The way to publish the report; None while that is not known, and the last way stays.
+    #: The report mode; None while it is not known, and the last mode stays.
     choose: Callable[[ModeQuestion], ModeChoice | None]
     object: ReportObject
     file: ReportFile

@@ -1,4 +1,4 @@
-"""The report of the node's cards to a scheduler, and its way: from config, devices and the API server."""
+"""The report of the node's cards to a scheduler, and its mode: from config, devices and the API server."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class WantedSchedulerReport:
         self._last: Report | None = None
         #: The last report of this agent.
         self._own_last: Report | None = None
-        #: The way of that report.
+        #: The mode of that report.
         self._last_mode: Mode = "none"
         #: Whether the report's directory is needed and missing.
         self._missing = False
@@ -175,7 +175,7 @@ class WantedSchedulerReport:
         return "" if exists else settings.device_infos_dir
 
     def _publish(self, chosen: ModeChoice, settings: ReportSettings, *, unwanted: bool) -> None:
-        """Publish by the chosen way. `unwanted`: a resource of shares forbids every report."""
+        """Publish in the chosen mode. `unwanted`: a resource of shares forbids every report."""
         snapshot, now = self._snapshot.value, None
         cards = node_cards(snapshot)
         passed_over = self._reporting.passed_over(cards, settings.vendor)
@@ -203,7 +203,7 @@ class WantedSchedulerReport:
         return self._reporting.is_served(cards, settings.vendor, last)
 
     def _standing(self, mode: Mode) -> Report | None:
-        """The report that is published by this way already."""
+        """The report that is published in this mode already."""
         before = self.state.published.value
         return before.report if before is not None and before.mode == mode else None
 

@@ -1,4 +1,4 @@
-"""Chooses the way by which Koordinator gets the report, from the config and what the API server shows."""
+"""Chooses the report mode for Koordinator, from the config and what the API server shows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ GIVE_RIGHT = "allow get, list, watch, create and update on devices.scheduling.ko
 
 
 def choice(question: ModeQuestion) -> ModeChoice | None:
-    """By which way the report is published; None while that is not known, and the last way stays.
+    """The report mode; None while it is not known, and the last mode stays.
 
     A resource of replicas that the scheduler would take for whole cards excludes both ways. The config
-    refuses such a resource together with a named way.
+    refuses such a resource together with a named mode.
     """
     wanted, shown = question.wanted, question.shown
     if wanted == "none":

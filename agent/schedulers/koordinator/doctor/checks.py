@@ -10,16 +10,16 @@ from agent.schedulers.koordinator.doctor import (
     koordlet_check,
     node_check,
     queries,
-    report_path,
+    report_mode_check,
     scheduled_pods,
 )
 
-_MODULES = (report_path, koordlet_check, device_infos_check, device_check, node_check, scheduled_pods)
+_MODULES = (report_mode_check, koordlet_check, device_infos_check, device_check, node_check, scheduled_pods)
 
 CHECKS = SchedulerChecks(
     node_checks=(
-        NodeCheck(report_path.WAY, report_path.way),
-        NodeCheck(report_path.PROGRAMS, report_path.programs),
+        NodeCheck(report_mode_check.REPORT_MODE, report_mode_check.report_mode),
+        NodeCheck(report_mode_check.PROGRAMS, report_mode_check.programs),
         NodeCheck(koordlet_check.KOORDLET, koordlet_check.koordlets),
         NodeCheck(device_infos_check.CHECK, device_infos_check.daemons),
         NodeCheck(device_check.DEVICE, device_check.devices),

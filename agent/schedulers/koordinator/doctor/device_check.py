@@ -11,7 +11,7 @@ from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_mad
 from agent.scheduler_api.node_checks import NodeLook
 from agent.scheduler_api.node_report import ApiDocument
 from agent.schedulers.koordinator.device_object import VENDOR
-from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
+from agent.schedulers.koordinator.doctor.report_mode_check import chosen, unconcerned
 from agent.schedulers.koordinator.node_report import is_ours
 from agent.schedulers.koordinator.reported_cards import MAX_MINOR
 from agent.vendor_api.text import shorten

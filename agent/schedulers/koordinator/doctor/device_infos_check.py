@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, well
 from agent.scheduler_api.node_checks import NodeLook, OtherFile
 from agent.schedulers.koordinator.doctor.programs import documents, running
-from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
+from agent.schedulers.koordinator.doctor.report_mode_check import chosen, unconcerned
 
 CHECK = "device-daemon"
 DAEMON = "koord-device-daemon"

@@ -18,7 +18,7 @@ from agent.schedulers.koordinator.doctor.programs import (
     running,
     with_gate,
 )
-from agent.schedulers.koordinator.doctor.report_path import chosen, unconcerned
+from agent.schedulers.koordinator.doctor.report_mode_check import chosen, unconcerned
 from agent.schedulers.koordinator.koordlet_signs import ALL_GATES, GATE, NAME, wrote_devices
 
 KOORDLET = "koordlet"

@@ -13,7 +13,7 @@ from agent.scheduler_api.quantities import whole
 from agent.schedulers.common.resource_names import CORE, GPU, RATIO
 from agent.schedulers.koordinator.device_object import MODEL, VENDOR
 from agent.schedulers.koordinator.doctor.device_check import entries
-from agent.schedulers.koordinator.doctor.report_path import unconcerned
+from agent.schedulers.koordinator.doctor.report_mode_check import unconcerned
 from agent.vendor_api.text import shorten
 
 NODE = "koord-node"

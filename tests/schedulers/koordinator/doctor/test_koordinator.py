@@ -12,7 +12,7 @@ from scenarios.node import PATIENCE
 from support.waiting import eventually
 
 from agent.scheduler_api.findings import Finding, Severity
-from agent.schedulers.koordinator.doctor import report_path
+from agent.schedulers.koordinator.doctor import report_mode_check
 from agent.schedulers.koordinator.doctor.programs import on_host, running
 from agent.state.written_files_record import NAME, UninstallRecord
 
@@ -531,6 +531,8 @@ async def test_a_koordlet_that_does_nothing_is_in_nobody_s_way(
     koordination.introduce(patient, monkeypatch)
     await koordination.reports(patient, mode="device", healthy=2)
     # As the agent has it a minute later: its word is what counts here, and not how it came to it.
-    monkeypatch.setattr(report_path, "koordlet_sign", lambda _: "koordlet x runs here with Accelerators=true")
+    monkeypatch.setattr(
+        report_mode_check, "koordlet_sign", lambda _: "koordlet x runs here with Accelerators=true"
+    )
 
     assert "koordlet-in-the-way" not in ailments(await patient.findings())

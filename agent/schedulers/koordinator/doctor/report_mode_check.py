@@ -1,4 +1,4 @@
-"""Checks the way of the report to Koordinator, and the settings of Koordinator's own programs."""
+"""Checks the report mode for Koordinator, and the settings of Koordinator's own programs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agent.schedulers.koordinator.doctor.programs import Program, documents, koo
 from agent.schedulers.koordinator.doctor.queries import PROGRAMS_QUERY, colocation_off
 from agent.schedulers.koordinator.report_mode import NO_KIND, choice
 
-WAY = "koordinator"
+REPORT_MODE = "koordinator"
 PROGRAMS = "koord-programs"
 
 NO_DEVICES = FindingKind(
-    WAY,
+    REPORT_MODE,
     "koordinator-kind-missing",
     Severity.STOPS,
     "the config reports the cards to Koordinator, and the cluster has no Device objects",
@@ -27,7 +27,7 @@ NO_DEVICES = FindingKind(
     "Koordinator set report.mode to auto or none",
 )
 IN_THE_WAY = FindingKind(
-    WAY,
+    REPORT_MODE,
     "koordlet-in-the-way",
     Severity.STOPS,
     "report.mode is device, and koordlet on this node writes the same Device",
@@ -37,7 +37,7 @@ IN_THE_WAY = FindingKind(
     "Accelerators off (koordlet.features)",
 )
 OVERWRITTEN = FindingKind(
-    WAY,
+    REPORT_MODE,
     "device-overwritten",
     Severity.WARNS,
     "koordlet overwrote the Device that the agent had written",
@@ -46,7 +46,7 @@ OVERWRITTEN = FindingKind(
     "let the agent see koordlet's pod (in the chart pods.enabled=true), or set report.mode to feed",
 )
 NOT_REPORTED = FindingKind(
-    WAY,
+    REPORT_MODE,
     "cards-not-told",
     Severity.WARNS,
     "Koordinator is installed and does not get the cards",
@@ -56,7 +56,7 @@ NOT_REPORTED = FindingKind(
     "to none",
 )
 LEFT_OUT = FindingKind(
-    WAY,
+    REPORT_MODE,
     "cards-left-out",
     Severity.WARNS,
     "Koordinator does not get some cards",
@@ -119,7 +119,7 @@ def unconcerned(check: str, look: NodeLook) -> Finding | None:
 
 
 def chosen(look: NodeLook) -> ModeChoice:
-    """The way of the running agent, and why; without a running agent the way that one would choose."""
+    """The report mode of the running agent, and why; without an agent the mode that one would choose."""
     if look.serves and (report := part_of(look.status, "report")).get("mode"):
         return ModeChoice(report["mode"], str(report.get("why")))
     kind = look.objects.has_kind.value is True
@@ -128,13 +128,13 @@ def chosen(look: NodeLook) -> ModeChoice:
     return choice(question) or ModeChoice("none", "")
 
 
-def way(look: NodeLook) -> Iterator[Finding]:
-    """The way by which Koordinator gets the report of the cards."""
+def report_mode(look: NodeLook) -> Iterator[Finding]:
+    """The report mode: how Koordinator gets the report of the cards."""
     wanted, kind = look.mode, look.objects.has_kind
     if wanted in ("device", "feed") and kind.value is False:
         yield NO_DEVICES.found(f"report.mode is '{wanted}', and {NO_KIND}")
         return
-    if idle := unconcerned(WAY, look):
+    if idle := unconcerned(REPORT_MODE, look):
         yield idle
         return
     report, current = part_of(look.status, "report") if look.serves else {}, chosen(look)
@@ -146,7 +146,7 @@ def way(look: NodeLook) -> Iterator[Finding]:
         found.append(LEFT_OUT.found("; ".join(map(str, left))))
     elif others := _passed_over(look):
         found.append(LEFT_OUT.found(others))
-    yield from found or [well(WAY, f"the agent reports the cards by {current.mode}: {current.why}")]
+    yield from found or [well(REPORT_MODE, f"the agent reports the cards by {current.mode}: {current.why}")]
 
 
 def _wrong(look: NodeLook, current: ModeChoice) -> Iterator[Finding]:
@@ -157,7 +157,7 @@ def _wrong(look: NodeLook, current: ModeChoice) -> Iterator[Finding]:
     if named and not writes and (koordlet := koordlet_sign(look)):
         yield IN_THE_WAY.found(koordlet)
     elif current.mode == "none":
-        yield NOT_REPORTED.found(current.why or "the agent has not found a way yet")
+        yield NOT_REPORTED.found(current.why or "the agent has not chosen a report mode yet")
 
 
 def _passed_over(look: NodeLook) -> str:
