@@ -44,6 +44,10 @@ def unary(
     return Handler(serve, Cardinality.UNARY_UNARY, request, reply)
 
 
+#: Seconds that a server which ends leaves to clients that read slowly.
+PATIENCE = 1.0
+
+
 class UnixServer(Server):
     def __init__(self, methods: Mapping[str, Handler]) -> None:
         super().__init__([_Methods(dict(methods))], codec=LimitedCodec(RECEIVE_LIMIT))
@@ -78,10 +82,27 @@ class UnixServer(Server):
             if hasattr(protocol, "processor"):
                 protocol.end("Server closed")
         await asyncio.sleep(0)
-        await self.wait_closed()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.wait_closed()
+        except TimeoutError:  # since Python 3.12 asyncio waits for what a client does not read
+            for protocol in self._protocols:
+                protocol.abort()
+            await self.wait_closed()
 
 
 class _Protocol(H2Protocol):
+    _of_socket: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._of_socket = transport
+        super().connection_made(transport)
+
+    def abort(self) -> None:
+        """Drop what the client has not read, and close its connection."""
+        if isinstance(self._of_socket, asyncio.WriteTransport):
+            self._of_socket.abort()
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self.end("Connection lost")
 
