@@ -69,11 +69,6 @@ async def reaches(cell: Cell[T], wanted: Callable[[T], bool]) -> None:
                 return
 
 
-async def differs(cell: Cell[T], from_value: T) -> None:
-    """Return once the cell holds a value other than `from_value`."""
-    await reaches(cell, lambda value: value != from_value)
-
-
 async def first(*awaitables: Callable[[], Awaitable[None]]) -> int:
     """Wait until one of the awaitables returns; return its number, the lowest one if several returned."""
     done: list[int] = []

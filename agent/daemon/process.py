@@ -20,7 +20,7 @@ from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.cluster.scheduler_report_state import SchedulerReportState
 from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.backoff import Pauses
-from agent.core.cell import Cell, differs, first
+from agent.core.cell import Cell, first
 from agent.core.endless_tasks import for_ever
 from agent.core.notices import Notice
 from agent.daemon.agent_timing import AgentTiming
@@ -135,7 +135,7 @@ async def _views(agent: NodeAgent) -> None:
             moves = agent.moves.value
             await first(
                 lambda: _keep_serving(str(agent.settings.state_dir / "agent.sock"), agent),
-                lambda: differs(agent.moves, moves),  # noqa: B023 (awaited before the next one)
+                lambda: agent.moves.other_than(moves),  # noqa: B023 (awaited before the next one)
             )
 
 

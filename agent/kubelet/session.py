@@ -19,7 +19,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from agent.core.backoff import Pauses
-from agent.core.cell import Cell, differs, first, reaches
+from agent.core.cell import Cell, first, reaches
 from agent.core.model import Resource, SessionStatus
 
 from .device_list import too_long
@@ -203,9 +203,9 @@ class KubeletSession:
 
     async def _wait_for_change(self, resource: Resource, kubelet: FileIdentity | None, changes: int) -> None:
         await first(
-            lambda: differs(self._resource, resource),
-            lambda: differs(self._directory.kubelet, kubelet),
-            lambda: differs(self._gate.changes, changes),
+            lambda: self._resource.other_than(resource),
+            lambda: self._directory.kubelet.other_than(kubelet),
+            lambda: self._gate.changes.other_than(changes),
         )
 
     async def _registration(self, life: _Life, kubelet: FileIdentity) -> RegistrationEnd:
@@ -271,7 +271,7 @@ class KubeletSession:
             lambda: reaches(self._directory.kubelet, lambda now: now not in (None, kubelet)),
             lambda: self._directory.lost(path),
             lambda: plugin.live.until(False),
-            lambda: differs(self._renewals, renewals),
+            lambda: self._renewals.other_than(renewals),
         )
         return tuple(RegistrationEnd)[number]
 
@@ -290,7 +290,7 @@ class KubeletSession:
         """
         with anyio.move_on_after(max(self._pauses.next(), self._intervals.shortest_pause)):
             await first(
-                lambda: differs(self._directory.kubelet, kubelet),
+                lambda: self._directory.kubelet.other_than(kubelet),
                 lambda: reaches(self._resource, _is_over),
             )
             self._pauses.reset()
