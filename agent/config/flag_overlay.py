@@ -13,7 +13,7 @@ from agent.config.given_values import GivenValue
 from agent.config.location import camel
 from agent.config.settings import AgentSettings, Config, LogFormat, LogLevel, ReportSettings
 from agent.vendor_api.config_inputs import Path
-from agent.vendor_api.text import shorten
+from agent.vendor_api.text import error_text, shorten
 
 T = TypeVar("T")
 
@@ -104,6 +104,8 @@ def _convert(given: GivenValue) -> Any:
         value = convert(given.value) if convert is not None else given.value
     except ValueError as error:
         raise given.refused(str(error)) from None
+    except Exception as error:  # contributors' code
+        raise given.refused(f"the plugin of {given.vendor} fails to read it: {error_text(error)}") from None
     return list(value) if isinstance(value, tuple) else value
 
 

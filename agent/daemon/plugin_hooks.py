@@ -5,6 +5,7 @@ from __future__ import annotations
 import pluggy
 
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin
+from agent.vendor_api.text import error_text
 
 
 class PluginHooks:
@@ -41,4 +42,4 @@ class PluginHooks:
 
 def failure(exc: BaseException) -> str:
     """Why a plugin is left out after this error."""
-    return str(exc) if isinstance(exc, BrokenPlugin) else f"{type(exc).__name__}: {exc}"
+    return str(exc) if isinstance(exc, BrokenPlugin) else error_text(exc)

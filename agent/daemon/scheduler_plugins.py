@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +14,7 @@ from agent.core.publishing.receipt_rules import KEYS, wrong_key
 from agent.daemon.field_types import wrong_field
 from agent.daemon.guarded_scheduler import guarded
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
+from agent.daemon.plugin_functions import contained
 from agent.daemon.plugin_hooks import PluginHooks, failure
 from agent.scheduler_api import Dialect, Reserved, Scheduler
 from agent.scheduler_api.hooks import ENTRY_POINTS, PROJECT, SchedulerHooks
@@ -92,7 +94,9 @@ def _loaded(found_plugin: FoundPlugin) -> SchedulerPlugin:
         return replace(plugin, reason=found_plugin.clash)
     try:
         scheduler = _offered(found_plugin)
-    except (Exception, SystemExit) as exc:  # contributors' code
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise
+    except BaseException as exc:  # contributors' code
         return replace(plugin, reason=failure(exc))
     return replace(plugin, scheduler=scheduler, reason=SITS_OUT if scheduler is None else "")
 
@@ -107,7 +111,7 @@ def _offered(plugin: FoundPlugin) -> Scheduler | None:
         raise BrokenPlugin(f"register_scheduler returned a {type(offered).__name__}, a Scheduler is needed")
     if trouble := _trouble(plugin.name, offered):
         raise BrokenPlugin(f"register_scheduler returned a bad Scheduler: {trouble}")
-    return guarded(offered)
+    return guarded(contained(offered))
 
 
 def _trouble(name: str, scheduler: Scheduler) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from agent.config.flag_overlay import settable
 from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
+from agent.daemon.plugin_functions import contained
 from agent.daemon.plugin_hooks import PluginHooks, failure
 from agent.daemon.scheduler_parts import with_named_parts
 from agent.daemon.scheduler_plugins import reserved, wrong_dialect
@@ -73,7 +75,9 @@ def _loaded(plugin: FoundPlugin, settings: Mapping[str, Any]) -> VendorPlugin:
         vendor = _offered(plugin, settings)
     except SettingsError as exc:
         return replace(_left_out(plugin, f"settings: {exc}"), refusal=exc)
-    except (Exception, SystemExit) as exc:
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise
+    except BaseException as exc:  # contributors' code
         return _left_out(plugin, failure(exc))
     reason = SITS_OUT if vendor is None else ""
     return VendorPlugin(plugin.name, plugin.origin, plugin.version, vendor, reason)
@@ -103,7 +107,7 @@ def _read_inputs() -> tuple[Mapping[str, ConfigInputs], Sequence[str]]:
     read, clashes, owners = dict[str, ConfigInputs](), list[str](), dict[str, str]()
     for plugin in _found():
         inputs = None
-        with suppress(Exception, SystemExit):
+        with suppress(Exception, SystemExit, GeneratorExit):
             inputs = None if plugin.clash else _inputs(plugin.name, _hooks(plugin))
         if inputs is not None:
             taken = [name for name in _flag_names(inputs) if name in owners]
@@ -168,7 +172,7 @@ def _offered(plugin: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
 
 def _is_sound(name: str, hooks: PluginHooks) -> bool:
     """Whether the plugin makes a good Vendor without settings."""
-    with suppress(Exception, SystemExit):
+    with suppress(Exception, SystemExit, GeneratorExit):
         return _vendor(name, hooks, {}) is not None
     return False
 
@@ -194,7 +198,7 @@ def _checked(name: str, offered: object) -> Vendor | None:
         raise BrokenPlugin(f"register_backend returned a {type(offered).__name__}, a Vendor is needed")
     if trouble := _trouble(name, offered) or _trouble_of_facts(offered.publishes):
         raise BrokenPlugin(f"register_backend returned a bad Vendor: {trouble}")
-    return with_named_parts(offered)
+    return contained(with_named_parts(offered))
 
 
 def _checked_inputs(name: str, registered: object) -> ConfigInputs | None:
@@ -211,7 +215,7 @@ def _checked_inputs(name: str, registered: object) -> ConfigInputs | None:
     trouble = wrong_field(registered) or _trouble_of_flags(name, registered)
     if trouble:
         raise BrokenPlugin(f"register_config_inputs returned bad ConfigInputs: {trouble}")
-    return registered
+    return contained(registered)
 
 
 def _trouble_of_flags(name: str, inputs: ConfigInputs) -> str:

@@ -33,6 +33,7 @@ from agent.scheduler_api import Scheduler
 from agent.scheduler_api.findings import Finding, FindingKind, not_made
 from agent.scheduler_api.node_checks import NodeCheck, SchedulerChecks
 from agent.vendor_api.agent import VendorCheck
+from agent.vendor_api.text import error_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,12 @@ class Check:
                 )
             ]
         try:
-            return tuple(self.make(around)) or [not_made(self.name, "the check found nothing to look at")]
+            found = tuple(self.make(around))
+            if (wrong := next((it for it in found if not isinstance(it, Finding)), None)) is not None:
+                return [not_made(self.name, f"the check failed: it returned a {type(wrong).__name__}")]
+            return found or [not_made(self.name, "the check found nothing to look at")]
         except Exception as exc:
-            return [not_made(self.name, f"the check failed: {type(exc).__name__}: {exc}")]
+            return [not_made(self.name, f"the check failed: {error_text(exc)}")]
 
 
 def _of_schedulers(chosen: Callable[[SchedulerChecks], tuple[NodeCheck, ...]]) -> Iterator[Check]:

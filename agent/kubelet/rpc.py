@@ -36,6 +36,7 @@ from hyperframe.frame import Frame
 
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
+from agent.vendor_api.text import printable
 
 from .corked_transport import CorkedTransport
 from .incoming_request_bounds import ArrivingRequests
@@ -57,6 +58,8 @@ WINDOW = 256 * 1024
 FRAME = 16 * 1024
 #: Bytes that are sent before other tasks have their turn: some 2 ms.
 PIECE = 256 * 1024
+#: Characters of the message of a status.
+LONGEST_MESSAGE = 4096
 
 # By default h2 remembers 65,536 closed streams for each connection, which takes 12 MB.
 H2Connection.MAX_CLOSED_STREAMS = 256
@@ -169,9 +172,14 @@ def as_status(exc: Exception) -> GRPCError:
     """The gRPC status of an exception, with its text, which the kubelet shows on the pod."""
     for kinds, status in _STATUSES:
         if isinstance(exc, kinds):
-            return GRPCError(status, str(exc) or type(exc).__name__)
+            return GRPCError(status, _message(str(exc) or type(exc).__name__))
     log.error("call failed", error=repr(exc), exc_info=exc)
-    return GRPCError(Status.INTERNAL, f"{type(exc).__name__}: {exc}")
+    return GRPCError(Status.INTERNAL, _message(f"{type(exc).__name__}: {exc}"))
+
+
+def _message(text: str) -> str:
+    """The text of a status, bounded: the event loop encodes the text as a header."""
+    return printable(text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…")
 
 
 _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Status], ...] = (

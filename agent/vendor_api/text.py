@@ -14,5 +14,14 @@ def shorten(text: str, limit: int = 80) -> str:
     return clean if len(clean) <= limit else f"{clean[:limit]}… ({len(clean)} characters)"
 
 
+def error_text(exc: BaseException, limit: int = 300) -> str:
+    """The type and the text of an error, as `shorten`; of an error that cannot be worded the type alone."""
+    kind = type(exc).__name__
+    try:
+        return shorten(f"{kind}: {exc}", limit)
+    except BaseException:  # a plugin's own class
+        return kind
+
+
 def _escaped(letter: str) -> str:
     return letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 from agent.core.model import Allocation, AllocationSource, Plan
 from agent.scheduler_api.candidate import Candidate
@@ -127,9 +128,14 @@ class CardAmounts:
 def part_of_card(measure: Measure, parameters: Mapping[str, str], memory: int) -> Part | None:
     """What a claim with these parameters takes of a card with `memory` bytes; None where IDs are counted."""
     try:
-        return measure(parameters, memory)
+        part = measure(parameters, memory)
+        return part if part is not None and _is_amount(part.core) and _is_amount(part.memory) else None
     except Exception:  # contributors' code
         return None
+
+
+def _is_amount(amount: float) -> bool:
+    return isfinite(amount) and amount >= 0
 
 
 def _multiply(part: Part, count: int) -> Part:

@@ -1,0 +1,83 @@
+"""The functions that plugins register, kept from ending the agent by how they fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
+from functools import lru_cache, wraps
+from operator import is_not
+from typing import Any, TypeVar, get_args, get_origin
+
+from agent.daemon.field_types import field_hints
+from agent.vendor_api.text import error_text, printable
+
+T = TypeVar("T")
+
+#: Characters of a plugin's error text that are kept.
+LONGEST = 1000
+
+
+class PluginFailed(Exception):
+    """Raised in place of what a plugin's function raised, where no handler could take that."""
+
+
+def contained(group: T) -> T:
+    """The frozen value of a plugin, nested values included, with each function contained.
+
+    A contained function raises an `Exception` with a text that is printable and short. A plugin may raise
+    SystemExit, or an error whose text cannot be made, is endless, or cannot be encoded. Errors that fit pass
+    as they are: their types have a meaning.
+    """
+    if isinstance(group, tuple):
+        parts = [contained(part) for part in group]
+        return type(group)(parts) if any(map(is_not, parts, group)) else group
+    if isinstance(group, Mapping):
+        values = {key: _contained_value(value) for key, value in group.items()}
+        is_changed = any(values[key] is not value for key, value in group.items())
+        return values if is_changed else group  # type: ignore[return-value]
+    if not is_dataclass(group) or isinstance(group, type):
+        return group
+    changed: dict[str, Any] = {}
+    for name, hint in field_hints(type(group)).items():
+        value = getattr(group, name)
+        after = _contained_function(value) if _is_function(value, hint) else contained(value)
+        if after is not value:
+            changed[name] = after
+    return replace(group, **changed) if changed else group
+
+
+def _contained_value(value: Any) -> Any:
+    is_function = callable(value) and not isinstance(value, type)
+    return _contained_function(value) if is_function else contained(value)
+
+
+def _is_function(value: object, hint: Any) -> bool:
+    hints = (hint, *get_args(hint)) if get_origin(hint) is not Callable else (hint,)
+    return callable(value) and any(get_origin(it) is Callable for it in hints)
+
+
+@lru_cache(1024)
+def _contained_function(function: Callable[..., object]) -> Callable[..., object]:
+    """The function, contained; the same one for the same function, so that equal vendors stay equal."""
+
+    @wraps(function)
+    def call(*arguments: object, **named: object) -> object:
+        try:
+            return function(*arguments, **named)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as exc:
+            if isinstance(exc, Exception) and _is_fit(exc):
+                raise
+            raise PluginFailed(error_text(exc, LONGEST)) from None
+
+    return call
+
+
+def _is_fit(exc: Exception) -> bool:
+    try:
+        text = str(exc)
+        return len(text) <= LONGEST and text == printable(text)
+    except BaseException:
+        return False
