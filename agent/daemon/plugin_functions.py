@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from functools import lru_cache, wraps
 from operator import is_not
+from types import FunctionType
 from typing import Any, TypeVar, get_args, get_origin
 
 from agent.daemon.field_types import field_hints
@@ -57,10 +58,12 @@ def _is_function(value: object, hint: Any) -> bool:
     return callable(value) and any(get_origin(it) is Callable for it in hints)
 
 
-@lru_cache(1024)
 def _contained_function(function: Callable[..., object]) -> Callable[..., object]:
     """The function, contained; the same one for the same function, so that equal vendors stay equal."""
+    return _remembered(function) if isinstance(function, FunctionType) else _wrapped(function)
 
+
+def _wrapped(function: Callable[..., object]) -> Callable[..., object]:
     @wraps(function)
     def call(*arguments: object, **named: object) -> object:
         try:
@@ -73,6 +76,9 @@ def _contained_function(function: Callable[..., object]) -> Callable[..., object
             raise PluginFailed(error_text(exc, LONGEST)) from None
 
     return call
+
+
+_remembered = lru_cache(1024)(_wrapped)
 
 
 def _is_fit(exc: Exception) -> bool:
