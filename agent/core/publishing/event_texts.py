@@ -364,7 +364,7 @@ def _differing(allocation: Allocation, handed: Mapping[str, str], container: str
     return (
         f"allocation {allocation.id} of {allocation.resource}: container {container} got {_share(handed)}, "
         f"the scheduler promised {promised}; the share of a running container cannot be changed: create the "
-        "pod anew"
+        "pod again"
     )
 
 

@@ -383,7 +383,7 @@ def test_limits_that_were_anothers_are_told_on_the_pod_that_has_them() -> None:
     assert only(limited(None), limited({"core": "30"})) == Notice(
         "LimitsDiffer",
         f"allocation a1 of {GPU}: container main got core=30, the scheduler promised core=50, "
-        "memory=1024; the share of a running container cannot be changed: create the pod anew",
+        "memory=1024; the share of a running container cannot be changed: create the pod again",
         "Warning",
         WEB,
     )
