@@ -438,7 +438,9 @@ def test_a_read_only_sysfs_is_noticed_where_a_slice_was_to_be_made(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
     stub.read_only()
-    with pytest.raises(RequestRefused, match="sysfs is read-only: the container needs a writable /sys"):
+    with pytest.raises(
+        RequestRefused, match="sysfs is read-only: give the agent's container a writable /sys"
+    ):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
     sgpu.release(OURS)  # which has nothing to write
     assert {it.attributes.get("sysfs") for it in sgpu.discover()} == {"read-only"}
@@ -709,7 +711,7 @@ def test_no_slice_is_made_on_a_card_that_works_in_part_only(sgpu: MetaxBackend, 
     stub.limited(0)
     sgpu.discover()
 
-    with pytest.raises(RequestRefused, match=r"no slice is made on .* the driver lets the card"):
+    with pytest.raises(RequestRefused, match=r"no slice is made on .* the driver allows only a part"):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert stub.slices() == []
