@@ -75,7 +75,7 @@ def _objection(around: Surroundings, pod: Candidate) -> str:
 def _objections(around: Surroundings, pod: Candidate) -> Iterator[str]:
     rows = around.document.in_use
     if any(row.claim is not None and row.claim.uid == pod.uid for row in rows):
-        return  # the running agent heeds the choice
+        return  # the running agent follows the choice
     schedulers = around.configuration.schedulers
     heeding, common = dict[str, Cards](), common_dialects(schedulers)
     for plugin in around.configuration.plugins:

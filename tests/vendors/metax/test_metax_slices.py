@@ -255,7 +255,7 @@ def test_what_a_card_has_no_room_for_is_refused_with_what_is_free(
 ) -> None:
     stub.make_slice(0, WHOLE - 512, 1)
 
-    with pytest.raises(NoRoom, match=r"1024 MiB .* 512 MiB of it are free, 1 slices .* not ours"):
+    with pytest.raises(NoRoom, match=r"1024 MiB .* 512 MiB of it are free, 1 slices .* not the agent's"):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [None]
