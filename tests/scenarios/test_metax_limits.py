@@ -133,7 +133,7 @@ async def test_an_annotation_that_makes_no_sense_leaves_the_pod_what_it_asks_for
 
     assert [it[1:] for it in made(metax)] == [(10, 1024, "fixed-share")]
     [unheeded] = (await node.until(lambda it: it.placement_mismatches)).placement_mismatches
-    assert "asks for 10 % of the cores and 1Gi of a card, and gets as much of a card" in unheeded.why
+    assert "asks for 10 % of the cores and 1Gi of a card, and gets that amount on any card" in unheeded.why
 
 
 async def test_several_whole_cards_are_those_that_nobody_has_anything_of(node: Node, metax: MetaX) -> None:
