@@ -1,39 +1,4 @@
-"""All errors of the agent, as a tree. Each error makes its own message from its arguments.
-
-AgentError
-├── ConfigError
-├── AllocationError
-│   ├── UnknownResource
-│   ├── UnknownDevice
-│   ├── CordonedDevice
-│   ├── OutdatedDevice
-│   ├── UnhealthyDevice
-│   ├── GivenTwice
-│   ├── InOtherMode
-│   ├── InsufficientMemory
-│   ├── InsufficientRoom
-│   ├── InsufficientShares
-│   ├── InvalidRequest
-│   ├── LimitsUnread
-│   ├── NotAllocated
-│   ├── NotPromised
-│   ├── NotServable
-│   ├── PromisedElsewhere
-│   ├── PromisedMoreCards
-│   ├── RetiredResource
-│   ├── StartRefused
-│   └── StillHeld
-├── ListTooLong
-├── NoSuchDevice
-├── NotOnDisk
-├── NotServing
-├── StateError
-├── UsageError
-└── VendorError
-    ├── VendorAbsent
-    ├── VendorCrashed
-    └── VendorTimeout
-"""
+"""All errors of the agent. Each error makes its own message from its arguments."""
 
 from __future__ import annotations
 
