@@ -114,17 +114,17 @@ def _report(report: InspectedReport) -> Iterator[Text]:
     if report.mode in ("device", "feed"):
         cards = f"{report.cards} cards of {report.vendor or 'no vendor'}"
         yield terminal.styled(
-            f"{scheduler} is told of {cards}, {report.healthy} healthy, by {report.mode}: {report.why}"
+            f"{cards}, {report.healthy} healthy, are reported to {scheduler} by {report.mode}: {report.why}"
         )
     elif report.mode == "none" and report.why not in reported_to.unconcerned:
-        yield terminal.styled(f"{scheduler} is told of no card: {report.why}", "yellow")
+        yield terminal.styled(f"no card is reported to {scheduler}: {report.why}", "yellow")
     if report.overwritten:
         program, kind = reported_to.program, reported_to.object.kind
         yield terminal.styled(f"! a {program} overwrote the {kind} that the agent had written", "yellow")
     for sentence in report.left_out[:MAX_SHOWN_SENTENCES]:
         yield terminal.styled(f"! {sentence}", "yellow")
     if (more := len(report.left_out) - MAX_SHOWN_SENTENCES) > 0:
-        yield terminal.styled(f"! and {more} more that {scheduler} is not told of", "yellow")
+        yield terminal.styled(f"! and {more} more that are not reported to {scheduler}", "yellow")
 
 
 def _vendors(document: InspectDocument) -> list[list[Any]]:
@@ -201,7 +201,7 @@ def _schedulers(document: InspectDocument) -> Iterator[RenderableType]:
     if unknown := [[answer.pod_uid, answer.resource] for answer in document.unknown_cards]:
         yield terminal.table("pods with cards that are not here", ["pod uid", "resource"], unknown)
     if mismatches := [[pod(mismatch), mismatch.reason] for mismatch in document.unheeded]:
-        yield terminal.table("choices of schedulers that are not heeded", ["pod", "reason"], mismatches)
+        yield terminal.table("placement mismatches", ["pod", "reason"], mismatches)
 
 
 def _choice(allocation: InspectedAllocation) -> list[Any]:

@@ -60,7 +60,7 @@ def _of_unknown_kind(report: RecordedObject) -> str:
 
 
 def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObjects) -> None:
-    """Remove labels, annotations and extended resources from the Node, and the node's cards from the Devices.
+    """Remove labels, annotations and extended resources from the Node, and the reported cards.
 
     Raises:
         NotRemoved: The API server refuses, or does not answer.
@@ -68,7 +68,7 @@ def remove_server_objects(access: ApiAccess, node_name: str, written: ServerObje
     try:
         stays = anyio.run(_remove_all, access, node_name, written)
     except ApiError as exc:
-        what = f"labels, annotations, extended resources and Device of {node_name}"
+        what = f"labels, annotations, extended resources and reported cards of {node_name}"
         raise NotRemoved(f"{what} are not removed: {exc}") from exc
     if stays:
         raise NotRemoved("; ".join(stays))

@@ -61,7 +61,7 @@ class FollowedPods:
     """The pods of this node, kept as the API server has them."""
 
     candidates: Cell[tuple[Candidate, ...]]
-    #: Which of their annotations are kept. Another value has the pods listed anew.
+    #: Which of their annotations are kept. Another value has the pods listed again.
     reads: Cell[AnnotationFilter]
 
 
@@ -265,7 +265,7 @@ class ApiConnection:
         return PodList(listed, pods.version(part_of(found, "metadata")))
 
     async def _follow_pods(self, api: Api, followed: FollowedPods) -> None:
-        """Anew when other annotations are read: those of the pods that are here were not kept."""
+        """Follow the pods; list the pods again when other annotations are read, which were not kept."""
         query, follow_to = pods.query(self._node_name), self._pod_state.follow_to
         while True:
             async with anyio.create_task_group() as group:

@@ -41,7 +41,7 @@ class ApiAccess:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that connections depend on; when one changes, connections are made anew."""
+        """The files that connections depend on; when one changes, connections are made again."""
         return tuple(it for it in (self.ca_file, self.kubeconfig, *self.certificates) if it is not None)
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ PAGES = 400
 LEAST_PAGE = 10
 #: Digits of a resourceVersion of 64 bits.
 MAX_VERSION = 20
-#: After so many watches in a row without any message, the list is read anew: after a restore of etcd to a
+#: After so many watches in a row without any message, the list is read again: after a restore of etcd to a
 #: state before our version, kube-apiserver 1.36 accepts the watch and stays silent for ever.
 MISSES = 3
 

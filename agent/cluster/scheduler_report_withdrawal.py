@@ -32,7 +32,7 @@ async def withdraw(api: Api, node_name: str, kind: ReportObject, *, made: bool =
     """Take our cards out of the node's object, and delete the object if nothing of others is left.
 
     `made`: the agent wrote such an object, even where the identity may not read it. Returns whether the
-    object had cards of ours.
+    object had cards that the agent wrote.
 
     Raises:
         ApiError: The API server refuses, or is away.

@@ -92,8 +92,10 @@ class SchedulerReportWriter(KeptWriter):
         """Why the object is not as it should be, or does not stay so; empty while nothing is wrong."""
         if self._upkeep.undone and not self._upkeep.error:
             kind = self._kind.kind
-            remedy = f"have it leave {kind}s alone, or set report.mode to none"
-            return f"{self._other_manager} changes this node's {kind} as often as it is written; {remedy}"
+            remedy = "stop that client, or set report.mode to none"
+            return (
+                f"{self._other_manager} changes this node's {kind} as often as the agent writes it; {remedy}"
+            )
         return self._upkeep.error
 
     async def run(self, returns: Cell[int]) -> None:
@@ -146,7 +148,7 @@ class SchedulerReportWriter(KeptWriter):
         if not self._is_undone(existing):
             return False
         if not self.overwritten.value:
-            why = f"{self._program} writes this node's {self._kind.kind}, too; it is left to it"
+            why = f"{self._program} writes this node's {self._kind.kind}, too; the agent stops writing it"
             log.warning(why, node=self._node_name)
         self.overwritten.set(True)
         return True
@@ -167,7 +169,7 @@ class SchedulerReportWriter(KeptWriter):
 def _other_manager(existing: Object | None) -> str:
     """The manager, other than the agent, with the newest change."""
     others = [it for it in entries(existing) if it.manager not in ("", OURS)]
-    return max(others, key=lambda it: it.since or 0.0).manager if others else "somebody"
+    return max(others, key=lambda it: it.since or 0.0).manager if others else "an unknown client"
 
 
 def _version(document: Object | None) -> str:

@@ -82,9 +82,9 @@ class Upkeep:
         every: float,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`write` brings the API object up to date, reports each write by `wrote`, and returns why something
-        of ours stays where it is not wanted. Its argument says whether to read the object although no change
-        is known. After a Conflict it is called again at once.
+        """`write` brings the API object up to date, reports each write by `wrote`, and returns why a value
+        of the agent stays in an object that should not have it. Its argument says whether
+        to read the object although no change is known. After a Conflict `write` is called again at once.
 
         Seconds: `between` two writes, so that two contesting clients cause no storm, and `every` for a look
         without a change. `pauses` are for a server that is away or busy, `refused` for one that refuses.

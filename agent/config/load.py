@@ -153,7 +153,7 @@ def _foreign(
     vendor, kind, first = found
     own_key = next((key for key in keys if key in own_document.KEYS), None)
     if own_key is not None:
-        message = f"'{first}' is a key of {kind.title}, '{own_key}' is one of ours; use one of both"
+        message = f"'{first}' is a key of {kind.title}, '{own_key}' is a key of the agent's; use one of both"
         raise refused(source, keys[first].line, (), message)
     return vendor, kind
 

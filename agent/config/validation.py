@@ -79,20 +79,23 @@ def problems(config: Config) -> Iterator[Problem]:
         yield from _libraries(name, vendor)
         for index, rule in enumerate(vendor.resources):
             yield from _rule(rule, ("vendors", name, "resources", index))
-    yield from _twice(config.vendors)
-    yield from _unseen(config)
+    yield from _duplicate_names(config.vendors)
+    yield from _claims_without_pods(config)
     yield from _device_infos_dir(config)
 
 
 def shares_in_doubt(config: Config, scheduler: Scheduler) -> Iterator[Problem]:
-    """Shares that keep a scheduler from its report, though the config says `report.mode: auto`: warnings."""
+    """Warnings about shares that a scheduler would count as whole cards. `report.mode` is set to `auto`.
+
+    The agent then reports no cards to that scheduler.
+    """
     if config.report.mode != "auto" or not config.is_set(("report", "mode")) or scheduler.report is None:
         return
-    untold = f"{scheduler.report.scheduler} is not told of the cards"
+    unreported = f"the agent does not report the cards to {scheduler.report.scheduler}"
     for vendor, index, rule in replicas_as_cards(config, scheduler.report.whole_cards):
         why = (
             f"'{rule.name}' counts {_shares(rule)}, which {scheduler.program} takes for whole cards: "
-            f"{untold}; rename them: '{rule.name}.shared' would do"
+            f"{unreported}; rename them: '{rule.name}.shared' would do"
         )
         yield Problem(("vendors", vendor, "resources", index, "name"), why)
 
@@ -183,7 +186,7 @@ def _rule(rule: ResourceRule, path: Path) -> Iterator[Problem]:
 
 
 def shares_as_cards(config: Config, scheduler: Scheduler) -> Iterator[Problem]:
-    """Shares that a scheduler would count as whole cards, though the config names a way for its report."""
+    """Shares that a scheduler would count as whole cards, though the config sets the mode of its report."""
     if config.report.mode not in ("feed", "device") or scheduler.report is None:
         return
     for vendor, index, rule in replicas_as_cards(config, scheduler.report.whole_cards):
@@ -209,8 +212,8 @@ def _shares(rule: ResourceRule) -> str:
     return "units of memory" if rule.sharing.kind == "memory" else "replicas"
 
 
-def _unseen(config: Config) -> Iterator[Problem]:
-    """Settings that wait for a scheduler's choice, which only the pods have."""
+def _claims_without_pods(config: Config) -> Iterator[Problem]:
+    """Problems of resources with placement `claim` where the agent does not read the pods with the claims."""
     if config.agent.watch_pods:
         return
     for vendor, settings in config.vendors.items():
@@ -226,7 +229,10 @@ def _unseen(config: Config) -> Iterator[Problem]:
 
 
 def _device_infos_dir(config: Config) -> Iterator[Problem]:
-    """A directory that another program reads completely, and that the agent cleans, has no other files."""
+    """Problems of `report.deviceInfosDir` that lies in another directory, or contains one.
+
+    Another program reads all files of `report.deviceInfosDir`, and the agent deletes old ones there.
+    """
     agent, wanted = config.agent, FilePath(normpath(config.report.device_infos_dir))
     own = "every file in the directory counts as a list of cards; name another directory"
     at: Path = ("report", "deviceInfosDir")
@@ -304,11 +310,11 @@ def _devices(rule: ResourceRule, path: Path) -> Iterator[Problem]:
 
 def overlaps(rules: Sequence[ResourceRule], path: Path, *, dynamic: bool) -> Iterator[Problem]:
     """Problems between the rules of a vendor, after the vendor has filled in what they leave open."""
-    yield from (_twins if dynamic else _claimed_twice)(rules, path)
+    yield from (_equal_ids if dynamic else _shared_cards)(rules, path)
 
 
-def _claimed_twice(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
-    """A card belongs to one resource; only the vendor knows the cards of `all`."""
+def _shared_cards(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
+    """Problems where a card is listed by two resources. Only the vendor knows the cards that `all` means."""
     owners: dict[int | str, str] = {}
     for index, rule in enumerate(rules):
         if isinstance(rule.devices, tuple):
@@ -319,17 +325,18 @@ def _claimed_twice(rules: Sequence[ResourceRule], path: Path) -> Iterator[Proble
                     yield Problem((*path, index, "devices", position), message)
 
 
-def _twins(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
-    """Of resources that may name the same cards each has IDs of its own."""
+def _equal_ids(rules: Sequence[ResourceRule], path: Path) -> Iterator[Problem]:
+    """Problems where two resources on the same cards would make equal device IDs."""
     for one, other in rules_with_equal_ids(rules):
         message = (
             f"'{shorten(other.name)}' would make the same IDs of a card as '{shorten(one.name)}'; "
-            f"ids: '{one.form}' is what both have: uuid, minor and short are different ones"
+            f"both use ids: '{one.form}'; set ids of one of them to another form: uuid, minor or short"
         )
         yield Problem((*path, rules.index(other), "ids"), message)
 
 
-def _twice(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:
+def _duplicate_names(vendors: Mapping[str, VendorSettings]) -> Iterator[Problem]:
+    """Problems where two resources of the config have one name."""
     first: dict[str, str] = {}
     for vendor, settings in vendors.items():
         for index, rule in enumerate(settings.resources):

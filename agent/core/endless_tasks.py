@@ -20,7 +20,7 @@ class LoopEnded(AgentError):
     def __init__(self, loop: str, how: str) -> None:
         super().__init__(
             f"{loop} {how}, but must run as long as the agent: this is a defect of the agent. The agent ends "
-            "now, to be started anew; running containers keep their devices. Please report this with the log"
+            "now, to be started again; running containers keep their devices. Please report this with the log"
         )
 
 

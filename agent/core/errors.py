@@ -1,40 +1,4 @@
-"""All errors of the agent, as a tree. Each error makes its own message from its arguments.
-
-AgentError
-├── ConfigError
-├── AllocationError
-│   ├── UnknownResource
-│   ├── UnknownDevice
-│   ├── CordonedDevice
-│   ├── OutdatedDevice
-│   ├── UnhealthyDevice
-│   ├── ClosedDevice
-│   ├── GivenTwice
-│   ├── InOtherMode
-│   ├── InsufficientMemory
-│   ├── InsufficientRoom
-│   ├── InsufficientShares
-│   ├── InvalidRequest
-│   ├── LimitsUnread
-│   ├── NotAllocated
-│   ├── NotPromised
-│   ├── NotServable
-│   ├── PromisedElsewhere
-│   ├── PromisedMoreCards
-│   ├── RetiredResource
-│   ├── StartRefused
-│   └── StillHeld
-├── ListTooLong
-├── NoSuchDevice
-├── NotOnDisk
-├── NotServing
-├── StateError
-├── UsageError
-└── VendorError
-    ├── VendorAbsent
-    ├── VendorCrashed
-    └── VendorTimeout
-"""
+"""All errors of the agent. Each error makes its own message from its arguments."""
 
 from __future__ import annotations
 
@@ -141,7 +105,7 @@ class InOtherMode(AllocationError):
         to = f" to {holder}" if holder else ""
         super().__init__(
             f'invalid allocation request for "{resource}": card {shorten(uuid)} is in-other-mode: it is '
-            f"given out as {mode}{to} until that use ends; create this pod again to get another card"
+            f"given out as {mode}{to} until that use ends; create the pod again to get another card"
         )
 
 
@@ -159,7 +123,7 @@ class NotAllocated(AllocationError):
         shown = ", ".join(shorten(it) for it in ids[:3]) + (", ..." if len(ids) > 3 else "")
         super().__init__(
             f"{resource}: no allocation on this node has {shown}; "
-            "if this stays so, delete the pod: its controller creates it anew"
+            "if this stays so, delete the pod: its controller creates it again"
         )
 
 
@@ -179,7 +143,7 @@ class GivenTwice(AllocationError):
     def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
-            f"{namespace}/{pod}, as the kubelet's PodResources shows; create this pod again to get another "
+            f"{namespace}/{pod}, as the kubelet's PodResources shows; create the pod again to get another "
             "device"
         )
 
@@ -194,7 +158,7 @@ class NotPromised(AllocationError):
         example = f", such as {such_as}" if such_as else ""
         super().__init__(
             f'invalid allocation request for "{resource}": no scheduler has chosen a card for this pod: '
-            f"{why}; the resource's placement is 'claim': create this pod anew with a schedulerName that "
+            f"{why}; the resource's placement is 'claim': create the pod again with a schedulerName that "
             f"chooses{example}"
         )
 
@@ -213,7 +177,7 @@ class PromisedElsewhere(AllocationError):
     def __init__(self, resource: str, cards: Sequence[str], why: str) -> None:
         super().__init__(
             f'invalid allocation request for "{resource}": the kubelet gave {_shortened(cards)}, {why}; '
-            "create this pod anew to let the scheduler choose its card again"
+            "create the pod again to let the scheduler choose its card again"
         )
 
 
@@ -227,7 +191,7 @@ class PromisedMoreCards(AllocationError):
         chosen = f"{len(cards)} cards were chosen for {pod} ({_shortened(cards)})"
         super().__init__(
             f'invalid allocation request for "{resource}": {wanted} requested, but {chosen}, and each card '
-            f"needs one ID: create this pod anew with {len(cards)} of {resource}, or with {fewer}"
+            f"needs one ID: create the pod again with {len(cards)} of {resource}, or with {fewer}"
         )
 
 
@@ -265,7 +229,7 @@ class StartRefused(AllocationError):
         self.uid, self.namespace, self.pod = uid, namespace, pod
         super().__init__(
             f"{resource}: container {shorten(container)} of {namespace}/{pod} cannot start on the card that "
-            f"the pod was admitted to: {why}; delete the pod: its controller creates it anew"
+            f"the pod was admitted to: {why}; delete the pod: its controller creates it again"
         )
 
 

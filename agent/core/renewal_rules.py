@@ -30,9 +30,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 class RenewalReason(StrEnum):
     """Why a registration is renewed."""
 
-    LAPSED = "the kubelet lists none of our healthy devices"
-    OVERTAKEN = "our list is in force after another plugin's"
-    HIDDEN = "another plugin has gone, and a list of ours would hide that the kubelet has no live endpoint"
+    LAPSED = "the kubelet lists none of the agent's healthy devices"
+    OVERTAKEN = "the agent's list is in force after another plugin's"
+    HIDDEN = (
+        "another plugin has gone, and a list of the agent would hide that the kubelet has no live endpoint"
+    )
 
 
 @dataclass(frozen=True, slots=True)

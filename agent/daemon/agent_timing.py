@@ -34,7 +34,7 @@ class AgentTiming:
     pods_at_once: float = 0.02
     #: Between two looks at the CDI specs and the labels on disk.
     specs: float = 60.0
-    #: Between two looks at koordlet's directory, where other programs write, too.
+    #: Between two looks at the directory of a scheduler's program, where other programs write, too.
     device_infos: float = 5.0
     #: Between the two looks that must both show another plugin on a resource before the agent reports it.
     takeover_again: float = 1.0

@@ -261,7 +261,7 @@ class Composition:
                 await self._saver.save(last=True)
 
     async def write_again(self) -> None:
-        """Write all files of the state directory, which was made anew."""
+        """Write all files of the state directory, which was made again."""
         for name in self.vendors.processes:
             vendor_directories.of(self._settings.state_dir, name)
         await anyio.to_thread.run_sync(self.uninstall_record.write_again, abandon_on_cancel=True)

@@ -72,7 +72,7 @@ def _with_guards(name: str, group: T, prefix: str) -> T:
 
 
 def _function_hint(field: tuple[str, Any]) -> tuple[str, Any]:
-    """The field's name with the hint of a function; None in its place for a field without a function."""
+    """The name of the field and the type hint of its function. The hint is None for any other field."""
     name, hint = field
     hints = (hint, *get_args(hint)) if get_origin(hint) is not Callable else (hint,)
     return name, next((it for it in hints if get_origin(it) is Callable), None)

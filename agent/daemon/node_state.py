@@ -290,7 +290,7 @@ class NodeState:
         self._logged = sentences
 
     def ended(self, name: str) -> None:
-        """The session of a retired resource is over. A resource that the config has again is planned anew."""
+        """The session of a retired resource is over. A resource that the config has again is planned."""
         self.resources.pop(name, None)
         self.plan.set({key: it for key, it in self.plan.value.items() if key != name})
         self.refresh()

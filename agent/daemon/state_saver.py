@@ -62,7 +62,7 @@ class StateSaver:
                 await self._store.remember(state.labels, state.name)
 
     async def _keep_first_list(self) -> None:
-        """Keep which pods the kubelet found as it began."""
+        """Save the pods that the kubelet found when the kubelet started."""
         while self._config.value.waiting:
             await self._config.changed()
         async for first in self._pod_state.first.watch():

@@ -95,7 +95,7 @@ async def library_crashes(stage: Stage) -> Evidence:
     await stage.until(lambda it: _state(it) == "failed")
     pod = await stage.admit("during-the-crash", {SHARED: 1})
     await stage.until(lambda it: _state(it) == "open")
-    assert dict(stage.kubelet.journal.streams) == streams, "a stream was opened anew"
+    assert dict(stage.kubelet.journal.streams) == streams, "a stream was opened again"
     assert dict(stage.kubelet.journal.lists) == lists, "the kubelet was told of a change"
     await stage.delete(pod)
     return {
@@ -131,7 +131,7 @@ async def api_server_goes(stage: Stage) -> Evidence:
     await stage.until(lambda it: _follows(it) and stage.api.watchers)
     await stage.delete(pod)
     await stage.until(lambda it: _states(it, "during-the-outage") == {"released"})
-    assert stage.kubelet.journal.registrations == registrations, "the kubelet was registered with anew"
+    assert stage.kubelet.journal.registrations == registrations, "the kubelet was registered with again"
     return {
         "a pod admitted meanwhile": f"got {card}",
         broken: "broke and was repaired; the kubelet heard of both",
@@ -191,7 +191,7 @@ STORY = (
     Step("a card breaks", "One card falls off the bus: its replicas go, no other ID does.", card_breaks),
     Step("repaired by proof", "Looking well again is not enough; a reset is proof.", card_repaired),
     Step("the library crashes", "The vendor's library segfaults. No other part notices.", library_crashes),
-    Step("the kubelet restarts", "It wipes every socket; the agent registers anew.", kubelet_restarts),
+    Step("the kubelet restarts", "It wipes every socket; the agent registers again.", kubelet_restarts),
     Step(
         "the API server goes away",
         "Nothing stops: pods get cards, faults are told. Then it is back.",

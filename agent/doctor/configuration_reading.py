@@ -30,9 +30,9 @@ from agent.doctor.surroundings import Configuration
 def read_configuration(arguments: DoctorArguments, labels: NodeLabels) -> Configuration:
     """The configuration for a Node with these labels, and the plugins that it enables.
 
-    As in `run`, a vendor that no installed package brings is left out and does not spoil the rest. Of a
-    configuration that cannot be used, the flags and the good part of its `agent` remain, which say where
-    directories and sockets are; no vendor is enabled then.
+    As in `run`, a vendor without an installed package is left out, and the other vendors stay. An invalid
+    configuration keeps the flags and the valid keys of `agent`, because they name directories and sockets. No
+    vendor is enabled then.
     """
     source = ConfigSource()
     try:

@@ -79,7 +79,7 @@ ADVICE = (
     ("maximum request size for shared resources", "ask for one"),
     ("and each card needs one ID", "ask for as many of the resource as of cards"),
     ("rpc failed", "look at the log of the device plugin that serves the resource"),
-    ("changed request for resource", "delete the pod and make it anew"),
+    ("changed request for resource", "delete the pod, and create the pod again"),
 )
 
 

@@ -10,6 +10,7 @@ from agent.cluster.pods import candidate
 from agent.config.validation import replicas_as_cards
 from agent.core.attribution.claim_reading import read_claims
 from agent.core.attribution.external_use_rules import objection
+from agent.core.placement.placement_mismatch import differing_cards
 from agent.doctor.surroundings import Surroundings
 from agent.http.inspect_document import InspectedAllocation, InspectedOwner, to_builtins
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Scheduler, common_dialects, reads
@@ -74,7 +75,7 @@ def _objection(around: Surroundings, pod: Candidate) -> str:
 def _objections(around: Surroundings, pod: Candidate) -> Iterator[str]:
     rows = around.document.in_use
     if any(row.claim is not None and row.claim.uid == pod.uid for row in rows):
-        return  # the running agent heeds the choice
+        return  # the running agent follows the choice
     schedulers = around.configuration.schedulers
     heeding, common = dict[str, Cards](), common_dialects(schedulers)
     for plugin in around.configuration.plugins:
@@ -100,5 +101,4 @@ def _elsewhere(rows: Sequence[InspectedAllocation], resource: str, claims: Seque
             if (row.resource, owner.uid, owner.container) != place or not claim.devices:
                 continue
             if set(row.devices) != set(claim.devices):
-                cards = f"container {claim.container} has {', '.join(row.devices)}"
-                yield f"{claim.namespace}/{claim.pod}: {cards}, chosen was {', '.join(claim.devices)}"
+                yield f"{claim.namespace}/{claim.pod}: {differing_cards(claim, row.devices)}"

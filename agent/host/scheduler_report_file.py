@@ -182,7 +182,7 @@ class ReportFileWriter:
 
     def _log(self, error: str) -> None:
         program = self._reporting.program
-        broken, mended = f"cards not told to {program}", f"cards are told to {program} again"
+        broken, mended = f"cards not reported to {program}", f"cards are reported to {program} again"
         if error and error != self.error:
             log.error(broken, error=error)
         if self.error and not error:

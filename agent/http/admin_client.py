@@ -136,7 +136,7 @@ def answer(
 
 
 class _DeadlineSocket(socket.socket):
-    """A connected socket with one deadline; a plain socket starts its timeout anew with each byte."""
+    """A connected socket with one deadline; a plain socket starts its timeout again with each byte."""
 
     def __init__(self, connected: socket.socket, until: float) -> None:
         super().__init__(fileno=connected.detach())

@@ -44,7 +44,7 @@ class InspectedReceipts(_Part, frozen=True):
 
 
 class InspectedReport(_Part, frozen=True):
-    """The report of the cards to Koordinator: how they are reported, and why so."""
+    """The report of the cards to a scheduler: how the cards are reported, and the reason."""
 
     mode: Literal["feed", "device", "none", ""] = ""
     why: str = ""

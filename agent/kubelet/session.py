@@ -70,7 +70,7 @@ class RegistrationEnd(StrEnum):
 
     RETIRED = "the resource is retired"
     KUBELET_CHANGED = "the kubelet restarted"
-    SOCKET_LOST = "our socket was removed"
+    SOCKET_LOST = "the agent's socket was removed"
     STREAM_ENDED = "the kubelet ended the list stream"
     LAPSED = "the kubelet may have no live endpoint for this resource"
 

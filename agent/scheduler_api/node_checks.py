@@ -25,7 +25,7 @@ class CheckedPod:
     document: ApiDocument
     #: None where the pod has no uid or no name.
     candidate: Candidate | None
-    #: Why the agent does not heed a scheduler's choice of cards for the pod; empty where it does.
+    #: Why the agent does not follow a scheduler's choice of cards for the pod; empty if the agent does.
     objection: str = ""
 
 

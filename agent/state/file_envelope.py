@@ -83,7 +83,7 @@ def _convert(data: bytes, version: int, shape: type[T], formats: Formats) -> T:
 def _unusable(text: bytes, exc: Exception, formats: Formats) -> Unusable:
     if text.startswith(_BEGINNING) or _BEGINNING.startswith(text):
         return Unusable("corrupt", f"it is torn or was edited ({exc})")
-    return Unusable("foreign", f"not {formats.what} of ours ({exc})")
+    return Unusable("foreign", f"not {formats.what} of this agent ({exc})")
 
 
 def _checksum(version: int, data: bytes, formats: Formats) -> str:

@@ -111,7 +111,7 @@ class NodeKubelet(Protocol):
     async def start(self, *, readmit: bool = False, api_away: bool = False) -> None:
         """Begin a new life: plugin sockets are wiped, pods and checkpoint stay.
 
-        With `readmit` every pod is judged anew before the sources are ready, as on a node; with
+        With `readmit` every pod is judged again before the sources are ready, as on a node; with
         `api_away` the kubelet knows its static pods alone, and is ready with no source, until `api_back`.
         """
 
@@ -122,7 +122,7 @@ class NodeKubelet(Protocol):
         """Let the kubelet hear of the pods that were not deleted meanwhile; its sources are ready then."""
 
     async def recreate_directory(self) -> None:
-        """Restart on a plugin directory made anew; the checkpoint is lost with the old one."""
+        """Restart on a plugin directory made again; the checkpoint is lost with the old one."""
 
 
 class Arrivals:

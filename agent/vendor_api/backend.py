@@ -49,7 +49,7 @@ PCIE_ROOT = "pcie-root"
 #: gets the card by a resource without made hardware.
 FOREIGN_SLICES = "foreign-slices"
 
-#: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded anew.
+#: The reason of BackendUnavailable that, once devices are back, proves that the driver was loaded again.
 DRIVER_NOT_LOADED = "driver-not-loaded"
 #: The reason for a vendor without a library on this node; no error on a node without the vendor's cards.
 LIBRARY_NOT_FOUND = "library-not-found"
@@ -144,7 +144,7 @@ class Device:
     #: offered the card. The agent uses the uuid that it knew at this PCI address, or else at this index.
     nameless: bool = False
     #: Counts that only grow while the driver stays loaded: name to value. A smaller count than before proves
-    #: that the driver was loaded anew, even without an event. Counts do not make two devices different.
+    #: that the driver was loaded again, even without an event. Counts do not make two devices different.
     counters: Mapping[str, int] = field(default_factory=dict, compare=False)
     #: Whether the driver requires an action, such as a reset, before the device works again; None where the
     #: driver does not say. False after True, for a device without a fault, proves a reset, even without an

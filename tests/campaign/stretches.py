@@ -40,7 +40,7 @@ ADMISSIONS = 50
 CAP = 30.0
 NODE = "node"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
-CHOSEN = "how Koordinator is told of the cards"
+CHOSEN = "how the cards are reported to Koordinator"
 LAYOUT = "plain"
 
 

@@ -714,7 +714,7 @@ async def test_who_changes_the_cards_again_and_again_is_named_and_written_over_m
             await undo(here, "gitops")
 
         assert here.koordinator.error.startswith(
-            "gitops changes this node's Device as often as it is written"
+            "gitops changes this node's Device as often as the agent writes it"
         )
         assert not writer.overwritten.value
         here.tell(reported(2, healthy=False, status="False", reason="Xid79"))

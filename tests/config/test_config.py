@@ -513,7 +513,7 @@ def test_with_dynamic_modes_each_resource_has_ids_of_its_own() -> None:
 
     assert str(refused.value) == (
         "xpu.yaml:1: vendors.simulated.resources[1].ids: 'a/two' would make the same IDs of a card as "
-        "'a/one'; ids: 'uuid' is what both have: uuid, minor and short are different ones"
+        "'a/one'; both use ids: 'uuid'; set ids of one of them to another form: uuid, minor or short"
     )
 
 

@@ -13,7 +13,8 @@ from support.names_in_code import said
 import agent.core
 
 NAMES = re.compile(
-    r"koord|hami|gcushare|gpu.?manager|tencent|enflame|topscloud|metax|nvidia|simulated|assigned-containers",
+    r"koord|hami|gcushare|gpu.?manager|tencent|enflame|topscloud|metax|nvidia|simulated|assigned-containers"
+    r"|(?-i:\bDevice object|node's Device\b)",
     re.IGNORECASE,
 )
 CORE = Path(agent.core.__path__[0])
@@ -40,6 +41,7 @@ KEPT = {
     "config/known_labels.py: nvidia",
     "config/settings.py: koord",
     "http/metric_texts.py: koord",
+    "http/metric_texts.py: node's Device",
     "http/metrics.py: Koord",
 }
 

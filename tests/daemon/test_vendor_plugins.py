@@ -364,7 +364,7 @@ def test_a_vendor_of_another_distribution_reads_flags_variables_and_files_of_its
         colour("acme:\n  colour: grey", {}, {})
     with pytest.raises(ConfigError, match=r"^f: the vendor's plugin cannot read it: KeyError: 'colour'$"):
         colour("acme: {}", {}, {})
-    with pytest.raises(ConfigError, match="'acme' is a key of Acme's file, 'agent' is one of ours"):
+    with pytest.raises(ConfigError, match="'acme' is a key of Acme's file, 'agent' is a key of the agent's"):
         colour("{acme: {}, agent: {}}", {}, {})
 
 

@@ -23,7 +23,7 @@ SLICED = "settings: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 
 CASES = {
     f"nvidia: {{resources: {TWICE}}}": "nvidia.com/gpu.shared asks for all devices, nvidia.com/gpu has them",
     "nvidia: {resources: [{name: nvidia.com/gpu}, {name: a.b/c, devices: 2}]}": "a.b/c asks for ",
-    f"nvidia: {{{SLICED}, resources: [{{name: nvidia.com/gpu}}]}}": "timeSlicing is not applied where",
+    f"nvidia: {{{SLICED}, resources: [{{name: nvidia.com/gpu}}]}}": "timeSlicing is not applied if",
     "nvidia: {resources: [{name: nvidia.com/gpu}, {name: nvidia.com/mig-1g.10gb}]}": "",
     "nvidia: {resources: [{name: a.b/c, devices: 2}, {name: nvidia.com/gpu}]}": "",
     f"nvidia: {{modes: dynamic, resources: {TWICE.replace('2}}', '2}, ids: minor}')}}}": "",

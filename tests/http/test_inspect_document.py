@@ -70,19 +70,19 @@ def test_what_koordinator_is_told_is_shown_with_what_it_is_not() -> None:
         error="403 Forbidden",
     )
 
-    told = "Koordinator is told of 4 cards of nvidia, 3 healthy, by device: no koordlet here reports"
+    told = "4 cards of nvidia, 3 healthy, are reported to Koordinator by device: no koordlet here reports"
     assert told in text
     assert "! GPU-4 is not written" in text
     assert "GPU-5" not in text
-    assert "! and 2 more that Koordinator is not told of" in text
+    assert "! and 2 more that are not reported to Koordinator" in text
     assert "! a koordlet overwrote the Device" in text
     assert text.count("! report: 403 Forbidden") == 1
 
 
 def test_that_nothing_is_told_is_shown_where_a_koordinator_is_there() -> None:
-    assert "Koordinator is told of no card: 403 Forbidden" in reported(mode="none", why="403 Forbidden")
+    assert "no card is reported to Koordinator: 403 Forbidden" in reported(mode="none", why="403 Forbidden")
     for why in (NO_KIND, NO_SERVER, NOT_ASKED.why):
-        assert "Koordinator is told" not in reported(mode="none", why=why)
+        assert "reported to Koordinator" not in reported(mode="none", why=why)
 
 
 def row(text: str, *words: str) -> list[str]:
@@ -247,11 +247,11 @@ def test_pods_whose_schedulers_choice_is_not_heeded_are_listed_where_there_are_a
         {"namespace": "default", "pod": "web", "reason": "its annotation is no JSON"}
     ]
     text = as_text(document, now=5000.0, width=300)
-    assert "choices of schedulers that are not heeded" in text
+    assert "placement mismatches" in text
     (line,) = (it for it in text.splitlines() if "no JSON" in it)
     assert line.split()[0] == "default/web"
     assert document_of(VIEW)["unheeded"] == []
-    assert "not heeded" not in as_text(document_of(VIEW), now=5000.0)
+    assert "placement mismatches" not in as_text(document_of(VIEW), now=5000.0)
 
 
 def subset(whole: dict[str, Any], **part: Any) -> bool:

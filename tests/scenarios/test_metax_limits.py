@@ -133,7 +133,7 @@ async def test_an_annotation_that_makes_no_sense_leaves_the_pod_what_it_asks_for
 
     assert [it[1:] for it in made(metax)] == [(10, 1024, "fixed-share")]
     [unheeded] = (await node.until(lambda it: it.placement_mismatches)).placement_mismatches
-    assert "asks for 10 % of the cores and 1Gi of a card, and gets as much of a card" in unheeded.why
+    assert "asks for 10 % of the cores and 1Gi of a card, and gets that amount on any card" in unheeded.why
 
 
 async def test_several_whole_cards_are_those_that_nobody_has_anything_of(node: Node, metax: MetaX) -> None:
@@ -347,7 +347,7 @@ async def test_a_pod_that_was_moved_from_its_chosen_card_has_what_it_asks_for_th
 
     assert [it[:3] for it in made(metax) if it[0] != chosen] == [(slot, 30, 1024)]
     view = await node.until(lambda it: it.placement_mismatches)
-    assert f"chosen was {metax.uuids[chosen]}" in view.placement_mismatches[0].why
+    assert f"the scheduler chose card {metax.uuids[chosen]}" in view.placement_mismatches[0].why
 
 
 async def test_a_pod_whose_schedulers_word_comes_after_its_allocate_starts_on_the_chosen_card(

@@ -171,7 +171,8 @@ async def test_another_plugin_that_lists_its_own_devices_under_our_resource_is_t
         found = await told.first("ForeignPlugin")
 
     assert found.message.startswith(
-        f"{XPU}: another plugin lists devices that are not ours (alien-0); its devices are given out twice"
+        f"{XPU}: another plugin lists devices that are not the agent's (alien-0); "
+        "its devices are given out twice"
     )
     assert found.pod is None
 

@@ -160,7 +160,7 @@ async def test_a_slice_lost_under_a_container_is_told_and_made_when_the_containe
     view = await node.until(lambda it: in_use(it)[0].reason)
     assert (
         in_use(view)[0].reason
-        == f"{mark}/0 is gone from the hardware; made again when the container starts anew"
+        == f"{mark}/0 is gone from the hardware; made again when the container starts again"
     )
     assert node.done("remark") == 1
     assert sliced.slices == {}  # nothing is changed under a container that runs

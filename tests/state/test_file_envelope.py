@@ -65,13 +65,13 @@ def test_strange_bytes_are_turned_down(text: bytes) -> None:
 UNUSABLE: Mapping[str, tuple[bytes, Why, str]] = {
     "empty": (b"", "empty", "it is empty"),
     "zeros": (bytes(4096), "empty", "it is empty"),
-    "array": (b"[]", "foreign", "not a checkpoint of ours"),
-    "null": (b"null", "foreign", "not a checkpoint of ours"),
-    "garbage": (b"\x00\xff garbage", "foreign", "not a checkpoint of ours"),
+    "array": (b"[]", "foreign", "not a checkpoint of this agent"),
+    "null": (b"null", "foreign", "not a checkpoint of this agent"),
+    "garbage": (b"\x00\xff garbage", "foreign", "not a checkpoint of this agent"),
     "another agent's": (
         b'{"Data":{"PodDeviceEntries":null},"Checksum":1}',
         "foreign",
-        "not a checkpoint of ours",
+        "not a checkpoint of this agent",
     ),
     "nested without end": (b'{"version":1,"checksum":"","data":' + b"[" * 200_000, "corrupt", "it is torn"),
     "not UTF-8": (b'{"version":1,"checksum":"\xff","data":{}}', "corrupt", "it is torn"),

@@ -167,7 +167,7 @@ async def test_a_file_that_can_not_be_used_is_told_and_replaced(directory: Path)
 
     assert file.read() == KEPT
     assert [it["event"] for it in told] == ["last config ignored"]
-    assert str(told[0]["error"]).startswith(f"{directory / NAME}: not a last configuration of ours")
+    assert str(told[0]["error"]).startswith(f"{directory / NAME}: not a last configuration of this agent")
 
 
 def spoil(path: Path) -> None:

@@ -67,7 +67,7 @@ UNUSABLE: dict[str, tuple[bytes, Why, str]] = {
     "empty": (b"", "empty", "it is empty"),
     "torn": (WHOLE[:-5], "corrupt", "it is torn or was edited"),
     "edited": (WHOLE.replace(b"one", b"two"), "corrupt", "its checksum does not match"),
-    "nobody's of ours": (b"name: one", "foreign", "not a thing of ours"),
+    "nobody's of ours": (b"name: one", "foreign", "not a thing of this agent"),
     "too large": (WHOLE + b" " * LIMIT, "foreign", "larger than 1000 bytes"),
     "of a newer agent": (
         sealed(Thing("one"), Formats("a thing", 2, OURS.mark)),

@@ -100,14 +100,14 @@ def cleared(record: HealthRecord, now: float) -> HealthRecord:
 def proofs_of_poll(record: HealthRecord, device: Device) -> tuple[Proof, ...]:
     """The proofs that follow from a poll, compared with the record. A device with a fault proves nothing.
 
-    A counter that went back shows that the driver was loaded anew. A recovery that is no longer due shows a
+    A counter that went back shows that the driver was loaded again. A recovery that is no longer due shows a
     reset.
     """
     if device.fault is not None:
         return ()
-    anew = any(device.counters.get(name, before) < before for name, before in record.counters.items())
+    reloaded = any(device.counters.get(name, before) < before for name, before in record.counters.items())
     reset = record.recovery_due and device.recovery_due is False
-    return (Proof.DRIVER_RELOAD,) * anew + (Proof.RESET,) * reset
+    return (Proof.DRIVER_RELOAD,) * reloaded + (Proof.RESET,) * reset
 
 
 def with_baseline(record: HealthRecord, device: Device) -> HealthRecord:

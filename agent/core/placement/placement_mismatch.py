@@ -23,7 +23,7 @@ from agent.vendor_api.text import shorten
 #: What a container gets without a choice of a scheduler, where its vendor has no other words.
 UNCLAIMED = "gets what the kubelet chooses"
 #: The same, where the limits of the pod say how much it gets.
-AS_MUCH = "gets as much of a card that has it left, which no scheduler counts"
+UNCOUNTED = "gets that amount on any card with room, and no scheduler counts it"
 
 
 class MismatchNotices:
@@ -154,9 +154,10 @@ def _describe_outcome(
     gets = _describe_without_claim(planned, vendor, containers[0].limits[planned.name])
     by_limits = vendor.pod_limits is not None and planned.rule.placement == "auto"
     if not asking:
-        return f"it gets what its limits name of a card, and else {gets}" if by_limits else f"it {gets}"
+        limited = "it gets the part of a card that its limits ask for; without such limits "
+        return f"{limited if by_limits else ''}it {gets}"
     container, asked = asking[0]
-    gets = AS_MUCH if by_limits else gets
+    gets = UNCOUNTED if by_limits else gets
     of = "a card" if asked.cards == 1 else f"each of {asked.cards} cards"
     return f"container {shorten(container.name)} asks for {asked.each} of {of}, and {gets}"
 
@@ -190,5 +191,14 @@ def _describe_other_cards(
             and claim.devices
             and not {*allocation.cards} <= {*chosen}
         ):
-            has, were = (", ".join(map(shorten, its)) for its in (allocation.cards, claim.devices))
-            yield f"{allocation.resource}: container {shorten(claim.container)} has {has}, chosen was {were}"
+            yield f"{allocation.resource}: {differing_cards(claim, allocation.cards)}"
+
+
+def differing_cards(claim: Claim, actual: Sequence[str]) -> str:
+    """The sentence about a container that has other cards than its claim names."""
+    has, chosen = map(_cards, (actual, claim.devices))
+    return f"container {shorten(claim.container)} has {has}; the scheduler chose {chosen}"
+
+
+def _cards(uuids: Sequence[str]) -> str:
+    return f"{'card' if len(uuids) == 1 else 'cards'} {', '.join(map(shorten, uuids))}"

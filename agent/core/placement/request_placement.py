@@ -30,8 +30,8 @@ from agent.scheduler_api.claims import Claim
 from agent.vendor_api.text import shorten
 
 #: Reasons for a refusal, after the name of the card.
-FILLED = "which shares with IDs of other cards have filled"
-ON_ONE = "and what a container gets of it lies on one"
+FILLED = "which is full of allocations with IDs of other cards"
+ON_ONE = "but all shares of one container must be on one card"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class SchedulerReport:
     #: The names, for people, of the scheduler and of its own program on a node.
     scheduler: str = ""
     node_program: str = ""
+    #: The kind of the API object that has the node's cards, by the scheduler's plugin.
+    kind: str = ""
     mode: Literal["feed", "device", "none", ""] = ""
     #: Why this mode was chosen.
     why: str = ""

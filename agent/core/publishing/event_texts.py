@@ -280,7 +280,7 @@ def _holder(swap: ClaimSwap, allocation: Allocation | None) -> PodRef | None:
 def _of_report(before: SchedulerReport, after: SchedulerReport) -> Iterator[Notice]:
     if after.overwritten and not before.overwritten:
         now = "the agent writes its file from now on" if after.mode == "feed" else "the agent has stopped"
-        what = f"{after.node_program} overwrote this node's Device"
+        what = f"{after.node_program} overwrote this node's {after.kind}"
         yield Notice("ReportOverwritten", f"{what}, {now}: {after.why}")
     if after.error and not before.error:
         text = f"the report of the cards to {after.scheduler} is not up to date: {after.error}"
@@ -364,7 +364,7 @@ def _differing(allocation: Allocation, handed: Mapping[str, str], container: str
     return (
         f"allocation {allocation.id} of {allocation.resource}: container {container} got {_share(handed)}, "
         f"the scheduler promised {promised}; the share of a running container cannot be changed: create the "
-        "pod anew"
+        "pod again"
     )
 
 

@@ -68,4 +68,4 @@ def _describe_missing(gone: Sequence[str], *, rebooted: bool) -> str:
     names = ", ".join(gone)
     if rebooted:
         return f"the reboot took {names}; made again before the container starts"
-    return f"{names} is gone from the hardware; made again when the container starts anew"
+    return f"{names} is gone from the hardware; made again when the container starts again"

@@ -185,7 +185,7 @@ def _decide(case: _Case, evidence: Evidence) -> Change | None:
     if not (evidence.settled or _granted_before(allocation, evidence)):
         return None
     if case.given_anew:
-        return Release(allocation.id, "given anew")
+        return Release(allocation.id, "given again")
     if case.forgotten:
         return None if allocation.forgotten else SetForgotten(allocation.id, forgotten=True)
     if case.superseded:

@@ -173,7 +173,7 @@ class Allocator:
         return self._promises.now()
 
     async def _answer_once(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Answer]:
-        """Answer the request once. After each `await` the scene is taken anew, and used until the next."""
+        """Answer the request once. After each `await` the scene is taken again, and used until the next."""
         if not containers:
             raise InvalidRequest(resource, "it asks for no container")
         scene = await self._confirm_earlier_answers(self._scene(), resource)

@@ -172,5 +172,5 @@ class MadeHardware:
 
 
 def room_deadline() -> float:
-    """Until when room is made for a request that is refused now, on the loop's clock."""
+    """The time on the loop's clock until which the agent tries to make room for a refused request."""
     return asyncio.get_running_loop().time() + ROOM_WITHIN

@@ -36,7 +36,7 @@ class _KeptReport:
 
 
 class Publisher:
-    """Keeps every wanted value, and the files of labels and of Koordinator."""
+    """Keeps every wanted value, the file of labels, and the file of cards for a scheduler."""
 
     def __init__(
         self,

@@ -220,7 +220,9 @@ class WantedSchedulerReport:
             self._last = shown.report
 
     def seen(self, error: str, left_out: Mapping[str, str] | None = None) -> SchedulerReport:
-        """The report for people. `error`: of the file; `left_out`: cards that other files list, uuid to the
+        """The report as the agent's status shows it.
+
+        `error`: why the file is not written. `left_out`: uuid of each card that another file lists, to the
         sentence with the reason.
         """
         published, wanted = self.state.published.value, self._config.value.config.report.mode
@@ -230,6 +232,7 @@ class WantedSchedulerReport:
         return SchedulerReport(
             scheduler=self._reporting.scheduler,
             node_program=self._reporting.program,
+            kind=self._reporting.object.kind,
             mode=published.mode if published is not None else "",
             why=self._choice.why,
             vendor=report.vendor if report else "",
@@ -250,7 +253,7 @@ class WantedSchedulerReport:
 
     def _choose(self, chosen: ModeChoice) -> None:
         if chosen != self._choice:
-            how = f"how {self._reporting.scheduler} is told of the cards"
+            how = f"how the cards are reported to {self._reporting.scheduler}"
             log.info(how, mode=chosen.mode, why=chosen.why)
         self._choice = chosen
 

@@ -200,8 +200,8 @@ def checkpoint_answer(
 ) -> CheckpointAnswer:
     """The answer, with what the agent's annotations say of it.
 
-    For an answer of another plugin `registered`, that plugin's list by resource, says how many shares a card
-    has.
+    `registered`: resource to the IDs that another plugin lists, for an answer of that plugin. These IDs show
+    how many shares a card has.
     """
     annotations = entry.edits.annotations
     own = annotations if annotations.get(answer_annotations.ALLOCATION) else {}

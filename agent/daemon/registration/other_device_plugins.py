@@ -154,7 +154,7 @@ class CardPlugins:
     """Finds other plugins on a vendor's cards, by the names of their sockets or by their resources.
 
     A plugin that has gone counts for `gone_after` seconds more. A kubelet that starts removes all sockets,
-    and each plugin makes its socket anew when it notices.
+    and each plugin makes its socket again when it notices.
     """
 
     def __init__(
@@ -388,7 +388,7 @@ def _evidence(pod: str | None, unknown: Sequence[str]) -> str:
     if pod is not None:
         return f"another plugin answered for the pod with uid {shorten(pod)}"
     some = ", ".join(map(shorten, unknown[:3]))
-    return f"another plugin lists devices that are not ours ({some})"
+    return f"another plugin lists devices that are not the agent's ({some})"
 
 
 def _answer(entry: CheckpointEntry) -> _Answer:

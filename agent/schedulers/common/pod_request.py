@@ -72,7 +72,7 @@ def split(
     """The slice of the pod's devices that each container gets, and the number of devices in all.
 
     `count` is the number of a container. Schedulers do not say which container gets which device. Init
-    containers pass their devices on; sidecars keep theirs.
+    containers pass their devices on; sidecars keep their devices.
     """
     parts, taken, most = [], 0, 0
     for container in pod.containers:

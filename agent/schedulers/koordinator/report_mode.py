@@ -58,7 +58,8 @@ def _with_koordlet(koordlet: str, missing: str, *, named: bool) -> ModeChoice:
 
 def _fed(why: str, missing: str) -> ModeChoice:
     if missing:
-        return ModeChoice(
-            "none", f"{why}, and there is no directory {missing} to tell it by; {GIVE_DIRECTORY}"
+        lacking = (
+            f"koordlet's directory {missing} does not exist, so the agent cannot give koordlet the cards"
         )
+        return ModeChoice("none", f"{why}, and {lacking}; {GIVE_DIRECTORY}")
     return ModeChoice("feed", why)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .api_resources import Json, Resource
 
 HEALTH = ("/healthz", "/livez", "/readyz")
-#: Paths that anybody may read (the cluster role system:public-info-viewer).
+#: Paths that every client may read (the cluster role system:public-info-viewer).
 PUBLIC = (*HEALTH, "/version")
 READ_VERBS = ("get", "list", "watch")
 WRITE_VERBS = ("create", "update", "patch", "delete")

@@ -28,7 +28,7 @@ class Bookmark:
 
     @classmethod
     def decode(cls, text: str) -> Bookmark:
-        """Raises: Refused, 400: not one of ours."""
+        """Raises: Refused, 400: the text is no bookmark of this server."""
         try:
             token = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
             if token["v"] != VERSION or not token["start"]:

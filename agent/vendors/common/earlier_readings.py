@@ -32,7 +32,7 @@ class CounterBaseline:
     def new_faults(self, uuid: str, counters: Counters) -> list[Fault]:
         """Take in the counters of a card, and return a fault for each one that grew since the last call.
 
-        A counter that fell shows that the driver was loaded anew, so all that it counts now is new. The
+        A counter that fell shows that the driver was loaded again, so all that it counts now is new. The
         first counters of a card are the baseline and make no fault.
         """
         cards = self._cards()

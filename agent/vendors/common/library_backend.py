@@ -20,7 +20,7 @@ C = TypeVar("C", bound=LibraryCard)
 
 
 class LibraryBackend(Backend, Generic[S, C]):
-    """Opens the library's session, and lets the library enumerate anew when sysfs shows other cards.
+    """Opens the library's session, and lets the library enumerate again when sysfs shows other cards.
 
     The abstract methods are the vendor's part: how a session starts and ends, which cards the library lists,
     and which cards sysfs shows.
@@ -54,7 +54,7 @@ class LibraryBackend(Backend, Generic[S, C]):
 
     @abstractmethod
     def _rescan(self, session: S) -> None:
-        """Let the library enumerate its cards anew. Raises BackendUnavailable: the library refuses."""
+        """Let the library enumerate its cards again. Raises BackendUnavailable: the library refuses."""
 
     @abstractmethod
     def _survey(self, session: S) -> list[C]:

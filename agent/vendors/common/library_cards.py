@@ -33,7 +33,7 @@ C = TypeVar("C", bound=LibraryCard)
 
 
 def named(cards: Iterable[C], known: Mapping[str, C], completed: Callable[[C, C], C], vendor: str) -> list[C]:
-    """Every card once, under the uuid that the library tells now or told before.
+    """Every card once, under the uuid that the library gives now or gave before.
 
     `known` are the cards of the survey before, by uuid. `completed(card, before)` fills the gaps of a card
     from the same card of the survey before. A card without a known uuid is nameless: its uuid is made of the

@@ -140,7 +140,7 @@ def test_a_refusal_says_what_was_asked(
             listed("c0", healthy=False, mode=SLICE),
             InOtherMode,
             f"card c0 is in-other-mode: it is given out as {SLICE} until that use ends; "
-            "create this pod again to get another card",
+            "create the pod again to get another card",
             id="in another mode",
         ),
         pytest.param(

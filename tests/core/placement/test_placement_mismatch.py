@@ -119,8 +119,8 @@ LIMITS = Dialect("limits", lambda it, *_: [Claim(it.uid, it.namespace, it.name, 
 
 OWN = Claim("u", "default", "web", "main", dialect="limits")
 COUNTED_BY_NONE = (
-    "container main asks for 10 % of the cores and 1Gi of a card, and gets as much of a card that has it "
-    "left, which no scheduler counts"
+    "container main asks for 10 % of the cores and 1Gi of a card, and gets that amount on any card "
+    "with room, and no scheduler counts it"
 )
 
 
@@ -144,7 +144,9 @@ def test_who_asks_no_scheduler_and_has_a_wrong_word_of_one_gets_what_its_limits_
         pod("{{", {WHOLE: 1}), pod_limits=LIMITS, offers=Offers(without_choice=lambda _: "gets a half")
     )
 
-    assert said.endswith("; it gets what its limits name of a card, and else gets a half")
+    assert said.endswith(
+        "; it gets the part of a card that its limits ask for; without such limits it gets a half"
+    )
 
 
 def test_where_a_scheduler_must_choose_no_limits_of_its_own_help_a_pod() -> None:
@@ -217,7 +219,7 @@ def held(uuid: str, claim: Claim | None = None) -> Allocation:
 def test_a_pod_that_has_another_card_than_was_chosen_for_it_is_told_with_both() -> None:
     it = pod(written("c0"))
 
-    assert told(it, held("c1")) == ["acme.com/whole: container main has c1, chosen was c0"]
+    assert told(it, held("c1")) == ["acme.com/whole: container main has card c1; the scheduler chose card c0"]
     assert told(it, held("c0")) == []
 
 
@@ -237,7 +239,9 @@ def test_what_is_made_on_the_chosen_card_before_its_container_starts_is_told_onl
     assert not lookout.mismatches
 
     started.add("a")
-    assert [one.why for one in lookout.mismatches] == ["acme.com/whole: container main has c1, chosen was c0"]
+    assert [one.why for one in lookout.mismatches] == [
+        "acme.com/whole: container main has card c1; the scheduler chose card c0"
+    ]
     assert lookout.moved_pods() == {"u"}
 
 
@@ -253,7 +257,7 @@ def test_who_has_what_was_left_of_anothers_choice_is_told_with_both() -> None:
     left = Claim("u", "default", "web", "main", ("c1",))
 
     assert told(pod(written("c0")), held("c1", left)) == [
-        "acme.com/whole: container main has c1, chosen was c0"
+        "acme.com/whole: container main has card c1; the scheduler chose card c0"
     ]
 
 

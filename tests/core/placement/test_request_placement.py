@@ -47,7 +47,7 @@ def test_a_whole_card_other_than_the_chosen_one_is_refused() -> None:
 
     assert str(refused.value) == (
         'invalid allocation request for "acme.com/whole": the kubelet gave c0, claims are on other cards: '
-        "default/web on c1; create this pod anew to let the scheduler choose its card again"
+        "default/web on c1; create the pod again to let the scheduler choose its card again"
     )
 
 
@@ -70,7 +70,7 @@ def test_a_whole_card_other_than_the_chosen_one_is_refused() -> None:
             id="as another resource",
         ),
         pytest.param([held("web-1", "c1")], "c1 is held by default/web-1;", id="as this resource"),
-        pytest.param([], "create this pod anew", id="by no pod"),
+        pytest.param([], "create the pod again", id="by no pod"),
     ],
 )
 def test_a_refusal_names_the_pod_that_has_the_chosen_card(in_use: list[Allocation], words: str) -> None:
@@ -133,8 +133,8 @@ def test_where_a_scheduler_must_choose_no_card_is_given_without_its_choice(
 
     assert str(refused.value) == (
         f'invalid allocation request for "acme.com/whole": no scheduler has chosen a card for this pod: '
-        f"{doubt}; the resource's placement is 'claim': create this pod "
-        "anew with a schedulerName that chooses, such as koord-scheduler, which writes "
+        f"{doubt}; the resource's placement is 'claim': create the pod "
+        "again with a schedulerName that chooses, such as koord-scheduler, which writes "
         "scheduling.koordinator.sh/device-allocated"
     )
 
@@ -263,7 +263,7 @@ def test_a_pod_whose_card_failed_since_takes_no_other_pods_promise() -> None:
         pytest.param(
             (share("web", "c5"),),
             "c5::1",
-            "default/web is promised that one, which shares with IDs of other cards have filled",
+            "default/web is promised that one, which is full of allocations with IDs of other cards",
             id="by its own ID",
         ),
     ],
@@ -301,7 +301,7 @@ def test_a_share_of_no_card_in_particular_lies_where_there_is_room(
 def test_a_share_is_refused_where_no_card_has_the_room_that_the_kubelet_counts(placement: Placement) -> None:
     its = promises(in_use=full_c5(), failed={"c4"}, placement=placement)
 
-    with pytest.raises(PromisedElsewhere, match=r"gave c5, which shares .*no other card has room"):
+    with pytest.raises(PromisedElsewhere, match=r"gave c5, which is full .*no other card has room"):
         choose(its, SHARE, "c5::1")
 
 
@@ -320,7 +320,7 @@ def test_more_cards_than_are_asked_for_are_refused_with_both_numbers_and_what_wo
 
     assert str(refused.value) == (
         f'invalid allocation request for "{SHARE}": 1 requested, but 2 cards were chosen for default/web '
-        f"(c4, c5), and each card needs one ID: create this pod anew with 2 of {SHARE}, or with "
+        f"(c4, c5), and each card needs one ID: create the pod again with 2 of {SHARE}, or with "
         f"{fewer}"
     )
     with pytest.raises(PromisedMoreCards):
@@ -421,7 +421,7 @@ def test_a_pod_whose_claim_came_back_is_not_taken_for_one_that_waits() -> None:
 def test_a_claim_on_several_cards_cannot_be_kept_where_all_lies_on_one(sharing: Sharing) -> None:
     its = promises(share("web", "c4", "c5", count=2))
 
-    with pytest.raises(PromisedElsewhere, match="default/web is promised 2 cards, and what a container gets"):
+    with pytest.raises(PromisedElsewhere, match="default/web is promised 2 cards, but all shares of one"):
         choose(replace(its, scene=counted(its.scene, sharing)), SHARE, "c4::0", "c5::0")
 
 

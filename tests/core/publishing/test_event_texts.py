@@ -383,7 +383,7 @@ def test_limits_that_were_anothers_are_told_on_the_pod_that_has_them() -> None:
     assert only(limited(None), limited({"core": "30"})) == Notice(
         "LimitsDiffer",
         f"allocation a1 of {GPU}: container main got core=30, the scheduler promised core=50, "
-        "memory=1024; the share of a running container cannot be changed: create the pod anew",
+        "memory=1024; the share of a running container cannot be changed: create the pod again",
         "Warning",
         WEB,
     )
@@ -484,7 +484,7 @@ def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
 
 
 def reporting(**its: Any) -> AgentStatus:
-    reported = SchedulerReport(scheduler="Koordinator", node_program="koordlet", **its)
+    reported = SchedulerReport(scheduler="Koordinator", node_program="koordlet", kind="Device", **its)
     return replace(UNKNOWN, reported=reported)
 
 
@@ -494,6 +494,7 @@ def test_a_koordlet_that_overwrites_is_told_once_with_what_follows() -> None:
 
     assert (notice.reason, notice.kind) == ("ReportOverwritten", "Warning")
     assert "the agent writes its file from now on" in notice.message
+    assert notice.message.startswith("koordlet overwrote this node's Device, ")
     stopped = only(UNKNOWN, reporting(mode="none", overwritten=True))
     assert "the agent has stopped" in stopped.message
     assert notices(fed, reporting(mode="feed", overwritten=True)) == ()

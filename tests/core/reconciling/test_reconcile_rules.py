@@ -643,7 +643,7 @@ def test_a_container_that_was_answered_anew_has_lost_what_it_had() -> None:
 
     found = changes([old, new], granted, pods(web={"main": ["a"]}), running=frozenset({"uid-web"}))
 
-    assert found == [Release("old", "given anew")]
+    assert found == [Release("old", "given again")]
 
 
 def test_an_older_snapshot_of_the_kubelet_takes_nothing_from_a_container_that_was_answered_anew() -> None:
@@ -1035,7 +1035,7 @@ SLICED = allocation("one", ["a"], owner=WEB, partitions=("one/0",))
 
 def test_a_slice_that_is_gone_is_said_once() -> None:
     evidence = Evidence((), partitions=there())
-    text = "one/0 is gone from the hardware; made again when the container starts anew"
+    text = "one/0 is gone from the hardware; made again when the container starts again"
 
     assert slice_changes([SLICED], evidence) == [Remark("one", text)]
     assert slice_changes([replace(SLICED, reason=text)], evidence) == []

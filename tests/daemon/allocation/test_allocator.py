@@ -414,7 +414,7 @@ async def test_a_card_that_went_to_another_resource_a_moment_ago_is_refused_with
 
     assert str(refused.value) == (
         f'invalid allocation request for "{UNCUT}": card c2 is in-other-mode: it is given out as {SLICE} '
-        "to default/early until that use ends; create this pod again to get another card"
+        "to default/early until that use ends; create the pod again to get another card"
     )
     assert room.ledger.all()[0].id == first.id
     assert len(room.ledger.all()) == 1

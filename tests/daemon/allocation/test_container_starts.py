@@ -92,7 +92,7 @@ async def test_a_container_with_ids_that_nobody_allocated_is_refused() -> None:
 
     assert str(refused.value) == (
         "acme.com/slice: no allocation on this node has c2::0, c2::1; "
-        "if this stays so, delete the pod: its controller creates it anew"
+        "if this stays so, delete the pod: its controller creates it again"
     )
     assert room.log == []
 
@@ -261,7 +261,7 @@ async def test_a_container_without_room_on_its_card_is_not_started_and_its_pod_i
 
     assert str(refused.value) == (
         "acme.com/share: container main of default/late cannot start on the card that the pod was admitted "
-        "to: 30 percent are too many for c4; delete the pod: its controller creates it anew"
+        "to: 30 percent are too many for c4; delete the pod: its controller creates it again"
     )
     assert (refused.value.uid, refused.value.pod) == ("uid-late", "late")
     assert asked == ["make room"]

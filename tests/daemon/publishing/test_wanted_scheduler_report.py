@@ -354,7 +354,7 @@ async def test_beside_a_koordlet_whose_directory_is_not_here_nothing_fails_until
     async with anyio.create_task_group() as group:
         group.start_soon(here.reporting.run)
         await eventually(lambda: here.reporting.seen("").mode == "none")
-        assert "there is no directory /infos" in here.reporting.seen("").why
+        assert "koordlet's directory /infos does not exist" in here.reporting.seen("").why
         assert not here.reporting.seen("").error
 
         here.there = True

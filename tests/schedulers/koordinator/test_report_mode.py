@@ -61,7 +61,7 @@ def test_a_koordlet_is_not_fed_where_its_directory_is_not_here_but_by_who_names_
     assert by_itself is not None
     assert named is not None
     assert (by_itself.mode, by_itself.trouble, named.mode) == ("none", False, "feed")
-    assert "there is no directory /infos" in by_itself.why
+    assert "koordlet's directory /infos does not exist" in by_itself.why
     assert (choice(ModeQuestion("auto", ALONE, api=True, missing="/infos")) or by_itself).mode == "device"
 
 

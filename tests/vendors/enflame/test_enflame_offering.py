@@ -100,7 +100,9 @@ def test_cards_of_which_no_profile_of_slices_is_known_are_told_with_what_has_the
     its = made(dialect="gcushare-v4", cards=(known, card(2), unseen))
 
     nameless, named = its.doubts
-    assert nameless.startswith("GCU-2: no profile of its slices is known: it tells no SKU. Schedulers read")
+    assert nameless.startswith(
+        "GCU-2: no profile of its slices is known: the card reports no SKU. Schedulers read"
+    )
     assert named.startswith("GCU-1: no profile of its slices is known: no card has shown those of S90. Sched")
     assert f"place no pod that asks for {DRS}" in named
     assert "efsmi -i CARD --drs on" in named
@@ -115,7 +117,7 @@ def test_cards_on_which_others_made_slices_are_told_with_what_removes_them() -> 
     [told] = made(dialect="gcushare-v1", cards=(sliced, card(1))).doubts
 
     assert told.startswith(
-        "GCU-0 has slices that this agent did not make (2): until they are gone no new pod"
+        "GCU-0 has slices that this agent did not make (2): until these slices are gone no new pod"
     )
     assert "efsmi -i CARD --drs --destroy-instance ID" in told
 
@@ -140,18 +142,22 @@ def test_others_who_sell_the_cards_have_names_of_their_own() -> None:
     ("dialect", "rule", "why"),
     [
         ("none", f"{{name: {DRS}}}", "needs the dialect gcushare-v4 or hami, found 'none'"),
-        ("hami", f"{{name: {MEMORY}}}", "is not served in the dialect hami, which counts MiB in it"),
-        ("none", f"{{name: {GCU}, sharing: {{kind: replicas, replicas: 2}}}}", "must be exclusive of"),
-        ("none", f"{{name: {SHARED}, sharing: {{kind: exclusive}}}}", "must be replicas of"),
-        ("hami", f"{{name: {DRS}, sharing: {{kind: replicas, replicas: 4}}}}", "must be 6 of"),
+        ("hami", f"{{name: {MEMORY}}}", "is not served in the dialect hami: HAMi counts MiB"),
+        ("none", f"{{name: {GCU}, sharing: {{kind: replicas, replicas: 2}}}}", "must be exclusive for"),
+        ("none", f"{{name: {SHARED}, sharing: {{kind: exclusive}}}}", "must be replicas for"),
+        ("hami", f"{{name: {DRS}, sharing: {{kind: replicas, replicas: 4}}}}", "must be 6 for"),
         (
             "hami",
             f"{{name: {SHARED}, placement: local}}",
             "must be auto or claim in dialect hami, found 'local'",
         ),
         ("gcushare-v1", "{name: enflame.com/gcu-memroy}", "found 'enflame.com/gcu-memroy'"),
-        ("gcushare-v4", "{name: enflame.com/share-gcu}", "would be whole cards, for it is none of"),
-        ("gcushare-v1", "{name: enflame.com/gcu-count}", "is what cards are counted under on the Node"),
+        (
+            "gcushare-v4",
+            "{name: enflame.com/share-gcu}",
+            "would be a resource of whole cards, found",
+        ),
+        ("gcushare-v1", "{name: enflame.com/gcu-count}", "is the name under which the Node counts cards"),
     ],
 )
 def test_what_a_resource_can_not_be_is_refused_at_its_place(dialect: str, rule: str, why: str) -> None:
@@ -170,7 +176,7 @@ def test_a_name_of_enflames_where_cards_are_called_otherwise_is_no_whole_card() 
         "resources: [{name: enflame.com/gcu-memory}]}}"
     )
 
-    with pytest.raises(ConfigError, match=r"it is none of tencent\.com/zixiao-memory, "):
+    with pytest.raises(ConfigError, match=r"write one of tencent\.com/zixiao-memory, "):
         check(parse(text, "my.yaml", "node"))
 
 
@@ -207,7 +213,10 @@ def test_no_slice_is_named_to_cdi_where_the_answer_tells_of_it() -> None:
     assert (vendor.prepares(DRS), vendor.offers.cdi_only) == (True, False)
 
 
-OF_THE_HARDWARE = "of the hardware one slice of 2 sixths, or is refused where the card makes none"
+OF_THE_HARDWARE = (
+    "a slice that the hardware makes has 2 sixths of the card, and the pod is refused if the card cannot "
+    "make such a slice"
+)
 
 
 @pytest.mark.parametrize(

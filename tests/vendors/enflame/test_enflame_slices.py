@@ -156,7 +156,10 @@ REFUSED = {
     "a full card": (
         lambda it: it.make_instance(2, "3g.20gb"),
         asked(6),
-        "6g.40gb takes 6 of 6 slices, .* has 3 left, 1 slices on it are not ours; what fits: 1g.6gb, 3g.20gb",
+        (
+            "6g.40gb takes 6 of 6 slices, .* has 3 left, 1 slices on it are not the agent's; "
+            "what fits: 1g.6gb, 3g.20gb"
+        ),
     ),
     "another mode": (_sriov, asked(1), "in mode SRIOV: only in mode Disable or DRS"),
     "a card in use": (lambda it: it.run_process(2, 7), asked(1), "may be in use"),

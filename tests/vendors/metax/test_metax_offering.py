@@ -109,7 +109,7 @@ def test_a_card_that_is_split_is_given_out_by_vgpu_alone(mode: str) -> None:
 @pytest.mark.parametrize(
     ("attributes", "says"),
     [
-        ({"sysfs": "read-only"}, "sysfs is read-only: the container needs a writable /sys"),
+        ({"sysfs": "read-only"}, "sysfs is read-only: give the agent's container a writable /sys"),
         ({"sgpu_capable": "false"}, "GPU-0 cannot be sliced"),
         ({"sgpu_capable": ""}, "GPU-0 cannot be sliced"),
     ],
@@ -181,7 +181,7 @@ def shares(replicas: int, placement: Placement = "auto") -> ResourceRule:
                 mode,
                 ResourceRule("a.com/x", sharing=Sharing("memory", unit="1")),
                 ("sharing", "kind"),
-                "units of memory",
+                "MetaX's cards have no units of memory",
             )
             for mode in MODES
         ),

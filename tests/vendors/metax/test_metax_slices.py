@@ -255,7 +255,7 @@ def test_what_a_card_has_no_room_for_is_refused_with_what_is_free(
 ) -> None:
     stub.make_slice(0, WHOLE - 512, 1)
 
-    with pytest.raises(NoRoom, match=r"1024 MiB .* 512 MiB of it are free, 1 slices .* not ours"):
+    with pytest.raises(NoRoom, match=r"1024 MiB .* 512 MiB of it are free, 1 slices .* not the agent's"):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert marks(sgpu.partitions()) == [None]
@@ -438,7 +438,9 @@ def test_a_read_only_sysfs_is_noticed_where_a_slice_was_to_be_made(
     sgpu: MetaxBackend, stub: MxsmlStub
 ) -> None:
     stub.read_only()
-    with pytest.raises(RequestRefused, match="sysfs is read-only: the container needs a writable /sys"):
+    with pytest.raises(
+        RequestRefused, match="sysfs is read-only: give the agent's container a writable /sys"
+    ):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
     sgpu.release(OURS)  # which has nothing to write
     assert {it.attributes.get("sysfs") for it in sgpu.discover()} == {"read-only"}
@@ -709,7 +711,7 @@ def test_no_slice_is_made_on_a_card_that_works_in_part_only(sgpu: MetaxBackend, 
     stub.limited(0)
     sgpu.discover()
 
-    with pytest.raises(RequestRefused, match=r"no slice is made on .* the driver lets the card"):
+    with pytest.raises(RequestRefused, match=r"no slice is made on .* the driver allows only a part"):
         sgpu.prepare(asked(claim()), [stub.uuid(0)])
 
     assert stub.slices() == []

@@ -539,5 +539,6 @@ def test_both_styles_in_one_file_are_refused() -> None:
     error = refusal("agent: {}\nsharing: {}")
 
     assert (
-        error == "nvidia.yaml:2: 'sharing' is a key of NVIDIA's file, 'agent' is one of ours; use one of both"
+        error == "nvidia.yaml:2: 'sharing' is a key of NVIDIA's file, "
+        "'agent' is a key of the agent's; use one of both"
     )

@@ -85,7 +85,7 @@ def test_the_users_own_rules_mean_devices_of_the_node(
         (
             {"timeSlicing": {"resources": [{"name": "gpu", "replicas": 2}]}},
             [ResourceRule("a.com/x")],
-            "timeSlicing is not applied where resources are configured; remove one of both",
+            "timeSlicing is not applied if resources are configured; remove one of the two",
         ),
     ],
 )

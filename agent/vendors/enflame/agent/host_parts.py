@@ -25,7 +25,8 @@ def _driver(options: Options) -> HostPart:
         "the kernel's driver",
         tuple(f"{options.sysfs or '/sys'}/module/{it}" for it in NAMES),
         "no card has a device node",
-        "modprobe enflame; where there is no such module install Enflame's driver for this kernel (uname -r)",
+        "modprobe enflame; if this module does not exist, install Enflame's driver for this kernel (uname "
+        "-r)",
     )
 
 
@@ -48,8 +49,8 @@ def host_runtime(options: Options) -> HostRuntime:
 
 def _without(options: Options) -> str:
     if options.device_nodes:
-        return "containers get the nodes of their cards, and only what their image has of Enflame's libraries"
-    return "no container sees a card, for the setting deviceNodes is false"
+        return "containers get their device nodes, and no libraries of Enflame but those in their images"
+    return "no container sees a card, because the setting deviceNodes is false"
 
 
 def _tool(options: Options) -> HostPart:
@@ -57,9 +58,10 @@ def _tool(options: Options) -> HostPart:
         "Enflame's tool efsmi",
         (options.efsmi,) if options.efsmi else (EFSMI, *_places(options)),
         f"no card offers {options.brand.drs}",
-        "install Enflame's driver package with efsmi; in a pod Enflame's container runtime brings it for "
-        "ENFLAME_DRIVER_CAPABILITIES=utility, or mount its directory (with the chart "
-        "vendors.enflame.libraries) and name it by the setting efsmi",
+        "install Enflame's driver package, which has efsmi; into a pod Enflame's container runtime mounts "
+        "efsmi if ENFLAME_DRIVER_CAPABILITIES=utility is set; "
+        "without that runtime mount the directory of "
+        "efsmi (with the chart vendors.enflame.libraries) and set efsmi to its path",
         needed=False,
     )
 

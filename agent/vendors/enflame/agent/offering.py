@@ -26,31 +26,31 @@ NEAR = 0.9
 #: The dialects in which pods can get slices of the hardware.
 DRS_DIALECTS = ("gcushare-v4", "hami")
 WITHOUT_A_LIBRARY = (
-    "libefml.so is not here: its cards are known from sysfs alone, and nothing watches them; mount the "
-    "driver's library, or let 'library' name it"
+    "libefml.so is not here: the agent knows the cards from sysfs alone, and nothing watches them; mount the "
+    "driver's library, or set 'library' to its path"
 )
-#: The complaint about a configured resource, where the hardware can slice no card.
+#: The complaint about a configured resource of slices where the hardware can slice no card.
 UNSLICEABLE = (
-    "{} has no card: efsmi is not here, or says of none that it is in mode Disable or DRS, in which alone "
-    "the hardware makes slices"
+    "{} has no card: efsmi is not installed, or no card is in mode Disable or DRS. Only cards in these modes "
+    "can be sliced"
 )
 #: The doubt about a card with slices that the agent did not make: the card, their number.
 FOREIGN = (
-    "{} has slices that this agent did not make ({}): until they are gone no new pod gets it whole or "
-    "shared; efsmi -i CARD -L lists them, efsmi -i CARD --drs --destroy-instance ID removes one"
+    "{} has slices that this agent did not make ({}): until these slices are gone no new pod gets the card, "
+    "whole or shared; efsmi -i CARD -L lists them, efsmi -i CARD --drs --destroy-instance ID removes one"
 )
 #: The doubt about a card that can be sliced and has no known profile: the card, why, the resource.
 PROFILELESS = (
-    "{}: no profile of its slices is known: {}. Schedulers read on the Node the profiles that all cards "
-    "have, and place no pod that asks for {} where there is none; they are learned of a card in mode DRS: "
-    "efsmi -i CARD --drs on while nothing runs there, for a minute"
+    "{}: no profile of its slices is known: {}. Schedulers read the profiles of all cards on the Node, and "
+    "place no pod that asks for {} on a Node without profiles. The agent reads the profiles of a card in "
+    "mode DRS: run efsmi -i CARD --drs on for a minute while nothing uses the card"
 )
 
 
 def default_rule(options: Options, name: str) -> ResourceRule | None:
-    """The rule of a resource that Enflame names; None for a name of the config's own.
+    """The rule of a resource that Enflame names; None for another name.
 
-    A scheduler may choose the cards of every resource that its dialect counts, and of whole cards never.
+    A scheduler may choose the cards of each shared resource of its dialect. No scheduler chooses whole cards.
     """
     brand = options.brand
     placement: Placement = "local" if options.dialect == "none" else "auto"
@@ -69,13 +69,13 @@ def default_rule(options: Options, name: str) -> ResourceRule | None:
 
 
 def without_choice(options: Options, count: int) -> str:
-    """What a container that asks for this number gets where no scheduler chose, in words."""
+    """The sentence about what a container gets that asks for `count` shares, if no scheduler chose a card."""
     where = "of the card that they fill best"
     if options.dialect == "gcushare-v1":
         return f"gets {count} units {where}"
     return (
-        f"gets {count} slices {where}; of the hardware one slice of {count} sixths, or is refused where the "
-        "card makes none"
+        f"gets {count} slices {where}; a slice that the hardware makes has {count} sixths of the card, and "
+        "the pod is refused if the card cannot make such a slice"
     )
 
 
@@ -112,29 +112,32 @@ def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Set
         _check_dialect(options, rule, index)
         if rule.sharing.kind != own.sharing.kind:
             raise SettingsError(
-                f"must be {own.sharing.kind} of {rule.name}, found '{rule.sharing.kind}': what is counted in "
-                "another way needs a name of your own",
+                f"must be {own.sharing.kind} for {rule.name}, found '{rule.sharing.kind}': choose another "
+                f"name for "
+                "a resource that is counted in another way",
                 (index, "sharing", "kind"),
             )
         if rule.name == options.brand.drs and rule.sharing.replicas != constants.SLICES:
             raise SettingsError(
-                f"must be {constants.SLICES} of {rule.name}, found {rule.sharing.replicas}: the hardware "
-                "makes them",
+                f"must be {constants.SLICES} for {rule.name}, found {rule.sharing.replicas}: the hardware "
+                f"divides a card into {constants.SLICES}",
                 (index, "sharing", "replicas"),
             )
         if own.placement == "auto" and rule.placement == "local":
             raise SettingsError(
-                f"must be auto or claim in dialect {options.dialect}, found 'local': its scheduler says "
-                f"which card each container of {rule.name} gets, and is always heard",
+                f"must be auto or claim in dialect {options.dialect}, found 'local': the scheduler "
+                f"of this dialect always decides which card each container of {rule.name} gets",
                 (index, "placement"),
             )
     return tuple(taken_whole(rules, takes=lambda it: it.name != options.brand.drs))
 
 
 def _check_name(options: Options, rule: ResourceRule, index: int) -> None:
-    """Refuse a misspelt name of a share: its resource would be whole cards."""
+    """Refuse a misspelt name of shares: the resource of that name would count whole cards."""
     if rule.name in (options.brand.count, ENFLAME.count):
-        raise SettingsError(f"{rule.name} is what cards are counted under on the Node", (index, "name"))
+        raise SettingsError(
+            f"{rule.name} is the name under which the Node counts cards; choose another name", (index, "name")
+        )
     if rule.sharing.kind != "exclusive":
         return
     for brand in (options.brand, ENFLAME):
@@ -142,8 +145,8 @@ def _check_name(options: Options, rule: ResourceRule, index: int) -> None:
         if near:
             known = (options.brand.memory, options.brand.shared, options.brand.drs)
             raise SettingsError(
-                f"would be whole cards, for it is none of {', '.join(known)}, found {rule.name!r}; a name of "
-                "your own that is so near to theirs needs a sharing that is not exclusive",
+                f"would be a resource of whole cards, found {rule.name!r}, which is close to {near[0]}; "
+                f"write one of {', '.join(known)}, or set a sharing that is not exclusive",
                 (index, "name"),
             )
 
@@ -152,13 +155,14 @@ def _check_dialect(options: Options, rule: ResourceRule, index: int) -> None:
     if rule.name == options.brand.drs and options.dialect not in DRS_DIALECTS:
         raise SettingsError(
             f"{rule.name} needs the dialect {' or '.join(DRS_DIALECTS)}, found {options.dialect!r}: "
-            "slices of the hardware are made as these say, and by their number where no scheduler speaks",
+            "in these dialects a scheduler decides the size of each slice; without a scheduler the "
+            "number that the pod asks for decides",
             (index, "name"),
         )
     if rule.name == options.brand.memory and options.dialect == "hami":
         raise SettingsError(
-            f"{rule.name} is not served in the dialect hami, which counts MiB in it, where GCUShare and this "
-            "agent count units: set the dialect gcushare-v1 to serve units",
+            f"{rule.name} is not served in the dialect hami: HAMi counts MiB under this name, and GCUShare "
+            "and this agent count units; set the dialect gcushare-v1 to serve units",
             (index, "name"),
         )
 
@@ -185,7 +189,7 @@ def _is_sliceable(card: Device) -> bool:
 
 
 def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
-    """The rule with the defaults of its name for what it leaves open; `check_rules` has refused the rest."""
+    """The rule with defaults of its name for values that are not set. `check_rules` checked the others."""
     own = default_rule(options, rule.name)
     if own is None:
         return rule
@@ -200,7 +204,7 @@ def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
 
 
 def _doubts(options: Options, rules: Sequence[ResourceRule], cards: Sequence[Device]) -> Iterator[str]:
-    """What a person can mend of the cards: foreign slices, and unknown profiles."""
+    """A sentence for each problem of a card that a person can solve: foreign slices, unknown profiles."""
     drs = options.brand.drs
     listed = [it.devices for it in rules if it.name == drs and isinstance(it.devices, tuple)]
     sliced = {uuid for uuids in listed for uuid in uuids}
@@ -210,7 +214,9 @@ def _doubts(options: Options, rules: Sequence[ResourceRule], cards: Sequence[Dev
         if card.uuid in sliced and constants.PROFILES not in card.attributes:
             product = card.attributes.get(constants.PRODUCT)
             yield PROFILELESS.format(
-                card.uuid, f"no card has shown those of {product}" if product else "it tells no SKU", drs
+                card.uuid,
+                f"no card has shown those of {product}" if product else "the card reports no SKU",
+                drs,
             )
 
 

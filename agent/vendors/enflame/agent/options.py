@@ -84,9 +84,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _wrong(brand: Brand) -> str:
-    """Why the node cannot serve under these names; empty where it can."""
+    """Why the node cannot serve resources of these names; empty if the names are valid."""
     if brand.origin:
-        return f"{brand.whole} is a name that is made of the whole card's: write {brand.origin}"
+        return f"{brand.whole} is derived from the name of the whole card's resource: write {brand.origin}"
     return next(filter(None, map(wrong_name, brand.names)), "")
 
 

@@ -15,7 +15,7 @@ from .library_errors import EfmlError
 
 T = TypeVar("T")
 
-#: No function is told the size of its buffer. Each may write 128 bytes, so this leaves a reserve.
+#: No function takes the size of its buffer. Each may write 128 bytes, so this leaves a reserve.
 TEXT_ROOM = 4 * abi.TEXT_SIZE
 
 
@@ -57,10 +57,10 @@ class EfmlCalls:
         return False in self._open
 
     def init(self) -> None:
-        """Let the library enumerate the cards, for the first time or anew.
+        """Let the library enumerate the cards, for the first time or again.
 
         Assumption: the list of cards is fixed between init and shutdown, and a shutdown with a new init
-        enumerates anew. vllm-gcu does both around every call.
+        enumerates again. vllm-gcu does both around every call.
 
         Raises:
             EfmlError: Neither family starts; with the error of the index family if the build has it.

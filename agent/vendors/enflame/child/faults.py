@@ -15,8 +15,8 @@ RESET_REQUIRED = Fault("reset-required", "the driver says that the card works ag
 RESETTING = Fault("resetting", "the driver resets the card now")
 SUSPENDED = Fault("suspended", "the driver suspended the card")
 RMA = Fault("rma", "the card asks to be sent back to its vendor (RMA)")
-UNHEALTHY = Fault("unhealthy", "the library takes the card for broken")
-NO_MINOR = Fault("no-minor", "sysfs does not tell the number of the card's node, /dev/gcuN")
+UNHEALTHY = Fault("unhealthy", "the library reports that the card is broken")
+NO_MINOR = Fault("no-minor", "sysfs does not have the number of the card's node, /dev/gcuN")
 VIRTUAL = Fault("virtual-function", "this is a virtual function (SRIOV), which is not given out as a card")
 UNMONITORED = Fault("unmonitored", "the library does not say whether the card is well", state=State.UNKNOWN)
 NO_LIBRARY = card_faults.no_library("libefml.so")
@@ -74,5 +74,5 @@ def silent(seconds: float) -> Fault:
 
 
 def split(functions: int) -> Fault:
-    """Fault of a card that is split into virtual functions, while its resource has whole cards."""
+    """Fault of a card that is split into virtual functions and belongs to a resource of whole cards."""
     return Fault("sliced", f"the card is split into {functions} virtual functions: disable them")

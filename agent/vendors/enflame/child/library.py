@@ -225,10 +225,10 @@ class Efml(EfmlCalls):
     # Health
 
     def standing(self, card: int) -> CardStanding:
-        """Whether the card is lost or needs a reset, which only the handle family tells.
+        """Whether the card is lost or needs a reset. Only functions with a handle (see abi) report this.
 
         Raises:
-            EfmlError: The handle family answers another error.
+            EfmlError: The function fails for another reason.
         """
         if not self.handles:
             return CardStanding.UNKNOWN

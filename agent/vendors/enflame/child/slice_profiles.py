@@ -75,7 +75,7 @@ def chosen(want: WantedProfile, offered: Profiles, card: str) -> tuple[str, int]
     if want.number not in (None, offered[name]):
         raise RequestRefused(
             f"{want.asked} has number {offered[name]} on {card}, the claim says {want.number}: let "
-            "the scheduler read the node's profiles anew"
+            "the scheduler read the node's profiles again"
         )
     return name, offered[name]
 

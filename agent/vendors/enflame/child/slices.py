@@ -425,7 +425,7 @@ def _room_for(
     if constants.slices(name) <= free:
         return
     foreign = sum(1 for it in existing if it.allocation is None)
-    others = f", {foreign} slices on it are not ours" if foreign else ""
+    others = f", {foreign} slices on it are not the agent's" if foreign else ""
     fits = slice_profiles.listed(it for it in offered if constants.slices(it) <= free)
     raise NoRoom(
         f"{want.asked}: {name} takes {constants.slices(name)} of {total} slices, {card.uuid} has "

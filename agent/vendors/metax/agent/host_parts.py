@@ -11,7 +11,7 @@ NAME = "MetaX's container runtime"
 PROGRAM = "mx-container-runtime"
 #: Where MetaX's operator installs the runtime, and where a package does.
 RUNTIME = (f"/var/lib/metax/tools/usr/bin/{PROGRAM}", f"/usr/bin/{PROGRAM}")
-WITHOUT = "containers get the nodes of their cards, and only what their image has of MetaX's libraries"
+WITHOUT = "containers get their device nodes, and no libraries of MetaX but those in their images"
 HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), WITHOUT)
 
 
@@ -22,14 +22,16 @@ def host_parts(options: Options) -> tuple[HostPart, ...]:
             "the kernel's driver",
             (f"{options.sysfs or '/sys'}/{MODULE}",),
             "no card has a device node",
-            "modprobe metax; where there is no such module install MetaX's driver for this kernel (uname -r)",
+            "modprobe metax; if this module does not exist, install MetaX's driver for this kernel (uname "
+            "-r)",
             shown=True,
         ),
         HostPart(
             NAME,
             RUNTIME,
             WITHOUT,
-            "install MetaX's container-runtime (of its operator or package), or have images with MetaX's "
+            "install MetaX's container-runtime (from its operator or package), or use images that have "
+            "MetaX's "
             "libraries",
             needed=False,
             host=True,

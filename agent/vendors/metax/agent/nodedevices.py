@@ -50,8 +50,8 @@ def node_annotations(
     return {ANNOTATION: json.dumps(listed, separators=(",", ":"))} if listed else {}
 
 
-def _had(card: Device, made: Sequence[tuple[str, Slice]]) -> Sequence[Slice]:
-    """The slices on the card: as the hardware shows them, and those that it does not show yet."""
+def _slices_on(card: Device, made: Sequence[tuple[str, Slice]]) -> Sequence[Slice]:
+    """The slices on the card: those that the hardware shows, and granted ones that it does not show yet."""
     seen = slices_seen(card)
     return [*seen.values(), *(piece for allocation, piece in made if allocation not in seen)]
 
@@ -65,7 +65,7 @@ def _entry(card: Device, made: Sequence[tuple[str, Slice]], *, free: bool) -> Ma
             (room(card), constants.FOREIGN_MEMORY),
         )
     )
-    had = _had(card, made)
+    had = _slices_on(card, made)
     fields = {
         "bdf": card.pci,
         "model": card.model,

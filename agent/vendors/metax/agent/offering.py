@@ -51,19 +51,22 @@ def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Set
     for index, rule in enumerate(rules):
         if rule.sharing.kind == "memory":
             raise SettingsError(
-                "units of memory are not served of MetaX's cards, found 'memory': mode sgpu gives out parts "
-                "of a card's memory that the hardware keeps apart",
+                "MetaX's cards have no units of memory, found 'memory'; set mode sgpu, which gives out parts "
+                "of a "
+                "card's memory that the hardware isolates",
                 (index, "sharing", "kind"),
             )
         if shared and rule.sharing.kind == "exclusive":
             raise SettingsError(
-                f"must be replicas in mode {options.mode}, found 'exclusive': whole cards are of mode native",
+                f"must be replicas in mode {options.mode}, found 'exclusive': set mode native for whole "
+                "cards",
                 (index, "sharing", "kind"),
             )
         if sliced and rule.placement == "local":
             raise SettingsError(
-                "must be auto or claim in mode sgpu, found 'local': schedulers say how large a slice is, and "
-                "are always heard; where none has spoken 'unclaimed' says it",
+                "must be auto or claim in mode sgpu, found 'local': a scheduler decides the size of each "
+                "slice; "
+                "without a scheduler the setting 'unclaimed' decides",
                 (index, "placement"),
             )
         if sliced and rule.sharing.replicas > MAX_SLICES:
@@ -77,12 +80,12 @@ def check_rules(options: Options, rules: Sequence[ResourceRule]) -> Sequence[Set
 
 def _filled(options: Options, rule: ResourceRule) -> ResourceRule:
     shared = rule.sharing if rule.sharing.kind == "replicas" else sharing(options)
-    heard = options.mode == constants.SGPU and rule.placement == "local"
+    chosen_by_scheduler = options.mode == constants.SGPU and rule.placement == "local"
     return replace(
         rule,
         sharing=shared,
         policy=rule.policy or ("aligned" if shared.kind == "exclusive" else None),
-        placement="auto" if heard else rule.placement,
+        placement="auto" if chosen_by_scheduler else rule.placement,
     )
 
 
@@ -98,30 +101,30 @@ def _fit(mode: str, devices: Sequence[Device]) -> tuple[list[Device], list[str]]
     distinct = list({it.uuid: it for it in devices}.values())
     if mode == constants.VGPU:
         functions = [it for it in distinct if it.attributes.get(constants.VIRTUALISATION) == constants.VF]
-        none = "mode is vgpu, and no card has virtual functions: make some (mx-smi vm --enable-vf)"
+        none = "mode is vgpu, and no card has virtual functions: create them with mx-smi vm --enable-vf"
         return functions, [none] if distinct and not functions else []
     cards = [it for it in distinct if it.parent is None]
     split = [it for it in cards if constants.VIRTUAL_FUNCTIONS in it.attributes]
     complaints = [
-        f"{card.uuid} is split into {card.attributes[constants.VIRTUAL_FUNCTIONS]} virtual functions, which "
-        f"mode vgpu gives out and {mode} does not"
+        f"{card.uuid} is split into {card.attributes[constants.VIRTUAL_FUNCTIONS]} virtual functions; mode "
+        f"{mode} does not give these out: set mode vgpu, or remove the virtual functions"
         for card in split
     ]
     whole = [it for it in cards if it not in split]
     if any(it.fault is not None and it.fault.reason == constants.NO_LIBRARY for it in whole):
         complaints.append(
-            "libmxsml.so is not here: its cards are known from sysfs alone, by their addresses, and nothing "
-            "watches them; mount the driver's library, or let 'library' name it"
+            "libmxsml.so is not here: the agent knows the cards from sysfs alone, by their addresses, and "
+            "nothing watches them; mount the driver's library, or set 'library' to its path"
         )
     return whole, [*complaints, *(_unsliceable(whole) if mode == constants.SGPU else ())]
 
 
 def _unsliceable(cards: Sequence[Device]) -> Iterator[str]:
-    """What keeps slices from being made. The cards are offered all the same: the cause may end."""
+    """A sentence for each reason why no slices can be made. Cards stay offered, as the reason may end."""
     if any(it.attributes.get(constants.SYSFS) == constants.READ_ONLY for it in cards):
-        yield "mode is sgpu, and sysfs is read-only: the container needs a writable /sys"
+        yield "mode is sgpu, and sysfs is read-only: give the agent's container a writable /sys"
     for card in cards:
         capable = card.attributes.get(constants.SGPU_CAPABLE)
         sick = card.fault is not None and card.fault.state is State.UNHEALTHY
         if capable == constants.NO or (capable is None and not sick):
-            yield f"{card.uuid} cannot be sliced: its library or driver knows no sGPU; set mode native"
+            yield f"{card.uuid} cannot be sliced: library or driver does not support sGPU; set mode native"

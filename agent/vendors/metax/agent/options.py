@@ -78,8 +78,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             return ()
         return (
             SettingsWarning(
-                "no path is of one slice alone: those with {card} or {render} are of all slices of a card, "
-                "those with {sgpu} of one on each card; {minor} tells slices apart",
+                "all paths are shared by several slices: a path with {card} or {render} by all slices of a "
+                "card, a path with {sgpu} by one slice of each card; use "
+                "{minor}, which is different for each slice",
                 ("sliceNodes",),
             ),
         )
@@ -87,13 +88,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def _one_for_all(pattern: str) -> str:
     return (
-        f"'{shorten(pattern)}' is one node for all slices of all cards; name a slice's own with {{minor}}, "
-        "{sgpu}, {card} or {render}, and what every container needs in controlNodes"
+        f"'{shorten(pattern)}' is one node for all slices of all cards; write the node of a slice with "
+        "{minor}, {sgpu}, {card} or {render}, and list nodes that every container needs in controlNodes"
     )
 
 
 def _tells_apart(pattern: str) -> bool:
-    """Whether no two slices of a node have this path in common."""
+    """Whether each slice of a machine has its own path by this pattern."""
     return "{minor}" in pattern or ("{sgpu}" in pattern and ("{card}" in pattern or "{render}" in pattern))
 
 

@@ -34,7 +34,7 @@ MAX_DIES = 2
 
 #: Index of the first physical function on a virtualised host. Other devices count from 0.
 FIRST_PF = 100
-#: Flag of InitWithFlags: enumerate the devices anew.
+#: Flag of InitWithFlags: enumerate the devices again.
 REINIT = 1
 #: Type of DeviceRegisterEvents: an error with a number (EID) of the driver.
 EVENT_EID = 0x1

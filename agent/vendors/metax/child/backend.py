@@ -252,5 +252,5 @@ def _refusal(error: RequestRefused | MxsmlError) -> RequestRefused:
     if isinstance(error, RequestRefused):
         return error
     return RequestRefused(
-        f"no slice is made: sysfs is read-only: the container needs a writable /sys ({error})"
+        f"no slice is made: sysfs is read-only: give the agent's container a writable /sys ({error})"
     )

@@ -45,7 +45,7 @@ class CardEventWait(threading.Thread):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the library has enumerated anew since this wait began, which may end the wait."""
+        """Whether the library has enumerated again since this wait began, which may end the wait."""
         return self._session != self._watch.session
 
     @property
@@ -72,7 +72,7 @@ class CardEventWait(threading.Thread):
                 self.handled.wait()
         except MxsmlError as error:
             with self._watch.calls:
-                # The library may have freed the set itself when it enumerated anew.
+                # The library may have freed the set itself when it enumerated again.
                 if events and not self.is_outdated:
                     with suppress(MxsmlError):  # the set may be broken, which ended the wait
                         self._mxsml.free_event_set(events)
@@ -96,7 +96,7 @@ class MxsmlEventWatch:
         self._read_health = read_health
         self._can_wait = all(map(mxsml.has, NEEDED))
         self._cards: Mapping[int, str] = {}
-        #: Counts how often the library has enumerated its cards anew, or was closed.
+        #: Counts how often the library has enumerated its cards again, or was closed.
         self.session = 0
         self._waits: dict[int, CardEventWait] = {}
         #: Cards with a failed wait, for which a fault was reported.
@@ -114,7 +114,7 @@ class MxsmlEventWatch:
         self._cards = dict(cards)
 
     def renew(self) -> None:
-        """Note that the library enumerates its cards anew, which may end the waits."""
+        """Note that the library enumerates its cards again, which may end the waits."""
         self.session += 1
 
     def add_events(self, events: Sequence[HealthEvent]) -> None:

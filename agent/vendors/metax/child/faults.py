@@ -11,8 +11,8 @@ from .values import UnavailableReason
 
 GONE = Fault("gone", "MXSML no longer knows the card: it left the bus, or its driver released it")
 NOT_AVAILABLE = Fault("unavailable", "the driver says that the card is not available")
-MMIO = Fault("mmio", "the state of the card's registers is another than when it was first read")
-LIMITED = Fault("limited", "the driver lets the card be used in part only")
+MMIO = Fault("mmio", "the state of the card's registers has changed since the agent first read it")
+LIMITED = Fault("limited", "the driver allows only a part of the card to be used")
 UNMONITORED = Fault("unmonitored", "the driver does not say whether the card is well", state=State.UNKNOWN)
 NO_LIBRARY = card_faults.no_library("libmxsml.so")
 
@@ -58,7 +58,9 @@ def unwatched(error: MxsmlError) -> Fault:
 
 def sliced(mode: str, slices: int) -> Fault:
     """Fault of a card with slices, while the mode gives out whole cards."""
-    text = f"{slices} sGPU lie on the card, which mode {mode} gives out whole: remove them, or use mode sgpu"
+    text = (
+        f"the card has {slices} sGPU, and mode {mode} gives out whole cards: remove these, or use mode sgpu"
+    )
     return Fault("sliced", text)
 
 

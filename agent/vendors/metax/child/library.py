@@ -129,7 +129,7 @@ class Mxsml:
         return self._find(name) is not None
 
     def init(self) -> None:
-        """Enumerate the cards, for the first time or anew. The library keeps its list until the next init."""
+        """Enumerate the cards, the first time or again. The library keeps its list until the next init."""
         if self.has("InitWithFlags"):
             self._call("InitWithFlags", abi.REINIT)
         else:

@@ -359,7 +359,7 @@ def _room_for(wanted: Slice, layout: Layout) -> None:
 
 
 def _short(asked: str, free: str, wanted: Slice, layout: Layout) -> NoRoom:
-    others = f", {len(layout.foreign)} slices on it are not ours" if layout.foreign else ""
+    others = f", {len(layout.foreign)} slices on it are not the agent's" if layout.foreign else ""
     return NoRoom(f"{asked} of {wanted.card} are asked for, {free} of it are free{others}")
 
 

@@ -36,7 +36,7 @@ def _driver(options: Options) -> HostPart:
             "/dev/dxg",
         ),
         "no card can be used",
-        "modprobe nvidia; where there is no such module install NVIDIA's driver for this kernel (uname -r)",
+        "modprobe nvidia; if this module does not exist, install NVIDIA's driver for this kernel (uname -r)",
         shown=True,
     )
 
@@ -47,15 +47,14 @@ def _runtime(options: Options) -> HostPart:
         RUNTIME,
         _without(options),
         "install nvidia-container-toolkit, then nvidia-ctk runtime configure --set-as-default with --runtime "
-        "docker, containerd or crio; or set deviceListStrategy to cdi-cri, which needs none of it",
-        needed=False,  # it may lie elsewhere
+        "docker, containerd or crio; or set deviceListStrategy to cdi-cri, which needs no container runtime "
+        "of NVIDIA",
+        needed=False,  # the runtime may lie elsewhere
         host=True,
     )
 
 
 def _without(options: Options) -> str:
     if options.pass_device_specs:
-        return (
-            "containers get the nodes of their cards, and only what their image has of the driver's libraries"
-        )
+        return "containers get their device nodes, and no driver libraries but those in their images"
     return "no container sees a card"

@@ -16,7 +16,7 @@ from .names import DOMAIN, GPU
 from .options import Options
 from .time_slicing import Replicated
 
-NOT_APPLIED = "timeSlicing is not applied where resources are configured; remove one of both"
+NOT_APPLIED = "timeSlicing is not applied if resources are configured; remove one of the two"
 _EXCLUSIVE = Sharing()
 _Parts = dict[str, dict[Sharing, list[Device]]]
 

@@ -304,7 +304,7 @@ class NvmlEventWatch:
     def _due_fault(self, uuid: str, fault: Fault) -> list[HealthEvent]:
         """Report a fault that the driver ends by its recovery action, if it was not reported before."""
         if fault is faults.LOST:
-            self._registered.pop(uuid, None)  # a card that comes back is registered anew
+            self._registered.pop(uuid, None)  # a card that comes back is registered again
         if self._due.get(uuid) == fault:
             return []
         self._due[uuid] = fault

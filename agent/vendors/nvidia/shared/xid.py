@@ -13,7 +13,7 @@ IGNORED = frozenset({13, 31, 43, 45, 68, 109})
 RECOVERY_ACTION_CHANGED = 154
 
 #: All proofs that a card has started afresh. They also hold for a card that fell off the bus: it comes back
-#: only when the bus is reset or the driver finds it anew.
+#: only when the bus is reset or the driver finds it again.
 FRESH_START = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT, Proof.OPERATOR)
 #: The proofs for XIDs that need more than a reset of the card.
 BY_HAND = (Proof.REBOOT, Proof.OPERATOR)

@@ -82,7 +82,7 @@ def found(
         (
             pod(chosen("c0"), {GPU: "1", **CARD}),
             [held("c1")],
-            "default/web: container main has c1, chosen was c0",
+            "default/web: container main has card c1; the scheduler chose card c0",
         ),
         (pod(chosen("c0"), {GPU: "1", **CARD}), [held("c1", state="released")], ""),
         (pod("{{", {GPU: "1", **CARD}), [], f"default/web: koordinator: {ALLOCATED} is no JSON"),
