@@ -39,7 +39,7 @@ from agent.daemon.allocation.allocate_calls import TimedAllocator
 from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.scheduler_plugins import registered
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.isolation import answers
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.container_edit_messages import response
@@ -447,7 +447,7 @@ def _config(rng: Random) -> str:
 
 def _configured(text: str) -> bool:
     try:
-        check(parse(text, "f", "node-1", inputs=INPUTS))
+        check_config(parse(text, "f", "node-1", inputs=INPUTS))
     except ConfigError as exc:
         return clearly(exc)
     return True
