@@ -10,9 +10,9 @@ from typing import Any
 from agent.config import Config
 from agent.config.validation import overlaps, refuse, shares_as_cards, shares_in_doubt
 from agent.core.devices.offers import VendorRules
-from agent.core.kubernetes_names import reserved_name
 from agent.daemon.scheduler_plugins import registered, reserved
 from agent.daemon.vendor_plugins import VendorPlugin, load, names
+from agent.scheduler_api.reserved_names import reserved_name
 from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
 from agent.vendor_api.config_inputs import Path, nearest
 from agent.vendor_api.text import shorten

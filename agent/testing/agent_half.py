@@ -11,12 +11,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from agent.core.kubernetes_names import unserved_name, wrong_label
 from agent.core.publishing import extended_resource_rules
 from agent.core.publishing.node_annotation_rules import annotations_of
 from agent.daemon.scheduler_plugins import reserved
 from agent.isolation.presence import absence
 from agent.scheduler_api.observed import Observed
+from agent.scheduler_api.reserved_names import unserved_name
 from agent.testing.bench import Bench, NotMade
 from agent.vendor_api.agent import (
     ContainerEdits,
@@ -34,6 +34,7 @@ from agent.vendor_api.agent import (
     Vendor,
     VendorLook,
 )
+from agent.vendor_api.kubernetes_names import wrong_label
 
 #: The node name in the pictures that formats are tried with.
 NODE = "conformance"

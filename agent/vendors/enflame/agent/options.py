@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from agent.core.kubernetes_names import wrong_name
 from agent.vendor_api.agent import SettingsError
+from agent.vendor_api.kubernetes_names import wrong_name
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
 from agent.vendors.enflame.shared.constants import DRIVER_ROOT
