@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from heard import READS
 from structlog.testing import capture_logs
+from support.read_annotations import READS
 from support.vendor_inputs import INPUTS
 
 from agent.cluster.pod_state import PodState

@@ -69,7 +69,7 @@ class Recorder:
 def vendor(backend: str = "Good", **settings: Any) -> Vendor:
     return Vendor(
         "acme",
-        f"faulty_backends:{backend}",
+        f"support.faulty_backends:{backend}",
         "acme.com/xpu",
         lambda devices, request: ContainerEdits(),
         settings=Settings(settings),

@@ -193,8 +193,14 @@ async def test_a_vendor_that_was_here_with_other_settings_is_lost(sink: Recorder
     ("backend", "reason"),
     [
         ("Unloadable", "open failed: ImportError: libxpu.so.1: cannot open shared object file"),
-        ("NotABackend", "open failed: TypeError: faulty_backends:NotABackend is not a subclass of Backend"),
-        ("Missing", "open failed: AttributeError: module 'faulty_backends' has no attribute 'Missing'"),
+        (
+            "NotABackend",
+            "open failed: TypeError: support.faulty_backends:NotABackend is not a subclass of Backend",
+        ),
+        (
+            "Missing",
+            "open failed: AttributeError: module 'support.faulty_backends' has no attribute 'Missing'",
+        ),
     ],
 )
 async def test_a_backend_that_can_not_be_loaded_says_why(backend: str, reason: str, sink: Recorder) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.attribution.waiting_pods import (
     Attribution,
