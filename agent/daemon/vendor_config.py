@@ -43,9 +43,8 @@ def unserved_sentences(config: Config) -> tuple[str, ...]:
     for plugin in plugins_in_service(config):
         at: Path = ("vendors", plugin.name, "resources")
         if plugin.vendor is not None:
-            found += (
-                config.with_place((*at, *it.path), it.message) for it in _rule_warnings(config, plugin.vendor)
-            )
+            warnings = _rule_warnings(config, plugin.vendor)
+            found += (config.with_place((*at, *it.path), it.message) for it in warnings)
         elif plugin.name in able:
             found.append(config.with_place(at, plugin.reason))
     return tuple(found)
@@ -72,9 +71,8 @@ def vendor_rules(vendor: Vendor, config: Config) -> VendorRules:
 
 def rules_by_vendor(config: Config) -> Mapping[str, VendorRules]:
     """The rules that the config has for each of its vendors."""
-    return {
-        it.name: vendor_rules(it.vendor, config) for it in wanted_plugins(config) if it.vendor is not None
-    }
+    vendors = [it.vendor for it in wanted_plugins(config) if it.vendor is not None]
+    return {it.name: vendor_rules(it, config) for it in vendors}
 
 
 def _modes(config: Config, vendor: Vendor) -> Modes:

@@ -35,7 +35,7 @@ from agent.core.model import Plan, VendorState, VendorStatus
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import reconcile
 from agent.core.reconciling.recovered_allocations import recover_from_answers
-from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocate_calls import AllocateCalls
 from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.scheduler_plugins import registered
@@ -176,7 +176,7 @@ class Node:
 
     def plugin(self, resource: str) -> DevicePlugin:
         askers = PodWaiter(Cell(self.scene().plan), lambda: self.allocator.promises, PodState(), within=0.0)
-        timed = TimedAllocator(self.allocator, pod_waiter=askers)
+        timed = AllocateCalls(self.allocator, pod_waiter=askers)
         return DevicePlugin(Cell(self.plan[resource]), timed, _Calls())  # type: ignore[arg-type]
 
 

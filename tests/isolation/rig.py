@@ -93,7 +93,7 @@ async def serving(
         vendor(backend, **settings),
         sink,
         deadlines=deadlines,
-        pauses=ProcessTiming(every, (0.001, 0.01), specs_again),
+        timing=ProcessTiming(every, (0.001, 0.01), specs_again),
         in_process=in_process,
         python_path=(HERE,),
         memory_limit=lambda: (

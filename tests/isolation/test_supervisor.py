@@ -80,7 +80,7 @@ def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> Ven
     """One that is started once its sign is there."""
     it = replace(vendor(**settings), host=Host(signs=Signs((str(sign),), sysfs=str(sign))))
     process = VendorSupervisor(
-        it, sink, deadlines=QUICK, pauses=ProcessTiming(every, (0.001, 1000.0)), python_path=(HERE,)
+        it, sink, deadlines=QUICK, timing=ProcessTiming(every, (0.001, 1000.0)), python_path=(HERE,)
     )
     process.configure(required=False, sought=False)
     return process
@@ -372,7 +372,7 @@ async def test_the_next_try_of_an_open_breaker_is_shown_and_far(sink: Recorder) 
         vendor(does={"discover": "segfault"}),
         sink,
         deadlines=QUICK,
-        pauses=ProcessTiming(backoff=(0.001, 1000.0)),
+        timing=ProcessTiming(backoff=(0.001, 1000.0)),
         python_path=(HERE,),
     )
     began = time.time()

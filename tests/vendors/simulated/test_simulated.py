@@ -114,7 +114,7 @@ async def serving(vendor: Vendor, *, in_process: bool = False, call: float = 30.
         vendor,
         heard,
         deadlines=Deadlines(events=0.05, discover=call, close=0.05),
-        pauses=ProcessTiming(0.02, (0.001, 0.01)),
+        timing=ProcessTiming(0.02, (0.001, 0.01)),
         in_process=in_process,
     )
     task = asyncio.create_task(process.run())
