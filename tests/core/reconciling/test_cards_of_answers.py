@@ -22,7 +22,7 @@ from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
     DeviceNode,
-    OtherPlugin,
+    ReplacedPlugins,
     ResourceRule,
     Sharing,
     Vendor,
@@ -57,7 +57,7 @@ def vendor(
         "acme:Backend",
         GPU,
         lambda devices, request: ContainerEdits(),
-        replaces=OtherPlugin(resources=former, cards_of_answer=told),
+        replaces=ReplacedPlugins(resources=former, cards_of_answer=told),
     )
 
 

@@ -29,7 +29,7 @@ from agent.core.reconciling.reconcile_changes import (
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
 from agent.core.reconciling.recovered_allocations import recover_from_answers, recover_from_pods
-from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Partition, ResourceRule, Sharing, Vendor
+from agent.vendor_api.agent import ContainerEdits, Partition, ReplacedPlugins, ResourceRule, Sharing, Vendor
 from core.values import GPU, allocation, node, status
 
 GRACE = 60.0
@@ -837,7 +837,7 @@ def telling(told: Callable[[ContainerEdits], Sequence[str] | None], *former: str
         "acme:Backend",
         GPU,
         lambda devices, request: ContainerEdits(),
-        replaces=OtherPlugin(resources=former, cards_of_answer=lambda answer, devices: told(answer)),
+        replaces=ReplacedPlugins(resources=former, cards_of_answer=lambda answer, devices: told(answer)),
     )
 
 

@@ -11,8 +11,8 @@ NAME = "MetaX's container runtime"
 PROGRAM = "mx-container-runtime"
 #: Where MetaX's operator installs the runtime, and where a package does.
 RUNTIME = (f"/var/lib/metax/tools/usr/bin/{PROGRAM}", f"/usr/bin/{PROGRAM}")
-WITHOUT = "containers get the nodes of their cards, and only what their image has of MetaX's libraries"
-HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), WITHOUT)
+CONSEQUENCE = "containers get the nodes of their cards, and only what their image has of MetaX's libraries"
+HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), CONSEQUENCE)
 
 
 def host_parts(options: Options) -> tuple[HostPart, ...]:
@@ -23,15 +23,15 @@ def host_parts(options: Options) -> tuple[HostPart, ...]:
             (f"{options.sysfs or '/sys'}/{MODULE}",),
             "no card has a device node",
             "modprobe metax; where there is no such module install MetaX's driver for this kernel (uname -r)",
-            shown=True,
+            proven_by_devices=True,
         ),
         HostPart(
             NAME,
             RUNTIME,
-            WITHOUT,
+            CONSEQUENCE,
             "install MetaX's container-runtime (of its operator or package), or have images with MetaX's "
             "libraries",
             needed=False,
-            host=True,
+            on_host=True,
         ),
     )
