@@ -12,7 +12,8 @@ from agent.core.devices.resource_waits import ResourceWait
 from agent.core.errors import InsufficientRoom
 from agent.core.model import Allocation, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.daemon.allocation.allocator import Allocator, MakeRoom, Scene
+from agent.daemon.allocation.allocate_evidence import MakeRoom
+from agent.daemon.allocation.allocator import Allocator, Scene
 from agent.scheduler_api import Candidate, Dialect
 from agent.vendor_api.agent import ContainerEdits, Edits, Partition, Placement, Request
 

@@ -21,7 +21,7 @@ from agent.core.allocation.admission import (
     serving_vendor,
 )
 from agent.core.allocation.answer_annotations import ALLOCATION, annotations_of
-from agent.core.allocation.container_edit_rules import UnusableEdits, check_edits
+from agent.core.allocation.container_edit_rules import check_edits
 from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.vendor_requests import devices_of, request_of
@@ -345,4 +345,4 @@ def _devices_of_allocation(devices: Sequence[Device], unit: str) -> tuple[str, .
     return uuids[:1] if unit and len(set(uuids)) == 1 else uuids
 
 
-__all__ = ["ALLOCATION", "Allocator", "Scene", "MakeRoom", "AllocationStore", "UnusableEdits", "admit"]
+__all__ = ["ALLOCATION", "Allocator", "Scene"]

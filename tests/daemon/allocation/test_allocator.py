@@ -13,6 +13,7 @@ from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, he
 from core.values import allocation
 
 from agent.core.allocation.answer_annotations import CARDS
+from agent.core.allocation.container_edit_rules import UnusableEdits
 from agent.core.errors import (
     AllocationError,
     GivenTwice,
@@ -32,7 +33,7 @@ from agent.core.errors import (
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
-from agent.daemon.allocation.allocator import ALLOCATION, UnusableEdits
+from agent.daemon.allocation.allocator import ALLOCATION
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.vendor_api.agent import ContainerEdits
 
