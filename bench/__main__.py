@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from scripted import NoCompiler
+from support.scripted_libraries import NoCompiler
 
 from . import report
 from .measures import ALL, Measurement

@@ -31,8 +31,8 @@ def config_check(args: argparse.Namespace) -> int:
     from agent.config import configured, elsewhere, given_labels, given_source, seen_labels, to_yaml
     from agent.core.errors import ConfigError, UsageError
     from agent.daemon.config_forecast import cards_of, forecast
+    from agent.daemon.vendor_config import check_config, complete_config, rules_by_vendor, unserved_sentences
     from agent.daemon.vendor_plugins import config_inputs, names
-    from agent.daemon.vendors_in_service import check, complete, rules_by_vendor, unserved
 
     cards = cards_of(args.cards) if args.cards is not None else ()
     arguments, labels = given_by(args), given_labels(args.node_label)
@@ -42,7 +42,7 @@ def config_check(args: argparse.Namespace) -> int:
     if found.error:
         raise UsageError(found.error)
     try:
-        config = check(configured(arguments, os.environ, node_name_of(args), names(), node, inputs))
+        config = check_config(configured(arguments, os.environ, node_name_of(args), names(), node, inputs))
     except ConfigError as refusal:
         tell(str(refusal))
         return REFUSED
@@ -53,8 +53,8 @@ def config_check(args: argparse.Namespace) -> int:
     print(f"# {found.source}")
     for note in elsewhere(config, found.source):
         print(f"# {note}")
-    print(to_yaml(complete(config)), end="")
-    lacking = [f"{it} (the agent serves the rest, and is not ready)" for it in unserved(config)]
+    print(to_yaml(complete_config(config)), end="")
+    lacking = [f"{it} (the agent serves the rest, and is not ready)" for it in unserved_sentences(config)]
     foreseen = [
         *((it, False) for it in lacking),
         *(forecast(config, rules_by_vendor(config), cards) if cards else ()),

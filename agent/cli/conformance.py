@@ -29,13 +29,13 @@ def conformance(args: argparse.Namespace) -> int:
 
     from agent.config import configured, seen_labels
     from agent.core.errors import UsageError, VendorError
+    from agent.daemon.vendor_config import check_config, wanted_plugins
     from agent.daemon.vendor_plugins import config_inputs, names
-    from agent.daemon.vendors_in_service import check, wanted
 
     arguments, node_name = {"config": args.config}, node_name_of(args)
     inputs = config_inputs()
-    config = check(configured(arguments, os.environ, node_name, labels=seen_labels({}), inputs=inputs))
-    plugins = {it.name: it for it in wanted(config)}
+    config = check_config(configured(arguments, os.environ, node_name, labels=seen_labels({}), inputs=inputs))
+    plugins = {it.name: it for it in wanted_plugins(config)}
     plugin = plugins.get(args.vendor)
     if plugin is None and args.vendor in names():
         why = "is off or offers nothing with these settings; name a file with others by --config"

@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     from agent.config import ConfigWatch, Labels, given_flags, given_source
     from agent.core.cell import Cell
     from agent.daemon.process import serve
+    from agent.daemon.vendor_config import check_config
     from agent.daemon.vendor_plugins import config_inputs, flag_clashes
-    from agent.daemon.vendors_in_service import check
     from agent.state.last_config import remembered_from
 
     arguments, node_name = given_by(args), node_name_of(args)
@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     warnings = list(flag_clashes())
     access = api_server(args, warnings.append)
     labels: Cell[Labels | None] | None = Cell(None) if access else None
-    watch = ConfigWatch(source, node_name, flags=flags, check=check, labels=labels, recall=remembered_from)
+    watch = ConfigWatch(
+        source, node_name, flags=flags, check=check_config, labels=labels, recall=remembered_from
+    )
     logs.configure(watch.cell.value.config.agent.log)
     for warning in warnings:  # before, the config had not said how to log
         structlog.get_logger().warning(warning)

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from agent.cluster.api_protocol import Object
 from agent.cluster.own_node import PREFIX, OwnNode
-from agent.core.kubernetes_names import wrong_label
 from agent.core.publishing.label_rules import WantedFeatures, domain
 from agent.scheduler_api.document_parts import part_of
+from agent.vendor_api.kubernetes_names import wrong_label
 
 #: The annotation that names the agent's labels of the Node, separated by commas.
 OWNED = f"{PREFIX}labels"

@@ -56,7 +56,7 @@ class LabelWriter(KeptWriter):
         *,
         record: ObjectRecord | None = None,
         pauses: Pauses | None = None,
-        intervals: LabelTiming | None = None,
+        timing: LabelTiming | None = None,
     ) -> None:
         """`namespace`: of the NodeFeature object where the config names none. `record` holds the namespaces
         that may have such an object of this agent; its functions are called in a thread. `pauses`: before
@@ -69,15 +69,15 @@ class LabelWriter(KeptWriter):
         self._node = node
         self._record = record or ObjectRecord()
         pauses = pauses or Pauses(1.0, 60.0)
-        intervals = intervals or LabelTiming()
+        timing = timing or LabelTiming()
         self._upkeep = Upkeep(
             self._write,
             WORDS,
             node_name,
             pauses=pauses,
             refused=pauses,
-            between=intervals.between,
-            every=intervals.every,
+            between=timing.between,
+            every=timing.every,
         )
         #: Namespaces that may have a NodeFeature object of the agent that is not wanted there.
         self._features = {namespace}

@@ -13,10 +13,10 @@ from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects
 from agent.core.allocation.node_lock_rules import lock_annotations
 from agent.core.cell import Cell
-from agent.core.kubernetes_names import wrong_label, wrong_name
 from agent.core.publishing.node_annotation_rules import wrong_key
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.quantities import whole
+from agent.vendor_api.kubernetes_names import wrong_label, wrong_name
 
 NODES = "/api/v1/nodes"
 #: Prefix of the agent's own annotations.

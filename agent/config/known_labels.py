@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.core.errors import ConfigError
-from agent.core.kubernetes_names import wrong_label
+from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
 #: The label that chooses one of several configurations. Source: NVIDIA/k8s-device-plugin, cmd/config-manager.

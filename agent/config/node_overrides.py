@@ -11,8 +11,8 @@ from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
 from agent.config.yaml_document import merge
 from agent.core.errors import ConfigError
-from agent.core.kubernetes_names import wrong_label
 from agent.vendor_api.config_inputs import Path, YamlNode
+from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
 _SETS = ("agent", "vendors", "report")

@@ -21,10 +21,10 @@ from agent.config.settings import (
 from agent.core.devices.dynamic_modes import rules_with_equal_ids
 from agent.core.devices.health_timing import HealthTiming
 from agent.core.errors import ConfigError
-from agent.core.kubernetes_names import LABEL, wrong_name
 from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
 from agent.vendor_api.config_inputs import Path
+from agent.vendor_api.kubernetes_names import LABEL, wrong_name
 from agent.vendor_api.text import shorten
 
 MIN_LOG_BYTES = 10_000

@@ -17,7 +17,7 @@ class AgentTiming:
     #: Between two discoveries of a vendor's devices.
     discover: float = 10.0
     #: Until the kubelet is asked again to write its checkpoint because of the same allocation.
-    doubt_again: float = 300.0
+    request_again_after: float = 300.0
     #: How long one life of the kubelet must have served before allocations of an earlier life may be released
     #: because this one does not list their pods.
     settle: float = 120.0

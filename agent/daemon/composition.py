@@ -22,7 +22,7 @@ from agent.core.model import Command
 from agent.core.placement.placement_mismatch import MismatchNotices
 from agent.daemon import scheduler_plugins
 from agent.daemon.agent_timing import AgentTiming
-from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocate_calls import AllocateCalls
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.external_use import ExternalUseKeeper
@@ -80,7 +80,7 @@ class Composition:
         self,
         config: Cell[ConfigState],
         settings: AgentSettings,
-        intervals: AgentTiming,
+        timing: AgentTiming,
         registered: Cell[bool],
         pod_state: PodState,
         *,
@@ -96,7 +96,7 @@ class Composition:
         self.config = config
         self.pod_state = pod_state
         self._settings = settings
-        self._intervals = intervals
+        self._timing = timing
         self._in_process = in_process
         self._clock = steady_clock()
         #: One record for the whole process: two would lose each other's entries in the file.
@@ -112,63 +112,63 @@ class Composition:
             pod_state,
             self.vendors.reads,
             self.uninstall_record,
-            intervals,
+            timing,
             api=api,
         )
 
     def _build_state(self) -> None:
         """Read what the agent knew when it last ran; build the state of the node, and what saves it."""
-        settings, intervals = self._settings, self._intervals
-        known = recalled(settings, intervals.health or settings.health, self._clock)
+        settings, timing = self._settings, self._timing
+        known = recalled(settings, timing.health or settings.health, self._clock)
         self.ledger, self.store, self.set_aside = known.ledger, known.store, known.set_aside
         self.pod_state.first.set(known.first)
         scheduler_plugins.log_left_out()
         schedulers = scheduler_plugins.registered()
         self.node = NodeState(known.inventory, self.ledger, self._clock, self.pod_state, schedulers)
-        self._saver = StateSaver(self.config, self.node, self.pod_state, self.store, intervals.save)
+        self._saver = StateSaver(self.config, self.node, self.pod_state, self.store, timing.save)
         self._last_config = LastConfigKeeper(last_config(settings.state_dir), self.config)
 
     def _build_hardware(self) -> None:
         """Build what runs the vendors' processes and writes their CDI specs."""
         settings, record = self._settings, self.uninstall_record
         self.vendors = VendorsInService(self.node, self._vendor_process, container_memory.memory_limit())
-        self._cdi = CdiDirectory(settings.cdi_dir, self.node.specs, self._intervals.specs, note=record.note)
+        self._cdi = CdiDirectory(settings.cdi_dir, self.node.specs, self._timing.specs, note=record.note)
         self._hardware = VendorHardware(self.vendors, self.node, self._cdi)
 
     def _build_kubelet(self, registered: Cell[bool], holds_directory_lock: Callable[[], bool]) -> None:
         """Build what reads the kubelet's files, asks its services and registers with it."""
-        settings, intervals, node = self._settings, self._intervals, self.node
+        settings, timing, node = self._settings, self._timing, self.node
         self._directory = KubeletDirectory(
-            settings.kubelet_dir, poll=intervals.directory, holds_lock=holds_directory_lock
+            settings.kubelet_dir, poll=timing.directory, holds_lock=holds_directory_lock
         )
         socket = settings.pod_resources_socket
-        pod_resources = PodResources(socket, min_interval=intervals.pod_resources)
-        at_once = PodResources(socket, min_interval=intervals.pods_at_once)
+        pod_resources = PodResources(socket, min_interval=timing.pod_resources)
+        at_once = PodResources(socket, min_interval=timing.pods_at_once)
         kubelet = KubeletView(self._directory, pod_resources)
-        self._pod_sync = PodSync(node.plan, self.pod_state, intervals.pods_known)
-        self.sessions = Sessions(node, self._directory, intervals.session, self._clock, registered)
+        self._pod_sync = PodSync(node.plan, self.pod_state, timing.pods_known)
+        self.sessions = Sessions(node, self._directory, timing.session, self._clock, registered)
         self._sources = EvidenceSources(
             kubelet.read_checkpoint,
             pod_resources.in_use,
             self._hardware.partitions,
             running_pods,
             kubelet.life,
-            partial(self.sessions.has_served, seconds=intervals.settle),
+            partial(self.sessions.has_served, seconds=timing.settle),
             pods_at_once=at_once.in_use,
         )
         self.recovery = Recovery(self.ledger, self._sources, node.plan, self._clock, node.answer_reader)
-        self.other_plugins = OtherPlugins(self.config, node, kubelet, self.sessions, self.recovery, intervals)
+        self.other_plugins = OtherPlugins(self.config, node, kubelet, self.sessions, self.recovery, timing)
         self._renewals = Renewals(
             self.sessions,
             kubelet,
             self.other_plugins.sockets,
-            intervals.renewals,
-            intervals.renewal_again,
+            timing.renewals,
+            timing.renewal_again,
         )
 
     def _build_allocations(self) -> None:
         """Build what answers the kubelet, what keeps the ledger true, and what a registration waits for."""
-        settings, intervals, node = self._settings, self._intervals, self.node
+        settings, timing, node = self._settings, self._timing, self.node
         self._allocator = Allocator(
             node.scene,
             self.ledger,
@@ -186,7 +186,7 @@ class Composition:
             self._hardware.release,
             self.sessions.repeat,
             self._clock,
-            intervals.doubt_again,
+            timing.request_again_after,
         )
         self.reconciler = Reconciler(
             self.ledger,
@@ -197,8 +197,8 @@ class Composition:
             self._saver.ledger_changed,
             self._clock,
             ReconcileTiming(
-                every=settings.reconcile.interval if intervals.reconcile is None else intervals.reconcile,
-                grace=settings.reconcile.grace if intervals.grace is None else intervals.grace,
+                every=settings.reconcile.interval if timing.reconcile is None else timing.reconcile,
+                grace=settings.reconcile.grace if timing.grace is None else timing.grace,
             ),
         )
         self.mismatches = MismatchNotices(self._promises, self._started)
@@ -213,8 +213,8 @@ class Composition:
             moved=self.mismatches.moved_pods,
             schedulers=node.schedulers,
         )
-        self.refusals = RecentRefusals(self.pod_state, self.ledger, intervals.refusal_delay)
-        self.handler = TimedAllocator(
+        self.refusals = RecentRefusals(self.pod_state, self.ledger, timing.refusal_delay)
+        self.handler = AllocateCalls(
             self._allocator,
             self._refused,
             self._node_locks.look_again,
@@ -234,7 +234,7 @@ class Composition:
             partial(self.vendors.run, self.config),
             self._directory.run,
             partial(self.sessions.run, self.handler, self._gate),
-            partial(self.node.follow_time, self._intervals.discover),
+            partial(self.node.follow_time, self._timing.discover),
             self.reconciler.run,
             partial(self.reconciler.follow, checkpoint),
             partial(self.reconciler.follow_lives, kubelet),
@@ -287,8 +287,8 @@ class Composition:
         return VendorSupervisor(
             vendor,
             node,
-            deadlines=self._intervals.deadlines,
-            pauses=ProcessTiming(self._intervals.discover, self._intervals.backoff),
+            deadlines=self._timing.deadlines,
+            timing=ProcessTiming(self._timing.discover, self._timing.backoff),
             in_process=self._in_process,
             memory_limit=memory_limit,
             directory=vendor_directories.of(self._settings.state_dir, vendor.name),

@@ -17,8 +17,8 @@ from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.core.publishing.label_rules import NodeStamp, as_lines, vendor_labels
 from agent.daemon.publishing.wanted_labels import machine
+from agent.daemon.vendor_config import check_config, wanted_plugins
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.daemon.vendors_in_service import check, wanted
 from agent.host.nfd_features import write
 from agent.isolation.supervisor import VendorSupervisor
 from agent.vendor_api.agent import Device, HealthEvent, Vendor
@@ -35,10 +35,10 @@ def show(config: Config, output: Path | None, *, as_json: bool) -> int:
     Raises:
         AgentError: The config cannot be used, or the file cannot be written.
     """
-    check(config)
+    check_config(config)
     logs.configure(LogSettings(level="error"))  # what goes wrong with a vendor is printed below, once
     stamp = NodeStamp(machine(config.report.machine_file), time.time() if config.report.timestamp else None)
-    answers = anyio.run(ask, config, wanted(config), stamp)
+    answers = anyio.run(ask, config, wanted_plugins(config), stamp)
     for name, reason in answers.reasons.items():
         sys.stderr.write(f"xpu-agent: {name}: {reason}\n")
     if not answers.asked:

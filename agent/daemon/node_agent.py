@@ -45,7 +45,7 @@ class NodeAgent:
         self,
         config: Cell[ConfigState],
         node_name: str,
-        intervals: AgentTiming | None = None,
+        timing: AgentTiming | None = None,
         *,
         in_process: bool = False,
         api: bool = True,
@@ -60,7 +60,7 @@ class NodeAgent:
         self._recall = recall
         self._config = config
         self._node_name = node_name
-        self._intervals = intervals or AgentTiming()
+        self._timing = timing or AgentTiming()
         self._in_process = in_process
         #: The agent's own settings, as of its start. They hold until it ends: its lock lies where they say.
         self.settings = config.value.config.agent
@@ -76,7 +76,7 @@ class NodeAgent:
         #: The pods bound to this node. The API connection sets them.
         self.pods: Cell[tuple[Candidate, ...]] = Cell(())
         #: What the pods and the schedulers' locks mean for answers to the kubelet.
-        self.pod_state = PodState(self.pods, lists_after=self._intervals.lists_after)
+        self.pod_state = PodState(self.pods, lists_after=self._timing.lists_after)
         if not api:
             self.pod_state.unseen = NO_SERVER
         elif not self.settings.watch_pods:
@@ -93,7 +93,7 @@ class NodeAgent:
             self._parts = Composition(
                 self._config,
                 self.settings,
-                self._intervals,
+                self._timing,
                 self.registered,
                 self.pod_state,
                 in_process=self._in_process,
@@ -118,7 +118,7 @@ class NodeAgent:
                     holder=holder,
                 )
             self._standby, stood_by = holder, True
-            await anyio.sleep(self._intervals.standby)
+            await anyio.sleep(self._timing.standby)
         if stood_by:
             waited = round(anyio.current_time() - began, 1)
             log.info(
@@ -132,7 +132,7 @@ class NodeAgent:
         Where a new directory was locked, the files of the state directory are written again.
         """
         while True:
-            await anyio.sleep(self._intervals.directory)
+            await anyio.sleep(self._timing.directory)
             if await self._kept():
                 log.warning(
                     "state directory locked again, its files are written again", lock=str(self._state.path)
@@ -158,7 +158,7 @@ class NodeAgent:
             except (LockLost, DirectoryRemoved):
                 if not tries:
                     raise
-            await anyio.sleep(self._intervals.standby)
+            await anyio.sleep(self._timing.standby)
 
     @property
     def parts(self) -> Composition:

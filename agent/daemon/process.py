@@ -42,7 +42,7 @@ RETRY_BIND = (0.1, 5.0)
 async def serve(
     watch: ConfigWatch,
     node_name: str,
-    intervals: AgentTiming | None = None,
+    timing: AgentTiming | None = None,
     access: ApiAccess | None = None,
     labels: Cell[Labels | None] | None = None,
 ) -> None:
@@ -50,7 +50,7 @@ async def serve(
 
     `access` leads to the API server, where there is one. `labels` are the Node's, which that server shows.
     """
-    agent = NodeAgent(watch.cell, node_name, intervals, api=access is not None, recall=watch.recall)
+    agent = NodeAgent(watch.cell, node_name, timing, api=access is not None, recall=watch.recall)
     settings = agent.settings
     log.info(
         "starting",

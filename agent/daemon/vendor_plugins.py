@@ -14,16 +14,17 @@ import msgspec
 
 import agent.vendors
 from agent.config.flag_overlay import settable
-from agent.core.kubernetes_names import reserved_name, wrong_name
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin, found
 from agent.daemon.plugin_functions import contained
 from agent.daemon.plugin_hooks import PluginHooks, failure
 from agent.daemon.scheduler_parts import with_named_parts
 from agent.daemon.scheduler_plugins import reserved, wrong_dialect
+from agent.scheduler_api.reserved_names import reserved_name
 from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, VendorHooks
+from agent.vendor_api.kubernetes_names import wrong_name
 from agent.vendor_api.text import shorten
 
 NOT_ENABLED = "not enabled"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import anyio
@@ -13,28 +11,20 @@ import structlog
 from anyio.abc import TaskGroup
 
 from agent.config import Config, ConfigState, VendorSettings
-from agent.config.validation import overlaps, refuse, shares_as_cards, shares_in_doubt
 from agent.core.cell import Cell
 from agent.core.devices.inventory import left_out
-from agent.core.devices.offers import VendorRules
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import VendorError
-from agent.core.kubernetes_names import reserved_name
 from agent.core.model import VendorState, VendorStatus
 from agent.daemon.node_state import NodeState
-from agent.daemon.scheduler_plugins import registered, reserved
-from agent.daemon.vendor_plugins import VendorPlugin, load, names
+from agent.daemon.vendor_config import plugins_in_service, vendor_rules
+from agent.daemon.vendor_plugins import VendorPlugin
 from agent.isolation.process_memory import MemoryLimit, limits
 from agent.isolation.supervisor import VendorSupervisor
 from agent.scheduler_api import AnnotationFilter, Scheduler, reads
-from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
-from agent.vendor_api.config_inputs import Path, nearest
-from agent.vendor_api.text import shorten
+from agent.vendor_api.agent import Vendor
 
 log = structlog.get_logger(__name__)
-
-#: Warnings about the settings of one vendor.
-MAX_WARNINGS = 20
 
 #: Makes a vendor's process. The last argument is called before each start, for the memory that it may use.
 StartProcess = Callable[[Vendor, NodeState, Callable[[], MemoryLimit]], VendorSupervisor]
@@ -79,7 +69,7 @@ class VendorsInService:
                     self._apply(state.config, group)
 
     def _apply(self, config: Config, group: TaskGroup) -> None:
-        plugins = {it.name: it for it in in_service(config)}
+        plugins = {it.name: it for it in plugins_in_service(config)}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         rules = [vendor_rules(it, config) for it in vendors.values()]
         self._sizes = {name: config.vendor(name).memory_limit for name in vendors}
@@ -92,7 +82,7 @@ class VendorsInService:
                 self._end(name)
         self._hardware = hardware
         self._node.configure(vendors, rules, [_status(it) for it in plugins.values()])
-        self.reads.set(_reads(self._node.schedulers, self._node.vendors.values()))
+        self.reads.set(_annotation_filter(self._node.schedulers, self._node.vendors.values()))
         self._config, self._group = config, group
         for name in vendors:
             self._make(name)
@@ -160,80 +150,13 @@ class VendorsInService:
         return await self.processes[vendor].call(method, *args)
 
 
-class AllExcept:
-    """All names without the vendors that the config has switched off."""
-
-    def __init__(self, off: frozenset[str]) -> None:
-        self._off = off
-
-    def __contains__(self, name: object) -> bool:
-        return name not in self._off
-
-
-def wanted(config: Config) -> tuple[VendorPlugin, ...]:
-    """The plugins that the config wants, without those that have nothing to offer here."""
-    off = frozenset(name for name, it in config.vendors.items() if it.enabled is False)
-    found = load(_settings(config), AllExcept(off))
-    return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
-
-
-def in_service(config: Config) -> tuple[VendorPlugin, ...]:
-    """The wanted plugins, with one vendor for each resource. A second one is left out, with the reason."""
-    return tuple(_without_clashes(wanted(config), config))
-
-
-def unserved(config: Config) -> tuple[str, ...]:
-    """A sentence with its place for each part of the config that no node with the vendors' cards can serve.
-
-    The agent runs with such a config, serves the rest and is not ready.
-    """
-    able = {it.name for it in wanted(config) if it.vendor is not None}
-    found: list[str] = []
-    for plugin in in_service(config):
-        at: Path = ("vendors", plugin.name, "resources")
-        if plugin.vendor is not None:
-            found += (config.with_place((*at, *it.path), it.message) for it in _judged(config, plugin.vendor))
-        elif plugin.name in able:
-            found.append(config.with_place(at, plugin.reason))
-    return tuple(found)
-
-
-def _judged(config: Config, vendor: Vendor) -> Iterator[SettingsWarning]:
-    """The vendor's warnings about its rules. Rules that may name the same cards are checked one by one."""
-    rules = _rules(config, vendor)
-    if vendor.offers.check_rules is None:
-        return
-    if _modes(config, vendor) != "dynamic":
-        yield from vendor.offers.check_rules(rules) or ()
-        return
-    for index, rule in enumerate(rules):
-        for warning in vendor.offers.check_rules((rule,)) or ():
-            yield replace(warning, path=(index, *warning.path[1:]) if warning.path else ())
-
-
-def vendor_rules(vendor: Vendor, config: Config) -> VendorRules:
-    """The rules that the config has for the vendor."""
-    resources = config.vendor(vendor.name).resources
-    return VendorRules(vendor, resources, dynamic=_modes(config, vendor) == "dynamic")
-
-
-def rules_by_vendor(config: Config) -> Mapping[str, VendorRules]:
-    """The rules that the config has for each of its vendors."""
-    return {it.name: vendor_rules(it.vendor, config) for it in wanted(config) if it.vendor is not None}
-
-
-def _modes(config: Config, vendor: Vendor) -> Modes:
-    """Whether the vendor's resources may name the same cards, by the config or else by the vendor."""
-    return config.vendor(vendor.name).modes or vendor.offers.modes
-
-
 def _configure(process: VendorSupervisor, settings: VendorSettings) -> None:
     """A vendor with a library or settings in the config is taken to be on this node."""
     required = settings.enabled is True
     process.configure(required=required, sought=required or bool(settings.library or settings.settings))
 
 
-def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> AnnotationFilter:
+def _annotation_filter(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> AnnotationFilter:
     dialects = (
         dialect
         for vendor in vendors
@@ -241,148 +164,6 @@ def _reads(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> Annota
         if dialect is not None
     )
     return reads(schedulers, dialects)
-
-
-def _settings(config: Config) -> dict[str, dict[str, Any]]:
-    return {
-        name: {**own.settings, **({"library": own.library} if own.library else {})}
-        for name, own in config.vendors.items()
-    }
-
-
-def check(config: Config) -> Config:
-    """Have the vendors check their settings and rules; returns the config with their warnings.
-
-    Raises:
-        ConfigError: With the place of a setting that its vendor refuses, or of a resource that takes the
-            cards of another. A broken plugin is no fault of the config: its vendor is left out.
-    """
-    if config.report.vendor and config.report.vendor not in (known := names()):
-        why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
-        raise config.refused(("report", "vendor"), why)
-    for path, wrong in _reserved(config):
-        raise config.refused(path, wrong)
-    warnings = [*config.warnings]
-    for scheduler in registered():
-        refuse(config, shares_as_cards(config, scheduler))
-        warnings += (config.with_place(it.path, it.message) for it in shares_in_doubt(config, scheduler))
-    for plugin in wanted(config):
-        if plugin.refusal is not None and plugin.name in config.vendors:
-            raise config.refused(_setting(config, plugin.name, plugin.refusal.path), str(plugin.refusal))
-        if plugin.vendor is not None:
-            _check_overlap(config, plugin.vendor)
-            _check_rules(config, plugin.vendor)
-            found = islice(plugin.vendor.settings.warnings, MAX_WARNINGS)
-            for warning in found:
-                place = _setting(config, plugin.name, warning.path)
-                warnings.append(config.with_place(place, warning.message))
-    return replace(config, warnings=tuple(warnings))
-
-
-def _reserved(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Places of resources with a name that belongs to a scheduler, each with a sentence on that."""
-    for vendor, settings in config.vendors.items():
-        for index, rule in enumerate(settings.resources):
-            if wrong := reserved_name(rule.name, reserved()):
-                yield ("vendors", vendor, "resources", index, "name"), wrong
-
-
-def complete(config: Config) -> Config:
-    """The configuration with the vendors' values in place of all that it leaves out, for people to read."""
-    vendors = {it.name: it.vendor for it in wanted(config) if it.vendor is not None}
-    filled = {
-        name: replace(
-            own,
-            settings={**_defaults(vendors[name]), **own.settings},
-            resources=_rules(config, vendors[name]),
-            modes=_modes(config, vendors[name]),
-        )
-        for name, own in config.vendors.items()
-        if name in vendors
-    }
-    return replace(config, vendors={**config.vendors, **filled})
-
-
-def _defaults(vendor: Vendor) -> Mapping[str, Any]:
-    """The defaults of the vendor's settings, without the library, which has a key of its own."""
-    return {key: value for key, value in vendor.settings.defaults.items() if key != "library"}
-
-
-def _rules(config: Config, vendor: Vendor) -> tuple[ResourceRule, ...]:
-    """The configured rules. A rule without sharing or placement gets the vendor's."""
-    filled = []
-    for index, rule in enumerate(config.vendor(vendor.name).resources):
-        at = ("vendors", vendor.name, "resources", index)
-        own = vendor.offers.rule(rule.name)
-        if rule.sharing == Sharing() and not config.is_set((*at, "sharing")):
-            rule = replace(rule, sharing=own.sharing)
-        if rule.placement == "local" and not config.is_set((*at, "placement")):
-            rule = replace(rule, placement=own.placement)
-        filled.append(replace(rule, policy=rule.policy or own.policy, ids=rule.ids or own.ids))
-    return tuple(filled)
-
-
-def _check_rules(config: Config, vendor: Vendor) -> None:
-    """Have the vendor check the rules that the config asks of it."""
-    if vendor.offers.check_rules is None:
-        return
-    try:
-        vendor.offers.check_rules(_rules(config, vendor))
-    except SettingsError as refusal:
-        at = ("vendors", vendor.name, "resources", *refusal.path)
-        raise config.refused(at, str(refusal)) from None
-
-
-def _setting(config: Config, vendor: str, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The place of a vendor's setting in the config. The library has a key of its own."""
-    if path[:1] == ("library",) and config.vendor(vendor).library:
-        return ("vendors", vendor, *path)
-    return ("vendors", vendor, "settings", *path)
-
-
-def _check_overlap(config: Config, vendor: Vendor) -> None:
-    """Refuse rules that name the same cards.
-
-    A vendor with rules of its own for resources decides itself which cards `all` means for each of them.
-
-    Raises:
-        ConfigError: With the place of the rule.
-    """
-    rules, dynamic = config.vendor(vendor.name).resources, _modes(config, vendor) == "dynamic"
-    for overlap in overlaps(_rules(config, vendor), ("vendors", vendor.name, "resources"), dynamic=dynamic):
-        raise config.refused(overlap.path, overlap.message)
-    if vendor.offers.resources is not None or len(rules) < 2 or dynamic:
-        return
-    for index, rule in enumerate(rules):
-        if rule.devices == "all":
-            others = ", ".join(shorten(it.name) for it in rules if it is not rule)
-            message = f"'{shorten(rule.name)}' takes all cards, also those of {others}; set 'devices'"
-            raise config.refused(("vendors", vendor.name, "resources", index, "devices"), message)
-
-
-def _without_clashes(plugins: Iterable[VendorPlugin], config: Config) -> Iterator[VendorPlugin]:
-    names: set[str] = set()
-    takers: dict[str, str] = {}
-    for plugin in sorted(plugins, key=lambda it: it.vendor is None):
-        if plugin.name in names:
-            continue
-        names.add(plugin.name)
-        if plugin.vendor is not None:
-            served = _names(config, plugin.vendor)
-            taken = next((name for name in served if name in takers), None)
-            if taken is not None:
-                why = (
-                    f"{takers[taken]} already serves {taken}; name another in vendors.{plugin.name}.resources"
-                )
-                plugin = replace(plugin, vendor=None, reason=why, broken=True)
-            else:
-                takers.update(dict.fromkeys(served, plugin.name))
-        yield plugin
-
-
-def _names(config: Config, vendor: Vendor) -> list[str]:
-    """The names of the vendor's resources, as far as they are known without its devices."""
-    return [rule.name for rule in config.vendor(vendor.name).resources] or [vendor.resource]
 
 
 def _status(plugin: VendorPlugin) -> VendorStatus:

@@ -21,8 +21,8 @@ from agent.config import (
 )
 from agent.core.errors import ConfigError
 from agent.daemon.scheduler_plugins import registered
+from agent.daemon.vendor_config import check_config, plugins_in_service
 from agent.daemon.vendor_plugins import config_inputs
-from agent.daemon.vendors_in_service import check, in_service
 from agent.doctor.doctor_arguments import DoctorArguments
 from agent.doctor.surroundings import Configuration
 
@@ -39,13 +39,15 @@ def read_configuration(arguments: DoctorArguments, labels: NodeLabels) -> Config
         inputs = config_inputs()
         source = given_source(arguments.given, arguments.environ, inputs)
         node = arguments.node
-        config = check(configured(arguments.given, arguments.environ, node, labels=labels, inputs=inputs))
+        config = check_config(
+            configured(arguments.given, arguments.environ, node, labels=labels, inputs=inputs)
+        )
         # A Node without this label uses the default file of the directory, so the label is not missing there.
         chooses_file = source.is_directory and labels.get(CONFIG_LABEL)
         return Configuration(
             config,
             source.look(labels).source,
-            plugins=in_service(config),
+            plugins=plugins_in_service(config),
             schedulers=registered(),
             labels=tuple(sorted({*config.asks, *([CONFIG_LABEL] if chooses_file else [])})),
         )

@@ -64,17 +64,17 @@ def _is_on_the_bus(vendor: Vendor) -> bool:
 
 
 def _looked_for(around: Surroundings, vendor: str, part: HostPart) -> Finding:
-    if part.shown and around.lists(vendor):
+    if part.proven_by_devices and around.lists(vendor):
         return well(CHECK, f"{vendor}: {part.name} is there, because the vendor lists its cards")
-    found = next((it for it in part.paths if _is_there(around.root if part.host else None, it)), "")
+    found = next((it for it in part.paths if _is_there(around.root if part.on_host else None, it)), "")
     if found:
         return well(CHECK, f"{vendor}: {part.name} is there ({found})")
     looked = f"{vendor}: {part.name} is not there: none of {', '.join(part.paths)}"
-    if part.host and is_hidden(around):
+    if part.on_host and is_hidden(around):
         how = "mount the host's / and give the place with --host-root"
         return not_made(CHECK, f"{looked}; a pod does not see the host's files: {how}")
     kind = MISSING if part.needed else LACKING
-    finding = kind.found(f"{looked}; without it {part.without}", remedy=part.remedy)
+    finding = kind.found(f"{looked}; without it {part.consequence}", remedy=part.remedy)
     return weaker_without_cards(around, vendor, finding)
 
 

@@ -53,11 +53,11 @@ def _judge(vendor: str, runtime: HostRuntime, default: DefaultRuntime) -> Findin
     program = Path(default.program).name
     path = f" ({default.program})" if default.program else ""
     fact = f"{default.engine} starts containers by {default.name}{path}"
-    if program in runtime.programs or (not program and default.name == runtime.called):
+    if program in runtime.programs or (not program and default.name == runtime.handler):
         return well(CHECK, f"{vendor}: {fact}, as {default.source} says")
-    what = f"{vendor}: {fact}, as {default.source} says; without {runtime.name} {runtime.without}"
+    what = f"{vendor}: {fact}, as {default.source} says; without {runtime.name} {runtime.consequence}"
     return OTHER.found(
-        what, key=default.key, called=runtime.called, source=default.source, restart=default.restart
+        what, key=default.key, called=runtime.handler, source=default.source, restart=default.restart
     )
 
 

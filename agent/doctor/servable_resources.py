@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.daemon.config_forecast import lacking
-from agent.daemon.vendors_in_service import vendor_rules
+from agent.daemon.vendor_config import vendor_rules
 from agent.doctor.surroundings import Surroundings
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 from agent.vendor_api.agent import NO_LIBRARY, Device

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from agent.core.publishing.agent_status import AgentStatus
-from agent.core.publishing.status_for_tools import formats, picture
+from agent.core.publishing.status_for_tools import formats, node_listing
 from agent.http.answer import HttpAnswer, document, text
 from agent.vendor_api.agent import Format, NotShown, Vendor
 from agent.vendor_api.text import shorten
@@ -37,7 +37,7 @@ def requested_format(status: AgentStatus, path: str) -> FormatRequest | None:
 def format_answer(status: AgentStatus, request: FormatRequest, query: Mapping[str, str]) -> HttpAnswer:
     """The document of the format, or status 404 where the format has nothing to show."""
     try:
-        return document(request.format.document(picture(status, request.vendor), request.node, query))
+        return document(request.format.document(node_listing(status, request.vendor), request.node, query))
     except NotShown as nothing:
         return document(nothing.document, 404)
 

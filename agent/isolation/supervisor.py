@@ -68,7 +68,7 @@ class VendorSupervisor:
         sink: ReportSink,
         *,
         deadlines: Deadlines | None = None,
-        pauses: ProcessTiming | None = None,
+        timing: ProcessTiming | None = None,
         in_process: bool = False,
         python_path: Sequence[str] = (),
         memory_limit: Callable[[], MemoryLimit] = MemoryLimit,
@@ -77,9 +77,9 @@ class VendorSupervisor:
         self.vendor = vendor
         self._sink = sink
         self._deadlines = deadlines or Deadlines()
-        pauses = pauses or ProcessTiming()
-        self._every = pauses.discover
-        self._backoff = RestartBackoff(*pauses.backoff)
+        timing = timing or ProcessTiming()
+        self._every = timing.discover
+        self._backoff = RestartBackoff(*timing.backoff)
         self._breaker = Breaker(good=self._backoff.longest)
         self._ask_limit = memory_limit
         self._limit = MemoryLimit()
@@ -87,7 +87,7 @@ class VendorSupervisor:
         self._python_path = tuple(python_path)
         self._directory = directory
         self._links = LinkCache()
-        self._specs = CdiRequests(pauses.specs)
+        self._specs = CdiRequests(timing.specs)
         self._early: VendorProcess | None = None
         self._service: Service | None = None
         self._trouble = "not started yet"

@@ -81,12 +81,12 @@ class KubeletSession:
     def __init__(
         self,
         resource: Cell[Resource],
-        answers: RequestHandler,
+        handler: RequestHandler,
         directory: KubeletDirectory,
         *,
         status: Cell[SessionStatus] | None = None,
         pre_start_required: bool = False,
-        intervals: SessionTiming | None = None,
+        timing: SessionTiming | None = None,
         numbers: Iterator[int] | None = None,
         gate: RegistrationGate | None = None,
     ) -> None:
@@ -98,11 +98,11 @@ class KubeletSession:
         self.status = status or Cell(SessionStatus())
         self.stats = PluginStats()
         self._resource = resource
-        self._answers = answers
+        self._handler = handler
         self._directory = directory
         self._pre_start_required = pre_start_required
-        self._intervals = intervals or SessionTiming()
-        self._pauses = Pauses(self._intervals.shortest_pause, self._intervals.longest_pause)
+        self._timing = timing or SessionTiming()
+        self._pauses = Pauses(self._timing.shortest_pause, self._timing.longest_pause)
         self._numbers = itertools.count() if numbers is None else numbers
         #: Number of the latest registration, and the kubelet that it was made with.
         self.number = -1
@@ -117,11 +117,11 @@ class KubeletSession:
         """Register and hold the registration, repeatedly. Return once the resource is retired."""
         async with anyio.create_task_group() as group:
             self._plugin = self._make_plugin(calls := PendingCalls(group))
-            life = _Life(self._plugin, calls, group)
+            session_run = _SessionRun(self._plugin, calls, group)
             try:
-                await self._keep_registered(life)
+                await self._keep_registered(session_run)
             finally:
-                await self._drain(life)
+                await self._drain(session_run)
         self._report(SessionStatus("ended", RegistrationEnd.RETIRED.value))
 
     def repeat(self) -> None:
@@ -142,24 +142,24 @@ class KubeletSession:
     def _make_plugin(self, calls: PendingCalls) -> DevicePlugin:
         return DevicePlugin(
             self._resource,
-            self._answers,
+            self._handler,
             calls,
             pre_start_required=self._pre_start_required,
-            limits=PluginLimits(self._intervals.min_list_interval, self._intervals.allocate),
+            limits=PluginLimits(self._timing.min_list_interval, self._timing.allocate),
             stats=self.stats,
         )
 
-    async def _drain(self, life: _Life) -> None:
+    async def _drain(self, session_run: _SessionRun) -> None:
         """Refuse new calls and let running calls end; works during cancellation too."""
-        life.plugin.closing = True
+        session_run.plugin.closing = True
         with anyio.CancelScope(shield=True):
-            await life.calls.drain(self._intervals.drain)
+            await session_run.calls.drain(self._timing.drain)
 
-    async def _keep_registered(self, life: _Life) -> None:
-        while (kubelet := await self._ready_kubelet(life.plugin)) is not None:
+    async def _keep_registered(self, session_run: _SessionRun) -> None:
+        while (kubelet := await self._ready_kubelet(session_run.plugin)) is not None:
             started = anyio.current_time()
             try:
-                ended = await self._registration(life, kubelet)
+                ended = await self._registration(session_run, kubelet)
             except KubeletError as exc:
                 self._failed(exc)
             else:
@@ -192,7 +192,7 @@ class KubeletSession:
                 await self._gate.before(self.name)
                 self._prepared = True
                 continue
-            with anyio.move_on_after(self._intervals.remind) as silence:
+            with anyio.move_on_after(self._timing.remind) as silence:
                 await self._wait_for_change(resource, kubelet, changes)
             if silence.cancelled_caught and kubelet is None:
                 self._remind(anyio.current_time() - began)
@@ -208,28 +208,28 @@ class KubeletSession:
             lambda: self._gate.changes.other_than(changes),
         )
 
-    async def _registration(self, life: _Life, kubelet: FileIdentity) -> RegistrationEnd:
+    async def _registration(self, session_run: _SessionRun, kubelet: FileIdentity) -> RegistrationEnd:
         """Make one registration and hold it until it ends."""
         self.number, self.kubelet = next(self._numbers), kubelet
         path = self._directory.path / socket_name(self.name, self.number)
-        async with self._serving(life, path):
+        async with self._serving(session_run, path):
             self._report(SessionStatus("registering"))
-            self.kubelet = await self._register(life.plugin, path, kubelet)
-            await self._await_list(life.plugin)
+            self.kubelet = await self._register(session_run.plugin, path, kubelet)
+            await self._await_list(session_run.plugin)
             self._log.info("registered", socket=path.name)
             self._logged_error = ""
             self._report(SessionStatus("registered"))
-            return await self._hold(life.plugin, path, self.kubelet)
+            return await self._hold(session_run.plugin, path, self.kubelet)
 
     @asynccontextmanager
-    async def _serving(self, life: _Life, path: Path) -> AsyncIterator[None]:
-        server = SocketServer(life.plugin.methods())
+    async def _serving(self, session_run: _SessionRun, path: Path) -> AsyncIterator[None]:
+        server = SocketServer(session_run.plugin.methods())
         with self._directory.owning(path):
-            server.listen(path, life.tasks)
+            server.listen(path, session_run.tasks)
             try:
                 yield
             except anyio.get_cancelled_exc_class():
-                await self._drain(life)  # running calls still need the connection for their answers
+                await self._drain(session_run)  # running calls still need the connection for their answers
                 raise
             finally:
                 with anyio.CancelScope(shield=True):
@@ -248,7 +248,7 @@ class KubeletSession:
         )
         at = self._directory.path / KUBELET_SOCKET
         plugin.kubelet = peer_at(at)
-        await call(at, REGISTER, bytes(request), timeout=self._intervals.register)
+        await call(at, REGISTER, bytes(request), timeout=self._timing.register)
         self.status.set(replace(self.status.value, registrations=self.status.value.registrations + 1))
         self._directory.refresh()
         now = self._directory.kubelet.value or kubelet
@@ -258,10 +258,10 @@ class KubeletSession:
 
     async def _await_list(self, plugin: DevicePlugin) -> None:
         """Wait for the list stream: 1.20 answers Register before it dials, 1.37 may ignore a socket."""
-        with anyio.move_on_after(self._intervals.stream):
+        with anyio.move_on_after(self._timing.stream):
             await plugin.live.until(True)
             return
-        raise KubeletError(f"no ListAndWatch within {self._intervals.stream:g} s after Register")
+        raise KubeletError(f"no ListAndWatch within {self._timing.stream:g} s after Register")
 
     async def _hold(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> RegistrationEnd:
         renewals = self._renewals.value
@@ -278,17 +278,17 @@ class KubeletSession:
     async def _retire(self, plugin: DevicePlugin) -> None:
         """Wait until the resource is retired and its empty list is delivered, at most `retire` seconds."""
         await reaches(self._resource, _is_over)
-        with anyio.move_on_after(self._intervals.retire):
+        with anyio.move_on_after(self._timing.retire):
             await reaches(plugin.delivered, lambda sent: sent is not None and _is_over(sent))
             # A client that sees the connection end may discard data that it has not read yet.
-            await anyio.sleep(self._intervals.min_list_interval)
+            await anyio.sleep(self._timing.min_list_interval)
 
     async def _pause(self, kubelet: FileIdentity | None) -> None:
         """Wait before the next registration. A new kubelet or the end of the resource ends the pause.
 
         The kubelet also needs the pause to notice that the old stream ended, before a new one opens.
         """
-        with anyio.move_on_after(max(self._pauses.next(), self._intervals.shortest_pause)):
+        with anyio.move_on_after(max(self._pauses.next(), self._timing.shortest_pause)):
             await first(
                 lambda: self._directory.kubelet.other_than(kubelet),
                 lambda: reaches(self._resource, _is_over),
@@ -298,7 +298,7 @@ class KubeletSession:
     def _failed(self, error: KubeletError) -> None:
         self.stats.registrations_failed += 1
         now = anyio.current_time()
-        if str(error) != self._logged_error or now - self._logged_at >= self._intervals.remind:
+        if str(error) != self._logged_error or now - self._logged_at >= self._timing.remind:
             self._log.warning("not registered, trying again", error=str(error))
             self._logged_at = now
         self._logged_error = str(error)
@@ -307,7 +307,7 @@ class KubeletSession:
     def _over(self, ended: RegistrationEnd, held: float) -> None:
         self._log.warning("registration over", reason=str(ended))
         self._report(SessionStatus("waiting", ended.value))
-        if held >= self._intervals.settled:
+        if held >= self._timing.settled:
             self._pauses.reset()
 
     def _report(self, status: SessionStatus) -> None:
@@ -315,7 +315,7 @@ class KubeletSession:
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class _SessionRun:
     """The plugin, calls and tasks of one `run` of a session."""
 
     plugin: DevicePlugin

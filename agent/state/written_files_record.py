@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.core.kubernetes_names import LABEL
 from agent.host import files
 from agent.state import private_files
+from agent.vendor_api.kubernetes_names import LABEL
 from agent.vendor_api.label_values import LABEL_LIMIT
 
 #: The file's name in the state directory.

@@ -11,31 +11,32 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from agent.core.kubernetes_names import unserved_name, wrong_label
 from agent.core.publishing import extended_resource_rules
 from agent.core.publishing.node_annotation_rules import annotations_of
 from agent.daemon.scheduler_plugins import reserved
 from agent.isolation.presence import absence
 from agent.scheduler_api.observed import Observed
+from agent.scheduler_api.reserved_names import unserved_name
 from agent.testing.bench import Bench, NotMade
 from agent.vendor_api.agent import (
+    CardCount,
     ContainerEdits,
+    ContainerShare,
     Device,
     Format,
     Grant,
-    Holder,
-    Holding,
-    Listing,
+    ListedPod,
+    NodeListing,
     NotShown,
     Offering,
-    Picture,
     Request,
     ResourceRule,
     Vendor,
     VendorLook,
 )
+from agent.vendor_api.kubernetes_names import wrong_label
 
-#: The node name in the pictures that formats are tried with.
+#: The node name in the listings that formats are tried with.
 NODE = "conformance"
 SECTIONS = ("Settings", "Resources", "Health reasons", "Tested with")
 _IMPORTS = """
@@ -174,7 +175,7 @@ async def annotations_and_extended_resources_are_pure(bench: Bench) -> None:
 
 
 async def formats_are_pure(bench: Bench) -> None:
-    """Each format makes equal JSON of equal pictures, or raises NotShown."""
+    """Each format makes equal JSON of equal listings, or raises NotShown."""
     vendor = bench.vendor
     if not vendor.formats:
         raise NotMade("the vendor has no formats")
@@ -189,21 +190,21 @@ async def formats_are_pure(bench: Bench) -> None:
         assert not tool_format.path or tool_format.path.startswith("/"), (
             f"{tool_format.name}: {tool_format.path!r} is no absolute path"
         )
-        for picture in _pictures(vendor, devices):
+        for listing in _node_listings(vendor, devices):
             for node in ("", NODE, "another"):
-                first, second = (_document(tool_format, picture, node) for _ in range(2))
+                first, second = (_document(tool_format, listing, node) for _ in range(2))
                 assert first == second, f"{tool_format.name}: first {first}, then {second}"
 
 
-def _pictures(vendor: Vendor, devices: tuple[Device, ...]) -> list[Picture]:
-    """Pictures without cards, with free cards, and with cards that pods have or wait for.
+def _node_listings(vendor: Vendor, devices: tuple[Device, ...]) -> list[NodeListing]:
+    """Listings without cards, with free cards, and with cards that pods have or wait for.
 
-    The cards have minor numbers and attributes in one picture and none in another.
+    The cards have minor numbers and attributes in one listing and none in another.
     """
-    listings = tuple(Listing(vendor.resource, it.uuid, 4) for it in devices)
-    holders = (None, Holder("ns", "has", "1", 1.0, pending=False), Holder("ns", "waits"))
+    counts = tuple(CardCount(vendor.resource, it.uuid, 4) for it in devices)
+    holders = (None, ListedPod("ns", "has", "1", 1.0, pending=False), ListedPod("ns", "waits"))
     held = tuple(
-        Holding(
+        ContainerShare(
             vendor.resource, device.uuid, 1, holder, "main", allocated=holder is None or not holder.pending
         )
         for device in devices
@@ -211,21 +212,21 @@ def _pictures(vendor: Vendor, devices: tuple[Device, ...]) -> list[Picture]:
     )
     bare = tuple(replace(it, minor=None, attributes={}) for it in devices)
     return [
-        Picture(NODE),
-        Picture(NODE, devices, listings),
-        Picture(NODE, devices, listings, held),
-        Picture(NODE, bare, listings, held),
+        NodeListing(NODE),
+        NodeListing(NODE, devices, counts),
+        NodeListing(NODE, devices, counts, held),
+        NodeListing(NODE, bare, counts, held),
     ]
 
 
-def _document(tool_format: Format, picture: Picture, node: str) -> str:
+def _document(tool_format: Format, listing: NodeListing, node: str) -> str:
     """The format's document as JSON text.
 
     Raises:
         AssertionError: The document has other values than JSON can hold.
     """
     try:
-        made = tool_format.document(picture, node, {})
+        made = tool_format.document(listing, node, {})
     except NotShown as none:
         made = none.document
     try:

@@ -37,13 +37,13 @@ from agent.vendor_api.backend import (
     overrides as overrides,
 )
 from agent.vendor_api.tool_formats import (
+    CardCount as CardCount,
+    ContainerShare as ContainerShare,
     Format as Format,
     FormatOf as FormatOf,
-    Holder as Holder,
-    Holding as Holding,
-    Listing as Listing,
+    ListedPod as ListedPod,
+    NodeListing as NodeListing,
     NotShown as NotShown,
-    Picture as Picture,
 )
 from agent.scheduler_api.dialects import Dialect, DialectOf
 from agent.scheduler_api.findings import Finding
@@ -275,7 +275,7 @@ class NodeFactsOf:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherPlugin:
+class ReplacedPlugins:
     """Other device plugins of the same cards, which the agent replaces."""
 
     #: Names of their sockets in the kubelet's directory; `*` is any text.
@@ -311,14 +311,14 @@ class HostPart:
     paths: tuple[str, ...]
     #: What fails without the part, and what brings the part, as clauses: containers get no cards; install the
     #: driver.
-    without: str
+    consequence: str
     remedy: str
     #: Whether nothing of the vendor works without the part.
     needed: bool = True
     #: Whether a pod cannot see the part at its path: it is looked for below the host's root.
-    host: bool = False
-    #: Whether devices in the list of the vendor's process show the part, as they show a driver.
-    shown: bool = False
+    on_host: bool = False
+    #: Whether devices in the list of the vendor's process prove that the part is there, as for a driver.
+    proven_by_devices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +327,12 @@ class HostRuntime:
 
     #: What people call the runtime: Enflame's container runtime.
     name: str
-    #: The name in configurations of containerd, CRI-O and Docker: nvidia.
-    called: str
+    #: The name of the handler in configurations of containerd, CRI-O and Docker: nvidia.
+    handler: str
     #: The file names of the program.
     programs: tuple[str, ...]
     #: What containers lack with another runtime, as a clause: containers see no card.
-    without: str
+    consequence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +414,7 @@ class Vendor:
     #: choose and none has to. The dialect has a claim without cards for each container that asks for the
     #: resource.
     pod_limits: Dialect | None = None
-    replaces: OtherPlugin = OtherPlugin()
+    replaces: ReplacedPlugins = ReplacedPlugins()
     host: Host = Host()
     #: The formats of other tools, shown beside `/inspect` to clients that may read `/inspect`.
     formats: tuple[Format, ...] = ()

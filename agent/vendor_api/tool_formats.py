@@ -10,7 +10,7 @@ from agent.vendor_api.backend import Device
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class CardCount:
     """A card within one resource: how many IDs the card has there.
 
     `mode` is the other resource that has the card for now; empty where no other resource has the card.
@@ -23,7 +23,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ListedPod:
     """A pod that has devices, or is promised them. `created`: Unix time, seconds; None where unknown."""
 
     namespace: str
@@ -35,8 +35,8 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """How many of a resource's IDs one container has of a card. `holder` None: the pod is not known.
+class ContainerShare:
+    """How many of a resource's IDs one container has of a card. `pod` None: the pod is not known.
 
     An ID that several containers of a pod have one after another is counted once.
     """
@@ -44,7 +44,7 @@ class Holding:
     resource: str
     uuid: str
     count: int
-    holder: Holder | None = None
+    pod: ListedPod | None = None
     container: str = ""
     #: Whether the container has the IDs; else a scheduler has promised them, and no Allocate has come yet.
     allocated: bool = True
@@ -54,13 +54,13 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A vendor's devices, and which pods have them. Holdings are in the order of their pods, oldest first."""
+class NodeListing:
+    """A vendor's devices, and which pods have them. Shares are in the order of their pods, oldest first."""
 
     node: str
     devices: tuple[Device, ...] = ()
-    listings: tuple[Listing, ...] = ()
-    holdings: tuple[Holding, ...] = ()
+    counts: tuple[CardCount, ...] = ()
+    shares: tuple[ContainerShare, ...] = ()
 
 
 class NotShown(LookupError):
@@ -75,13 +75,14 @@ class NotShown(LookupError):
 class Format:
     """How another tool shows the allocated devices, for readers of that tool.
 
-    `document` is pure: a picture, the name of the wanted node (empty: none is named) and the query in, plain
-    JSON values out. It raises NotShown where there is nothing to show, such as for another node.
+    `document` is pure: a listing of the node, the name of the wanted node (empty: none is named) and the
+    query in, plain JSON values out. It raises NotShown where there is nothing to show, such as for another
+    node.
     """
 
     #: For `xpu-agent inspect --format NAME`.
     name: str
-    document: Callable[[Picture, str, Mapping[str, str]], Any]
+    document: Callable[[NodeListing, str, Mapping[str, str]], Any]
     #: The path of that tool, such as `/acme/inspect`; each node has a path of its name below. Empty: none.
     path: str = ""
 

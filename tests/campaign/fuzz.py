@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from heard import READS
 from structlog.testing import capture_logs
+from support.read_annotations import READS
 from support.vendor_inputs import INPUTS
 
 from agent.cluster.pod_state import PodState
@@ -36,11 +36,11 @@ from agent.core.model import Plan, VendorState, VendorStatus
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import reconcile
 from agent.core.reconciling.recovered_allocations import recover_from_answers
-from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocate_calls import AllocateCalls
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.scheduler_plugins import registered
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.isolation import answers
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.container_edit_messages import response
@@ -177,7 +177,7 @@ class Node:
 
     def plugin(self, resource: str) -> DevicePlugin:
         askers = PodWaiter(Cell(self.scene().plan), lambda: self.allocator.promises, PodState(), within=0.0)
-        timed = TimedAllocator(self.allocator, pod_waiter=askers)
+        timed = AllocateCalls(self.allocator, pod_waiter=askers)
         return DevicePlugin(Cell(self.plan[resource]), timed, _Calls())  # type: ignore[arg-type]
 
 
@@ -448,7 +448,7 @@ def _config(rng: Random) -> str:
 
 def _configured(text: str) -> bool:
     try:
-        check(parse(text, "f", "node-1", inputs=INPUTS))
+        check_config(parse(text, "f", "node-1", inputs=INPUTS))
     except ConfigError as exc:
         return clearly(exc)
     return True

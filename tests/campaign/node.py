@@ -65,7 +65,7 @@ def _live_faster(speed: float) -> None:
         clock=lambda: anyio.current_time() * speed,
     )
     quick = partial(SchedulerReportFollower, timing=timing)
-    labels = partial(LabelWriter, intervals=LabelTiming(5.0 / speed, 300.0 / speed))
+    labels = partial(LabelWriter, timing=LabelTiming(5.0 / speed, 300.0 / speed))
     options = partial(api_connection.ConnectionOptions, following=following)
     vars(api_connection).update(SchedulerReportFollower=quick, LabelWriter=labels, ConnectionOptions=options)
 

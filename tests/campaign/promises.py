@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from heard import READS
+from support.read_annotations import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.answer_annotations import ALLOCATION

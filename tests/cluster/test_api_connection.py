@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from heard import READS
 from structlog.testing import capture_logs
+from support.read_annotations import READS
 from support.waiting import eventually
 
 from agent.cluster import api_connection as door

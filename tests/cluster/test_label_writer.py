@@ -239,7 +239,7 @@ class Here:
             self.wanted,
             self.node,
             pauses=pauses or Pauses(0.001, 0.004),
-            intervals=LabelTiming(0.001, every),
+            timing=LabelTiming(0.001, every),
         )
         self.returns = Cell(0)
         self.see()

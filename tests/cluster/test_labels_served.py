@@ -74,7 +74,7 @@ async def serving(tmp_path: Path, before: RememberedConfig, *, away: bool = Fals
         quick = FollowTiming(shortest=0.01, longest=0.1)
         nodes = Reflector(api, own_node.NODES, own_node.query(NODE), own_node.own_node, quick)
         writer = LabelWriter(
-            api, NODE, "ours", wanted, mine, pauses=Pauses(0.01, 0.1), intervals=LabelTiming(0.01)
+            api, NODE, "ours", wanted, mine, pauses=Pauses(0.01, 0.1), timing=LabelTiming(0.01)
         )
         watch = ConfigWatch(configs, NODE, settle=0.01, labels=labels, recall=lambda _: before)
         async with anyio.create_task_group() as group:

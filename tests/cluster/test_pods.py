@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from heard import READS
 from hypothesis import given
 from hypothesis import strategies as st
+from support.read_annotations import READS
 
 from agent.cluster import pods
 from agent.cluster.reflector import MirroredObjects

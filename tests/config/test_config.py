@@ -25,7 +25,7 @@ from agent.config import (
 )
 from agent.core.devices.health_timing import HealthTiming
 from agent.core.errors import ConfigError
-from agent.daemon.vendors_in_service import check, complete
+from agent.daemon.vendor_config import check_config, complete_config
 from agent.vendor_api.agent import ResourceRule, Sharing, Unit
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -493,7 +493,7 @@ def test_a_card_belongs_to_one_resource(one: str, other: str, error: str) -> Non
     rules = f"{{name: a/one, devices: {one}}}, {{name: a/other, devices: {other}}}"
 
     with pytest.raises(ConfigError, match=re.escape(error)):
-        check(read(f"vendors: {{simulated: {{settings: {{devices: 2}}, resources: [{rules}]}}}}"))
+        check_config(read(f"vendors: {{simulated: {{settings: {{devices: 2}}, resources: [{rules}]}}}}"))
 
 
 def test_with_dynamic_modes_a_card_may_be_named_by_several_resources() -> None:
@@ -509,7 +509,7 @@ def test_with_dynamic_modes_each_resource_has_ids_of_its_own() -> None:
     config = read(f"vendors: {{simulated: {{settings: {{devices: 2}}, modes: dynamic, resources: {rules}}}}}")
 
     with pytest.raises(ConfigError) as refused:
-        check(config)
+        check_config(config)
 
     assert str(refused.value) == (
         "xpu.yaml:1: vendors.simulated.resources[1].ids: 'a/two' would make the same IDs of a card as "
@@ -520,11 +520,13 @@ def test_with_dynamic_modes_each_resource_has_ids_of_its_own() -> None:
 def test_a_vendor_whose_way_it_is_may_name_a_card_in_several_resources_unless_the_config_says_fixed() -> None:
     rules = "[{name: enflame.com/gcu, devices: [0]}, {name: enflame.com/shared-gcu, devices: [0]}]"
 
-    its = complete(check(read(f"vendors: {{enflame: {{resources: {rules}}}}}"))).vendor("enflame")
+    its = complete_config(check_config(read(f"vendors: {{enflame: {{resources: {rules}}}}}"))).vendor(
+        "enflame"
+    )
 
     assert (its.modes, [it.form for it in its.resources]) == ("dynamic", ["minor", "minor"])
     with pytest.raises(ConfigError, match=re.escape("the card 0 belongs to 'enflame.com/gcu' already")):
-        check(read(f"vendors: {{enflame: {{modes: fixed, resources: {rules}}}}}"))
+        check_config(read(f"vendors: {{enflame: {{modes: fixed, resources: {rules}}}}}"))
 
 
 def test_modes_are_said_of_a_vendor_and_not_of_a_resource() -> None:

@@ -13,7 +13,7 @@ from support.vendor_inputs import NVIDIA_FLAGS, configured, given_flags, parse
 
 from agent.config import Config, to_yaml, with_flags
 from agent.core.errors import ConfigError
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.vendor_api.config_flags import Flag
 
 KEYS = st.sampled_from(
@@ -79,7 +79,7 @@ def survives(text: str) -> None:
 def judged(config: Config) -> str:
     """What the vendors say of it."""
     try:
-        return "".join(check(config).warnings)
+        return "".join(check_config(config).warnings)
     except ConfigError as error:
         return str(error)
 

@@ -20,7 +20,7 @@ HEAD = """
 from agent.scheduler_api import Dialect, DialectOf
 from agent.vendor_api.hooks import hookimpl
 from agent.vendor_api.agent import (
-    ContainerEdits, Host, NodeFacts, Offers, OtherPlugin, Settings, SettingsError, Slices, Vendor
+    ContainerEdits, Host, NodeFacts, Offers, ReplacedPlugins, Settings, SettingsError, Slices, Vendor
 )
 def claims(pod, resource, cards):
     return ()

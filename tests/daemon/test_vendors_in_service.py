@@ -1,8 +1,8 @@
-"""Which vendors are in service: what the config wants, and nobody twice."""
+"""Vendors in service: which processes run, and how much memory each may use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,25 +12,19 @@ import pytest
 import structlog.testing
 from support.waiting import eventually
 
-from agent.config import Config, ConfigState, VendorSettings, parse
+from agent.config import Config, ConfigState, VendorSettings
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
-from agent.core.errors import ConfigError
-from agent.daemon import vendors_in_service
+from agent.daemon import vendor_config, vendors_in_service
 from agent.daemon.node_state import NodeState
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.isolation.process_memory import MemoryLimit
 from agent.scheduler_api import OWN, AnnotationFilter, Dialect
 from agent.vendor_api.agent import (
     ContainerEdits,
-    Offering,
-    Offers,
     ResourceRule,
     Settings,
-    SettingsError,
-    SettingsWarning,
-    Sharing,
     Vendor,
 )
 
@@ -47,7 +41,7 @@ def plugin(name: str, resource: str = "", reason: str = "") -> VendorPlugin:
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VendorPlugin]]:
     found: list[VendorPlugin] = []
-    monkeypatch.setattr(vendors_in_service, "load", lambda settings, wanted: tuple(found))
+    monkeypatch.setattr(vendor_config, "load", lambda settings, wanted: tuple(found))
     return found  # type: ignore[return-value]
 
 
@@ -74,7 +68,7 @@ async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_i
             *(VendorPlugin(it, "here", "1", reading(it) if settings.get(it) else None) for it in here),
         )
 
-    monkeypatch.setattr(vendors_in_service, "load", load)
+    monkeypatch.setattr(vendor_config, "load", load)
     off = VendorSettings(enabled=False, settings={"n": 1})
     placeholder = ConfigState(Config(), "awaited", waiting=True)
     config = Cell(placeholder)
@@ -95,252 +89,6 @@ async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_i
         both = ("acme.com/", "acme-given", "copy.com/", "copy-given")
         await applied({"copy": VendorSettings(settings={"n": 1})}, *both)
         group.cancel_scope.cancel()
-
-
-def refusing(message: str, *path: str | int) -> VendorPlugin:
-    return replace(plugin("acme", reason="settings"), refusal=SettingsError(message, path))
-
-
-def test_settings_that_a_named_vendor_does_not_know_are_the_config_s_fault(found: list[VendorPlugin]) -> None:
-    found.append(refusing("is not known", "deep", 0))
-
-    with pytest.raises(ConfigError, match=r"vendors\.acme\.settings\.deep\[0\]: is not known"):
-        vendors_in_service.check(Config(vendors={"acme": VendorSettings()}))
-    vendors_in_service.check(Config())
-
-
-def test_what_a_vendor_refuses_is_named_by_its_line(found: list[VendorPlugin]) -> None:
-    text = "vendors:\n  acme:\n    settings:\n      deep:\n      - 1\n      - 2"
-    found.append(refusing("is odd", "deep", 1))
-
-    with pytest.raises(ConfigError, match=r"f:6: vendors\.acme\.settings\.deep\[1\]: is odd"):
-        vendors_in_service.check(parse(text, "f", "n"))
-
-
-def test_a_vendor_that_nobody_brings_is_not_reported_in_silence(
-    found: list[VendorPlugin], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vendors_in_service, "names", lambda: ("nvidia", "metax"))
-    sits_out = parse("report: {vendor: metax}", "f.yaml", "n")
-    assert vendors_in_service.check(sits_out).report.vendor == "metax"
-
-    with pytest.raises(ConfigError, match=r"f.yaml:1: report\.vendor: no vendor .*did you mean 'nvidia'\?"):
-        vendors_in_service.check(parse("report: {vendor: nvidai}", "f.yaml", "n"))
-
-
-def test_koordinator_s_own_name_is_refused_where_a_setting_says_it() -> None:
-    text = "vendors:\n  simulated:\n    settings:\n      devices: 1\n      resource: koordinator.sh/gpu"
-
-    with pytest.raises(
-        ConfigError, match=r"^f:5: vendors\.simulated\.settings\.resource: .*Koordinator's own"
-    ):
-        vendors_in_service.check(parse(text, "f", "n"))
-
-
-@pytest.mark.parametrize("name", ["koordinator.sh/gpu", "koordinator.sh/gpu.shared"])
-def test_a_resource_of_koordinator_s_own_name_is_refused_with_its_line(name: str) -> None:
-    text = f"vendors:\n  nvidia:\n    resources:\n    - {{name: {name}}}"
-
-    with pytest.raises(ConfigError, match=rf"^f:4: .*resources\[0\]\.name: .*'{name}' is Koordinator's"):
-        vendors_in_service.check(parse(text, "f", "n"))
-
-
-def test_koordinator_s_own_name_is_refused_where_a_setting_of_enflames_says_it() -> None:
-    text = "vendors:\n  enflame:\n    settings:\n      registerResource: koordinator.sh/gpu"
-
-    with pytest.raises(ConfigError, match=r"^f:4: .*settings\.registerResource: .*is Koordinator's own"):
-        vendors_in_service.check(parse(text, "f", "n"))
-
-
-SHARES = "vendors: {nvidia: {resources: [{name: nvidia.com/gpu, sharing: {kind: replicas, replicas: 2}}]}}"
-
-
-def test_shares_named_as_cards_are_a_warning_with_their_line_where_the_way_is_to_be_found(
-    found: list[VendorPlugin],
-) -> None:
-    [warning] = vendors_in_service.check(parse(f"report: {{mode: auto}}\n{SHARES}", "f", "n")).warnings
-
-    assert warning.startswith("f:2: vendors.nvidia.resources[0].name: 'nvidia.com/gpu' counts replicas")
-
-
-@pytest.mark.parametrize("text", [SHARES, f"{SHARES}\nreport: {{mode: none}}"])
-def test_shares_named_as_cards_are_no_warning_where_nobody_spoke_of_koordinator(
-    found: list[VendorPlugin], text: str
-) -> None:
-    assert not vendors_in_service.check(parse(text, "f", "n")).warnings
-
-
-@pytest.mark.parametrize("mode", ["feed", "device"])
-@pytest.mark.parametrize("name", ["nvidia.com/gpu", "amd.com/gpu"])
-@pytest.mark.parametrize(
-    ("sharing", "what"),
-    [("{kind: replicas, replicas: 2}", "replicas"), ("{kind: memory, unit: 1}", "units of memory")],
-)
-def test_shares_that_a_scheduler_takes_for_cards_are_refused_with_a_report_and_told_to_be_renamed(
-    mode: str, name: str, sharing: str, what: str
-) -> None:
-    shares = f"vendors: {{nvidia: {{resources: [{{name: {name}, sharing: {sharing}}}]}}}}"
-
-    with pytest.raises(ConfigError) as caught:
-        vendors_in_service.check(parse(f"{shares}\nreport: {{mode: {mode}}}", "f", "n"))
-
-    error = str(caught.value)
-    assert f"vendors.nvidia.resources[0].name: '{name}' counts {what}, which" in error
-    assert f"rename them: '{name}.shared' would do" in error
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{SHARES.replace('gpu,', 'gpu.shared,')}\nreport: {{mode: device}}",
-        "vendors: {nvidia: {resources: [{name: nvidia.com/gpu}]}}\nreport: {mode: device}",
-        # Whoever never heard of Koordinator keeps what was good.
-        SHARES,
-        f"{SHARES}\nreport: {{mode: none}}",
-    ],
-)
-def test_cards_shares_of_another_name_and_shares_without_a_report_are_taken(text: str) -> None:
-    assert vendors_in_service.check(parse(text, "f", "n")).vendors["nvidia"].resources
-
-
-def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[VendorPlugin]) -> None:
-    text = "vendors:\n  acme:\n    settings:\n      deep: [1]"
-    found.append(refusing("is odd", "deep", 7, "x"))
-
-    with pytest.raises(ConfigError, match=r"f:4: vendors\.acme\.settings\.deep\[7\]\.x: is odd"):
-        vendors_in_service.check(parse(text, "f", "n"))
-
-
-def test_what_a_vendor_doubts_becomes_a_few_warnings_with_their_lines(found: list[VendorPlugin]) -> None:
-    text = "vendors:\n  acme:\n    settings:\n      old: 1"
-    settings = Settings(warnings=(SettingsWarning("is old", ("old",)),) * 100)
-    doubting = replace(vendor("acme", "acme.com/x"), settings=settings)
-    found.append(VendorPlugin("acme", "here", "1", doubting))
-
-    warnings = vendors_in_service.check(replace(parse(text, "f", "n"), warnings=("first",))).warnings
-
-    assert warnings == ("first", *("f:4: vendors.acme.settings.old: is old",) * 20)
-
-
-def test_with_dynamic_modes_all_cards_may_be_for_several_resources(found: list[VendorPlugin]) -> None:
-    rules = "   - {name: a/one}\n   - {name: a/other, ids: minor}"
-    config = parse(f"vendors:\n acme:\n  modes: dynamic\n  resources:\n{rules}", "f", "n")
-    found.append(plugin("acme", "acme.com/x"))
-
-    assert vendors_in_service.check(config).warnings == ()
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "error"),
-    [
-        (
-            "all",
-            "[0]",
-            r"f:4: .*resources\[0\]\.devices: 'a/one' takes all cards, also those of a/other",
-        ),
-        (
-            "[0]",
-            "all",
-            r"f:5: .*resources\[1\]\.devices: 'a/other' takes all cards, also those of a/one",
-        ),
-    ],
-)
-def test_all_cards_are_for_one_resource_alone(
-    found: list[VendorPlugin], one: str, other: str, error: str
-) -> None:
-    rules = f"   - {{name: a/one, devices: {one}}}\n   - {{name: a/other, devices: {other}}}"
-    config = parse(f"vendors:\n acme:\n  resources:\n{rules}", "f", "n")
-    found.append(plugin("acme", "acme.com/x"))
-
-    with pytest.raises(ConfigError, match=error):
-        vendors_in_service.check(config)
-
-
-def test_a_vendor_that_makes_its_own_resources_says_itself_what_all_is(found: list[VendorPlugin]) -> None:
-    rules = (ResourceRule("acme.com/x"), ResourceRule("acme.com/slice"))
-    own = replace(vendor("acme", "acme.com/x"), offers=Offers(resources=lambda rules, devices: Offering()))
-    found.append(VendorPlugin("acme", "here", "1", own))
-
-    vendors_in_service.check(Config(vendors={"acme": VendorSettings(resources=rules)}))
-
-
-def slicing(rules: Sequence[ResourceRule]) -> None:
-    for index, rule in enumerate(rules):
-        if rule.placement == "local":
-            raise SettingsError("is not local", (index, "placement"))
-
-
-@pytest.mark.parametrize(("placement", "good"), [("local", False), ("claim", True), ("", True)])
-def test_a_rule_is_judged_by_its_vendor_with_the_vendors_placement_where_it_says_none(
-    found: list[VendorPlugin], placement: str, good: bool
-) -> None:
-    said = f", placement: {placement}" if placement else ""
-    config = parse(f"vendors:\n acme:\n  resources:\n   - {{name: a/x{said}}}", "f", "n")
-    own = replace(vendor("acme", "acme.com/x"), offers=Offers(placement="auto", check_rules=slicing))
-    found.append(VendorPlugin("acme", "here", "1", own))
-
-    if good:
-        vendors_in_service.check(config)
-    else:
-        with pytest.raises(
-            ConfigError, match=r"^f:4: vendors\.acme\.resources\[0\]\.placement: is not local$"
-        ):
-            vendors_in_service.check(config)
-
-
-def test_a_complete_config_says_what_a_vendor_takes_where_nothing_is_said(found: list[VendorPlugin]) -> None:
-    rules = "[{name: a/x}, {name: a/y, placement: claim, sharing: {kind: exclusive}}]"
-    text = f"vendors: {{acme: {{settings: {{a: 1}}, resources: {rules}}}, b: {{}}}}"
-    defaults, sharing = {"a": 0, "b": [], "library": "/l"}, Sharing("replicas", 4)
-    offers = Offers(placement="auto", sharing=sharing)
-    own = replace(vendor("acme", "acme.com/x"), settings=Settings(defaults=defaults), offers=offers)
-    found.append(VendorPlugin("acme", "here", "1", own))
-
-    made = vendors_in_service.complete(parse(text, "f", "n"))
-
-    assert made.vendor("acme").settings == {"a": 1, "b": []}
-    said = [(it.sharing, it.placement) for it in made.vendor("acme").resources]
-    assert said == [(sharing, "auto"), (Sharing(), "claim")]
-    assert made.vendor("b") == VendorSettings()
-
-
-def test_a_plugin_that_is_broken_itself_is_not_the_config_s_fault(found: list[VendorPlugin]) -> None:
-    found.append(plugin("acme", reason="ImportError: no module named acme"))
-
-    vendors_in_service.check(Config(vendors={"acme": VendorSettings()}))
-
-
-def clashes(found: list[VendorPlugin], config: Config | None = None) -> dict[str, str]:
-    return {
-        it.name: it.reason
-        for it in vendors_in_service._without_clashes(found, config or Config())
-        if not it.vendor
-    }
-
-
-def test_the_second_vendor_of_a_resource_is_left_out_and_says_how_to_mend_it(
-    found: list[VendorPlugin],
-) -> None:
-    found += [plugin("acme", "acme.com/x"), plugin("copy", "acme.com/x")]
-
-    assert clashes(found) == {
-        "copy": "acme already serves acme.com/x; name another in vendors.copy.resources"
-    }
-
-
-def test_two_vendors_of_one_resource_get_along_once_the_config_names_another(
-    found: list[VendorPlugin],
-) -> None:
-    found += [plugin("acme", "acme.com/x"), plugin("copy", "acme.com/x")]
-    other = Config(vendors={"copy": VendorSettings(resources=(ResourceRule("copy.com/x"),))})
-
-    assert clashes(found, other) == {}
-
-
-def test_a_broken_plugin_of_the_same_name_does_not_harm_the_good_one(found: list[VendorPlugin]) -> None:
-    found += [plugin("acme", reason="clash"), plugin("acme", "acme.com/x")]
-
-    assert [it.vendor is not None for it in vendors_in_service._without_clashes(found, Config())] == [True]
 
 
 class FakeProcess:

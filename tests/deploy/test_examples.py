@@ -15,7 +15,7 @@ from agent.config import Config, parse
 from agent.core.devices.offers import OfferedResources, VendorRules
 from agent.core.devices.plan import plan
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
-from agent.daemon.vendors_in_service import check, wanted
+from agent.daemon.vendor_config import check_config, wanted_plugins
 from agent.schedulers.common.resource_names import PREFIX
 from agent.vendor_api.agent import Device, State
 
@@ -52,7 +52,7 @@ def devices(vendor: str, *, split: bool) -> list[Device]:
 
 def offered(config: Config, vendor: str, *, split: bool) -> dict[str, int]:
     """The resources that the agent would register on a node of this vendor, and how many IDs each has."""
-    plugins = [it for it in wanted(config) if it.vendor and it.name == vendor]
+    plugins = [it for it in wanted_plugins(config) if it.vendor and it.name == vendor]
     snapshot = NodeSnapshot(
         tuple(VendorStatus(it.name, VendorState.OPEN) for it in plugins),
         tuple(
@@ -83,7 +83,7 @@ def configs(shown: Rendered, directory: Path) -> dict[str, Config]:
     for key, text in DEVICE_CONFIG.items():
         (directory / key).write_text(text)
     there = {name: text.replace(MOUNTED, str(directory)) for name, text in data.items()}
-    return {name: check(parse(text, name, "a-node", inputs=INPUTS)) for name, text in there.items()}
+    return {name: check_config(parse(text, name, "a-node", inputs=INPUTS)) for name, text in there.items()}
 
 
 def vendor_of(shown: Rendered) -> str:
@@ -207,7 +207,7 @@ def test_an_example_of_gcushare_may_write_all_that_its_scheduler_reads(
     values = yaml.safe_load((ROOT / "deploy/examples" / example / "values.yaml").read_text())
     shown = chart.render(values)
     [held] = configs(shown, tmp_path).values()
-    [vendor] = [it.vendor for it in wanted(held) if it.vendor and it.name == "enflame"]
+    [vendor] = [it.vendor for it in wanted_plugins(held) if it.vendor and it.name == "enflame"]
     rules = {tuple(it["resources"]): set(it["verbs"]) for it in shown.one("ClusterRole")["rules"]}
 
     assert set(values["pods"]["receipts"]) == {key for it in vendor.dialects for key in it.receipt_keys}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from heard import READS
+from support.read_annotations import READS
 
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Dialect, PodContainer

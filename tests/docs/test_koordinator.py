@@ -12,7 +12,7 @@ from schedulers.koordinator.test_upstream_choice import FAULTS
 
 from agent.config import parse
 from agent.core.notices import ACTIONS
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.http.metrics import metrics
 from agent.scheduler_api.node_report import WantedMode
 from agent.schedulers.hami import pod_annotations
@@ -54,7 +54,7 @@ def of_example(name: str) -> Any:
 def test_its_configs_are_good() -> None:
     assert configs()
     for it in configs():
-        check(parse(yaml.safe_dump(it), "koordinator.md", "a-node"))
+        check_config(parse(yaml.safe_dump(it), "koordinator.md", "a-node"))
 
 
 @pytest.mark.parametrize("name", ["koordinator-device", "koordinator-shares"])

@@ -11,7 +11,7 @@ import yaml
 from support.vendor_inputs import INPUTS
 
 from agent.config import parse
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.vendors.metax.agent import names, nodedevices, offering, options
 from agent.vendors.metax.child import faults
 from agent.vendors.metax.shared import qos_policy, slice_request
@@ -46,7 +46,7 @@ def test_its_configs_are_good(tmp_path: Path) -> None:
     assert len(configs) == 2
     for it in configs:
         said = yaml.safe_dump(it).replace("/etc/xpu-agent-metax", str(tmp_path))
-        check(parse(said, "metax.md", "node-1", inputs=INPUTS))
+        check_config(parse(said, "metax.md", "node-1", inputs=INPUTS))
 
 
 def test_every_mode_has_its_row_with_its_resource() -> None:

@@ -282,7 +282,7 @@ async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
 @fault("part-lacking")
 async def _(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> str:
     runtime = HostPart("the runtime", ("/usr/bin/a-runtime",), "no libraries come", "install it")
-    needs(monkeypatch, replace(runtime, needed=False, host=True))
+    needs(monkeypatch, replace(runtime, needed=False, on_host=True))
     return "the runtime is not there: none of /usr/bin/a-runtime"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.config import ConfigWatch
 from agent.config.known_labels import NOWHERE
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.doctor.configuration_reading import read_configuration
 from agent.doctor.doctor_arguments import DoctorArguments
 from agent.doctor.surroundings import Surroundings
@@ -16,7 +16,7 @@ from agent.doctor.vendor_libraries import libraries
 def test_a_vendor_that_nobody_brings_is_left_out_here_as_in_the_agent_that_runs(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("vendors: {nvidai: {enabled: true}}")
-    running = ConfigWatch(config, "n", check=check).cell.value
+    running = ConfigWatch(config, "n", check=check_config).cell.value
 
     found = read_configuration(DoctorArguments("n", {"config": str(config)}), NOWHERE)
 

@@ -214,7 +214,7 @@ def needing(part: HostPart, sysfs: Path = Path("/nonexistent")) -> VendorPlugin:
     return replace(plugin, vendor=replace(plugin.vendor, host=host))
 
 
-RUNTIME = HostPart("acme's runtime", ("/usr/bin/acme",), "no card is seen", "install it", host=True)
+RUNTIME = HostPart("acme's runtime", ("/usr/bin/acme",), "no card is seen", "install it", on_host=True)
 
 
 def test_what_lies_on_the_host_is_looked_for_below_where_its_root_is_mounted(tmp_path: Path) -> None:

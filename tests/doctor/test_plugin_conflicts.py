@@ -14,7 +14,7 @@ from agent.doctor.socket_listeners import SocketListener
 from agent.doctor.surroundings import Sockets
 from agent.scheduler_api.findings import Severity
 from agent.scheduler_api.node_checks import Observed
-from agent.vendor_api.agent import OtherPlugin
+from agent.vendor_api.agent import ReplacedPlugins
 
 from .surveyed import around, vendor
 
@@ -59,7 +59,7 @@ def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> N
     made = vendor("xy")
     assert made.vendor is not None
     wide = around(
-        replace(made, vendor=replace(made.vendor, replaces=OtherPlugin(sockets=("sharing-*.sock",))))
+        replace(made, vendor=replace(made.vendor, replaces=ReplacedPlugins(sockets=("sharing-*.sock",))))
     )
     listens = SocketListener("listens")
     there = {Path(name): listens for name in ("/sharing-7.sock", "/xsharing-7.sock", "/xy.sock")}
@@ -109,7 +109,7 @@ def test_where_no_vendor_has_cards_nobody_is_said_to_serve_no_resource() -> None
 def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:
     made = vendor("xy")
     assert made.vendor is not None
-    plugin = replace(made, vendor=replace(made.vendor, replaces=OtherPlugin(sockets=("sharing-*.sock",))))
+    plugin = replace(made, vendor=replace(made.vendor, replaces=ReplacedPlugins(sockets=("sharing-*.sock",))))
     config = Config(vendors={"xy": VendorSettings(foreign="yield")})
     there = {Path("/sharing-7.sock"): SocketListener("listens")}
 

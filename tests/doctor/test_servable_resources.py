@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import load
-from agent.daemon.vendors_in_service import in_service, unserved
+from agent.daemon.vendor_config import plugins_in_service, unserved_sentences
 from agent.doctor.checks import CHECKS
 from agent.doctor.servable_resources import served
 from agent.doctor.surroundings import Surroundings
@@ -39,7 +39,9 @@ def found(text: str, place: Path) -> tuple[Surroundings, tuple[str, ...]]:
     path = place / "config.yaml"
     path.write_text(f"vendors: {{{text}}}")
     config, name = load(path, "node"), text.partition(":")[0]
-    return around(*in_service(config), config=config, found={name: Observed(CARDS)}), unserved(config)
+    return around(
+        *plugins_in_service(config), config=config, found={name: Observed(CARDS)}
+    ), unserved_sentences(config)
 
 
 @pytest.mark.parametrize(("text", "said"), CASES.items())

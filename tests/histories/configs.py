@@ -11,7 +11,7 @@ from support.vendor_inputs import parse
 
 from agent.config import Config
 from agent.core.devices.offers import VendorRules
-from agent.daemon.vendors_in_service import check, rules_by_vendor
+from agent.daemon.vendor_config import check_config, rules_by_vendor
 
 
 def _rules(vendor: str, *rules: Mapping[str, Any], modes: str = "", **settings: Any) -> str:
@@ -79,5 +79,5 @@ OF: Mapping[str, Sequence[str]] = {
 @cache
 def read(text: str) -> tuple[Config, tuple[VendorRules, ...]]:
     """The configuration, and what it asks of each vendor."""
-    config = check(parse(text, "config.yaml", "node"))
+    config = check_config(parse(text, "config.yaml", "node"))
     return config, tuple(rules_by_vendor(config).values())

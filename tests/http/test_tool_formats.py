@@ -18,17 +18,17 @@ from agent.cli.tool_format_request import NoSuchFormat, in_format
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import serving
 from agent.http.routes import Audience, answer
-from agent.vendor_api.agent import ContainerEdits, Format, NotShown, Picture, Vendor
+from agent.vendor_api.agent import ContainerEdits, Format, NodeListing, NotShown, Vendor
 
 PATHS = ["/inspect/acme", "/acme/inspect", "/acme/inspect/node-1"]
 
 
-def told(picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+def told(picture: NodeListing, node: str, query: Mapping[str, str]) -> Any:
     if node == "fails":
         raise RuntimeError("a vendor's bug")
     if node not in ("", picture.node):
         raise NotShown({"error": f"no node {node}"})
-    return {"node": picture.node, "asked": node, "query": dict(query), "held": len(picture.holdings)}
+    return {"node": picture.node, "asked": node, "query": dict(query), "held": len(picture.shares)}
 
 
 ACME = Vendor(

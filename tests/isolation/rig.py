@@ -69,7 +69,7 @@ class Recorder:
 def vendor(backend: str = "Good", **settings: Any) -> Vendor:
     return Vendor(
         "acme",
-        f"faulty_backends:{backend}",
+        f"support.faulty_backends:{backend}",
         "acme.com/xpu",
         lambda devices, request: ContainerEdits(),
         settings=Settings(settings),
@@ -93,7 +93,7 @@ async def serving(
         vendor(backend, **settings),
         sink,
         deadlines=deadlines,
-        pauses=ProcessTiming(every, (0.001, 0.01), specs_again),
+        timing=ProcessTiming(every, (0.001, 0.01), specs_again),
         in_process=in_process,
         python_path=(HERE,),
         memory_limit=lambda: (

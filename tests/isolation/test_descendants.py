@@ -98,7 +98,7 @@ import sys
 from agent.vendor_api.agent import Settings, Vendor
 from agent.isolation.vendor_process import VendorProcess
 settings = {"does": {"open": "leave"}, "pids": sys.argv[2]}
-vendor = Vendor("acme", "faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
+vendor = Vendor("acme", "support.faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
 started = VendorProcess(vendor, watch=None, python_path=(sys.argv[1],))
 print(started.runner.pid, flush=True)
 sys.stdin.read()

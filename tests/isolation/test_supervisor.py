@@ -80,7 +80,7 @@ def shy(sink: Recorder, sign: Path, every: float = 0.01, **settings: Any) -> Ven
     """One that is started once its sign is there."""
     it = replace(vendor(**settings), host=Host(signs=Signs((str(sign),), sysfs=str(sign))))
     process = VendorSupervisor(
-        it, sink, deadlines=QUICK, pauses=ProcessTiming(every, (0.001, 1000.0)), python_path=(HERE,)
+        it, sink, deadlines=QUICK, timing=ProcessTiming(every, (0.001, 1000.0)), python_path=(HERE,)
     )
     process.configure(required=False, sought=False)
     return process
@@ -193,8 +193,14 @@ async def test_a_vendor_that_was_here_with_other_settings_is_lost(sink: Recorder
     ("backend", "reason"),
     [
         ("Unloadable", "open failed: ImportError: libxpu.so.1: cannot open shared object file"),
-        ("NotABackend", "open failed: TypeError: faulty_backends:NotABackend is not a subclass of Backend"),
-        ("Missing", "open failed: AttributeError: module 'faulty_backends' has no attribute 'Missing'"),
+        (
+            "NotABackend",
+            "open failed: TypeError: support.faulty_backends:NotABackend is not a subclass of Backend",
+        ),
+        (
+            "Missing",
+            "open failed: AttributeError: module 'support.faulty_backends' has no attribute 'Missing'",
+        ),
     ],
 )
 async def test_a_backend_that_can_not_be_loaded_says_why(backend: str, reason: str, sink: Recorder) -> None:
@@ -366,7 +372,7 @@ async def test_the_next_try_of_an_open_breaker_is_shown_and_far(sink: Recorder) 
         vendor(does={"discover": "segfault"}),
         sink,
         deadlines=QUICK,
-        pauses=ProcessTiming(backoff=(0.001, 1000.0)),
+        timing=ProcessTiming(backoff=(0.001, 1000.0)),
         python_path=(HERE,),
     )
     began = time.time()

@@ -199,7 +199,7 @@ class Sink:
     def observed(self, vendor, events): pass
     def lost(self, vendor, state, reason): print(reason, file=sys.stderr)
 settings = {"does": {"partitions": sys.argv[2]}, "pids": sys.argv[3]}
-vendor = Vendor("acme", "faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
+vendor = Vendor("acme", "support.faulty_backends:Good", "acme.com/xpu", None, settings=Settings(settings))
 patient = Deadlines(call=60)
 process = VendorSupervisor(vendor, Sink(), deadlines=patient, python_path=(sys.argv[1],))
 async def main():

@@ -352,7 +352,7 @@ class Bench:
 async def bench(
     path: Path,
     *cards: AdvertisedDevice,
-    intervals: SessionTiming = QUICK,
+    timing: SessionTiming = QUICK,
     kubelet: FakeKubelet | None = None,
     started: bool = True,
     pre_start_required: bool = False,
@@ -362,9 +362,7 @@ async def bench(
     directory = KubeletDirectory(path, poll=0.05, inotify_after=0.0, poll_until_then=0.01, retry=0.01)
     cell = Cell(resource(*(cards or (card("a"), card("b")))))
     answers = FakeAnswers()
-    session = KubeletSession(
-        cell, answers, directory, pre_start_required=pre_start_required, intervals=intervals
-    )
+    session = KubeletSession(cell, answers, directory, pre_start_required=pre_start_required, timing=timing)
     node = Bench(kubelet, directory, cell, answers, session, anyio.CancelScope())
     async with kubelet.running(), anyio.create_task_group() as group:
         if not started:

@@ -31,7 +31,7 @@ async def node(path: Path, release: str) -> AsyncIterator[tuple[SimKubelet, Kube
         directory = KubeletDirectory(kubelet.plugin_dir, inotify_after=0.0)
         cell = Cell(resource(card("a", numa=0, count=2), card("b", numa=1, count=2), card("c")))
         # A kubelet of today ends the new stream with the old one if they follow too soon.
-        session = KubeletSession(cell, FakeAnswers(), directory, intervals=replace(QUICK, shortest_pause=0.1))
+        session = KubeletSession(cell, FakeAnswers(), directory, timing=replace(QUICK, shortest_pause=0.1))
         group.start_soon(directory.run)
         scope, over = anyio.CancelScope(), anyio.Event()
 

@@ -85,7 +85,7 @@ async def labelling(
     wanted: Cell[WantedFeatures | None] = Cell(WantedFeatures(told_as, VendorLabels(TWO)))
     nodes = Reflector(api, node.NODES, node.query(name), own_node, FollowTiming(shortest=0.01, longest=0.1))
     writer = LabelWriter(
-        api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), intervals=LabelTiming(0.01)
+        api, name, "default", wanted, mine, pauses=Pauses(0.01, 0.1), timing=LabelTiming(0.01)
     )
     async with anyio.create_task_group() as group:
         group.start_soon(nodes.run)

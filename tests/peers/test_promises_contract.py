@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from heard import READS
+from support.read_annotations import READS
 from support.waiting import eventually
 
 from agent.cluster.api_client import open_api

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import recorded
 from schedulers.koordinator.cards import report
+from support import recorded_pods
 
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
 from agent.scheduler_api.quantities import whole
@@ -19,7 +19,7 @@ from .manager import Manager
 from .scheduler import ALLOCATED, BOUND, JOINT, LOCK, MINORS, Asking, Bound, Scheduler
 from .wishes import CORE, RATIO, RDMA, SHARED, Unschedulable
 
-SAID = json.loads(recorded.FILE.read_text())
+SAID = json.loads(recorded_pods.FILE.read_text())
 NODES = ("metax1", "nv1", "enf1")
 #: What device plugins had on the recorded Nodes.
 OF_PLUGINS = {

@@ -19,7 +19,7 @@ from agent.core.devices.health_timing import HealthTiming
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.node_agent import NodeAgent
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.demo.agent_process import PACE
 from agent.isolation.service import Deadlines
 from agent.kubelet.session import SessionTiming
@@ -172,7 +172,7 @@ class Node:
             "node",
             every=0.05,
             flags=flags,
-            check=check,
+            check=check_config,
             settle=0.02,
             recall=remembered_from,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-import recorded
+from support import recorded_pods
 
 from agent.testing.node_kubelet import Container, Pod
 
@@ -114,9 +114,9 @@ async def test_the_recorded_pods_of_koordinator_are_on_the_cards_that_it_chose(
     node.configure(*rules)
     await node.start()
     await node.counts({GCU: (8, 8), MEMORY: (384, 384)})
-    here = dict(zip(recorded.devices("enf1"), enflame.uuids, strict=True))
+    here = dict(zip(recorded_pods.devices("enf1"), enflame.uuids, strict=True))
 
-    for case in recorded.cases("enf1"):
+    for case in recorded_pods.cases("enf1"):
         said = dict(case.annotations)
         for there, uuid in here.items():
             said = {key: text.replace(there, uuid) for key, text in said.items()}

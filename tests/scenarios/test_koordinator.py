@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import anyio
 import pytest
-import recorded
-from heard import READS
 from played_koordinator.scheduler import BOUND
+from support import recorded_pods
+from support.read_annotations import READS
 from support.waiting import eventually
 
 from agent.cluster.pods import candidate
@@ -44,7 +44,7 @@ def uuids(node: Node, *cards: int) -> set[str]:
     return {node.cards.uuids[it] for it in cards}
 
 
-def limits_of(case: recorded.Case) -> tuple[Container, ...]:
+def limits_of(case: recorded_pods.Case) -> tuple[Container, ...]:
     return tuple(Container(dict(its), name) for name, its in case.limits.items())
 
 
@@ -54,7 +54,7 @@ async def test_the_recorded_pods_of_koordinator_end_on_the_cards_that_it_wrote(n
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (8, 8)})
     asking: dict[str, Mapping[str, set[str]]] = {}
-    for case in recorded.cases("nv1"):
+    for case in recorded_pods.cases("nv1"):
         pod = Pod(case.name, limits_of(case))
         if not case.scheduled:
             continue
@@ -370,9 +370,9 @@ async def test_recorded_shares_of_metax_cards_end_where_the_scheduler_put_them(
 ) -> None:
     await node.start(shared(SGPU, 16, placement="claim"))
     await node.counts({SGPU: (64, 64)})
-    here = dict(zip(recorded.devices("metax1"), node.cards.uuids, strict=True))
+    here = dict(zip(recorded_pods.devices("metax1"), node.cards.uuids, strict=True))
     ended: dict[str, list[set[str]]] = {}
-    for case in (it for it in recorded.cases("metax1") if it.scheduled):
+    for case in (it for it in recorded_pods.cases("metax1") if it.scheduled):
         pod = Pod(case.name, limits_of(case))
         said = {key: case.annotations[key] for key in WORDS[words]}
         for there, uuid in here.items():
@@ -419,7 +419,7 @@ async def test_a_share_comes_with_the_limits_that_hami_core_reads(node: Node) ->
     )
     await node.start()
     await node.counts({f"{GPU}.shared": (16, 16)})
-    (case,) = (it for it in recorded.cases("nv1") if it.name == "n-core-mem")
+    (case,) = (it for it in recorded_pods.cases("nv1") if it.name == "n-core-mem")
     pod = Pod(case.name, (Container({**case.limits["a"], f"{GPU}.shared": 1}),))
     node.shows(pod, **case.annotations)
 
@@ -452,8 +452,8 @@ async def test_the_recorded_pods_that_ask_koordinator_alone_are_in_the_ledger_wi
 ) -> None:
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (8, 8)})
-    pods = {it.name: Pod(it.name, limits_of(it)) for it in recorded.cases("nv1")}
-    for case in recorded.cases("nv1"):
+    pods = {it.name: Pod(it.name, limits_of(it)) for it in recorded_pods.cases("nv1")}
+    for case in recorded_pods.cases("nv1"):
         node.shows(pods[case.name], **case.annotations)
 
     view = await node.until(lambda it: len(in_use(it)) == 4)

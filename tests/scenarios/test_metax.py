@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import recorded
 from played_koordinator.scheduler import BOUND
+from support import recorded_pods
 
 from agent.core.model import AllocationState
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
@@ -90,9 +90,9 @@ async def test_the_recorded_pods_of_koordinator_get_the_slices_that_it_chose(
 ) -> None:
     """In their order; two of them want another policy than their card has by then."""
     await served(node)
-    here = dict(zip(recorded.devices("metax1"), metax.uuids, strict=True))
+    here = dict(zip(recorded_pods.devices("metax1"), metax.uuids, strict=True))
     got: dict[str, Any] = {}
-    for case in (it for it in recorded.cases("metax1") if it.scheduled):
+    for case in (it for it in recorded_pods.cases("metax1") if it.scheduled):
         said = dict(case.annotations)
         for there, uuid in here.items():
             said = {key: text.replace(there, uuid) for key, text in said.items()}

@@ -152,7 +152,7 @@ async def test_a_pod_that_ends_while_the_kubelet_writes_nothing_is_released_afte
 
 @EVERY_RELEASE
 async def test_a_kubelet_that_restarts_while_the_api_server_is_away_releases_nothing(node: Node) -> None:
-    node.pace = replace(node.pace, doubt_again=0.1)
+    node.pace = replace(node.pace, request_again_after=0.1)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     lasting, short = await node.admit("lasting", {XPU: 1}), await node.admit("short", {XPU: 1})

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 import msgspec
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.errors import StateError
 from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon

@@ -28,7 +28,7 @@ def counting(rules: Sequence[ResourceRule], devices: Sequence[Device]) -> Mappin
 
 
 def acme(labels: Labels | None = counting, name: str = "acme", backend: str = "", **settings: Any) -> Vendor:
-    backend = backend or "faulty_backends:Good"
+    backend = backend or "support.faulty_backends:Good"
     edits = ContainerEdits()
     return Vendor(
         name,

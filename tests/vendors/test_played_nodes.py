@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from played_node import PlayedNode
+from support.played_node import PlayedNode
 
 from agent.config import load
 

@@ -60,7 +60,7 @@ class IdsInUse:
             for name, cards in self._lies_on.items()
         )
 
-    def mode(self, resource: str, card: AdvertisedDevice, other_modes: Collection[str]) -> str:
+    def mode(self, card: AdvertisedDevice, other_modes: Collection[str]) -> str:
         """Which of the other resources has the card or a slice of the card; empty where none has."""
         places = {card.uuid, *self._kin.get(card.uuid, ())}
         cards_by_resource = self._lies_on.items()

@@ -8,9 +8,8 @@ from typing import get_args
 
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.dynamic_modes import rules_with_equal_ids
-from agent.core.kubernetes_names import unserved_name
 from agent.core.model import NodeSnapshot
-from agent.scheduler_api.reserved_names import Reserved
+from agent.scheduler_api.reserved_names import Reserved, unserved_name
 from agent.vendor_api.agent import (
     MAX_REPLICAS,
     Device,

@@ -105,7 +105,7 @@ def _free_cards(
     `others`: resources that may name the same cards. A card that one of them has is listed, but new pods do
     not get it.
     """
-    moded = [_in_mode(rule, card, uses.mode(rule.name, card, others), uses) for card in offered]
+    moded = [_in_mode(rule, card, uses.mode(card, others), uses) for card in offered]
     left = (card for card in moded if card.mode or not _used_otherwise(rule, card, uses))
     return tuple(_with_shorter_range(rule, card, uses) for card in left)
 

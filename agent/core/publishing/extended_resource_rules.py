@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.core.errors import VendorError
-from agent.core.kubernetes_names import wrong_name
 from agent.core.publishing.vendor_key_rules import WantedKeys, wrong_domain, wrong_keys
 from agent.vendor_api.agent import Device, ResourceRule, Vendor
+from agent.vendor_api.kubernetes_names import wrong_name
 from agent.vendor_api.text import shorten
 
 #: The largest count of a vendor. Kubernetes itself counts in 64 bits.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.core.errors import VendorError
-from agent.core.kubernetes_names import wrong_label
 from agent.vendor_api.agent import Device, ResourceRule, Vendor
+from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.core.allocation.vendor_requests import request_of
 from agent.core.errors import VendorError
-from agent.core.kubernetes_names import wrong_label
 from agent.core.model import Allocation
 from agent.core.publishing.vendor_key_rules import WantedKeys, wrong_domain, wrong_keys
 from agent.scheduler_api.candidate import Candidate
 from agent.vendor_api.agent import Device, Grant, ResourceRule, Vendor
+from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
 #: The limit on all annotations of one object together, in bytes. Source: kubernetes/kubernetes v1.36.0,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.core.kubernetes_names import wrong_label
 from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.core.publishing.label_rules import domain
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import ServedClaim
 from agent.scheduler_api.dialects import Dialect
+from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
 #: How many keys one dialect may have.

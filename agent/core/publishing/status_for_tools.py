@@ -13,7 +13,7 @@ from agent.core.model import Allocation, AllocationState, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
-from agent.vendor_api.agent import Format, Holder, Holding, Listing, Picture, Vendor
+from agent.vendor_api.agent import CardCount, ContainerShare, Format, ListedPod, NodeListing, Vendor
 
 
 def formats(status: AgentStatus) -> Mapping[str, tuple[Vendor, Format]]:
@@ -25,17 +25,17 @@ def formats(status: AgentStatus) -> Mapping[str, tuple[Vendor, Format]]:
     return found
 
 
-def picture(status: AgentStatus, vendor: Vendor) -> Picture:
+def node_listing(status: AgentStatus, vendor: Vendor) -> NodeListing:
     """The vendor's cards, and the pods that have or are promised them."""
     plan = {name: it for name, it in status.resources.items() if it.vendor == vendor.name}
     allocations = [it for it in status.allocations if it.vendor == vendor.name]
     held = [it for it in allocations if it.state is not AllocationState.RELEASED]
     found = [*_had(held, plan, status.pods), *_reserved(status, vendor, plan, held)]
-    return Picture(
+    return NodeListing(
         status.node,
         status.snapshot.present(vendor.name),
         tuple(
-            Listing(name, card.uuid, len(card.ids or ()), card.mode)
+            CardCount(name, card.uuid, len(card.ids or ()), card.mode)
             for name, resource in plan.items()
             for card in resource.cards
         ),
@@ -43,14 +43,14 @@ def picture(status: AgentStatus, vendor: Vendor) -> Picture:
     )
 
 
-def _age(holding: Holding) -> tuple[bool, float, str]:
-    created = holding.holder.created if holding.holder else None
-    return created is None, created or 0.0, holding.holder.uid if holding.holder else ""
+def _age(share: ContainerShare) -> tuple[bool, float, str]:
+    created = share.pod.created if share.pod else None
+    return created is None, created or 0.0, share.pod.uid if share.pod else ""
 
 
 def _had(
     held: Iterable[Allocation], plan: Mapping[str, Resource], pods: Collection[Candidate]
-) -> Iterator[Holding]:
+) -> Iterator[ContainerShare]:
     """What containers have. Of two containers of one pod with the same ID the later one counts.
 
     The earlier one is an init container that has ended.
@@ -66,7 +66,7 @@ def _had(
         cards = _cards(allocation, plan.get(allocation.resource))
         parameters = allocation.claim.parameters if allocation.claim else {}
         for uuid, count in Counter(cards[n] for n in fresh if cards).items():
-            yield Holding(
+            yield ContainerShare(
                 allocation.resource,
                 uuid,
                 count,
@@ -96,7 +96,7 @@ def _container(allocation: Allocation) -> str:
     )
 
 
-def _holder(allocation: Allocation, pods: Collection[Candidate]) -> Holder | None:
+def _holder(allocation: Allocation, pods: Collection[Candidate]) -> ListedPod | None:
     """The pod that has the allocation: as the API server shows it, or else by the owner or the claim."""
     place, holder = (
         allocation.container_key,
@@ -107,17 +107,17 @@ def _holder(allocation: Allocation, pods: Collection[Candidate]) -> Holder | Non
         if (place is not None and pod.uid == place[0]) or (place is None and named):
             return _shown(pod)
     if holder is None:
-        return Holder("", "", place[0], pending=False) if place else None
-    return Holder(holder.namespace, holder.pod, holder.uid, pending=False)
+        return ListedPod("", "", place[0], pending=False) if place else None
+    return ListedPod(holder.namespace, holder.pod, holder.uid, pending=False)
 
 
-def _shown(pod: Candidate) -> Holder:
-    return Holder(pod.namespace, pod.name, pod.uid, pod.created, pod.pending)
+def _shown(pod: Candidate) -> ListedPod:
+    return ListedPod(pod.namespace, pod.name, pod.uid, pod.created, pod.pending)
 
 
 def _reserved(
     status: AgentStatus, vendor: Vendor, plan: Mapping[str, Resource], held: Collection[Allocation]
-) -> Iterator[Holding]:
+) -> Iterator[ContainerShare]:
     """What schedulers promised to containers that have no allocation yet. Invalid claims are skipped."""
     cards = cards_by_minor(status.snapshot, vendor.name)
     for planned in plan.values():
@@ -131,14 +131,14 @@ def _reserved(
                     yield from _promised(planned, pod, claim)
 
 
-def _promised(planned: Resource, pod: Candidate, claim: Claim) -> Iterator[Holding]:
-    """The claim's cards as holdings, each with at most as many IDs as the card has.
+def _promised(planned: Resource, pod: Candidate, claim: Claim) -> Iterator[ContainerShare]:
+    """The claim's cards as shares, each with at most as many IDs as the card has.
 
-    An init container holds nothing, because the containers after it get its devices.
+    An init container has no share, because the containers after it get its devices.
     """
     asked = (it for it in pod.containers if it.name == claim.container and (it.restartable or not it.init))
     count = next((it.limits.get(planned.name, 0) for it in asked), 0)
-    promised = Holding(planned.name, "", 0, _shown(pod), claim.container, False, claim.parameters)
+    promised = ContainerShare(planned.name, "", 0, _shown(pod), claim.container, False, claim.parameters)
     has = {card.uuid: card.shares for card in planned.cards}
     for uuid, wanted in _in_turn(claim.devices, count).items():
         if taken := min(wanted, has.get(uuid, 0)):

@@ -36,7 +36,7 @@ MAX_SHOWN_REFUSALS = 64
 Seconds = dict[tuple[str, str], list[float]]
 
 
-class TimedAllocator:
+class AllocateCalls:
     """Serves every resource of the node from one allocator."""
 
     def __init__(

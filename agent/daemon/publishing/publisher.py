@@ -46,7 +46,7 @@ class Publisher:
         pod_state: PodState,
         reads: Cell[AnnotationFilter],
         record: UninstallRecord,
-        intervals: AgentTiming,
+        timing: AgentTiming,
         *,
         api: bool,
     ) -> None:
@@ -62,7 +62,7 @@ class Publisher:
         self._receipts = WantedReceipts(pod_state.pods, ledger, reads, node.all_vendors, node.schedulers)
         self._features = FeaturesFile(
             self._labels.wanted,
-            intervals.specs,
+            timing.specs,
             note=record.note_features,
             noted=record.features,
             forget=record.forget_features,
@@ -70,7 +70,7 @@ class Publisher:
         #: The report of the cards to the scheduler that gets one; None without such a scheduler.
         self._report: _KeptReport | None = None
         if (kind := reporting(node.schedulers)) is not None:
-            every = intervals.device_infos
+            every = timing.device_infos
             state = SchedulerReportState(kind)
             wanted = WantedSchedulerReport(
                 state,

@@ -63,23 +63,23 @@ class OtherPlugins:
         kubelet: KubeletView,
         sessions: Sessions,
         recovery: Recovery,
-        intervals: AgentTiming,
+        timing: AgentTiming,
     ) -> None:
         self._config = config
         self._plan = node.plan
         self._kubelet = kubelet
         self._recovery = recovery
         self.sockets = ServedSockets(kubelet)
-        self._resources = OtherResources(node, kubelet, sessions, intervals.other_plugins)
+        self._resources = OtherResources(node, kubelet, sessions, timing.other_plugins)
         self._on_cards = CardPlugins(
             node,
             kubelet,
             self._resources_of_vendors,
             self._yields,
-            every=intervals.other_plugins,
-            gone_after=intervals.other_plugin_gone,
+            every=timing.other_plugins,
+            gone_after=timing.other_plugin_gone,
         )
-        self._takeovers = Takeovers(node.plan, kubelet, sessions, intervals.takeover_again)
+        self._takeovers = Takeovers(node.plan, kubelet, sessions, timing.takeover_again)
 
     async def run(self, in_force: ListsInForce) -> None:
         """Look for ever. `in_force` is called after each look at the kubelet's lists."""

@@ -28,14 +28,14 @@ class Sessions:
         self,
         node: NodeState,
         directory: KubeletDirectory,
-        intervals: SessionTiming,
+        timing: SessionTiming,
         clock: Callable[[], float],
         registered: Cell[bool],
     ) -> None:
         """`registered` is set at the first registration. Heavy modules are loaded after that."""
         self._node = node
         self._directory = directory
-        self._intervals = intervals
+        self._timing = timing
         self._clock = clock
         self._registered = registered
         self._sessions: dict[str, KubeletSession] = {}
@@ -69,7 +69,7 @@ class Sessions:
                 self._directory,
                 status=self.statuses[name],
                 pre_start_required=self._node.makes(resource.value),
-                intervals=self._intervals,
+                timing=self._timing,
                 numbers=self._numbers,
                 gate=gate,
             )

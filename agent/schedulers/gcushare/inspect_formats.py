@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from agent.vendor_api.agent import Device, Format, Holder, Holding, NotShown, Picture
+from agent.vendor_api.agent import ContainerShare, Device, Format, ListedPod, NodeListing, NotShown
 from agent.vendor_api.text import shorten
 
 from .dialect_v4 import PROFILE, PROFILE_ID
@@ -40,23 +40,23 @@ def drs_format(names: ResourceNames) -> Format:
     return Format(f"{NAME}-{DRS}", lambda it, node, _: slices(names, it, node, {DRS: "true"}))
 
 
-def units(names: ResourceNames, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+def units(names: ResourceNames, listing: NodeListing, node: str, query: Mapping[str, str]) -> Any:
     """The answer of the first generation's extender: units of memory by card.
 
     Raises:
         NotShown: Another node is asked for, or this one counts no units.
     """
-    cards = _cards(picture, names.memory)
-    if node and (node != picture.node or not cards):
+    cards = _cards(listing, names.memory)
+    if node and (node != listing.node or not cards):
         raise NotShown({"error": _no_gcushare_node(node)})
     devices = [
-        {"id": card.minor, **_amounts(total, had := _on(card, picture, names.memory)), "pods": _pods(had)}
+        {"id": card.minor, **_amounts(total, had := _on(card, listing, names.memory)), "pods": _pods(had)}
         for card, total in cards
     ]
-    return {"nodes": [{"name": picture.node, **_sums(devices), "devices": devices}] if cards else []}
+    return {"nodes": [{"name": listing.node, **_sums(devices), "devices": devices}] if cards else []}
 
 
-def slices(names: ResourceNames, picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+def slices(names: ResourceNames, listing: NodeListing, node: str, query: Mapping[str, str]) -> Any:
     """The answer of the fourth generation's scheduler: one node as an object, all nodes as a list.
 
     Raises:
@@ -64,8 +64,8 @@ def slices(names: ResourceNames, picture: Picture, node: str, query: Mapping[str
     """
     drs = query.get(DRS) == "true"
     name = names.drs if drs else names.shared
-    cards = _cards(picture, name)
-    if node and node != picture.node:
+    cards = _cards(listing, name)
+    if node and node != listing.node:
         raise NotShown({"name": node, "error": f"nodes {json.dumps(shorten(node))} not found"})
     if not cards:
         none = {"name": node, "error": _no_gcushare_node(node)}
@@ -73,12 +73,12 @@ def slices(names: ResourceNames, picture: Picture, node: str, query: Mapping[str
     devices = {
         str(card.minor): {
             "virt": "DRS" if drs else "Shared",
-            **_amounts(total, had := _on(card, picture, name)),
+            **_amounts(total, had := _on(card, listing, name)),
             "pods": _pods_of_the_fourth(had),
         }
         for card, total in cards
     }
-    shown = {"name": picture.node, **_sums(devices.values()), "devices": devices}
+    shown = {"name": listing.node, **_sums(devices.values()), "devices": devices}
     return shown if node else [shown]
 
 
@@ -86,26 +86,26 @@ def _no_gcushare_node(name: str) -> str:
     return f"node: {shorten(name)} is not the gcushare node"
 
 
-def _cards(picture: Picture, resource: str) -> list[tuple[Device, int]]:
+def _cards(listing: NodeListing, resource: str) -> list[tuple[Device, int]]:
     """The cards of the resource by their numbers, each with the number of its IDs.
 
     A card that pods have by another resource is left out, as in GCUShare.
     """
-    otherwise = {it.uuid for it in picture.holdings if it.resource != resource}
+    otherwise = {it.uuid for it in listing.shares if it.resource != resource}
     totals = {
-        listing.uuid: listing.count
-        for listing in picture.listings
-        if listing.resource == resource and not listing.mode and listing.uuid not in otherwise
+        card.uuid: card.count
+        for card in listing.counts
+        if card.resource == resource and not card.mode and card.uuid not in otherwise
     }
-    cards = [it for it in picture.devices if it.uuid in totals and it.minor is not None]
+    cards = [it for it in listing.devices if it.uuid in totals and it.minor is not None]
     return [(it, totals[it.uuid]) for it in sorted(cards, key=lambda it: it.minor or 0)]
 
 
-def _on(card: Device, picture: Picture, resource: str) -> list[Holding]:
-    return [it for it in picture.holdings if it.uuid == card.uuid and it.resource == resource]
+def _on(card: Device, listing: NodeListing, resource: str) -> list[ContainerShare]:
+    return [it for it in listing.shares if it.uuid == card.uuid and it.resource == resource]
 
 
-def _amounts(total: int, had: Iterable[Holding]) -> dict[str, int]:
+def _amounts(total: int, had: Iterable[ContainerShare]) -> dict[str, int]:
     used = sum(it.count for it in had)
     return {"totalGCU": total, "usedGCU": used, "availableGCU": max(0, total - used)}
 
@@ -114,16 +114,16 @@ def _sums(devices: Collection[Mapping[str, Any]]) -> dict[str, int]:
     return {key: sum(it[key] for it in devices) for key in ("totalGCU", "usedGCU", "availableGCU")}
 
 
-def _by_pod(had: Iterable[Holding]) -> list[tuple[Holder, Sequence[Holding]]]:
-    """The pods in their order. Holdings without a known pod count as used, and stand with no pod."""
-    found: dict[Holder, list[Holding]] = {}
-    for holding in had:
-        if holding.holder is not None:
-            found.setdefault(holding.holder, []).append(holding)
+def _by_pod(had: Iterable[ContainerShare]) -> list[tuple[ListedPod, Sequence[ContainerShare]]]:
+    """The pods in their order. Shares without a known pod count as used, and stand with no pod."""
+    found: dict[ListedPod, list[ContainerShare]] = {}
+    for share in had:
+        if share.pod is not None:
+            found.setdefault(share.pod, []).append(share)
     return [*found.items()]
 
 
-def _pods(had: Iterable[Holding]) -> list[dict[str, Any]]:
+def _pods(had: Iterable[ContainerShare]) -> list[dict[str, Any]]:
     return [
         {
             "name": pod.name,
@@ -136,7 +136,7 @@ def _pods(had: Iterable[Holding]) -> list[dict[str, Any]]:
     ]
 
 
-def _pods_of_the_fourth(had: Iterable[Holding]) -> list[dict[str, Any]]:
+def _pods_of_the_fourth(had: Iterable[ContainerShare]) -> list[dict[str, Any]]:
     return [
         {
             "name": pod.name,
@@ -151,25 +151,25 @@ def _pods_of_the_fourth(had: Iterable[Holding]) -> list[dict[str, Any]]:
     ]
 
 
-def _container(holding: Holding) -> str:
-    return holding.container
+def _container(share: ContainerShare) -> str:
+    return share.container
 
 
-def _record(holding: Holding) -> dict[str, Any]:
+def _record(share: ContainerShare) -> dict[str, Any]:
     """The container in the form of GCUShare's annotation `assigned-containers`, without unknown keys."""
-    id_, _, uuid = holding.partitions[0].partition(":") if holding.partitions else ("", "", "")
+    id_, _, uuid = share.partitions[0].partition(":") if share.partitions else ("", "", "")
     record = {
-        "allocated": holding.allocated,
-        "request": holding.count,
-        "profileID": holding.parameters.get(PROFILE_ID, ""),
-        "profileName": holding.parameters.get(PROFILE, ""),
+        "allocated": share.allocated,
+        "request": share.count,
+        "profileID": share.parameters.get(PROFILE_ID, ""),
+        "profileName": share.parameters.get(PROFILE, ""),
         "instanceID": id_,
         "instanceUUID": uuid,
     }
     return {key: value for key, value in record.items() if value != ""}
 
 
-def _time(pod: Holder) -> str | None:
+def _time(pod: ListedPod) -> str | None:
     """The time of the pod's creation as Kubernetes writes it; None where it is not known."""
     if pod.created is None:
         return None

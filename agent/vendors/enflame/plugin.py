@@ -13,7 +13,7 @@ from agent.vendor_api.agent import (
     NodeFacts,
     NodeFactsOf,
     Offers,
-    OtherPlugin,
+    ReplacedPlugins,
     Settings,
     Signs,
     Slices,
@@ -81,7 +81,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             "gcushare", options.dialect, brand.terms, partial(counted_cards, brand, resources)
         ),
         named_dialects=(DialectOf("gcushare", options.dialect, brand.terms),) if counted else (),
-        replaces=OtherPlugin(
+        replaces=ReplacedPlugins(
             sockets=SOCKETS,
             resources=(brand.whole, brand.memory, brand.shared, brand.drs, ALIAS),
             cards_of_answer=cards_of_answer,

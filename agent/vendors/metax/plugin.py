@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from agent.scheduler_api import DialectOf
-from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Slices, Vendor
+from agent.vendor_api.agent import Host, NodeFacts, Offers, ReplacedPlugins, Settings, Signs, Slices, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
@@ -63,7 +63,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             annotation_keys=(ANNOTATION,),
         ),
         named_dialects=_hears(options) if sliced else (),
-        replaces=OtherPlugin(
+        replaces=ReplacedPlugins(
             sockets=SOCKETS,
             resources=(GPU, SGPU),
             cards_of_answer=partial(cards_of_answer, options),

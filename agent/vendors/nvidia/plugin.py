@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.vendor_api.agent import Host, NodeFacts, Offers, OtherPlugin, Settings, Signs, Vendor
+from agent.vendor_api.agent import Host, NodeFacts, Offers, ReplacedPlugins, Settings, Signs, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
@@ -56,7 +56,7 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             machine_label=f"{GPU}.machine",
             time_label=f"{DOMAIN}gfd.timestamp",
         ),
-        replaces=OtherPlugin(sockets=SOCKETS, resources=RESOURCES, cards_of_answer=cards_of_answer),
+        replaces=ReplacedPlugins(sockets=SOCKETS, resources=RESOURCES, cards_of_answer=cards_of_answer),
         host=Host(
             libraries=partial(library_places.searched, options.for_backend()),
             signs=Signs((f"{sysfs}/module/nvidia", *DRIVER), pci=(PCI_VENDOR,), sysfs=sysfs),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agent.core.kubernetes_names import wrong_name
 from agent.vendor_api.agent import Host, NodeFacts, Settings, SettingsError, Slices, Vendor
 from agent.vendor_api.hooks import hookimpl
+from agent.vendor_api.kubernetes_names import wrong_name
 from agent.vendors.simulated.agent.claims import DIALECT, WITH_RECEIPT
 from agent.vendors.simulated.agent.container_edits import VISIBLE, container_edits, edits_by_cdi
 from agent.vendors.simulated.agent.labels import counted, given_out, labels

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.allocation.admission import admit, refuse_outdated, refuse_retired, serving_vendor
 from agent.core.allocation.scene import Scene

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.allocation.answer_annotations import (
     ALLOCATION,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import strategies
 from hypothesis import given
+from support import strategies
 
 from agent.core.allocation.node_lock_rules import (
     AHEAD,

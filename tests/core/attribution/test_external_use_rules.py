@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-import recorded
+from support import recorded_pods
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.external_use_rules import external_allocations as of_schedulers
@@ -76,18 +76,18 @@ def test_a_pod_that_asks_koordinator_alone_uses_what_was_written(
 
 
 def test_the_recorded_pods_use_the_cards_that_were_written() -> None:
-    vendors = {"nvidia": recorded.devices("nv1")}
+    vendors = {"nvidia": recorded_pods.devices("nv1")}
 
-    found = external([it.candidate for it in recorded.cases("nv1")], {GPU}, vendors, 7.0)
+    found = external([it.candidate for it in recorded_pods.cases("nv1")], {GPU}, vendors, 7.0)
 
     used = {it.owner.pod: [vendors["nvidia"][uuid] for uuid in it.devices] for it in found if it.owner}
     assert used == {"n-core-ratio": [1], "n-core-mem": [1], "n-shared2": [4, 5], "n-mem": [1]}
 
 
 def test_how_much_of_a_card_is_used_is_known_too() -> None:
-    cases = {it.name: it.candidate for it in recorded.cases("nv1")}
+    cases = {it.name: it.candidate for it in recorded_pods.cases("nv1")}
 
-    found = external(cases.values(), {GPU}, {"nvidia": recorded.devices("nv1")}, 7.0)
+    found = external(cases.values(), {GPU}, {"nvidia": recorded_pods.devices("nv1")}, 7.0)
 
     shares = {it.claim.pod: it.claim.parameters for it in found if it.claim is not None}
     assert shares["n-core-mem"] == {"core": "30", "memory": str(10 << 30)}

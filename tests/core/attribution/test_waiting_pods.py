@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.allocation.container_allocations import containers_with_allocation, starting_allocations
 from agent.core.attribution.claim_exchange import exchange_claims

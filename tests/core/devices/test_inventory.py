@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord
 from agent.core.devices.inventory import REMEMBERED, ClearedFaults, Inventory, left_out

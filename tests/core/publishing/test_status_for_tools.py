@@ -10,9 +10,9 @@ import pytest
 
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.publishing.agent_status import AgentStatus
-from agent.core.publishing.status_for_tools import formats, picture
+from agent.core.publishing.status_for_tools import formats, node_listing
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
-from agent.vendor_api.agent import ContainerEdits, Format, Holder, Holding, Listing, Vendor
+from agent.vendor_api.agent import CardCount, ContainerEdits, ContainerShare, Format, ListedPod, Vendor
 from core.values import GPU, node, shared, status
 
 CARD = "acme.com/card"
@@ -51,30 +51,30 @@ def had(pod: str, container: str, *ids: str, card: str = "a") -> Allocation:
     return Allocation(f"{pod}-{container}", GPU, "acme", ids, (card,), AllocationState.DONE, 1.0, owner=owner)
 
 
-def shown(it: Candidate) -> Holder:
-    return Holder("default", it.name, it.uid, it.created, it.pending)
+def shown(it: Candidate) -> ListedPod:
+    return ListedPod("default", it.name, it.uid, it.created, it.pending)
 
 
 def test_who_has_something_is_shown_oldest_pod_first() -> None:
     old, young = pod("old", 1.0, {GPU: 1}), pod("young", 2.0, {GPU: 2})
     its = (had("young", "c0", "a::0", "a::1"), had("old", "c0", "a::2"))
 
-    found = picture(replace(VIEW, allocations=its, pods=(young, old)), ACME)
+    found = node_listing(replace(VIEW, allocations=its, pods=(young, old)), ACME)
 
-    assert found.holdings == (
-        Holding(GPU, "a", 1, shown(old), "c0"),
-        Holding(GPU, "a", 2, shown(young), "c0"),
+    assert found.shares == (
+        ContainerShare(GPU, "a", 1, shown(old), "c0"),
+        ContainerShare(GPU, "a", 2, shown(young), "c0"),
     )
-    assert found.listings == (Listing(GPU, "a", 4), Listing(GPU, "b", 4))
+    assert found.counts == (CardCount(GPU, "a", 4), CardCount(GPU, "b", 4))
 
 
 def test_who_is_promised_something_and_has_it_not_yet_is_shown_too() -> None:
     waiting = pod("waiting", 1.0, {GPU: 1}, {GPU: 2}, card="b")
     its = (had("waiting", "c0", "b::0", card="b"),)
 
-    found = picture(replace(VIEW, allocations=its, pods=(waiting,)), ACME)
+    found = node_listing(replace(VIEW, allocations=its, pods=(waiting,)), ACME)
 
-    assert {(it.container, it.count, it.allocated) for it in found.holdings} == {
+    assert {(it.container, it.count, it.allocated) for it in found.shares} == {
         ("c0", 1, True),
         ("c1", 2, False),
     }
@@ -82,42 +82,42 @@ def test_who_is_promised_something_and_has_it_not_yet_is_shown_too() -> None:
 
 @pytest.mark.parametrize("ended", [{"over": True}, {"over": True, "ended": True}])
 def test_who_is_over_is_promised_nothing(ended: Mapping[str, bool]) -> None:
-    found = picture(replace(VIEW, pods=(pod("over", 1.0, {GPU: 1}, card="a", **ended),)), ACME)
+    found = node_listing(replace(VIEW, pods=(pod("over", 1.0, {GPU: 1}, card="a", **ended),)), ACME)
 
-    assert found.holdings == ()
+    assert found.shares == ()
 
 
 def test_an_annotation_that_makes_no_sense_hides_nobody_else() -> None:
     pods = (pod("mad", 1.0, {GPU: 1}, card="nonsense"), pod("good", 2.0, {GPU: 1}, card="a"))
 
-    found = picture(replace(VIEW, pods=pods), ACME)
+    found = node_listing(replace(VIEW, pods=pods), ACME)
 
-    assert [it.holder.name for it in found.holdings if it.holder] == ["good"]
+    assert [it.pod.name for it in found.shares if it.pod] == ["good"]
 
 
 def test_an_id_that_an_init_container_had_before_counts_once() -> None:
     its = (had("p", "init", "a::0", "a::1"), had("p", "c0", "a::1"))
 
-    found = picture(replace(VIEW, allocations=its, pods=(pod("p", 1.0, {GPU: 1}),)), ACME)
+    found = node_listing(replace(VIEW, allocations=its, pods=(pod("p", 1.0, {GPU: 1}),)), ACME)
 
-    assert {it.container: it.count for it in found.holdings} == {"init": 1, "c0": 1}
+    assert {it.container: it.count for it in found.shares} == {"init": 1, "c0": 1}
 
 
 def test_what_is_promised_to_an_init_container_is_not_counted_beside_those_after_it() -> None:
     waiting = pod("p", 1.0, {GPU: 1}, {GPU: 1}, card="a")
     waiting = replace(waiting, containers=(replace(waiting.containers[0], init=True), waiting.containers[1]))
 
-    found = picture(replace(VIEW, pods=(waiting,)), ACME)
+    found = node_listing(replace(VIEW, pods=(waiting,)), ACME)
 
-    assert [(it.container, it.count) for it in found.holdings] == [("c1", 1)]
+    assert [(it.container, it.count) for it in found.shares] == [("c1", 1)]
 
 
 def test_a_pod_that_asks_for_more_than_there_is_is_shown_with_all_that_is_there() -> None:
     mad = pod("mad", 1.0, {GPU: 10**15}, card="a")
 
-    found = picture(replace(VIEW, pods=(mad,)), ACME)
+    found = node_listing(replace(VIEW, pods=(mad,)), ACME)
 
-    assert {it.uuid: it.count for it in found.holdings} == {"a": 4}
+    assert {it.uuid: it.count for it in found.shares} == {"a": 4}
 
 
 @pytest.mark.parametrize(
@@ -128,42 +128,42 @@ def test_what_is_promised_on_several_cards_is_counted_on_them_in_turn(
 ) -> None:
     waiting = pod("p", 1.0, {GPU: wanted}, card="a b")
 
-    found = picture(replace(VIEW, pods=(waiting,)), ACME)
+    found = node_listing(replace(VIEW, pods=(waiting,)), ACME)
 
-    assert {it.uuid: it.count for it in found.holdings} == counts
+    assert {it.uuid: it.count for it in found.shares} == counts
 
 
 def test_shares_of_several_cards_count_where_they_lie() -> None:
     two = replace(had("p", "c0", "a::0", "b::0", "b::1"), devices=("a", "b"))
 
-    found = picture(replace(VIEW, allocations=(two,)), ACME)
+    found = node_listing(replace(VIEW, allocations=(two,)), ACME)
 
-    assert {it.uuid: it.count for it in found.holdings} == {"a": 1, "b": 2}
+    assert {it.uuid: it.count for it in found.shares} == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(("where", "counts"), [(("b",), {"b": 2}), (("b", "a"), {"a": 1, "b": 1})])
 def test_a_share_that_lies_elsewhere_counts_there(where: tuple[str, ...], counts: Mapping[str, int]) -> None:
     moved = replace(had("p", "c0", "a::0", "a::1"), diverged=where)
 
-    found = picture(replace(VIEW, allocations=(moved,)), ACME)
+    found = node_listing(replace(VIEW, allocations=(moved,)), ACME)
 
-    assert {it.uuid: it.count for it in found.holdings} == counts
+    assert {it.uuid: it.count for it in found.shares} == counts
 
 
 def test_without_an_api_server_a_pod_is_called_as_the_kubelet_calls_it_and_comes_last() -> None:
     unseen, seen = had("unseen", "c0", "a::0"), had("seen", "c0", "a::1")
 
-    found = picture(replace(VIEW, allocations=(unseen, seen), pods=(pod("seen", 9.0, {GPU: 1}),)), ACME)
+    found = node_listing(replace(VIEW, allocations=(unseen, seen), pods=(pod("seen", 9.0, {GPU: 1}),)), ACME)
 
-    assert [it.holder.name for it in found.holdings if it.holder] == ["seen", "unseen"]
-    assert found.holdings[1].holder is not None
-    assert found.holdings[1].holder.created is None
+    assert [it.pod.name for it in found.shares if it.pod] == ["seen", "unseen"]
+    assert found.shares[1].pod is not None
+    assert found.shares[1].pod.created is None
 
 
 def test_what_nobody_is_known_to_have_counts_and_is_nobodys() -> None:
-    found = picture(replace(VIEW, allocations=(replace(had("p", "c0", "a::0"), owner=None),)), ACME)
+    found = node_listing(replace(VIEW, allocations=(replace(had("p", "c0", "a::0"), owner=None),)), ACME)
 
-    assert [(it.count, it.holder) for it in found.holdings] == [(1, None)]
+    assert [(it.count, it.pod) for it in found.shares] == [(1, None)]
 
 
 def test_what_is_released_or_of_another_vendor_is_not_shown() -> None:
@@ -172,7 +172,7 @@ def test_what_is_released_or_of_another_vendor_is_not_shown() -> None:
         replace(had("q", "c0", "a::1"), vendor="other"),
     )
 
-    assert picture(replace(VIEW, allocations=its), ACME).holdings == ()
+    assert node_listing(replace(VIEW, allocations=its), ACME).shares == ()
 
 
 def test_of_two_vendors_with_one_name_for_a_format_the_first_one_has_it() -> None:

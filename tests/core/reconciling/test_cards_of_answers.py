@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.cards_of_resources import Offer
@@ -22,7 +22,7 @@ from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
     DeviceNode,
-    OtherPlugin,
+    ReplacedPlugins,
     ResourceRule,
     Sharing,
     Vendor,
@@ -57,7 +57,7 @@ def vendor(
         "acme:Backend",
         GPU,
         lambda devices, request: ContainerEdits(),
-        replaces=OtherPlugin(resources=former, cards_of_answer=told),
+        replaces=ReplacedPlugins(resources=former, cards_of_answer=told),
     )
 
 

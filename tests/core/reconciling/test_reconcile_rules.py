@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import strategies
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.cards_of_resources import Offer
@@ -29,7 +29,7 @@ from agent.core.reconciling.reconcile_changes import (
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
 from agent.core.reconciling.recovered_allocations import recover_from_answers, recover_from_pods
-from agent.vendor_api.agent import ContainerEdits, OtherPlugin, Partition, ResourceRule, Sharing, Vendor
+from agent.vendor_api.agent import ContainerEdits, Partition, ReplacedPlugins, ResourceRule, Sharing, Vendor
 from core.values import GPU, allocation, node, status
 
 GRACE = 60.0
@@ -837,7 +837,7 @@ def telling(told: Callable[[ContainerEdits], Sequence[str] | None], *former: str
         "acme:Backend",
         GPU,
         lambda devices, request: ContainerEdits(),
-        replaces=OtherPlugin(resources=former, cards_of_answer=lambda answer, devices: told(answer)),
+        replaces=ReplacedPlugins(resources=former, cards_of_answer=lambda answer, devices: told(answer)),
     )
 
 

@@ -15,7 +15,7 @@ from agent.core.attribution.refused_pods import RefusedAllocate
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef
-from agent.daemon.allocation.allocate_calls import MAX_REMEMBERED, TimedAllocator
+from agent.daemon.allocation.allocate_calls import MAX_REMEMBERED, AllocateCalls
 from agent.daemon.allocation.allocator import Allocator, Answer
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.vendor_api.agent import ContainerEdits
@@ -44,11 +44,11 @@ def scripted() -> Scripted:
 
 
 @pytest.fixture
-def timed(scripted: Scripted) -> TimedAllocator:
-    return TimedAllocator(cast("Allocator", scripted))
+def timed(scripted: Scripted) -> AllocateCalls:
+    return AllocateCalls(cast("Allocator", scripted))
 
 
-async def start(timed: TimedAllocator, scripted: Scripted, error: Exception | None, *ids: str) -> None:
+async def start(timed: AllocateCalls, scripted: Scripted, error: Exception | None, *ids: str) -> None:
     scripted.error = error
     if error is None:
         await timed.pre_start(XPU, ids)
@@ -68,7 +68,7 @@ async def start(timed: TimedAllocator, scripted: Scripted, error: Exception | No
 )
 @pytest.mark.parametrize("call", ["allocate", "pre_start"])
 async def test_each_call_is_timed_by_how_it_ends(
-    timed: TimedAllocator, scripted: Scripted, call: str, error: Exception | None, outcome: str
+    timed: AllocateCalls, scripted: Scripted, call: str, error: Exception | None, outcome: str
 ) -> None:
     scripted.error = error
     with nullcontext() if error is None else pytest.raises(type(error)):
@@ -83,7 +83,7 @@ async def test_each_call_is_timed_by_how_it_ends(
 
 @pytest.mark.parametrize("error", [LOST, VendorError("acme: hung")])
 async def test_a_start_that_is_refused_again_and_again_is_said_once_with_its_reason(
-    timed: TimedAllocator, scripted: Scripted, error: Exception
+    timed: AllocateCalls, scripted: Scripted, error: Exception
 ) -> None:
     with capture_logs() as logged:
         for _ in range(3):
@@ -101,7 +101,7 @@ async def test_a_start_that_is_refused_again_and_again_is_said_once_with_its_rea
 
 
 async def test_a_refused_start_is_said_anew_of_another_container_for_another_reason_and_after_a_start(
-    timed: TimedAllocator, scripted: Scripted
+    timed: AllocateCalls, scripted: Scripted
 ) -> None:
     with capture_logs() as logged:
         await start(timed, scripted, LOST, "a-0")
@@ -115,7 +115,7 @@ async def test_a_refused_start_is_said_anew_of_another_container_for_another_rea
 
 
 async def test_of_the_containers_refused_only_so_many_are_remembered(
-    timed: TimedAllocator, scripted: Scripted
+    timed: AllocateCalls, scripted: Scripted
 ) -> None:
     with capture_logs() as logged:
         for number in (*range(MAX_REMEMBERED + 1), 1, 0):
@@ -129,7 +129,7 @@ FULL = StartRefused(XPU, "uid-web", "default", "web", "main", "no room")
 
 
 async def test_a_container_without_room_on_its_card_is_told_once_with_its_pod(
-    timed: TimedAllocator, scripted: Scripted
+    timed: AllocateCalls, scripted: Scripted
 ) -> None:
     for error in (FULL, FULL, LOST, FULL):
         await start(timed, scripted, error, "a-0")
@@ -160,7 +160,7 @@ async def test_where_a_pod_is_not_known_yet_it_is_listed_before_its_container_is
     scripted: Scripted, then: Exception | None
 ) -> None:
     asked = Looking(scripted, then=then)
-    timed = TimedAllocator(cast("Allocator", scripted), pod_waiter=cast("PodWaiter", asked))
+    timed = AllocateCalls(cast("Allocator", scripted), pod_waiter=cast("PodWaiter", asked))
     scripted.error = UNREAD
 
     with nullcontext() if then is None else pytest.raises(LimitsUnread):
@@ -174,7 +174,7 @@ async def test_a_refused_allocate_is_told_with_its_ids_and_our_words(
     scripted: Scripted, error: Exception
 ) -> None:
     told: list[RefusedAllocate] = []
-    timed = TimedAllocator(cast("Allocator", scripted), told.append)
+    timed = AllocateCalls(cast("Allocator", scripted), told.append)
     await timed.allocate(XPU, [["a"]])
     scripted.error = error
 
@@ -193,7 +193,7 @@ class Giving(Scripted):
 
 
 async def test_an_answer_is_logged_with_its_ids_and_waits_for_no_log() -> None:
-    timed = TimedAllocator(cast("Allocator", Giving()))
+    timed = AllocateCalls(cast("Allocator", Giving()))
 
     with capture_logs() as logged:
         await timed.allocate(XPU, [["a-0"]])

@@ -17,7 +17,7 @@ from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
 from agent.daemon.allocation import allocator, pod_waiter
-from agent.daemon.allocation.allocate_calls import TimedAllocator
+from agent.daemon.allocation.allocate_calls import AllocateCalls
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.scheduler_api import Candidate, PodList
 from agent.vendor_api.agent import Placement
@@ -44,7 +44,7 @@ class Node:
             within=self.within,
         )
         self.room.scenes = 0
-        self.timed = TimedAllocator(self.room.allocator, pod_waiter=self.askers)
+        self.timed = AllocateCalls(self.room.allocator, pod_waiter=self.askers)
 
     async def ask(self) -> PodList | None:
         self.lists += 1

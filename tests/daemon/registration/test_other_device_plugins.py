@@ -19,14 +19,14 @@ from agent.kubelet.directory import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.kubelet_view import KubeletView
-from agent.vendor_api.agent import ContainerEdits, OtherPlugin, ResourceRule, Vendor
+from agent.vendor_api.agent import ContainerEdits, ReplacedPlugins, ResourceRule, Vendor
 
 VENDOR = Vendor(
     "acme",
     "acme:Backend",
     "acme.com/xpu",
     lambda devices, request: ContainerEdits(),
-    replaces=OtherPlugin(sockets=("acme*.sock",)),
+    replaces=ReplacedPlugins(sockets=("acme*.sock",)),
 )
 
 

@@ -13,7 +13,7 @@ from agent.schedulers.gcushare.dialect_v4 import PROFILE, PROFILE_ID
 from agent.schedulers.gcushare.inspect_formats import drs_format, slices_format, units_format
 from agent.schedulers.gcushare.names import ResourceNames
 from agent.schedulers.gcushare.plugin import FORMATS
-from agent.vendor_api.agent import Device, Format, Holder, Holding, Listing, NotShown, Picture
+from agent.vendor_api.agent import CardCount, ContainerShare, Device, Format, ListedPod, NodeListing, NotShown
 from agent.vendors.enflame.agent.names import ENFLAME, Brand
 
 RECORDED = Path(__file__).with_name("recorded_gcushare.json")
@@ -31,22 +31,24 @@ def cards(count: int) -> tuple[Device, ...]:
     return tuple(Device(f"GCU-{n}", count - 1 - n, minor=n) for n in range(count))
 
 
-def holding(n: int, **more: Any) -> Holding:
+def holding(n: int, **more: Any) -> ContainerShare:
     name, uid, created, _, card, amount = PODS[n]
-    holder = Holder("kube-system", name, uid, created, pending=False)
-    return replace(Holding(ENFLAME.memory, f"GCU-{card}", amount, holder, "pod-gcu-example"), **more)
+    holder = ListedPod("kube-system", name, uid, created, pending=False)
+    return replace(ContainerShare(ENFLAME.memory, f"GCU-{card}", amount, holder, "pod-gcu-example"), **more)
 
 
-def scene(*holdings: Holding, count: int = 8, resource: str = ENFLAME.memory, size: int = 16) -> Picture:
-    listings = tuple(Listing(resource, it.uuid, size) for it in cards(count))
-    return Picture(NODE, cards(count), listings, holdings)
+def scene(
+    *holdings: ContainerShare, count: int = 8, resource: str = ENFLAME.memory, size: int = 16
+) -> NodeListing:
+    listings = tuple(CardCount(resource, it.uuid, size) for it in cards(count))
+    return NodeListing(NODE, cards(count), listings, holdings)
 
 
-def first(picture: Picture, node: str = "", brand: Brand = ENFLAME) -> Any:
+def first(picture: NodeListing, node: str = "", brand: Brand = ENFLAME) -> Any:
     return units_format(ResourceNames.of(brand.terms)).document(picture, node, {})
 
 
-def fourth(picture: Picture, node: str = "", **query: str) -> Any:
+def fourth(picture: NodeListing, node: str = "", **query: str) -> Any:
     return slices_format(NAMES).document(picture, node, query)
 
 
@@ -102,13 +104,13 @@ def test_a_pods_containers_count_together() -> None:
 
 
 def test_what_nobody_is_known_to_have_yet_is_used_and_no_pods() -> None:
-    device = first(scene(holding(0, holder=None)))["nodes"][0]["devices"][0]
+    device = first(scene(holding(0, pod=None)))["nodes"][0]["devices"][0]
 
     assert (device["usedGCU"], device["pods"]) == (4, [])
 
 
 def test_a_pod_of_which_no_server_tells_has_no_time() -> None:
-    unknown = holding(0, holder=Holder("default", "p"))
+    unknown = holding(0, pod=ListedPod("default", "p"))
 
     assert first(scene(unknown))["nodes"][0]["devices"][0]["pods"][0]["createTime"] is None
 
@@ -116,9 +118,9 @@ def test_a_pod_of_which_no_server_tells_has_no_time() -> None:
 @pytest.mark.parametrize("held", [True, False])
 def test_a_card_that_is_given_out_otherwise_is_left_out(held: bool) -> None:
     there = scene(*([holding(0, resource=ENFLAME.whole, count=1)] if held else []))
-    listings = (replace(it, mode=ENFLAME.whole * (it.uuid == "GCU-0")) for it in there.listings)
+    listings = (replace(it, mode=ENFLAME.whole * (it.uuid == "GCU-0")) for it in there.counts)
 
-    its = first(replace(there, listings=tuple(listings)))["nodes"][0]
+    its = first(replace(there, counts=tuple(listings)))["nodes"][0]
 
     assert ([it["id"] for it in its["devices"]], its["totalGCU"]) == ([*range(1, 8)], 112)
 
@@ -135,8 +137,8 @@ def test_more_than_there_is_leaves_nothing_and_never_less() -> None:
     assert (device["usedGCU"], device["availableGCU"]) == (24, 0)
 
 
-@pytest.mark.parametrize("picture", [scene(), Picture(NODE)])
-def test_another_node_is_no_gcushare_node(picture: Picture) -> None:
+@pytest.mark.parametrize("picture", [scene(), NodeListing(NODE)])
+def test_another_node_is_no_gcushare_node(picture: NodeListing) -> None:
     with pytest.raises(NotShown) as caught:
         first(picture, "other")
 
@@ -144,9 +146,9 @@ def test_another_node_is_no_gcushare_node(picture: Picture) -> None:
 
 
 def test_a_node_without_units_shows_no_node() -> None:
-    assert first(Picture(NODE)) == {"nodes": []}
+    assert first(NodeListing(NODE)) == {"nodes": []}
     with pytest.raises(NotShown):
-        first(Picture(NODE), NODE)
+        first(NodeListing(NODE), NODE)
 
 
 def test_b25_who_sells_the_cards_by_another_name_is_read_by_it() -> None:
@@ -164,12 +166,12 @@ def test_slices_of_the_hardware_are_shown_as_its_scheduler_shows_them() -> None:
         it for it in json.loads(RECORDED.read_text())["scenes"] if it["scene"] == "drs and shared"
     )
     theirs = json.loads(recorded["inspect"]["inspect/node1?drs=true"])
-    its: list[Holding] = []
+    its: list[ContainerShare] = []
     for pod in sorted(theirs["devices"]["0"]["pods"], key=lambda it: it["creationTimestamp"]):
         created = {"drs3": 1795210957.0, "drs1x2": 1795210958.0}[pod["name"]]
-        holder = Holder(pod["namespace"], pod["name"], pod["uid"], created)
+        holder = ListedPod(pod["namespace"], pod["name"], pod["uid"], created)
         its += [
-            Holding(
+            ContainerShare(
                 ENFLAME.drs,
                 "GCU-0",
                 said["request"],
@@ -180,9 +182,11 @@ def test_slices_of_the_hardware_are_shown_as_its_scheduler_shows_them() -> None:
             )
             for container, said in pod["containers"].items()
         ]
-    shared = Holding(ENFLAME.shared, "GCU-1", 2, Holder("default", "shared2", "uid"), "a", allocated=False)
-    listings = tuple(Listing(name, it.uuid, 6) for name in (ENFLAME.drs, ENFLAME.shared) for it in cards(2))
-    there = Picture("node1", cards(2), listings, (*its, shared))
+    shared = ContainerShare(
+        ENFLAME.shared, "GCU-1", 2, ListedPod("default", "shared2", "uid"), "a", allocated=False
+    )
+    listings = tuple(CardCount(name, it.uuid, 6) for name in (ENFLAME.drs, ENFLAME.shared) for it in cards(2))
+    there = NodeListing("node1", cards(2), listings, (*its, shared))
 
     found = fourth(there, "node1", drs="true")
 
@@ -196,11 +200,11 @@ def test_slices_of_the_hardware_are_shown_as_its_scheduler_shows_them() -> None:
 
 
 def test_a_slice_that_was_made_is_told_with_its_names() -> None:
-    made = Holding(
+    made = ContainerShare(
         ENFLAME.drs,
         "GCU-0",
         3,
-        Holder("default", "p", "uid", 1778573037.0, pending=False),
+        ListedPod("default", "p", "uid", 1778573037.0, pending=False),
         "c",
         parameters={PROFILE: "3g.20gb", PROFILE_ID: "1"},
         partitions=("2:7325501d-02bd-4da2-9289-24d8521736b9",),

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from heard import READS
 from hypothesis import given as for_all
 from hypothesis import strategies as st
+from support.read_annotations import READS
 
 from agent.cluster.pods import candidate
 from agent.core.model import Allocation, AllocationState, Owner

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-import recorded
+from support import recorded_pods
 
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Claim, PodContainer
@@ -33,8 +33,8 @@ from agent.vendors.metax.shared.qos_policy import ANNOTATION, DEFAULT
 from agent.vendors.metax.shared.slice_request import slices
 
 SGPU = "metax-tech.com/sgpu"
-CARDS = recorded.devices("metax1")
-CASES = {it.name: it for it in recorded.cases("metax1")}
+CARDS = recorded_pods.devices("metax1")
+CASES = {it.name: it for it in recorded_pods.cases("metax1")}
 GIB = 1 << 30
 
 DIALECT = metax_sgpu({"compared": "koordinator"}, registered())

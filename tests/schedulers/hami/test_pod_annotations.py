@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-import recorded
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import recorded_pods, strategies
 
 from agent.core.attribution.pod_attribution import attribute
 from agent.core.attribution.waiting_pods import WaitingPods
@@ -18,7 +17,7 @@ from agent.schedulers.hami.pod_annotations import HAMI, METAX, METAX_ALLOCATED, 
 
 Claims = Callable[[Candidate, str, Cards], Sequence[Claim]]
 SGPU, GPU = "metax-tech.com/sgpu", "nvidia.com/gpu"
-MXC = recorded.devices("metax1")
+MXC = recorded_pods.devices("metax1")
 CARDS = {"GPU-a": 0, "GPU-b": 1}
 KEY = "hami.io/vgpu-devices-to-allocate"
 DONE = "hami.io/vgpu-devices-allocated"
@@ -32,9 +31,9 @@ def pod(
 
 
 @pytest.mark.parametrize(
-    "case", [it for it in recorded.cases("metax1") if it.scheduled], ids=lambda it: it.name
+    "case", [it for it in recorded_pods.cases("metax1") if it.scheduled], ids=lambda it: it.name
 )
-def test_what_koordinator_wrote_for_metax_is_the_same_in_both_words(case: recorded.Case) -> None:
+def test_what_koordinator_wrote_for_metax_is_the_same_in_both_words(case: recorded_pods.Case) -> None:
     alone = {METAX_ALLOCATED: case.annotations[METAX_ALLOCATED]}
     it = Candidate("uid", "default", case.name, case.candidate.containers, alone)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import hostile_texts
+from support.strategies import hostile_texts
 
 from agent.config import Config
 from agent.scheduler_api.node_report import Report

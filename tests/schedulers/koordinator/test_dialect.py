@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import recorded
-import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import recorded_pods, strategies
 
 from agent.core.attribution.next_request import next_request
 from agent.core.attribution.pod_attribution import attribute
@@ -22,7 +21,7 @@ from agent.schedulers.koordinator.allocated_annotation import ALLOCATED, allocat
 from agent.schedulers.koordinator.dialect import KOORDINATOR, claims
 
 GPU, TRIGGER = "nvidia.com/gpu", "example.com/share"
-NVIDIA = recorded.devices("nv1")
+NVIDIA = recorded_pods.devices("nv1")
 CORE, MEMORY = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory"
 RATIO, SHARED = "koordinator.sh/gpu-memory-ratio", "koordinator.sh/gpu.shared"
 
@@ -69,17 +68,17 @@ def promised(it: Candidate, resource: str = GPU) -> dict[str, list[int | None]]:
 def test_each_container_is_promised_the_cards_that_the_scheduler_chose(
     name: str, expected: dict[str, list[int]]
 ) -> None:
-    (case,) = (it for it in recorded.cases("nv1") if it.name == name)
+    (case,) = (it for it in recorded_pods.cases("nv1") if it.name == name)
 
     assert promised(case.candidate) == expected
     assert [it.parameters for it in claims(case.candidate, GPU, NVIDIA)] == [{} for _ in expected]
 
 
 @pytest.mark.parametrize(
-    "case", [it for it in recorded.cases("metax1") if it.scheduled], ids=lambda it: it.name
+    "case", [it for it in recorded_pods.cases("metax1") if it.scheduled], ids=lambda it: it.name
 )
-def test_shares_of_another_vendors_cards_are_read_alike(case: recorded.Case) -> None:
-    found = claims(case.candidate, "metax-tech.com/sgpu", recorded.devices("metax1"))
+def test_shares_of_another_vendors_cards_are_read_alike(case: recorded_pods.Case) -> None:
+    found = claims(case.candidate, "metax-tech.com/sgpu", recorded_pods.devices("metax1"))
 
     asking = {
         name: its["metax-tech.com/sgpu"] for name, its in case.limits.items() if "metax-tech.com/sgpu" in its
@@ -94,9 +93,9 @@ def test_shares_of_another_vendors_cards_are_read_alike(case: recorded.Case) -> 
 
 
 def test_an_average_is_granted_and_said() -> None:
-    (case,) = (it for it in recorded.cases("metax1") if it.name == "m-two-ctrs")
+    (case,) = (it for it in recorded_pods.cases("metax1") if it.name == "m-two-ctrs")
 
-    first, second = claims(case.candidate, "metax-tech.com/sgpu", recorded.devices("metax1"))
+    first, second = claims(case.candidate, "metax-tech.com/sgpu", recorded_pods.devices("metax1"))
 
     share = {"core": "15", "memory": str(2 << 30)}
     assert (first.parameters, second.parameters) == (share, share)
@@ -119,10 +118,12 @@ def test_the_share_of_a_container_alone_is_no_average() -> None:
 
 
 def test_a_share_that_is_as_asked_for_is_not_remarked() -> None:
-    cases = [it for it in recorded.cases("metax1") if it.scheduled and it.name != "m-two-ctrs"]
+    cases = [it for it in recorded_pods.cases("metax1") if it.scheduled and it.name != "m-two-ctrs"]
 
     found = [
-        one for it in cases for one in claims(it.candidate, "metax-tech.com/sgpu", recorded.devices("metax1"))
+        one
+        for it in cases
+        for one in claims(it.candidate, "metax-tech.com/sgpu", recorded_pods.devices("metax1"))
     ]
 
     assert found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import hostile_texts
+from support.strategies import hostile_texts
 
 from agent.scheduler_api.node_report import LinkedCards
 from agent.schedulers.koordinator.gpu_partitions import annotation, groups, is_by_hand, parsed

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from strategies import hostile_texts
+from support.strategies import hostile_texts
 
 from agent.core.model import Health, VendorState
 from agent.scheduler_api.node_report import Report

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import recorded
 from core.values import allocation, node, status
-from heard import READS
+from support import recorded_pods
+from support.read_annotations import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.node_lock_rules import EXPIRED, EXPIRES, parsed_lock, why_over
@@ -33,7 +33,7 @@ from agent.vendor_api.agent import ResourceRule
 
 ROOT = Path(__file__).parents[3]
 GPU, SGPU, TRIGGER = "nvidia.com/gpu", "metax-tech.com/sgpu", "example.com/share"
-NVIDIA, MXC = recorded.devices("nv1"), recorded.devices("metax1")
+NVIDIA, MXC = recorded_pods.devices("nv1"), recorded_pods.devices("metax1")
 (KEY,) = LOCKS
 TAKEN = 1795210449.0
 
@@ -152,7 +152,7 @@ def test_every_known_fault_has_a_test() -> None:
 
 @pytest.mark.parametrize("value", [None, "HAMi-core", "hami-core", "anything"])
 def test_limits_do_not_hang_on_how_a_pod_spells_the_label_of_isolation(value: str | None) -> None:
-    (case,) = (it for it in recorded.cases("nv1") if it.name == "n-core-mem")
+    (case,) = (it for it in recorded_pods.cases("nv1") if it.name == "n-core-mem")
     labels = {} if value is None else {"koordinator.sh/gpu-isolation-provider": value}
     limits = {name: str(count) for name, count in {**case.limits["a"], TRIGGER: 1}.items()}
     metadata = {"uid": "u", "namespace": "default", "name": "p", "labels": labels}
@@ -194,7 +194,7 @@ def test_a_share_is_understood_without_gpu_shared() -> None:
 
 
 def test_cards_that_are_written_as_one_containers_are_split_over_all() -> None:
-    (case,) = (it for it in recorded.cases("metax1") if it.name == "m-two-ctrs")
+    (case,) = (it for it in recorded_pods.cases("metax1") if it.name == "m-two-ctrs")
     assert case.annotations[METAX_ALLOCATED].count("[") == 2  # one list within one: of the first container
     alone = Candidate(
         "uid",

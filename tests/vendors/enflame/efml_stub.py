@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scripted import Script, Source
+from support.scripted_libraries import Script, Source
 
 STUB = Path(__file__).parent / "stub"
 EFML = Source("EFML", STUB / "efml_stub.c", "libefml.so")

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import backend_process
 from efml_stub import EfmlStub
 from enflame_tree import Tree
+from support import backend_process
 
 from agent.vendor_api.agent import Device, Partition, Request
 from agent.vendors.enflame.child.backend import EnflameBackend

@@ -9,7 +9,7 @@ from typing import get_args
 
 from efml_stub import EfmlStub
 from enflame_tree import Tree
-from played_node import Choice, PlayedNode
+from support.played_node import Choice, PlayedNode
 
 from agent.vendors.enflame.agent.options import DialectName
 

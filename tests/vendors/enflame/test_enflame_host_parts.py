@@ -32,7 +32,7 @@ def test_the_container_runtime_is_needed_where_containers_get_no_device_nodes(
     its = part(Options(device_nodes=nodes), "runtime")
 
     assert its.needed is needed
-    assert its.host
+    assert its.on_host
     assert "/etc/enflame-container-runtime/config.toml" in its.paths
 
 
@@ -46,7 +46,7 @@ def test_efsmi_is_looked_for_where_it_is_run_from_and_only_where_slices_are_offe
         "/driver-root/usr/bin/efsmi",
         "/driver-root/usr/local/bin/efsmi",
     )
-    assert its.without == "no card offers enflame.com/drs-gcu"
+    assert its.consequence == "no card offers enflame.com/drs-gcu"
     assert part(Options(efsmi="/opt/efsmi"), "efsmi").paths == ("/opt/efsmi",)
     assert not [it for it in host_parts(Options(), sliced=False) if "efsmi" in it.name]
 

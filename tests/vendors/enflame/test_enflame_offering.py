@@ -9,7 +9,7 @@ import pytest
 
 from agent.config import parse
 from agent.core.errors import ConfigError
-from agent.daemon.vendors_in_service import check, complete
+from agent.daemon.vendor_config import check_config, complete_config
 from agent.vendor_api.agent import Device, Fault, Offering, ResourceRule, Sharing, State
 from agent.vendors.enflame.agent.offering import offering
 from agent.vendors.enflame.agent.options import Options
@@ -164,7 +164,7 @@ def test_what_a_resource_can_not_be_is_refused_at_its_place(dialect: str, rule: 
     text = f"vendors: {{enflame: {{settings: {{dialect: {dialect}}}, resources: [{rule}]}}}}"
 
     with pytest.raises(ConfigError) as refused:
-        check(parse(text, "my.yaml", "node"))
+        check_config(parse(text, "my.yaml", "node"))
 
     assert "vendors.enflame.resources[0]." in str(refused.value)
     assert why in str(refused.value)
@@ -177,17 +177,17 @@ def test_a_name_of_enflames_where_cards_are_called_otherwise_is_no_whole_card() 
     )
 
     with pytest.raises(ConfigError, match=r"write one of tencent\.com/zixiao-memory, "):
-        check(parse(text, "my.yaml", "node"))
+        check_config(parse(text, "my.yaml", "node"))
 
 
 def test_a_name_of_the_users_own_that_is_like_a_whole_cards_is_one() -> None:
-    check(parse("vendors: {enflame: {resources: [{name: enflame.com/gcu-s60}]}}", "my.yaml", "node"))
+    check_config(parse("vendors: {enflame: {resources: [{name: enflame.com/gcu-s60}]}}", "my.yaml", "node"))
 
 
 def test_the_configuration_shows_what_the_names_mean() -> None:
     text = f"vendors: {{enflame: {{settings: {{dialect: gcushare-v1}}, resources: [{{name: {MEMORY}}}]}}}}"
 
-    [rule] = complete(check(parse(text, "my.yaml", "node"))).vendor("enflame").resources
+    [rule] = complete_config(check_config(parse(text, "my.yaml", "node"))).vendor("enflame").resources
 
     assert (rule.sharing, rule.placement) == (Sharing("memory", unit="1"), "auto")
 

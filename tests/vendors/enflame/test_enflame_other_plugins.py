@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import strategies
 from hypothesis import given
+from support import strategies
 
 from agent.vendor_api.agent import ContainerEdits, Device
 from agent.vendors.enflame.agent.container_edits import VISIBLE

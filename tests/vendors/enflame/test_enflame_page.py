@@ -9,7 +9,7 @@ import pytest
 from support.vendor_inputs import INPUTS
 
 from agent.config import parse
-from agent.daemon.vendors_in_service import check, wanted
+from agent.daemon.vendor_config import check_config, wanted_plugins
 from agent.vendors.enflame.agent.options import SETTINGS
 
 ROOT = Path(__file__).parents[3]
@@ -54,9 +54,9 @@ def test_there_are_troubles_on_the_page() -> None:
 def test_a_config_on_the_page_is_good(text: str, tmp_path: Path) -> None:
     (tmp_path / "topscloud.json").write_text('{"registerResource": ["tencent.com/zixiao"]}')
     here = text.replace("/etc/xpu-agent-enflame", str(tmp_path))
-    held = check(parse(here, "enflame.md", "a-node", inputs=INPUTS))
+    held = check_config(parse(here, "enflame.md", "a-node", inputs=INPUTS))
 
-    assert [it.reason for it in wanted(held) if it.name == "enflame"] == [""]
+    assert [it.reason for it in wanted_plugins(held) if it.name == "enflame"] == [""]
 
 
 def test_every_setting_that_the_page_names_is_one() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import backend_process
 from mxsml_stub import MINORS, MxsmlStub
+from support import backend_process
 
 from agent.vendor_api.agent import Device, Partition, Request
 from agent.vendors.metax.agent.names import SGPU

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripted import Script, Source, begins
+from support.scripted_libraries import Script, Source, begins
 
 MXSML = Source("MXSML", Path(__file__).parent / "stub/mxsml_stub.c", "libmxsml.so")
 #: What a build may lack.

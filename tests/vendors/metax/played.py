@@ -8,7 +8,7 @@ from pathlib import Path
 
 from metax_host import Host
 from mxsml_stub import MxsmlStub
-from played_node import Choice, PlayedNode
+from support.played_node import Choice, PlayedNode
 
 from agent.vendors.metax.agent.options import MODES
 from agent.vendors.metax.shared.constants import SGPU

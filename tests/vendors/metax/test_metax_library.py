@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mxsml_stub import EVENTS, REINIT, SGPU, MxsmlStub
-from signs import seen
+from support.library_signs import library_signs
 
 from agent.isolation.presence import absence
 from agent.vendor_api.agent import BackendUnavailable
@@ -212,13 +212,13 @@ def test_the_library_is_a_sign_of_the_vendor_whichever_way_it_is_found(
     shutil.copy(stub.library, tmp_path / file)
     environment = {**stub.environment, **({"LD_LIBRARY_PATH": here(path)} if path else {})}
 
-    found = seen("metax", {key: here(it) for key, it in settings.items()}, environment, cwd=tmp_path)
+    found = library_signs("metax", {key: here(it) for key, it in settings.items()}, environment, cwd=tmp_path)
 
     assert found == (True, "")
 
 
 def test_without_a_library_nothing_is_started() -> None:
-    found = seen("metax", {}, {}, SONAME="libnowhere.so")
+    found = library_signs("metax", {}, {}, SONAME="libnowhere.so")
 
     assert not found.loaded
     assert "here is none of libnowhere.so, /opt/mxdriver/lib/libnowhere.so, " in found.absence

@@ -9,7 +9,7 @@ import pytest
 
 from agent.config import parse
 from agent.core.errors import ConfigError
-from agent.daemon.vendors_in_service import check, complete
+from agent.daemon.vendor_config import check_config, complete_config
 from agent.vendor_api.agent import (
     ContainerEdits,
     Device,
@@ -217,7 +217,7 @@ def test_a_rule_that_says_no_more_than_its_name_is_good_in_every_mode_as_what_is
     config = parse(
         f"vendors: {{metax: {{settings: {{mode: {mode}}}, resources: [{{name: a.com/x}}]}}}}", "f", "n"
     )
-    [told] = complete(check(config)).vendor("metax").resources
+    [told] = complete_config(check_config(config)).vendor("metax").resources
     [made] = offering(Options.read({"mode": mode}), [ResourceRule("a.com/x")], CARDS).rules
     assert (told.sharing, told.placement) == (made.sharing, made.placement)
 
@@ -230,7 +230,7 @@ def test_config_check_refuses_such_a_rule_at_its_line(says: str, place: str) -> 
         f"vendors:\n  metax:\n    settings: {{mode: sgpu}}\n    resources:\n    - name: a.com/x\n      {says}"
     )
     with pytest.raises(ConfigError, match=rf"^f:6: vendors\.metax\.resources\[0\]\.{place}: must be"):
-        check(parse(text, "f", "n"))
+        check_config(parse(text, "f", "n"))
 
 
 REQUEST = Request("0123456789abcdef", GPU, ("GPU-0", "GPU-1"))

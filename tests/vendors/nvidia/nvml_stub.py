@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripted import ControlFile, Source, begins
+from support.scripted_libraries import ControlFile, Source, begins
 
 NVML = Source("NVML", Path(__file__).parent / "stub/nvml_stub.c", "libnvidia-ml.so.1")
 

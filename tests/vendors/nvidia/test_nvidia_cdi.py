@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_tree import LIBRARIES, UBUNTU, VERSION, lay, lay_nodes
+from support.driver_tree import LIBRARIES, UBUNTU, VERSION, lay, lay_nodes
 
 from agent.vendor_api.agent import Device, Fault
 from agent.vendors.nvidia.child import cdi, device_nodes

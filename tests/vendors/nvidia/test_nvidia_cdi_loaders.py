@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_tree import LIBRARIES, UBUNTU, VERSION, lay
+from support.driver_tree import LIBRARIES, UBUNTU, VERSION, lay
 from test_nvidia_cdi import CUDA, HOOK, driver, mounts, spec
 
 from agent.vendors.nvidia.child import cdi

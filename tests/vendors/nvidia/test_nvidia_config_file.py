@@ -11,14 +11,14 @@ from support.vendor_inputs import parse
 
 from agent.config import Config, ReportSettings, VendorSettings, to_yaml
 from agent.core.errors import ConfigError
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 
 UUID = "b1028956-cfa2-0990-bf4a-5da9abb51763"
 
 
 def read(text: str) -> Config:
     """The file as the agent takes it: read, and judged by the vendor."""
-    return check(parse(text, "nvidia.yaml", "node-1"))
+    return check_config(parse(text, "nvidia.yaml", "node-1"))
 
 
 def settings(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driver_tree import lay
+from support.driver_tree import lay
 
 from agent.vendors.nvidia.shared.driver_root import MAX_LINKS, Root
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_tree import lay_nodes
 from nvidia_node import given
 from nvml_stub import NvmlStub
+from support.driver_tree import lay_nodes
 
 from agent.vendor_api.agent import Device
 from agent.vendors.nvidia.child.backend import NvmlBackend

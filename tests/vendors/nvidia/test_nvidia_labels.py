@@ -17,12 +17,12 @@ from nvml_stub import NvmlStub
 from support.vendor_inputs import INPUTS
 
 from agent.config import Config, parse
-from agent.core.kubernetes_names import wrong_label
 from agent.core.publishing.label_rules import NodeStamp
 from agent.daemon.labels_once import ask
 from agent.daemon.publishing.wanted_labels import machine
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.vendor_api.agent import Device, Fault, ResourceRule, Sharing
+from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendors.nvidia.agent.labels import family, labels
 from agent.vendors.nvidia.agent.options import Options
 from agent.vendors.nvidia.plugin import register_backend

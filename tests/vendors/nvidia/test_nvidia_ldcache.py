@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from driver_tree import VERSION, lay
+from support.driver_tree import VERSION, lay
 from test_nvidia_cdi import CUDA, HOOK, hooks, mounts, spec
 
 from agent.vendors.nvidia.shared import ldcache, library_places

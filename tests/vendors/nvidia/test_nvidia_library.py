@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from nvml_stub import NvmlStub
-from signs import seen
+from support.library_signs import library_signs
 
 from agent.vendor_api.agent import BackendUnavailable
 from agent.vendors.nvidia.child import library
@@ -269,7 +269,7 @@ def test_the_library_is_a_sign_of_the_vendor_whichever_way_it_is_found(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).symlink_to(target)
 
-    found = seen(
+    found = library_signs(
         "nvidia",
         {key: here(value) for key, value in way.settings.items()},
         {**stub.environment, **({"LD_LIBRARY_PATH": here(way.path)} if way.path else {})},
@@ -281,11 +281,11 @@ def test_the_library_is_a_sign_of_the_vendor_whichever_way_it_is_found(
 
 
 def test_a_name_that_the_loader_knows_is_a_sign_of_the_vendor(stub: NvmlStub) -> None:
-    assert seen("nvidia", {}, {}, SONAME="libc.so.6") == (True, "")
+    assert library_signs("nvidia", {}, {}, SONAME="libc.so.6") == (True, "")
 
 
 def test_without_a_library_nothing_is_started() -> None:
-    found = seen("nvidia", {}, {}, SONAME="libnowhere.so.1", ROOTS=["/nonexistent"])
+    found = library_signs("nvidia", {}, {}, SONAME="libnowhere.so.1", ROOTS=["/nonexistent"])
 
     assert not found.loaded
     assert "here is none of libnowhere.so.1, /driver-root" in found.absence

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.kubernetes_names import wrong_name
 from agent.vendor_api.agent import SettingsError
+from agent.vendor_api.kubernetes_names import wrong_name
 from agent.vendors.nvidia.agent.options import DEFAULTS, SETTINGS, Options
 from agent.vendors.nvidia.plugin import register_backend
 

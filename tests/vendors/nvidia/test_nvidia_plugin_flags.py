@@ -15,7 +15,7 @@ from agent.cli.arguments import given_by
 from agent.config import FLAGS, Config, effective
 from agent.config.flags import variable
 from agent.core.errors import ConfigError
-from agent.daemon.vendors_in_service import check
+from agent.daemon.vendor_config import check_config
 from agent.vendor_api.config_flags import Flag, FlagKind
 
 #: Names and variables of cmd/nvidia-device-plugin/main.go, cmd/gpu-feature-discovery/main.go, internal/flags
@@ -364,7 +364,7 @@ def test_what_the_vendor_refuses_names_the_flag_or_the_variable(
     (tmp_path / "f").write_text(file)
     for given, environ, place in (({flag: text}, {}, f"--{flag}"), ({}, {name: text}, name)):
         with pytest.raises(ConfigError) as caught:
-            check(configured({"config": tmp_path / "f", **given}, environ, "n"))
+            check_config(configured({"config": tmp_path / "f", **given}, environ, "n"))
 
         assert str(caught.value) == f"{place}: unable to validate flags: {error}"
 

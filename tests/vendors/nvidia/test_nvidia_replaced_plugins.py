@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from support import strategies
 
 from agent.vendor_api.agent import ContainerEdits, Device, Mount
 from agent.vendors.nvidia.agent.replaced_plugins import cards_of_answer

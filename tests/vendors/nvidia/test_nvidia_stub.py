@@ -8,8 +8,8 @@ from pathlib import Path
 import nvml_stub
 import pynvml
 import pytest
-import scripted
 from nvml_stub import NVML, Mig, NvmlStub
+from support import scripted_libraries
 
 from agent.vendors.nvidia.child.backend import NvmlBackend
 
@@ -48,7 +48,7 @@ def test_a_struct_is_as_large_as_pynvmls(stub: NvmlStub, name: str) -> None:
 def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(scripted.NoCompiler, match="no 'cc' on PATH"):
+    with pytest.raises(scripted_libraries.NoCompiler, match="no 'cc' on PATH"):
         NVML.compile(tmp_path / "never.so")
 
 

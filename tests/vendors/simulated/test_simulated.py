@@ -33,10 +33,10 @@ from agent.vendor_api.agent import (
     HealthEvent,
     Mount,
     NodeFacts,
+    NodeListing,
     NotShown,
     Offers,
     Partition,
-    Picture,
     Proof,
     Request,
     Settings,
@@ -114,7 +114,7 @@ async def serving(vendor: Vendor, *, in_process: bool = False, call: float = 30.
         vendor,
         heard,
         deadlines=Deadlines(events=0.05, discover=call, close=0.05),
-        pauses=ProcessTiming(0.02, (0.001, 0.01)),
+        timing=ProcessTiming(0.02, (0.001, 0.01)),
         in_process=in_process,
     )
     task = asyncio.create_task(process.run())
@@ -512,7 +512,7 @@ def test_edits_that_no_answer_to_the_kubelet_can_hold_are_found(edits: Container
         agent_half.check_edits(edits)
 
 
-def _of_another(picture: Picture, node: str, query: Mapping[str, str]) -> Any:
+def _of_another(picture: NodeListing, node: str, query: Mapping[str, str]) -> Any:
     raise NotShown({"error": {node}})
 
 
@@ -521,7 +521,7 @@ WRONG_FORMATS = {
     "two of a, a have one name": [Format("a", lambda *_: {}), Format("a", lambda *_: [])],
     "is no name that a path": [Format("a b", lambda *_: {})],
     "is no absolute path": [Format("a", lambda *_: {}, "acme")],
-    "is no JSON: Object of type Holder": [Format("a", lambda it, *_: [one.holder for one in it.holdings])],
+    "is no JSON: Object of type ListedPod": [Format("a", lambda it, *_: [one.pod for one in it.shares])],
     "is no JSON: Object of type set": [Format("a", _of_another)],
     "is no JSON: Out of range": [Format("a", lambda *_: float("nan"))],
     "a: first ": [Format("a", lambda *_: next(COUNT))],

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-import strategies
 from hypothesis import given
+from support import strategies
 
 from agent.scheduler_api import Candidate, Claim, ServedClaim
 from agent.vendors.simulated.agent.claims import ANNOTATION, GIVEN, claims, receipt

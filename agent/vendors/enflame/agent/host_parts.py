@@ -35,19 +35,19 @@ def _runtime(options: Options) -> HostPart:
     return HostPart(
         RUNTIME_NAME,
         RUNTIME,
-        _without(options),
+        _consequence(options),
         "install enflame-container-toolkit, and let its runtime be the default one of containerd",
         needed=not options.device_nodes,
-        host=True,
+        on_host=True,
     )
 
 
 def host_runtime(options: Options) -> HostRuntime:
     """Enflame's container runtime, and what containers lack without the runtime."""
-    return HostRuntime(RUNTIME_NAME, "enflame", ("enflame-container-runtime",), _without(options))
+    return HostRuntime(RUNTIME_NAME, "enflame", ("enflame-container-runtime",), _consequence(options))
 
 
-def _without(options: Options) -> str:
+def _consequence(options: Options) -> str:
     if options.device_nodes:
         return "containers get their device nodes, and no libraries of Enflame but those in their images"
     return "no container sees a card, because the setting deviceNodes is false"

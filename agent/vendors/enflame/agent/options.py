@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from agent.core.kubernetes_names import wrong_name
-from agent.vendor_api.agent import SettingsError
+from agent.vendor_api.agent import SettingsError, Unit
+from agent.vendor_api.kubernetes_names import wrong_name
 from agent.vendors.common import vendor_settings
 from agent.vendors.common.vendor_settings import of_agent, of_backend
 from agent.vendors.enflame.shared.constants import DRIVER_ROOT
@@ -19,7 +19,6 @@ from .names import Brand
 DialectName = Literal["none", "gcushare-v1", "gcushare-v4", "hami"]
 #: How a container learns which slice of the hardware it has.
 Variable = Literal["cdi", "env"]
-Unit = Literal["1", "0.1", "0.01", "0.001", "auto"]
 #: The most shares of one card without isolation: more shares than units of memory are of no use.
 MAX_SLICES = 128
 

@@ -11,8 +11,8 @@ NAME = "MetaX's container runtime"
 PROGRAM = "mx-container-runtime"
 #: Where MetaX's operator installs the runtime, and where a package does.
 RUNTIME = (f"/var/lib/metax/tools/usr/bin/{PROGRAM}", f"/usr/bin/{PROGRAM}")
-WITHOUT = "containers get their device nodes, and no libraries of MetaX but those in their images"
-HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), WITHOUT)
+CONSEQUENCE = "containers get their device nodes, and no libraries of MetaX but those in their images"
+HOST_RUNTIME = HostRuntime(NAME, "metax", (PROGRAM,), CONSEQUENCE)
 
 
 def host_parts(options: Options) -> tuple[HostPart, ...]:
@@ -24,16 +24,16 @@ def host_parts(options: Options) -> tuple[HostPart, ...]:
             "no card has a device node",
             "modprobe metax; if this module does not exist, install MetaX's driver for this kernel (uname "
             "-r)",
-            shown=True,
+            proven_by_devices=True,
         ),
         HostPart(
             NAME,
             RUNTIME,
-            WITHOUT,
+            CONSEQUENCE,
             "install MetaX's container-runtime (from its operator or package), or use images that have "
             "MetaX's "
             "libraries",
             needed=False,
-            host=True,
+            on_host=True,
         ),
     )

@@ -24,7 +24,7 @@ def host_runtime(options: Options) -> HostRuntime | None:
     """NVIDIA's container runtime; None if containers get their devices by CDI names alone."""
     if options.by_cdi:
         return None
-    return HostRuntime(NAME, "nvidia", PROGRAMS, _without(options))
+    return HostRuntime(NAME, "nvidia", PROGRAMS, _consequence(options))
 
 
 def _driver(options: Options) -> HostPart:
@@ -37,7 +37,7 @@ def _driver(options: Options) -> HostPart:
         ),
         "no card can be used",
         "modprobe nvidia; if this module does not exist, install NVIDIA's driver for this kernel (uname -r)",
-        shown=True,
+        proven_by_devices=True,
     )
 
 
@@ -45,16 +45,16 @@ def _runtime(options: Options) -> HostPart:
     return HostPart(
         NAME,
         RUNTIME,
-        _without(options),
+        _consequence(options),
         "install nvidia-container-toolkit, then nvidia-ctk runtime configure --set-as-default with --runtime "
         "docker, containerd or crio; or set deviceListStrategy to cdi-cri, which needs no container runtime "
         "of NVIDIA",
         needed=False,  # the runtime may lie elsewhere
-        host=True,
+        on_host=True,
     )
 
 
-def _without(options: Options) -> str:
+def _consequence(options: Options) -> str:
     if options.pass_device_specs:
         return "containers get their device nodes, and no driver libraries but those in their images"
     return "no container sees a card"

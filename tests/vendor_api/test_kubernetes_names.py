@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.kubernetes_names import wrong_label
+from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.label_values import label_value
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from cli.test_cli_exits import ELSEWHERE, EXITS
 from machine_guard.traces import traces
 from support.short_places import SHORT_PLACE
 from support.waiting import eventually
@@ -28,6 +27,7 @@ from agent.state.agent_lock import AgentLock
 from agent.state.checkpoint import CHECKPOINT
 from agent.state.last_config import NAME, last_config
 from agent.testing.kubelet import SimKubelet
+from cli.test_cli_exits import ELSEWHERE, EXITS
 
 GPU = "example.com/gpu"
 GOOD = f"""\

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HEADER = ROOT / "tests/vendors/stub/control.h"
 BUILT = ROOT / "build/stubs"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-Wl,-Bsymbolic")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 #: Nothing but the library shows that the vendor is here; `library_places` tells what stands in.
 SCRIPT = """
 import importlib, json, sys
@@ -33,21 +33,21 @@ print(json.dumps([loaded, absent]))
 """
 
 
-class Seen(NamedTuple):
+class LibrarySigns(NamedTuple):
     #: Whether a process loads the library.
     loaded: bool
     #: Why the agent would start none.
     absence: str
 
 
-def seen(
+def library_signs(
     vendor: str,
     settings: Mapping[str, Any],
     environment: Mapping[str, str],
     *,
     cwd: Path = ROOT,
     **places: Any,
-) -> Seen:
+) -> LibrarySigns:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, vendor, json.dumps(settings), json.dumps(places)],
         cwd=cwd,
@@ -56,4 +56,4 @@ def seen(
         text=True,
         check=True,
     )
-    return Seen(*json.loads(done.stdout))
+    return LibrarySigns(*json.loads(done.stdout))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-from agent.scheduler_api.reserved_names import Reserved
 from agent.vendor_api.label_values import LABEL_LIMIT
 from agent.vendor_api.text import shorten
 
@@ -33,17 +31,6 @@ def wrong_name(name: str) -> str | None:
     if len(last) > 63:
         return f"{shown}: the part after '/' has {len(last)} characters, 63 are allowed"
     return None
-
-
-def unserved_name(name: str, reserved: Iterable[Reserved] = ()) -> str:
-    """Why the node cannot serve a resource of this name; empty where it can."""
-    return wrong_name(name) or reserved_name(name, reserved)
-
-
-def reserved_name(name: str, reserved: Iterable[Reserved]) -> str:
-    """Why no device plugin may serve a resource of this name; empty where one may."""
-    owner = next((it for it in reserved if name.startswith(it.prefix)), None)
-    return f"the resource name '{shorten(name)}' {owner.why}" if owner else ""
 
 
 def wrong_label(key: str, value: str) -> str | None:

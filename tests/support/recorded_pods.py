@@ -11,7 +11,7 @@ from typing import Any
 from agent.scheduler_api import Candidate, PodContainer
 from agent.scheduler_api.quantities import whole
 
-FILE = Path(__file__).parent / "schedulers" / "data" / "koordinator-annotations.json"
+FILE = Path(__file__).parents[1] / "schedulers" / "data" / "koordinator-annotations.json"
 
 
 @dataclass(frozen=True, slots=True)
