@@ -41,7 +41,7 @@ def conformance(args: argparse.Namespace) -> int:
         why = "is off or offers nothing with these settings; name a file with others by --config"
         raise UsageError(f"{args.vendor} {why}")
     if plugin is None:
-        raise UsageError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(plugins))}")
+        raise UsageError(f"no vendor {args.vendor!r} here; there are: {', '.join(sorted(set(names())))}")
     if plugin.vendor is None:
         raise VendorError(f"{args.vendor} is left out: {plugin.reason}")
     return asyncio.run(_conform(plugin.vendor))
