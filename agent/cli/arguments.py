@@ -128,8 +128,11 @@ def state_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a sentence for people on standard error."""
-    print(f"xpu-agent: {text}", file=sys.stderr)
+    """Print a sentence for people on standard error; what would steer the terminal is escaped."""
+    from agent.vendor_api.text import printable  # a small module, which most verbs load anyway
+
+    lines = (printable(line) for line in text.split("\n"))
+    print("xpu-agent: " + "\n".join(lines), file=sys.stderr)
 
 
 def warn(text: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from agent.cli import VERBS, main
-from agent.cli.arguments import MISUSED, REFUSED
+from agent.cli.arguments import MISUSED, REFUSED, tell
 from agent.host.version import version
 from agent.testing.conformance import Finding
 
@@ -505,3 +505,9 @@ def test_a_word_that_is_no_xid_is_told_with_the_variable_that_says_it(
     assert capsys.readouterr().err.splitlines() == [
         f"xpu-agent: warning: DP_DISABLE_HEALTHCHECKS: {word} {why}" for word in ("foo", "-1")
     ]
+
+
+def test_a_text_of_a_plugin_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("first\nsecond \x1b[31m\udc80")
+
+    assert capsys.readouterr().err == "xpu-agent: first\nsecond \\x1b[31m\\udc80\n"
