@@ -985,7 +985,11 @@ def test_what_is_not_known_in_full_is_not_read_back(resource: str, ids: tuple[st
     assert recover_from_pods({("ns", "web"): {"main": {resource: frozenset(ids)}}}, PLAN, str, NOW) == []
 
 
-@given(strategies.hostile_texts, st.lists(strategies.hostile_texts | st.sampled_from(["a::0", "b::1"])))
+#: No text that begins as the uuid of a card: other plugins name cards by their bare uuids.
+NO_CARDS = strategies.hostile_texts.filter(lambda it: not it.startswith(("a", "b")))
+
+
+@given(strategies.hostile_texts, st.lists(NO_CARDS | st.sampled_from(["a::0", "b::1"])))
 def test_hostile_names_are_read_back_as_they_are_or_not_at_all(name: str, ids: list[str]) -> None:
     known = {"a::0", "b::1"}
 
