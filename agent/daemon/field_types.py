@@ -40,6 +40,12 @@ def field_hints(group: Any) -> Mapping[str, Any]:
     return {it.name: hints[it.name] for it in fields(group)}
 
 
+def function_hint(hint: Any) -> Any:
+    """The hint of a function within the hint of a field, such as an optional one; None without a function."""
+    hints = (hint, *get_args(hint)) if get_origin(hint) is not Callable else (hint,)
+    return next((it for it in hints if get_origin(it) is Callable), None)
+
+
 def _wrong_fields(group: Any, prefix: str = "") -> Iterator[str]:
     for name, hint in field_hints(type(group)).items():  # type: ignore[arg-type]  # classes are hashable
         yield from _wrong(getattr(group, name), hint, prefix + name)

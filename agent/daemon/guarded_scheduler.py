@@ -9,16 +9,16 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
 import structlog
 
 from agent.core.errors import SchedulerError
-from agent.daemon.field_types import field_hints, wrong_value
+from agent.daemon.field_types import field_hints, function_hint, wrong_value
 from agent.scheduler_api.node_checks import SchedulerChecks
 from agent.scheduler_api.node_report import NodeReport
 from agent.scheduler_api.scheduler import Scheduler
-from agent.vendor_api.text import shorten
+from agent.vendor_api.text import error_text
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -65,17 +65,10 @@ def _with_guards(name: str, group: T, prefix: str) -> T:
     hints = field_hints(type(group))  # type: ignore[arg-type]  # classes are hashable
     guards = {
         field: _guard(name, function, prefix + field, get_args(hint)[-1])
-        for field, hint in map(_function_hint, hints.items())
-        if hint is not None and (function := getattr(group, field)) is not None
+        for field, any_hint in hints.items()
+        if (hint := function_hint(any_hint)) is not None and (function := getattr(group, field)) is not None
     }
     return replace(group, **guards)  # type: ignore[type-var]
-
-
-def _function_hint(field: tuple[str, Any]) -> tuple[str, Any]:
-    """The name of the field and the type hint of its function. The hint is None for any other field."""
-    name, hint = field
-    hints = (hint, *get_args(hint)) if get_origin(hint) is not Callable else (hint,)
-    return name, next((it for it in hints if get_origin(it) is Callable), None)
 
 
 def _guard(name: str, function: Callable[..., object], path: str, returns: Any) -> Callable[..., object]:
@@ -92,7 +85,7 @@ def _guard(name: str, function: Callable[..., object], path: str, returns: Any) 
         except Exception as exc:  # contributors' code
             if path in REFUSING and isinstance(exc, ValueError):
                 raise
-            what = shorten(f"{type(exc).__name__}: {exc}", 300)
+            what = error_text(exc)
         if not what:
             logged = ""
             return answer

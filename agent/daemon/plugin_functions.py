@@ -8,13 +8,17 @@ from dataclasses import is_dataclass, replace
 from functools import lru_cache, wraps
 from operator import is_not
 from types import FunctionType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
-from agent.daemon.field_types import field_hints
+from agent.daemon.field_types import field_hints, function_hint
+from agent.daemon.plugin_discovery import BrokenPlugin
+from agent.vendor_api.agent import NoRoom, NotShown, RequestRefused, SettingsError
 from agent.vendor_api.text import error_text, printable
 
 T = TypeVar("T")
 
+#: Errors that the contracts let functions raise.
+WITH_MEANING = (BrokenPlugin, ValueError, SettingsError, RequestRefused, NoRoom, NotShown)
 #: Characters of a plugin's error text that are kept.
 LONGEST = 1000
 
@@ -27,8 +31,8 @@ def contained(group: T) -> T:
     """The frozen value of a plugin, nested values included, with each function contained.
 
     A contained function raises an `Exception` with a text that is printable and short. A plugin may raise
-    SystemExit, or an error whose text cannot be made, is endless, or cannot be encoded. Errors that fit pass
-    as they are: their types have a meaning.
+    SystemExit, or an error whose text cannot be made, is endless, or cannot be encoded. Errors with a meaning
+    in the contracts, and all others with a fit text, pass as they are.
     """
     if isinstance(group, tuple):
         parts = [contained(part) for part in group]
@@ -42,7 +46,8 @@ def contained(group: T) -> T:
     changed: dict[str, Any] = {}
     for name, hint in field_hints(type(group)).items():
         value = getattr(group, name)
-        after = _contained_function(value) if _is_function(value, hint) else contained(value)
+        is_function = callable(value) and function_hint(hint) is not None
+        after = contained_function(value) if is_function else contained(value)
         if after is not value:
             changed[name] = after
     return replace(group, **changed) if changed else group
@@ -50,15 +55,10 @@ def contained(group: T) -> T:
 
 def _contained_value(value: Any) -> Any:
     is_function = callable(value) and not isinstance(value, type)
-    return _contained_function(value) if is_function else contained(value)
+    return contained_function(value) if is_function else contained(value)
 
 
-def _is_function(value: object, hint: Any) -> bool:
-    hints = (hint, *get_args(hint)) if get_origin(hint) is not Callable else (hint,)
-    return callable(value) and any(get_origin(it) is Callable for it in hints)
-
-
-def _contained_function(function: Callable[..., object]) -> Callable[..., object]:
+def contained_function(function: Callable[..., object]) -> Callable[..., object]:
     """The function, contained; the same one for the same function, so that equal vendors stay equal."""
     return _remembered(function) if isinstance(function, FunctionType) else _wrapped(function)
 
@@ -84,6 +84,7 @@ _remembered = lru_cache(1024)(_wrapped)
 def _is_fit(exc: Exception) -> bool:
     try:
         text = str(exc)
-        return len(text) <= LONGEST and text == printable(text)
+        # The type of an error with a meaning tells the caller what to do, whatever the text is.
+        return isinstance(exc, WITH_MEANING) or (len(text) <= LONGEST and text == printable(text))
     except BaseException:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pluggy
 
 from agent.daemon.plugin_discovery import BrokenPlugin, FoundPlugin
+from agent.daemon.plugin_functions import PluginFailed, contained_function
 from agent.vendor_api.text import error_text
 
 
@@ -15,13 +16,13 @@ class PluginHooks:
         """`project` is pluggy's name of the hooks' markers; `specs` has the specifications.
 
         Raises:
-            Exception: The import failed, or a hook does not fit its specification; SystemExit, too.
+            Exception: The import failed, or a hook does not fit its specification. The text can be shown.
         """
         # A manager for each plugin: what one plugin does wrong is nothing to the next.
         self._manager = pluggy.PluginManager(project)
         self._manager.add_hookspecs(specs)
-        module = plugin.load()
-        self._manager.register(module, name=plugin.name)
+        module = contained_function(plugin.load)()
+        contained_function(self._manager.register)(module, name=plugin.name)
         self._manager.check_pending()
         self._implemented = {it.name for it in self._manager.get_hookcallers(module) or ()}
 
@@ -36,10 +37,9 @@ class PluginHooks:
 
     def ask(self, hook: str, **arguments: object) -> object:
         """The answer of the hook; None where the plugin does not implement the hook."""
-        answer: object = getattr(self._manager.hook, hook)(**arguments)
-        return answer
+        return contained_function(getattr(self._manager.hook, hook))(**arguments)
 
 
-def failure(exc: BaseException) -> str:
+def failure(exc: Exception) -> str:
     """Why a plugin is left out after this error."""
-    return str(exc) if isinstance(exc, BrokenPlugin) else error_text(exc)
+    return str(exc) if isinstance(exc, BrokenPlugin | PluginFailed) else error_text(exc)

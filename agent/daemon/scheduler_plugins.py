@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -94,9 +93,7 @@ def _loaded(found_plugin: FoundPlugin) -> SchedulerPlugin:
         return replace(plugin, reason=found_plugin.clash)
     try:
         scheduler = _offered(found_plugin)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise
-    except BaseException as exc:  # contributors' code
+    except Exception as exc:  # contributors' code
         return replace(plugin, reason=failure(exc))
     return replace(plugin, scheduler=scheduler, reason=SITS_OUT if scheduler is None else "")
 

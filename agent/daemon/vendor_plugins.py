@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -76,9 +75,7 @@ def _loaded(plugin: FoundPlugin, settings: Mapping[str, Any]) -> VendorPlugin:
         vendor = _offered(plugin, settings)
     except SettingsError as exc:
         return replace(_left_out(plugin, f"settings: {exc}"), refusal=exc)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise
-    except BaseException as exc:  # contributors' code
+    except Exception as exc:  # contributors' code
         return _left_out(plugin, failure(exc))
     reason = SITS_OUT if vendor is None else ""
     return VendorPlugin(plugin.name, plugin.origin, plugin.version, vendor, reason)
@@ -108,7 +105,7 @@ def _read_inputs() -> tuple[Mapping[str, ConfigInputs], Sequence[str]]:
     read, clashes, owners = dict[str, ConfigInputs](), list[str](), dict[str, str]()
     for plugin in _found():
         inputs = None
-        with suppress(Exception, SystemExit, GeneratorExit):
+        with suppress(Exception):
             inputs = None if plugin.clash else _inputs(plugin.name, _hooks(plugin))
         if inputs is not None:
             taken = [name for name in _flag_names(inputs) if name in owners]
@@ -173,7 +170,7 @@ def _offered(plugin: FoundPlugin, settings: Mapping[str, Any]) -> Vendor | None:
 
 def _is_sound(name: str, hooks: PluginHooks) -> bool:
     """Whether the plugin makes a good Vendor without settings."""
-    with suppress(Exception, SystemExit, GeneratorExit):
+    with suppress(Exception):
         return _vendor(name, hooks, {}) is not None
     return False
 

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
-LINGER_SECONDS = 0.01  # seconds
+LINGER_SECONDS = 0.01
 
 
 class PendingCalls:

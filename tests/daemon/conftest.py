@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support.installed_schedulers import Installed
 
-from agent.daemon import scheduler_plugins
+from agent.daemon import scheduler_plugins, vendor_config
+from agent.daemon.vendor_plugins import VendorPlugin
 
 
 @pytest.fixture
@@ -27,3 +28,11 @@ def _forget() -> None:
     scheduler_plugins.load.cache_clear()
     scheduler_plugins.registered.cache_clear()
     importlib.invalidate_caches()
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VendorPlugin]]:
+    """The plugins that a config check finds; a test adds them."""
+    found: list[VendorPlugin] = []
+    monkeypatch.setattr(vendor_config, "load", lambda settings, wanted: tuple(found))
+    return found  # type: ignore[return-value]

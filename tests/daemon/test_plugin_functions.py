@@ -58,7 +58,7 @@ def test_an_error_that_no_handler_can_take_becomes_one_with_a_short_plain_text(
         assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("error", [RequestRefused("no"), ValueError("wrong"), KeyError("spec")])
+@pytest.mark.parametrize("error", [RequestRefused("no\n" + "x" * 9999), ValueError("a\nb"), KeyError("spec")])
 def test_an_error_with_a_meaning_passes_as_it_is(error: Exception) -> None:
     vendor = contained(Vendor("acme", "a:B", "acme.com/x", raising(error)))
 

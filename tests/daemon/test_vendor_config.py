@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,6 @@ from agent.core.errors import ConfigError
 from agent.daemon import vendor_config
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.vendor_api.agent import (
-    ContainerEdits,
     Offering,
     Offers,
     ResourceRule,
@@ -20,24 +19,9 @@ from agent.vendor_api.agent import (
     SettingsError,
     SettingsWarning,
     Sharing,
-    Vendor,
 )
 
-
-def vendor(name: str, resource: str) -> Vendor:
-    return Vendor(name, "a.b:C", resource, lambda devices, request: ContainerEdits())
-
-
-def plugin(name: str, resource: str = "", reason: str = "") -> VendorPlugin:
-    offered = vendor(name, resource) if resource else None
-    return VendorPlugin(name, "here", "1", offered, reason, broken=offered is None)
-
-
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VendorPlugin]]:
-    found: list[VendorPlugin] = []
-    monkeypatch.setattr(vendor_config, "load", lambda settings, wanted: tuple(found))
-    return found  # type: ignore[return-value]
+from .made_plugins import plugin, vendor
 
 
 def refusing(message: str, *path: str | int) -> VendorPlugin:

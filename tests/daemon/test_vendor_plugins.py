@@ -411,3 +411,17 @@ def test_the_vendors_inputs_are_read_once(installed: Installed) -> None:
     installed.add("acme", READS)
 
     assert vendor_plugins.config_inputs() is vendor_plugins.config_inputs()
+
+
+@pytest.mark.parametrize(
+    "where", ["", "@hookimpl\ndef register_config_inputs(): ", "@hookimpl\ndef register_backend(settings): "]
+)
+@pytest.mark.parametrize("error", ["OfItsOwn", "SystemExit(3)", "GeneratorExit()", "Unspeakable()"])
+def test_no_error_of_a_plugin_ends_a_verb(installed: Installed, where: str, error: str) -> None:
+    classes = (
+        "class OfItsOwn(BaseException): pass\nclass Unspeakable(Exception):\n    def __str__(self): 1 / 0\n"
+    )
+    installed.add("acme", f"{READS}{classes}{where}raise {error}")
+
+    assert "acme" not in vendor_plugins.config_inputs() or where.endswith("(settings): ")
+    assert _load("acme").reason.startswith(error.partition("(")[0])

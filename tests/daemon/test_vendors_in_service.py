@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,27 +22,12 @@ from agent.daemon.vendor_plugins import VendorPlugin
 from agent.isolation.process_memory import MemoryLimit
 from agent.scheduler_api import OWN, AnnotationFilter, Dialect
 from agent.vendor_api.agent import (
-    ContainerEdits,
     ResourceRule,
     Settings,
     Vendor,
 )
 
-
-def vendor(name: str, resource: str) -> Vendor:
-    return Vendor(name, "a.b:C", resource, lambda devices, request: ContainerEdits())
-
-
-def plugin(name: str, resource: str = "", reason: str = "") -> VendorPlugin:
-    offered = vendor(name, resource) if resource else None
-    return VendorPlugin(name, "here", "1", offered, reason, broken=offered is None)
-
-
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VendorPlugin]]:
-    found: list[VendorPlugin] = []
-    monkeypatch.setattr(vendor_config, "load", lambda settings, wanted: tuple(found))
-    return found  # type: ignore[return-value]
+from .made_plugins import plugin, vendor
 
 
 def reading(name: str) -> Vendor:

@@ -14,6 +14,7 @@ TREE = {
     "usr/lib/libcuda.so.580.1": "",
     "lib": "usr/lib",
     "lib64": "/usr/lib",
+    "usr/lib/absolute": "/usr/lib/libcuda.so.1",
     "usr/lib/up": "../../lib/libcuda.so.1",
     "usr/lib/out": "../../../../../../usr/lib/libcuda.so.580.1",
     "usr/lib/self": "self",
@@ -35,6 +36,7 @@ CUDA = "/usr/lib/libcuda.so.580.1"
         ("/usr/lib/libcuda.so.1", CUDA),
         ("/lib/libcuda.so.1", CUDA),
         ("/lib64/libcuda.so.1", CUDA),
+        ("/usr/lib/absolute", CUDA),
         ("/usr/lib/up", CUDA),
         ("/usr/lib/out", CUDA),
         ("/../../usr/lib/libcuda.so.1", CUDA),
@@ -57,6 +59,6 @@ def test_the_folders_of_a_root_are_listed_in_order_as_far_as_text_can_name_what_
 ) -> None:
     lay(tmp_path, TREE)
     lay(tmp_path, {"lib/\udcff": ""})
-    names = ["gone", "libcuda.so.1", "libcuda.so.580.1", "odd", "out", "self", "up"]
+    names = ["absolute", "gone", "libcuda.so.1", "libcuda.so.580.1", "odd", "out", "self", "up"]
     assert Root(f"{tmp_path}/", "/host").names("/lib64") == names
     assert Root(str(tmp_path), "/host").names(CUDA) == []
