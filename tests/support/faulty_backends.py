@@ -89,7 +89,10 @@ class Good(Backend):
         program = os.fork()
         if program == 0:
             os.execvp("sleep", ["sleep", "3600"])
-        Path(self.settings["pids"]).write_text(f"{forked} {program}\n")
+        # Renamed, for a reader may see the text before its writer has closed the file.
+        written = Path(self.settings["pids"]).with_suffix(".written")
+        written.write_text(f"{forked} {program}\n")
+        written.rename(self.settings["pids"])
         self.do_hang()
 
     def do_leave(self) -> None:
