@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 from agent.daemon.field_types import field_hints, function_hint
 from agent.daemon.plugin_discovery import BrokenPlugin
-from agent.vendor_api.agent import NoRoom, NotShown, RequestRefused, SettingsError
+from agent.vendor_api.agent import NotShown
 from agent.vendor_api.text import error_text, printable
 
 T = TypeVar("T")
 
-#: Errors that the contracts let functions raise.
-WITH_MEANING = (BrokenPlugin, ValueError, SettingsError, RequestRefused, NoRoom, NotShown)
+#: Errors that the contracts let functions raise. Their types tell the caller what to do.
+WITH_MEANING = (BrokenPlugin, ValueError, NotShown)
 #: Characters of a plugin's error text that are kept.
 LONGEST = 1000
 
@@ -31,8 +31,8 @@ def contained(group: T) -> T:
     """The frozen value of a plugin, nested values included, with each function contained.
 
     A contained function raises an `Exception` with a text that is printable and short. A plugin may raise
-    SystemExit, or an error whose text cannot be made, is endless, or cannot be encoded. Errors with a meaning
-    in the contracts, and all others with a fit text, pass as they are.
+    SystemExit, or an error whose text cannot be made, is endless, or cannot be encoded. Errors with a fit
+    text pass as they are. An error with a meaning in the contracts keeps its type and gets a fit text.
     """
     if isinstance(group, tuple):
         parts = [contained(part) for part in group]
@@ -71,7 +71,7 @@ def _wrapped(function: Callable[..., object]) -> Callable[..., object]:
         except (KeyboardInterrupt, asyncio.CancelledError):
             raise
         except BaseException as exc:
-            if isinstance(exc, Exception) and _is_fit(exc):
+            if isinstance(exc, Exception) and _has_fit_text(exc):
                 raise
             raise PluginFailed(error_text(exc, LONGEST)) from None
 
@@ -81,10 +81,14 @@ def _wrapped(function: Callable[..., object]) -> Callable[..., object]:
 _remembered = lru_cache(1024)(_wrapped)
 
 
-def _is_fit(exc: Exception) -> bool:
+def _has_fit_text(exc: Exception) -> bool:
+    """Whether the text can be shown. The text of an error with a meaning is made fit."""
     try:
         text = str(exc)
-        # The type of an error with a meaning tells the caller what to do, whatever the text is.
-        return isinstance(exc, WITH_MEANING) or (len(text) <= LONGEST and text == printable(text))
+        fit = printable(text)
+        fit = fit if len(fit) <= LONGEST else f"{fit[: LONGEST - 1]}…"
+        if text != fit and isinstance(exc, WITH_MEANING):
+            exc.args = (fit,)
+        return str(exc) == fit
     except BaseException:
         return False

@@ -13,7 +13,7 @@ from agent.core.errors import VendorError
 from agent.daemon.plugin_functions import LONGEST, PluginFailed, contained
 from agent.kubelet.rpc import LONGEST_MESSAGE, as_status
 from agent.scheduler_api import Dialect, Scheduler
-from agent.vendor_api.agent import NodeFacts, RequestRefused, Vendor
+from agent.vendor_api.agent import NodeFacts, NoRoom, RequestRefused, SettingsError, Vendor
 
 
 class Unspeakable(Exception):
@@ -58,14 +58,34 @@ def test_an_error_that_no_handler_can_take_becomes_one_with_a_short_plain_text(
         assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("error", [RequestRefused("no\n" + "x" * 9999), ValueError("a\nb"), KeyError("spec")])
-def test_an_error_with_a_meaning_passes_as_it_is(error: Exception) -> None:
+@pytest.mark.parametrize("error", [RequestRefused("no"), ValueError("wrong"), KeyError("spec")])
+def test_an_error_with_a_fit_text_passes_as_it_is(error: Exception) -> None:
     vendor = contained(Vendor("acme", "a:B", "acme.com/x", raising(error)))
 
     with pytest.raises(type(error)) as caught:
         vendor.container_edits((), ())  # type: ignore[arg-type]
 
     assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RequestRefused("no\nroom"), "no\\nroom"),
+        (NoRoom("x" * 1_000_000), "x" * (LONGEST - 1) + "…"),
+        (ValueError("\udc80"), "\\udc80"),
+        (SettingsError("a\x1b[31m", ("key",)), "a\\x1b[31m"),
+    ],
+    ids=lambda it: type(it).__name__ if isinstance(it, Exception) else "",
+)
+def test_an_error_with_a_meaning_keeps_its_type_and_gets_a_fit_text(error: Exception, text: str) -> None:
+    vendor = contained(Vendor("acme", "a:B", "acme.com/x", raising(error)))
+
+    with pytest.raises(type(error)) as caught:
+        vendor.container_edits((), ())  # type: ignore[arg-type]
+
+    assert caught.value is error
+    assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), asyncio.CancelledError()])
