@@ -41,7 +41,10 @@ def run(args: argparse.Namespace) -> int:
     logs.configure(watch.cell.value.config.agent.log)
     for warning in warnings:  # before, the config had not said how to log
         structlog.get_logger().warning(warning)
-    anyio.run(serve, watch, node_name, None, access, labels)
+    try:
+        anyio.run(serve, watch, node_name, None, access, labels)
+    finally:
+        logs.flush()  # a thread writes the log; the sentence of an error is the last line
     return 0
 
 
