@@ -24,7 +24,7 @@ TIMES, LEAST = 4.0, 15.0
 #: Seconds for a test, and for all of them, without a fault.
 CLEAN_TEST, CLEAN = 180.0, 1200.0
 #: Exit codes of pytest. 2 and above: pytest could not run the tests.
-PASSED, FAILED = 0, 1
+PASSED, FAILED, INTERNAL_ERROR = 0, 1, 3
 #: What pytest-timeout says.
 TIMED_OUT = "Failed: Timeout"
 #: The last lines of pytest's output, where they are all that is known.
@@ -140,10 +140,12 @@ def _tried(clean: Copy, fault: Fault, at: Path, build: Path, limits: Limits) -> 
     code, output = _pytest(copy, fault.caught_by, test, all_)
     if code == PASSED:
         return Verdict.SURVIVED, ", ".join(fault.caught_by)
-    if code not in (None, FAILED):
+    # pytest-timeout interrupts a hook of pytest, too, if the time ends between the phases of a test.
+    hung = code is None or (code in (FAILED, INTERNAL_ERROR) and TIMED_OUT in output)
+    if code != FAILED and not hung:
         return Verdict.UNSOUND, " / ".join(output.splitlines()[-SHOWN:])
     by = _failed(output)
-    if code is None or TIMED_OUT in output:
+    if hung:
         # Not for a machine that is slow at the moment: without the fault the same tests end now.
         again, _ = _pytest(clean, by or fault.caught_by, test, all_)
         if again != PASSED:

@@ -175,7 +175,13 @@ def test_a_compiled_file_of_the_same_second_and_size_is_not_run_in_place_of_the_
     ids=["alone", "fails, too", "hangs, too"],
 )
 @pytest.mark.parametrize(
-    "hung", [(None, ""), (run_.FAILED, "Failed: Timeout (>1s)\nFAILED tests/test_sum.py::test_it - E\n")]
+    "hung",
+    [
+        (None, ""),
+        (run_.FAILED, "Failed: Timeout (>1s)\nFAILED tests/test_sum.py::test_it - E\n"),
+        (run_.INTERNAL_ERROR, "INTERNALERROR> Failed: Timeout (>1s)\n"),
+    ],
+    ids=["no end", "in a test", "in a hook of pytest"],
 )
 def test_a_fault_with_which_tests_hang_is_caught_where_they_end_without_the_fault(
     tree: Path,
@@ -190,6 +196,17 @@ def test_a_fault_with_which_tests_hang_is_caught_where_they_end_without_the_faul
     (outcome,) = run(tree, [fault("any", "Sum.of", "one + other", "one")], 1, lambda _: None)
 
     assert outcome.verdict is verdict
+
+
+def test_an_error_of_pytest_itself_says_nothing_of_a_fault(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([(run_.PASSED, "1 passed"), (run_.INTERNAL_ERROR, "INTERNALERROR> KeyError\n")])
+    monkeypatch.setattr(run_, "_pytest", lambda *given: next(answers))
+
+    (outcome,) = run(tree, [fault("any", "Sum.of", "one + other", "one")], 1, lambda _: None)
+
+    assert outcome.verdict is Verdict.UNSOUND
 
 
 def test_tests_that_fail_without_a_fault_say_nothing_of_one(tree: Path) -> None:
