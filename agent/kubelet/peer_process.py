@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 from typing import NamedTuple
 
 from agent.host.peer_credentials import Connected, credentials
@@ -37,17 +36,6 @@ def _pidfd_of(connected: Connected) -> int:
         return os.fstat(descriptor).st_ino
     finally:
         os.close(descriptor)
-
-
-def peer_at(path: Path) -> PeerProcess | None:
-    """The process that listens at the path; None where the kernel does not say."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(str(path))
-            return peer_of(probe)
-        except OSError:
-            return None
 
 
 def gives_way(holder: PeerProcess, challenger: PeerProcess, kubelet: PeerProcess | None) -> bool:

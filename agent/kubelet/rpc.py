@@ -4,15 +4,16 @@ Corrections to grpclib: at shutdown, clients get a GOAWAY and connections are cl
 open, and from Python 3.12 on waits for them without end). Exceptions keep their text. Messages stay bytes and
 have a size limit. Closed streams are forgotten. Frames of unknown kinds are ignored. The frames of one answer
 leave together. `SocketBounds` limits what clients can cost. A call that its client cancels is no error. A
-call ends with its connection.
+call ends with its connection. A channel connects at once, and once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -379,6 +380,56 @@ class _Methods:
         return self._methods
 
 
+class ServerChannel(Channel):
+    """A channel to the server that listens at a path now, connected at once and never again.
+
+    grpclib alone connects at the call, to the server that listens then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Connect.
+
+        Raises:
+            KubeletError: No process listens at the path.
+        """
+        self.path = path
+        try:
+            self._client = _connected(path)
+        except OSError as exc:
+            raise KubeletError(f"no process answers at {path}: {exc.strerror or exc}") from exc
+        #: The process that listens.
+        self.peer = peer_of(self._client)
+        #: Whether a transport has the socket, and closes it.
+        self._is_in_use = False
+        super().__init__(path=str(path), codec=RawMessages())
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection that the call used is not lost."""
+        return self._connected
+
+    async def _create_connection(self) -> H2Protocol:
+        self._is_in_use = True
+        _, protocol = await self._loop.create_unix_connection(self._protocol_factory, sock=self._client)
+        return protocol
+
+    def close(self) -> None:
+        super().close()
+        if not self._is_in_use:
+            self._client.close()
+
+
+def _connected(path: Path) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        client.setblocking(False)
+        client.connect(str(path))
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
 async def call(path: Path, method: str, request: bytes, *, timeout: float) -> bytes:
     """Call once, on a new connection, because another kubelet may listen at the path since the last call.
 
@@ -386,15 +437,27 @@ async def call(path: Path, method: str, request: bytes, *, timeout: float) -> by
         KubeletRefused: The kubelet answered with an error.
         KubeletError: There was no answer, or one above MAX_ANSWER bytes.
     """
+    with closing(ServerChannel(path)) as channel:
+        return await call_on(channel, method, request, timeout=timeout)
+
+
+async def call_on(channel: ServerChannel, method: str, request: bytes, *, timeout: float) -> bytes:
+    """Call the server that the channel is connected to.
+
+    Raises:
+        KubeletRefused: The kubelet answered with an error.
+        KubeletError: There was no answer, or one above MAX_ANSWER bytes.
+    """
     before = _cancellations()
-    calling = asyncio.create_task(_call(path, method, request, timeout))
+    calling = asyncio.create_task(_call(channel, method, request, timeout))
     try:
         # In a task of its own: grpclib ends a call by cancelling the calling task, and never takes the
         # cancellation back. A scope around the call could not recognise its own cancellation.
         return await calling
     except asyncio.CancelledError:
         if calling.cancelled() and _cancellations() == before:
-            raise KubeletError(f"{method.rpartition('/')[2]}: the call to {path} broke off") from None
+            broken_off = f"{method.rpartition('/')[2]}: the call to {channel.path} broke off"
+            raise KubeletError(broken_off) from None
         raise
 
 
@@ -404,9 +467,8 @@ def _cancellations() -> int:
     return task.cancelling() if task is not None else 0
 
 
-async def _call(path: Path, method: str, request: bytes, timeout: float) -> bytes:
-    name = method.rpartition("/")[2]
-    channel = Channel(path=str(path), codec=RawMessages())
+async def _call(channel: ServerChannel, method: str, request: bytes, timeout: float) -> bytes:
+    name, path = method.rpartition("/")[2], channel.path
     try:
         async with UnaryUnaryMethod(channel, method, bytes, bytes).open(timeout=timeout) as stream:
             await stream.send_message(request, end=True)
@@ -422,14 +484,12 @@ async def _call(path: Path, method: str, request: bytes, timeout: float) -> byte
         raise KubeletRefused(name, exc.status.name, exc.message or "") from exc
     except TimeoutError as exc:
         raise _silent(name, path, timeout) from exc
-    except OSError as exc:
-        raise KubeletError(f"{name}: no process answers at {path}: {exc.strerror or exc}") from exc
-    except (StreamTerminatedError, ProtocolError, AssertionError) as exc:
+    except (OSError, StreamTerminatedError, ProtocolError, AssertionError) as exc:
         raise KubeletError(f"{name}: the call to {path} broke off: {str(exc) or type(exc).__name__}") from exc
-    except Exception as exc:  # grpclib parses answers without checks
+    except Exception as exc:  # grpclib parses answers, and uses connections that are lost, without checks
+        if not channel.is_connected:
+            raise KubeletError(f"{name}: the call to {path} broke off") from exc
         raise KubeletError(f"{name}: {path} does not speak gRPC: {exc!r}") from exc
-    finally:
-        channel.close()
 
 
 class _TooLong(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -27,11 +27,10 @@ from .device_plugin import DevicePlugin, PluginLimits, PluginStats, RequestHandl
 from .directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
 from .kubelet_errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
-from .peer_process import peer_at
 from .pending_calls import PendingCalls
 from .plugin_sockets import remove, socket_name
 from .registration_gate import RegistrationGate
-from .rpc import SocketServer, call
+from .rpc import ServerChannel, SocketServer, call_on
 
 log = structlog.get_logger()
 
@@ -209,17 +208,25 @@ class KubeletSession:
         )
 
     async def _registration(self, session_run: _SessionRun, kubelet: FileIdentity) -> RegistrationEnd:
-        """Make one registration and hold it until it ends."""
+        """Make one registration and hold it until it ends.
+
+        The agent connects to the kubelet before it makes its socket. A starting kubelet removes all plugins'
+        sockets and then listens (`server.Start`, plugin/v1beta1/server.go), so a kubelet that is connected
+        removes no socket any more. A kubelet that gets the name of a removed socket dials for 10 s before it
+        refuses. The agent cannot cut that short: when the kubelet gives up, it also drops a plugin that
+        registered in between (`connectClient`, 1.25 to 1.36).
+        """
         self.number, self.kubelet = next(self._numbers), kubelet
         path = self._directory.path / socket_name(self.name, self.number)
-        async with self._serving(session_run, path):
-            self._report(SessionStatus("registering"))
-            self.kubelet = await self._register(session_run.plugin, path, kubelet)
-            await self._await_list(session_run.plugin)
-            self._log.info("registered", socket=path.name)
-            self._logged_error = ""
-            self._report(SessionStatus("registered"))
-            return await self._hold(session_run.plugin, path, self.kubelet)
+        with closing(ServerChannel(self._directory.path / KUBELET_SOCKET)) as channel:
+            async with self._serving(session_run, path):
+                self._report(SessionStatus("registering"))
+                self.kubelet = await self._register(session_run.plugin, path, channel, kubelet)
+                await self._await_list(session_run.plugin)
+                self._log.info("registered", socket=path.name)
+                self._logged_error = ""
+                self._report(SessionStatus("registered"))
+                return await self._hold(session_run.plugin, path, self.kubelet)
 
     @asynccontextmanager
     async def _serving(self, session_run: _SessionRun, path: Path) -> AsyncIterator[None]:
@@ -236,7 +243,9 @@ class KubeletSession:
                     remove(path)
                     await server.shutdown()
 
-    async def _register(self, plugin: DevicePlugin, path: Path, kubelet: FileIdentity) -> FileIdentity:
+    async def _register(
+        self, plugin: DevicePlugin, path: Path, channel: ServerChannel, kubelet: FileIdentity
+    ) -> FileIdentity:
         """Call Register. From 1.25 on the kubelet dials back and reads the options before it answers.
 
         Returns the kubelet that has the registration now. A kubelet that started during the call either took
@@ -246,9 +255,9 @@ class KubeletSession:
         request = RegisterRequest(
             version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
         )
-        at = self._directory.path / KUBELET_SOCKET
-        plugin.kubelet = peer_at(at)
-        await call(at, REGISTER, bytes(request), timeout=self._timing.register)
+        plugin.kubelet = channel.peer
+        await call_on(channel, REGISTER, bytes(request), timeout=self._timing.register)
+        channel.close()
         self.status.set(replace(self.status.value, registrations=self.status.value.registrations + 1))
         self._directory.refresh()
         now = self._directory.kubelet.value or kubelet

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,8 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreferredAllocationResponse,
     PreStartContainerRequest,
 )
-from agent.kubelet.peer_process import peer_at
 from agent.kubelet.pending_calls import PendingCalls
-from agent.kubelet.rpc import SocketServer
+from agent.kubelet.rpc import ServerChannel, SocketServer
 from agent.vendor_api.agent import ContainerEdits
 
 from .fakes import NAME, PLUGIN, FakeAnswers, Plugin, card, refused, resource
@@ -269,7 +268,8 @@ async def test_a_stream_of_a_stranger_ends_for_the_kubelets_where_the_two_can_be
     plugins_dir: Path, is_known: bool
 ) -> None:
     async with served(plugins_dir) as it:
-        it.plugin.kubelet = peer_at(it.path) if is_known else None  # this process
+        with closing(ServerChannel(it.path)) as channel:
+            it.plugin.kubelet = channel.peer if is_known else None  # this process
         async with Wire.to(it.path, by_another_process=True) as stranger:
             stranger.ask(f"{PLUGIN}/ListAndWatch", bytes(5))
             await it.plugin.live.until(True)

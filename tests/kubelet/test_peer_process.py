@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubelet.peer_process import PeerProcess, gives_way, peer_at, peer_of
+from agent.kubelet.peer_process import PeerProcess, gives_way, peer_of
 from agent.kubelet.socket_listener import listen
 
 from .wire import Wire
@@ -52,16 +52,12 @@ def test_a_stream_ends_for_the_kubelets_alone(
 async def test_who_connects_and_who_listens_is_the_process_that_did(plugins_dir: Path) -> None:
     path = plugins_dir / "p.sock"
     with listen(path) as listener:
-        async with Wire.to(path), Wire.to(path, by_another_process=True):
+        async with Wire.to(path) as wire, Wire.to(path, by_another_process=True):
             (ours, _), (theirs, _) = listener.accept(), listener.accept()
             with ours, theirs:
-                assert peer_of(ours) == peer_at(path)
+                assert peer_of(ours) == peer_of(wire.writer.get_extra_info("socket"))
                 assert peer_of(ours).pid == os.getpid()
                 assert peer_of(theirs).pid not in (0, os.getpid())
-
-
-def test_nobody_at_a_path_is_nobody(plugins_dir: Path) -> None:
-    assert peer_at(plugins_dir / "p.sock") is None
 
 
 def test_a_kernel_that_tells_no_pidfd_is_believed_by_the_pid() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -36,9 +38,11 @@ from agent.kubelet.rpc import (
     PIECE,
     ByteStream,
     RawMessages,
+    ServerChannel,
     SocketBounds,
     SocketServer,
     call,
+    call_on,
     send,
     streaming,
     unary,
@@ -458,6 +462,48 @@ async def test_a_dead_socket_is_an_error(path: Path) -> None:
 
     with pytest.raises(KubeletError, match=r"no process answers at .*: Connection refused"):
         await call(path, ECHO, b"", timeout=30)
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_a_channel_never_reaches_a_server_that_takes_over_the_path_later(
+    path: Path, calls: int
+) -> None:
+    async with serving(path):
+        channel = ServerChannel(path)
+        for _ in range(calls):
+            assert await call_on(channel, ECHO, b"hello", timeout=30) == b"hello"
+    os.unlink(path)
+
+    async with serving(path) as later:
+        with closing(channel), pytest.raises(KubeletError, match=r"Echo: the call to .* broke off"):
+            await call_on(channel, ECHO, b"hello", timeout=30)
+
+        assert later._protocols == []
+
+
+async def test_a_channel_is_connected_before_the_first_call_and_names_the_server(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with closing(ServerChannel(path)) as channel:
+            client, _ = listener.accept()
+
+            assert channel.peer.pid == os.getpid()
+
+        with client:
+            assert client.recv(1) == b""  # closed, though no call was made
+
+
+def test_a_channel_for_which_no_descriptor_is_left_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", none_left)
+
+    with pytest.raises(KubeletError, match="Too many open files"):
+        ServerChannel(path)
 
 
 async def test_silence_is_an_error(path: Path) -> None:

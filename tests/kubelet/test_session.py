@@ -379,12 +379,27 @@ async def test_a_list_that_grows_too_long_keeps_the_ids_that_fitted(plugins_dir:
         assert len(node.kubelet.plugin.healths()) == 3
 
 
-async def test_a_socket_path_that_is_too_long_is_said_clearly(plugins_dir: Path) -> None:
+def deep_directory(plugins_dir: Path) -> Path:
+    """A directory with room for the path of kubelet.sock and not for the path of a plugin's socket."""
     deep = plugins_dir / ("d" * (87 - len(str(plugins_dir))))
     deep.mkdir()
-    async with bench(deep) as node:
+    return deep
+
+
+async def test_a_socket_path_that_is_too_long_is_said_clearly(plugins_dir: Path) -> None:
+    async with bench(deep_directory(plugins_dir)) as node:
         await eventually(lambda: "a socket path can have 107" in node.status.reason)
         assert node.status.state == "waiting"
+
+
+async def test_no_socket_is_made_before_a_kubelet_is_connected(plugins_dir: Path) -> None:
+    """A kubelet that starts in between would remove the socket, and dial its path for 10 s."""
+    async with bench(deep_directory(plugins_dir)) as node:
+        await node.kubelet.stop()
+        tries = node.session.stats.registrations_failed
+        await eventually(lambda: node.session.stats.registrations_failed > tries)
+
+        assert "no process answers" in node.status.reason
 
 
 async def test_files_of_others_are_left_alone(plugins_dir: Path) -> None:

@@ -94,3 +94,26 @@ async def test_a_retired_resource_leaves_nothing_to_allocate(plugins_dir: Path, 
 
         await eventually(lambda: session.status.value.state == "ended")
         await eventually(lambda: _capacity(kubelet) in (None, Capacity(0, 0)))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_kubelet_that_starts_as_the_session_tries_to_register_gets_the_name_of_no_removed_socket(
+    plugins_dir: Path, release: str
+) -> None:
+    """A kubelet dials such a socket for 10 s before it refuses the registration."""
+    async with node(plugins_dir, release) as (kubelet, session, _):
+        registered = _plugin_sockets(kubelet)
+        await kubelet.kill()
+        while (
+            "no process answers" not in session.status.value.reason and _plugin_sockets(kubelet) <= registered
+        ):
+            await anyio.lowlevel.checkpoint()
+
+        await kubelet.start()  # removes the sockets and listens in one turn of the loop
+
+        await eventually(lambda: _is_served(kubelet, session))
+        assert len(kubelet.journal.register_requests) == 2
+
+
+def _plugin_sockets(kubelet: SimKubelet) -> set[str]:
+    return {path.name for path in kubelet.plugin_dir.glob("xpu-*.sock")}
