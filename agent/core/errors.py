@@ -128,12 +128,12 @@ class NotAllocated(AllocationError):
 
 
 class StillHeld(AllocationError):
-    """Raised for an ID that the kubelet regards as free while the pod that has it still runs."""
+    """Raised for an ID that the kubelet regards as free while the pod that has it, `holder`, still runs."""
 
-    def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
+    def __init__(self, resource: str, device_id: str, holder: str) -> None:
         super().__init__(
-            f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
-            f"{namespace}/{pod}, and the kubelet has lost its record of that; delete that pod to free it"
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by {holder}, '
+            "and the kubelet has lost its record of that; delete that pod to free it"
         )
 
 

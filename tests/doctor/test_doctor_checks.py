@@ -628,7 +628,7 @@ REFUSALS = {
     CordonedDevice("r", "x", "alice", ""): "uncordon the card",
     UnhealthyDevice("r", "x", "xid-79"): "see what the card has",
     UnknownDevice("r", "x"): "look for another plugin",
-    StillHeld("r", "x", "ns", "web"): "delete the pod that holds the device",
+    StillHeld("r", "x", "ns/web"): "delete the pod that holds the device",
     GivenTwice("r", "x", "ns", "web"): "the next pod of its controller gets another card",
     InOtherMode("r", "x", "s", "ns/web"): "the next pod of its controller gets another card",
     PromisedElsewhere("r", ("x",), "y is held by ns/web"): "the scheduler chooses again",
