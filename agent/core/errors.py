@@ -167,7 +167,9 @@ class NotServable(AllocationError):
     """Raised when a vendor refuses a request for good. `why` is the vendor's own text."""
 
     def __init__(self, resource: str, why: str) -> None:
-        super().__init__(f'invalid allocation request for "{resource}": {why}')
+        super().__init__(
+            f'invalid allocation request for "{resource}": the vendor refuses the request: {why}'
+        )
         self.why = why
 
 
@@ -218,7 +220,7 @@ class InsufficientRoom(AllocationError):
     """
 
     def __init__(self, resource: str, why: str) -> None:
-        super().__init__(f'invalid allocation request for "{resource}": {why}')
+        super().__init__(f'invalid allocation request for "{resource}": no room for the request: {why}')
         self.why = why
 
 
