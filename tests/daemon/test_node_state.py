@@ -27,7 +27,8 @@ from agent.core.model import (
 )
 from agent.daemon.node_state import NodeState
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import Candidate, PodList
+from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import PodList
 from agent.schedulers.common.node_lock import LOCKS
 from agent.vendor_api.agent import (
     ContainerEdits,
