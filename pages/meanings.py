@@ -13,9 +13,9 @@ _LABELS_OFF = (
     "and one that the running agent wrote is removed."
 )
 _DEVICES = (
-    "`all`, a count of cards, or a list of indices and uuids. Two resources of one vendor both need it: a "
-    "card belongs to one resource. Of NVIDIA `all` is what earlier resources left, and a MIG profile is a "
-    "resource beside the whole cards."
+    "`all`, a count of cards, or a list of indices and uuids. Two resources of one vendor both need it where "
+    "`modes` is `fixed`: a card then belongs to one resource. Of NVIDIA `all` is what earlier resources "
+    "left, and a MIG profile is a resource beside the whole cards."
 )
 _MEMORY = (
     "What the vendor's process may have of memory of its own (64MiB to 1TiB, `0` for no limit); one that has "
@@ -92,7 +92,8 @@ MEANINGS: Mapping[str, str] = {
         "The vendor's own settings; the vendor judges them, also those that NVIDIA's file and flags become."
     ),
     "vendors.NAME.resources": (
-        "What the kubelet counts, below; none means the vendor's own resource, whole cards."
+        "What the kubelet counts, below; none means what the vendor offers by itself, which is its own "
+        "resource, whole cards, unless its settings say otherwise."
     ),
     "vendors.NAME.modes": (
         "`fixed`: a card belongs to one resource. `dynamic`: several may name it, and it is the first's that "
@@ -141,7 +142,8 @@ MEANINGS: Mapping[str, str] = {
     "vendors.NAME.resources.placement": (
         "Who chooses the card: `local`, the kubelet and this agent; `claim`, a scheduler, and a pod of which "
         "none has spoken is refused; `auto`, a scheduler where one has, else as `local`. The last two list "
-        "no NUMA node. In MetaX's mode `sgpu` it is `auto` unless said, and never `local`."
+        "no NUMA node. In MetaX's mode `sgpu`, and for resources of shares in a `dialect` of Enflame's other "
+        "than `none`, it is `auto` unless said, and never `local`."
     ),
     "vendors.NAME.resources.ids": (
         "How device IDs are written: `uuid`, `minor` (a card that has none is not listed; use it for one "

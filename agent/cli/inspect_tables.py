@@ -28,7 +28,7 @@ from agent.http.inspect_document import (
     InspectedReport,
     InspectedResource,
 )
-from agent.scheduler_api import reporting
+from agent.scheduler_api.scheduler import reporting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

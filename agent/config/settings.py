@@ -40,7 +40,8 @@ class ReconcileSettings:
     """How often, in seconds, allocations are compared with what the kubelet and the hardware say."""
 
     interval: float = 30.0
-    #: Seconds for which a new answer, or an allocation just found without an owner, is left alone.
+    #: Seconds for which an allocation that was just answered, and a slice that was just found without an
+    #: owner, are left alone.
     grace: float = 60.0
 
 

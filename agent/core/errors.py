@@ -128,12 +128,12 @@ class NotAllocated(AllocationError):
 
 
 class StillHeld(AllocationError):
-    """Raised for an ID that the kubelet regards as free while the pod that has it still runs."""
+    """Raised for an ID that the kubelet regards as free while the pod that has it, `holder`, still runs."""
 
-    def __init__(self, resource: str, device_id: str, namespace: str, pod: str) -> None:
+    def __init__(self, resource: str, device_id: str, holder: str) -> None:
         super().__init__(
-            f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by '
-            f"{namespace}/{pod}, and the kubelet has lost its record of that; delete that pod to free it"
+            f'invalid allocation request for "{resource}": device {shorten(device_id)} is held by {holder}, '
+            "and the kubelet has lost its record of that; delete that pod to free it"
         )
 
 
@@ -167,7 +167,9 @@ class NotServable(AllocationError):
     """Raised when a vendor refuses a request for good. `why` is the vendor's own text."""
 
     def __init__(self, resource: str, why: str) -> None:
-        super().__init__(f'invalid allocation request for "{resource}": {why}')
+        super().__init__(
+            f'invalid allocation request for "{resource}": the vendor refuses the request: {why}'
+        )
         self.why = why
 
 
@@ -218,7 +220,7 @@ class InsufficientRoom(AllocationError):
     """
 
     def __init__(self, resource: str, why: str) -> None:
-        super().__init__(f'invalid allocation request for "{resource}": {why}')
+        super().__init__(f'invalid allocation request for "{resource}": no room for the request: {why}')
         self.why = why
 
 

@@ -319,6 +319,7 @@ class NodeState:
             pods_at_kubelet_start=self._pod_state.found(candidates),
             waits=self._waits,
             external=self._ledger.external(),
+            forgotten=self._ledger.forgotten(),
             unseen=self._pod_state.unseen,
             schedulers=self.schedulers,
         )

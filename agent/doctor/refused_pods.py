@@ -57,15 +57,20 @@ PRIVILEGED = FindingKind(
 
 #: Advice where nothing is to be mended.
 ANOTHER_CARD = "the next pod of its controller gets another card"
-#: Words of the message on a refused pod to what helps. The first messages are the kubelet's
-#: (pkg/kubelet/cm/devicemanager/manager.go, 1.36), others are the agent's, which the kubelet passes on. The
-#: pod has no other field for the reason.
+#: Advice where a message says which of the pod's own words is wrong.
+AS_IT_SAYS = "change the pod's request as the message says"
+#: Words of the message on a refused pod to what helps; the first row whose words the message has counts. The
+#: first messages are the kubelet's (pkg/kubelet/cm/devicemanager/manager.go, 1.36), others are the agent's,
+#: which the kubelet passes on. The pod has no other field for the reason. Where the vendor's process or a
+#: plugin fails, only the gRPC code is always there (`agent/kubelet/rpc.py` gives it, grpc-go writes it).
 ADVICE = (
     ("cannot allocate unregistered device", "see that the agent is ready: xpu-agent inspect"),
     ("no healthy devices present", "see what the cards have: xpu-agent health list"),
     ("previously allocated devices are no longer healthy", "see what its card has: xpu-agent health list"),
     ("requested number of devices unavailable", "ask for fewer devices, or wait until some are free"),
     ("is cordoned by", "uncordon the card when its maintenance is over: xpu-agent health uncordon UUID"),
+    ("the vendor refuses the request", AS_IT_SAYS),
+    ("no room for the request", "ask for less, or wait until a card has as much room"),
     ("is unhealthy:", "see what the card has: xpu-agent health list"),
     ("unknown device", "look for another plugin on the resource (check device-plugins)"),
     ("and the kubelet has lost its record of that", "delete the pod that holds the device"),
@@ -77,9 +82,17 @@ ADVICE = (
     ("is closed to new pods", "see what the message waits for, or take another card"),
     ("no scheduler has chosen a card", "give the pod a schedulerName that chooses cards"),
     ("maximum request size for shared resources", "ask for one"),
+    ("invalid request:", AS_IT_SAYS),
+    ("the resource is not served here", "ask for a resource that the agent serves: xpu-agent inspect"),
     ("and each card needs one ID", "ask for as many of the resource as of cards"),
+    ("units of one container lie on one card", "ask for less memory, or wait until a card has as much free"),
+    ("all shares of one container must be on", "ask for fewer shares, or wait until a card has as many free"),
+    ("container edits:", "correct the vendor's plugin, or the setting that the message names"),
     ("rpc failed", "look at the log of the device plugin that serves the resource"),
     ("changed request for resource", "delete the pod, and create the pod again"),
+    ("code = Unavailable", "see that the agent is ready, and what the vendor has: xpu-agent inspect"),
+    ("code = DeadlineExceeded", "look in the agent's log for what took so long"),
+    ("code = Internal", "look in the agent's log for the error of a plugin or of the disk"),
 )
 
 
@@ -91,10 +104,11 @@ def refused(around: Surroundings) -> Iterator[Finding]:
         return
     stuck = [it for it in pods if part_of(it, "status").get("reason") == "UnexpectedAdmissionError"]
     for number, pod in enumerate(stuck[:MAX_SHOWN], start=1):
-        message = shorten(str(part_of(pod, "status").get("message") or ""), MAX_MESSAGE_LENGTH)
+        message = str(part_of(pod, "status").get("message") or "")
         namespace, name = _name(pod)
         more = f" (and {len(stuck) - MAX_SHOWN} more pods)" if number == MAX_SHOWN < len(stuck) else ""
-        what = f"{namespace}/{name}: {message or 'the kubelet gave no reason'}{more}"
+        shown = shorten(message, MAX_MESSAGE_LENGTH) or "the kubelet gave no reason"
+        what = f"{namespace}/{name}: {shown}{more}"
         yield STUCK.found(what, advice=_advice(message), namespace=namespace, pod=name)
     if not stuck:
         yield well(REFUSED, f"none of {len(pods)} pods was refused at admission")

@@ -13,8 +13,9 @@ from agent.core.attribution.external_use_rules import objection
 from agent.core.placement.placement_mismatch import differing_cards
 from agent.doctor.surroundings import Surroundings
 from agent.http.inspect_document import InspectedAllocation, InspectedOwner, to_builtins
-from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Scheduler, common_dialects, reads
+from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Scheduler, reads
 from agent.scheduler_api.node_checks import CheckedPod, CheckedVendor, NodeLook, Observed, SchedulerObjects
+from agent.scheduler_api.scheduler import common_dialects
 from agent.vendor_api.text import shorten
 
 

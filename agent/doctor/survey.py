@@ -40,6 +40,7 @@ from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_checks import Observed, OtherFile, SchedulerObjects
 from agent.scheduler_api.node_report import NodeReport
+from agent.scheduler_api.scheduler import common_dialects
 from agent.state.written_files_record import NAME as REMAINS
 from agent.state.written_files_record import UninstallRecord
 from agent.vendor_api.agent import Device
@@ -187,10 +188,10 @@ async def _cluster(arguments: DoctorArguments, contact: _ApiContact, configurati
         report=report_plugin,
         writes=report.mode == "device" or (report.mode == "auto" and has_kind),
         withdraws=has_kind and report_plugin is not None and bool(_recorded_names(config, report_plugin)),
-        locks=_is_locked(contact.node.value, configuration.locks) or _has_scheduler_placement(config),
+        locks=_is_locked(contact.node.value, configuration.locks) or _has_scheduler_placement(configuration),
         annotates=_annotates(configuration.plugins),
         extends=_extends(configuration.plugins),
-        receipts=_gives_receipts(configuration.plugins),
+        receipts=_gives_receipts(configuration),
     )
     found = await api_questions.cluster_of(contact.api, contact.node, arguments.node, rights, shown)
     if arguments.kubeconfig.path is None:
@@ -264,12 +265,21 @@ def _extends(plugins: Iterable[VendorPlugin]) -> bool:
     return any(it.vendor is not None and it.vendor.publishes.extended_resources is not None for it in plugins)
 
 
-def _gives_receipts(plugins: Iterable[VendorPlugin]) -> bool:
-    """Whether a scheduler wants a receipt on pods that have their devices."""
-    dialects = (dialect for it in plugins if it.vendor is not None for dialect in it.vendor.dialects)
+def _gives_receipts(configuration: Configuration) -> bool:
+    """Whether a scheduler wants a receipt on pods that have their devices.
+
+    The schedulers' own dialects are heard for resources whose cards schedulers choose.
+    """
+    vendors = [it.vendor for it in configuration.plugins if it.vendor is not None]
+    dialects = [dialect for vendor in vendors for dialect in vendor.dialects]
+    if _has_scheduler_placement(configuration):
+        dialects += common_dialects(configuration.schedulers)
     return any(it.receipt is not None for it in dialects)
 
 
-def _has_scheduler_placement(config: Config) -> bool:
-    """Whether schedulers choose the cards of a resource."""
-    return any(rule.placement != "local" for it in config.vendors.values() for rule in it.resources)
+def _has_scheduler_placement(configuration: Configuration) -> bool:
+    """Whether schedulers may choose the cards of a resource, by the config or by a vendor's own default."""
+    rules = [rule for it in configuration.config.vendors.values() for rule in it.resources]
+    offers = [it.vendor.offers for it in configuration.plugins if it.vendor is not None]
+    by_default = any(it.placement != "local" or it.default_rule is not None for it in offers)
+    return by_default or any(it.placement != "local" for it in rules)

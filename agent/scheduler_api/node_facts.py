@@ -38,8 +38,8 @@ class CountedCard:
 class SchedulerFacts:
     """Annotations and extended resources of the Node that a scheduler reads.
 
-    The functions are pure. They get the counted cards in the vendor's order, and the allocations in use. A
-    key that is None or absent in the answer is removed from the Node.
+    The functions are pure. They get the counted cards in the vendor's order, `annotations` also the
+    allocations in use. A key that is None or absent in the answer is removed from the Node.
     """
 
     #: The annotations: key to text; None where the scheduler reads none.

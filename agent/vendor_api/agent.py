@@ -195,13 +195,14 @@ class Offers:
     resources: Resources | None = None
     #: Checks the configured rules as far as that needs no devices. Raises SettingsError with the path from
     #: the list of rules. Returns a warning, with such a path, for each rule that `resources` complains about
-    #: on every node with cards. Rules that may name the same cards are checked one at a time.
+    #: on every node with cards. Gets all rules together; where rules may name the same cards, it gets each
+    #: rule alone for the warnings.
     check_rules: CheckRules | None = None
     #: The sharing and the placement of a rule that has none.
     sharing: Sharing = Sharing()
     placement: Placement = "local"
-    #: Sharing, placement, policy and ids of a rule that has this name and no other key. None: `sharing` and
-    #: `placement` hold.
+    #: Sharing, placement, policy and ids of a rule of this name, each where the config does not name it.
+    #: None: `sharing` and `placement` hold.
     default_rule: DefaultRule | None = None
     #: Whether resources may name the same cards; the config may say otherwise.
     modes: Modes = "fixed"

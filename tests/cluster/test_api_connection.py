@@ -32,7 +32,9 @@ from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import OwedReceipt
-from agent.scheduler_api import AnnotationFilter, Candidate, PodList
+from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import PodList
+from agent.scheduler_api.scheduler import AnnotationFilter
 from agent.schedulers.common.node_lock import LOCKS
 from agent.testing.simapi import SimApiServer
 

@@ -10,7 +10,8 @@ import pytest
 from agent.cluster import pod_state
 from agent.cluster.pod_state import SHOWN_AFTER, PodState
 from agent.core.model import FirstList
-from agent.scheduler_api import Candidate, PodList
+from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import PodList
 
 WEB, JOB, OTHER = (
     Candidate(f"uid-{it}", "default", it, created=n, version=10 + n)

@@ -15,7 +15,9 @@ from support.read_annotations import READS
 from agent.cluster import pods
 from agent.cluster.reflector import MirroredObjects
 from agent.core.cell import Cell
-from agent.scheduler_api import AnnotationFilter, Candidate, PodContainer, PodList, merged
+from agent.scheduler_api import Candidate, PodContainer
+from agent.scheduler_api.candidate import PodList, merged
+from agent.scheduler_api.scheduler import AnnotationFilter
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 
 GPU = "nvidia.com/gpu"

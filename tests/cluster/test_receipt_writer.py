@@ -21,7 +21,7 @@ from agent.cluster.pods import candidate
 from agent.cluster.receipt_writer import DENIED, ReceiptWriter, patch, path
 from agent.core.cell import Cell
 from agent.core.publishing.receipt_rules import OwedReceipt
-from agent.scheduler_api import AnnotationFilter
+from agent.scheduler_api.scheduler import AnnotationFilter
 from agent.testing.simapi import SimApiServer
 
 from .fakes import FakeApi, Unasked

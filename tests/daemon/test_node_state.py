@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import structlog
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.admission import admit
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_lock_rules import EXPIRES, parsed_lock
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.offers import VendorRules
+from agent.core.errors import ClosedDevice, StillHeld
 from agent.core.model import (
     Allocation,
     AllocationSource,
@@ -24,7 +27,8 @@ from agent.core.model import (
 )
 from agent.daemon.node_state import NodeState
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import Candidate, PodList
+from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import PodList
 from agent.schedulers.common.node_lock import LOCKS
 from agent.vendor_api.agent import (
     ContainerEdits,
@@ -42,9 +46,9 @@ from agent.vendor_api.agent import (
 XPU, SHARES = "acme.com/xpu", "acme.com/share"
 
 
-def served(*, by_cdi: bool, prepared: tuple[str, ...] = ()) -> NodeState:
+def served(*, by_cdi: bool, prepared: tuple[str, ...] = (), ledger: Ledger | None = None) -> NodeState:
     """A node with one card; `prepared` are the resources whose hardware is made."""
-    node = NodeState(Inventory(), Ledger(), lambda: 0.0)
+    node = NodeState(Inventory(), Ledger() if ledger is None else ledger, lambda: 0.0)
     vendor = Vendor(
         "acme",
         "a:B",
@@ -142,6 +146,25 @@ def test_cards_are_whole_and_free_only_where_no_share_lies_and_no_scheduler_gave
     sentence = f"{XPU} waits for 1 card that pods hold as {SHARES}: default/web"
     assert node.waits == {XPU: (sentence,)}
     assert node.scene().external == {"a-2": alone}
+
+
+def test_a_device_that_the_kubelet_has_forgotten_is_refused_by_the_name_of_the_pod_that_has_it() -> None:
+    """The refusal is shown on the pod that asked: that pod is not to be deleted."""
+    owner = Owner("uid-web", "main", "default", "web")
+    done = Allocation("a", XPU, "acme", ("a-0",), ("a-0",), AllocationState.DONE, 0.0, owner=owner)
+    ledger = Ledger([done])
+    node = served(by_cdi=False, ledger=ledger)
+    ledger.set_forgotten("a", forgotten=True)
+    node.refresh()
+
+    with pytest.raises(StillHeld, match=r"device a-0 is held by default/web, .*delete that pod to free it"):
+        admit(node.scene(), XPU, ["a-0"])
+
+    ledger.release("a", "pod gone", now=1.0)
+    with pytest.raises(ClosedDevice, match="no pod could have it until a moment ago"):
+        admit(node.scene(), XPU, ["a-0"])
+    node.refresh()
+    assert admit(node.scene(), XPU, ["a-0"]).uuids == ("a-0",)
 
 
 def test_a_pod_that_was_listed_at_once_is_in_the_scene() -> None:

@@ -20,7 +20,8 @@ import json, pathlib, sys
 from agent.cluster.pods import candidate
 from agent.core.allocation.node_lock_rules import lock_keys
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import common_dialects, reads
+from agent.scheduler_api import reads
+from agent.scheduler_api.scheduler import common_dialects
 (scene, _) = json.loads(pathlib.Path(sys.argv[1]).read_text())
 pod = candidate(scene["pod"], reads(registered()))
 names = [it.name for it in registered()]

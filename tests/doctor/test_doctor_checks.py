@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
+from agent import core, daemon, isolation, kubelet
 from agent.config import AgentSettings, Config, VendorSettings
+from agent.core.allocation.container_edit_rules import UnusableEdits
 from agent.core.errors import (
+    AgentError,
     AllocationError,
     ClosedDevice,
     CordonedDevice,
     GivenTwice,
     InOtherMode,
+    InsufficientMemory,
+    InsufficientRoom,
+    InsufficientShares,
+    InvalidRequest,
+    LimitsUnread,
+    NotAllocated,
     NotPromised,
+    NotServable,
     OutdatedDevice,
     PromisedElsewhere,
+    PromisedMoreCards,
     RetiredResource,
+    StartRefused,
     StillHeld,
     UnhealthyDevice,
     UnknownDevice,
+    UnknownResource,
+    VendorAbsent,
+    VendorCrashed,
+    VendorError,
+    VendorTimeout,
 )
 from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.vendor_plugins import VendorPlugin
@@ -45,9 +64,12 @@ from agent.doctor.library_files import machine_of
 from agent.doctor.socket_listeners import listener
 from agent.doctor.surroundings import Configuration, Surroundings
 from agent.host.file_locks import holders
+from agent.isolation.vendor_process import BackendFailure, CallRefused
+from agent.kubelet.rpc import as_status
 from agent.scheduler_api.findings import Finding, Severity
 from agent.scheduler_api.node_checks import Observed
 from agent.state.agent_lock import AgentLock
+from agent.testing.simkubelet.grpc_errors import RpcError
 from agent.vendor_api.agent import ContainerEdits, Fault, Host, HostPart, ResourceRule, Signs, State, Vendor
 
 from .patient import short_directory
@@ -624,11 +646,12 @@ def test_what_the_kubelet_said_of_a_pod_decides_what_to_do(words: str, advice: s
     assert found.remedy == f"{advice}; then kubectl -n b delete pod a"
 
 
-REFUSALS = {
+#: Refusals, each with the beginning of its advice. A type that comes in two texts stands here twice.
+REFUSALS: dict[AgentError, str] = {
     CordonedDevice("r", "x", "alice", ""): "uncordon the card",
     UnhealthyDevice("r", "x", "xid-79"): "see what the card has",
     UnknownDevice("r", "x"): "look for another plugin",
-    StillHeld("r", "x", "ns", "web"): "delete the pod that holds the device",
+    StillHeld("r", "x", "ns/web"): "delete the pod that holds the device",
     GivenTwice("r", "x", "ns", "web"): "the next pod of its controller gets another card",
     InOtherMode("r", "x", "s", "ns/web"): "the next pod of its controller gets another card",
     PromisedElsewhere("r", ("x",), "y is held by ns/web"): "the scheduler chooses again",
@@ -636,15 +659,83 @@ REFUSALS = {
     OutdatedDevice("r", "x"): "the next pod of its controller gets another card",
     ClosedDevice("r", "x", "slices of others lie on its card"): "see what the message waits for",
     NotPromised("r", "no pod is known", ""): "give the pod a schedulerName",
+    PromisedMoreCards("r", "ns/web", 1, ("x", "y"), "less"): "ask for as many of the resource",
+    UnknownResource("r"): "ask for a resource that the agent serves",
+    InvalidRequest("r", "it names no device"): "change the pod's request as the message says",
+    InvalidRequest("r", "maximum request size for shared resources is 1; found 2"): "ask for one",
+    NotServable("r", "9g.90gb is held by no card"): "change the pod's request as the message says",
+    InsufficientRoom("r", "half a card is asked for"): "ask for less, or wait until a card has as much room",
+    InsufficientMemory("r", "insufficient memory", 5, "1", None): "ask for less memory",
+    InsufficientShares("r", 5, ("x", 4)): "ask for fewer shares",
+    UnusableEdits("acme", "env", 1, "a mapping"): "correct the vendor's plugin",
+    VendorError("acme: its plugin fails to choose a card"): "see that the agent is ready",
+    VendorAbsent("acme: there is no card"): "see that the agent is ready",
+    VendorTimeout("acme", "prepare", 5.0): "see that the agent is ready",
+    VendorCrashed("acme", "signal 9"): "see that the agent is ready",
+    CallRefused("acme", "prepare", BackendFailure("failed", "OSError", "")): "see that the agent is ready",
 }
+#: Refused starts of containers: their pods were admitted.
+AT_START = {NotAllocated, StartRefused, LimitsUnread}
+#: A resource name as long as Kubernetes takes one: before "/" a DNS name, after that a label.
+LONG_NAME = f"{'.'.join(['r' * 49] * 5)}.com/{'s' * 63}"
+
+
+def on_pod(refusal: Exception) -> str:
+    """The message that the kubelet writes on the pod whose Allocate is refused so."""
+    status = as_status(refusal)
+    return f"Allocate failed due to {RpcError(status.status, status.message or '')}, which is unexpected"
+
+
+def kinds_of(kind: type[Exception]) -> Iterator[type[Exception]]:
+    """The type with all its subtypes in the agent's own modules, as far as they are loaded."""
+    if kind.__module__.startswith("agent."):
+        yield kind
+    for below in kind.__subclasses__():
+        yield from kinds_of(below)
 
 
 @pytest.mark.parametrize(("refusal", "advice"), REFUSALS.items(), ids=lambda it: type(it).__name__)
 def test_each_refusal_of_the_agent_has_its_own_advice_and_costs_no_other_pod(
-    refusal: AllocationError, advice: str
+    refusal: AgentError, advice: str
 ) -> None:
-    said = {"reason": "UnexpectedAdmissionError", "message": f"Allocate failed due to rpc error: {refusal}"}
+    said = {"reason": "UnexpectedAdmissionError", "message": on_pod(refusal)}
 
     (found,) = refused_pods.refused(around(its_pods=({**pod(), "status": said},)))
 
     assert found.remedy.startswith(advice)
+
+
+def test_every_refusal_that_an_allocate_can_give_is_in_that_table() -> None:
+    for room in (core, daemon, isolation, kubelet):
+        for module in walk_packages(room.__path__, f"{room.__name__}."):
+            import_module(module.name)
+
+    known = {*kinds_of(AllocationError), *kinds_of(VendorError)} - {AllocationError}
+
+    assert {type(it) for it in REFUSALS} | AT_START == known
+
+
+@pytest.mark.parametrize(
+    ("failure", "advice"),
+    [
+        (TimeoutError("not done within 10 s"), "look in the agent's log for what took so long"),
+        (OSError("no space left on device"), "look in the agent's log for the error"),
+    ],
+)
+def test_a_failure_of_an_allocate_that_is_no_refusal_leads_to_the_log(
+    failure: Exception, advice: str
+) -> None:
+    said = {"reason": "UnexpectedAdmissionError", "message": on_pod(failure)}
+
+    (found,) = refused_pods.refused(around(its_pods=({**pod(), "status": said},)))
+
+    assert found.remedy.startswith(advice)
+
+
+def test_words_that_are_too_far_behind_to_be_shown_decide_what_to_do() -> None:
+    said = {"reason": "UnexpectedAdmissionError", "message": on_pod(RetiredResource(LONG_NAME, ()))}
+
+    (found,) = refused_pods.refused(around(its_pods=({**pod(), "status": said},)))
+
+    assert "the config no longer has" not in found.what
+    assert found.remedy.startswith("ask for a resource of the current configuration")

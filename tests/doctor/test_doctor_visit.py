@@ -11,11 +11,16 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
+from schedulers.koordinator.doctor.koordination import placement
 
 from agent.cli import main
+from agent.daemon.scheduler_plugins import registered
+from agent.doctor import configuration_reading
 from agent.doctor.checks import CHECKS
 from agent.doctor.findings_output import show, stops
+from agent.scheduler_api import Scheduler
 from agent.scheduler_api.findings import LONGEST, Finding, Severity, not_made
+from agent.vendors.simulated.agent.claims import WITH_RECEIPT
 
 from .patient import CARDS, GPU, Patient
 
@@ -188,6 +193,43 @@ async def test_a_right_is_needed_where_the_configuration_makes_use_of_it(
 
     denied = [it.what.partition(" is forbidden")[0] for it in findings if it.kind == "right-missing"]
     assert denied == missing
+
+
+async def receipts_missing(patient: Patient) -> list[str]:
+    """What the doctor misses where a scheduler's own dialect has receipts, and pods may not be patched."""
+    patient.server.forbid("patch", "/api/v1/pods")
+    findings = await patient.findings()
+    return [it.what.partition(" is forbidden")[0] for it in findings if it.kind == "right-missing"]
+
+
+@pytest.fixture
+def with_receipts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registered scheduler whose own dialect has receipts, for the cards of every vendor."""
+    own = Scheduler("acme", dialects=(WITH_RECEIPT,))
+    monkeypatch.setattr(configuration_reading, "registered", lambda: (*registered(), own))
+
+
+@pytest.mark.usefixtures("with_receipts")
+@pytest.mark.parametrize(
+    ("chosen_by", "missing"), [("local", []), ("auto", ["patch pods"]), ("claim", ["patch pods"])]
+)
+async def test_the_receipts_of_a_scheduler_s_own_dialect_need_the_right_where_schedulers_choose(
+    patient: Patient, chosen_by: str, missing: list[str]
+) -> None:
+    placement(patient, chosen_by)
+
+    assert await receipts_missing(patient) == missing
+
+
+@pytest.mark.usefixtures("with_receipts")
+async def test_a_vendor_whose_resources_follow_schedulers_by_default_needs_the_right_too(
+    patient: Patient,
+) -> None:
+    document = json.loads(patient.node.config.read_text())
+    document["vendors"]["metax"] = {"enabled": True, "settings": {"mode": "sgpu"}}
+    patient.node.config.write_text(json.dumps(document))
+
+    assert await receipts_missing(patient) == ["patch pods"]
 
 
 async def test_a_config_that_is_bad_is_told_once_also_beside_the_agent_that_refused_it(

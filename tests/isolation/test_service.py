@@ -148,9 +148,9 @@ async def test_a_request_that_is_refused_is_so_in_the_backends_own_words_and_cos
         with pytest.raises(AllocationError) as refused:
             await process.call("prepare", Request("a", "acme.com/xpu", ("i",)), ("dev-a",))
 
-        assert (
-            str(refused.value)
-            == 'invalid allocation request for "acme.com/xpu": half a card was asked for; a quarter works'
+        assert str(refused.value) == (
+            'invalid allocation request for "acme.com/xpu": the vendor refuses the request: half a card was '
+            "asked for; a quarter works"
         )
         assert as_status(refused.value).status is Status.FAILED_PRECONDITION
         assert await process.call("partitions") == ()

@@ -117,7 +117,10 @@ async def test_a_request_that_the_vendor_refuses_is_so_in_its_words_and_leaves_n
 
     verdict = await node.refused("small", {XPU: 1})
 
-    assert f'invalid allocation request for "{XPU}": {TOO_SMALL}' in verdict.message
+    assert (
+        f'invalid allocation request for "{XPU}": the vendor refuses the request: {TOO_SMALL}'
+        in verdict.message
+    )
     assert left_nothing(node, sliced)
     assert node.restarts == 0
     sliced.scenario.refuse("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.allocation.ledger import FORGOTTEN
+from agent.core.allocation.holder_texts import holder_name, owner_name
 from agent.core.allocation.scene import Scene
 from agent.core.errors import (
     ClosedDevice,
@@ -14,6 +14,7 @@ from agent.core.errors import (
     InvalidRequest,
     OutdatedDevice,
     RetiredResource,
+    StillHeld,
     UnhealthyDevice,
     UnknownDevice,
     UnknownResource,
@@ -140,6 +141,9 @@ def _admitted_status(
             if resource.rule.placement != "local" and resource.shares(device_id):
                 return status  # where a scheduler chose another card, the mode of that card counts
             raise InOtherMode(resource.name, card.uuid, card.mode)
+        if (holder := scene.forgotten.get(resource.name, {}).get(device_id)) is not None:
+            name = owner_name(holder.owner) if holder.owner else holder_name(holder, resource.name)
+            raise StillHeld(resource.name, device_id, name)
         if card.closed or device_id not in card.held:
             raise ClosedDevice(resource.name, device_id, _why_closed(scene, card, status.device))
     return status
@@ -148,8 +152,8 @@ def _admitted_status(
 def _why_closed(scene: Scene, card: AdvertisedDevice, device: Device) -> str:
     """Why a new container cannot have an ID of a card that is healthy, and when it can."""
     match card.closed:
-        case None:  # the kubelet takes an ID for free that the plan keeps from every pod
-            return FORGOTTEN
+        case None:  # the scene is newer than the plan, by which no pod could have the ID
+            return "no pod could have it until a moment ago; create the pod again"
         case ClosedBecause.FOREIGN_SLICES:
             count = device.attributes.get(FOREIGN_SLICES, "some")
             others = f"slices that this agent did not make lie on its card ({count})"

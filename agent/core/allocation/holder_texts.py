@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from agent.core.model import Allocation, AllocationSource
+from agent.core.model import Allocation, AllocationSource, Owner
 from agent.scheduler_api.claims import Claim
 
 T = TypeVar("T")
@@ -21,6 +21,11 @@ def holder_name(allocation: Allocation, resource: str = "") -> str:
     if allocation.source is AllocationSource.ANNOTATION:
         return f"{name}, by its scheduler's word alone"
     return name if allocation.resource == resource else f"{name} as {allocation.resource}"
+
+
+def owner_name(owner: Owner) -> str:
+    """The pod of the owner: NAMESPACE/POD, or pod/UID where PodResources has not shown the name."""
+    return f"{owner.namespace or 'pod'}/{owner.pod or owner.uid}"
 
 
 def claims_on_cards(claims: Collection[Claim]) -> str:

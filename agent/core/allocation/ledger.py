@@ -35,6 +35,7 @@ class Ledger:
         self._usage: ResourceUsage | None = None
         self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
+        self._forgotten: Mapping[str, Mapping[str, Allocation]] | None = None
         #: Resource to device ID to the ids of the allocations in use that hold it.
         self._holders: dict[str, dict[str, tuple[str, ...]]] = {}
         for allocation in self._allocations.values():
@@ -65,7 +66,7 @@ class Ledger:
                 held=self.held(),
                 diverged=self._diverged(),
                 units=self._units(),
-                forgotten=self._forgotten(),
+                forgotten={name: frozenset(holders) for name, holders in self.forgotten().items()},
                 vendors=self._vendors(),
                 external=frozenset(self.external()),
             )
@@ -124,22 +125,24 @@ class Ledger:
         )
         return frozenset(allocation.ids).difference(at_home)
 
-    def _forgotten(self) -> Mapping[str, frozenset[str]]:
-        """Resource to the device IDs of forgotten allocations: the kubelet takes them for free.
+    def forgotten(self) -> Mapping[str, Mapping[str, Allocation]]:
+        """Resource to device ID to the forgotten allocation that has the ID: the kubelet takes it for free.
 
         IDs that the kubelet has given out since are left out. The kubelet gives them to no other pod while
         their pod lives, and their pod could not start again if they were listed as unhealthy.
         """
-        ids_by_resource: dict[str, set[str]] = {}
-        for allocation in self.in_use():
-            if allocation.forgotten:
-                ids = (
-                    device_id
-                    for device_id in allocation.ids
-                    if not self._is_given_since(allocation.resource, device_id)
-                )
-                ids_by_resource.setdefault(allocation.resource, set()).update(ids)
-        return {resource: frozenset(ids) for resource, ids in ids_by_resource.items()}
+        if self._forgotten is None:
+            holders: dict[str, dict[str, Allocation]] = {}
+            for allocation in self.in_use():
+                if allocation.forgotten:
+                    ids = (
+                        device_id
+                        for device_id in allocation.ids
+                        if not self._is_given_since(allocation.resource, device_id)
+                    )
+                    holders.setdefault(allocation.resource, {}).update(dict.fromkeys(ids, allocation))
+            self._forgotten = holders
+        return self._forgotten
 
     def _is_given_since(self, resource: str, device_id: str) -> bool:
         holders = map(self._allocations.__getitem__, self._holders[resource][device_id])
@@ -185,7 +188,7 @@ class Ledger:
         """Add an allocation, or replace the one of the same id."""
         before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
-        self._in_use = self._external = self._usage = None
+        self._in_use = self._external = self._forgotten = self._usage = None
         if before is None or _held_by(before) != _held_by(allocation):
             self._remove_holder(before)
             self._add_holder(allocation)
@@ -194,7 +197,7 @@ class Ledger:
     def drop(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
         self._remove_holder(self._allocations.pop(allocation_id, None))
-        self._in_use = self._external = self._usage = None
+        self._in_use = self._external = self._forgotten = self._usage = None
         self.changes.touch()
 
     def _add_holder(self, allocation: Allocation) -> None:

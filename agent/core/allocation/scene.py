@@ -38,6 +38,8 @@ class Scene:
     waits: tuple[ResourceWait, ...] = ()
     #: Card in external use to the allocation that has the card.
     external: Mapping[str, Allocation] = field(default_factory=dict)
+    #: Resource to device ID that the kubelet takes for free to the forgotten allocation that has the ID.
+    forgotten: Mapping[str, Mapping[str, Allocation]] = field(default_factory=dict)
     #: Why the agent never sees a pod; empty where it does.
     unseen: str = ""
     #: The registered schedulers, in the order in which their dialects are read.

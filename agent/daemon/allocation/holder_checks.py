@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.core.allocation.current_holders import owners_of_earlier_lives
+from agent.core.allocation.holder_texts import owner_name
 from agent.core.errors import GivenTwice, StillHeld
 from agent.core.model import Allocation
 from agent.daemon.allocation.allocate_evidence import KubeletEvidence
@@ -27,4 +28,4 @@ async def refuse_held(
     shown = await evidence.existing_owners(set(earlier.values())) if earlier else ()
     for device_id, owner in earlier.items():
         if owner in shown:
-            raise StillHeld(resource, device_id, owner.namespace or "pod", owner.pod or owner.uid)
+            raise StillHeld(resource, device_id, owner_name(owner))

@@ -23,7 +23,7 @@ from agent.daemon.publishing.wanted_receipts import WantedReceipts
 from agent.daemon.publishing.wanted_scheduler_report import WantedSchedulerReport, WantedSchedulerReportTiming
 from agent.host.nfd_features import FeaturesFile
 from agent.host.scheduler_report_file import ReportFileWriter
-from agent.scheduler_api import AnnotationFilter, reporting
+from agent.scheduler_api.scheduler import AnnotationFilter, reporting
 from agent.state.written_files_record import UninstallRecord
 
 

@@ -8,7 +8,8 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.publishing.receipt_rules import OwedReceipt, PodReceipts, owed_receipts
 from agent.daemon.publishing.debounce import Debounced
-from agent.scheduler_api import AnnotationFilter, Candidate, Dialect, Scheduler, common_dialects
+from agent.scheduler_api import Candidate, Dialect, Scheduler
+from agent.scheduler_api.scheduler import AnnotationFilter, common_dialects
 from agent.vendor_api.agent import Vendor
 
 #: How many errors a log line names.

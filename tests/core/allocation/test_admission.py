@@ -21,13 +21,14 @@ from agent.core.errors import (
     InvalidRequest,
     OutdatedDevice,
     RetiredResource,
+    StillHeld,
     UnhealthyDevice,
     UnknownDevice,
     UnknownResource,
 )
-from agent.core.model import ClosedBecause, Cordon, IdRange, Owner
+from agent.core.model import Allocation, ClosedBecause, Cordon, IdRange, Owner
 from agent.vendor_api.agent import FOREIGN_SLICES, Placement, Sharing
-from core.scenes import ONE, SHARE, SLICE, UNCUT, WHOLE, scene
+from core.scenes import ONE, SHARE, SLICE, UNCUT, WHOLE, held, scene
 from core.values import allocation
 
 INVALID = "invalid allocation request for"
@@ -49,6 +50,12 @@ def cordoned(author: str, reason: str, *, healthy: bool = True) -> Scene:
         for it in known.snapshot.devices
     )
     return replace(known, snapshot=replace(known.snapshot, devices=devices))
+
+
+def forgotten(allocation: Allocation) -> Scene:
+    """The node where the kubelet has forgotten this allocation of c0."""
+    known = listed("c0", healthy=False)
+    return replace(known, forgotten={WHOLE: {"c0": allocation}})
 
 
 def sliced_by_others(**fields: Any) -> Scene:
@@ -123,11 +130,31 @@ def test_a_refusal_says_what_was_asked(
     ("known", "error", "text"),
     [
         pytest.param(
+            forgotten(held("gone", "c0")),
+            StillHeld,
+            "device c0 is held by default/gone, and the kubelet has lost its record of that; "
+            "delete that pod to free it",
+            id="forgotten by the kubelet",
+        ),
+        pytest.param(
+            forgotten(held("gone", "c0", owner=Owner("uid-gone", "main"))),
+            StillHeld,
+            "device c0 is held by pod/uid-gone, and the kubelet has lost its record of that; "
+            "delete that pod to free it",
+            id="forgotten by the kubelet, of a pod whose name is not known",
+        ),
+        pytest.param(
+            forgotten(held("gone", "c0", owner=None)),
+            StillHeld,
+            "device c0 is held by allocation gone, and the kubelet has lost its record of that; "
+            "delete that pod to free it",
+            id="forgotten by the kubelet, of a pod that is not known",
+        ),
+        pytest.param(
             listed("c0", healthy=False),
             ClosedDevice,
-            "device c0 is closed to new pods: its pod is there, but the kubelet has lost its record of it; "
-            "delete the pod to free its devices",
-            id="forgotten by the kubelet",
+            "device c0 is closed to new pods: no pod could have it until a moment ago; create the pod again",
+            id="free again, and not listed yet",
         ),
         pytest.param(
             sliced_by_others(),

@@ -178,6 +178,7 @@ def test_an_id_that_the_kubelet_has_given_out_since_it_forgot_a_pod_is_taken_for
     ledger = Ledger([lost, allocation("since", ["a"], owner=OWNER), allocation("asked for", ["b"])])
 
     assert ledger.usage().forgotten == {GPU: {"b"}}
+    assert ledger.forgotten() == {GPU: {"b": lost}}
 
 
 def test_hardware_that_was_made_is_noted_and_is_news_once() -> None:

@@ -20,7 +20,8 @@ from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
 from agent.core.model import Allocation, AllocationSource, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import Candidate, Claim, Dialect, common_dialects
+from agent.scheduler_api import Candidate, Claim, Dialect
+from agent.scheduler_api.scheduler import common_dialects
 from agent.vendor_api.agent import ContainerEdits, Edits, Placement, Request
 from core.promising import promises, share
 from core.scenes import LIMITED, PLAIN, SHARE, SLICE, UNCUT, WHOLE, bound, edits, held, limits, scene, shown

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from agent.core.attribution import claim_reading
-from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodList, merged
+from agent.scheduler_api import Candidate, Cards, Claim, Dialect
+from agent.scheduler_api.candidate import PodList, merged
 
 GPU = "acme.com/gpu"
 CARDS = {"a": 0, "b": 1}

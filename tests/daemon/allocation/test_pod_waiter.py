@@ -19,7 +19,8 @@ from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
 from agent.daemon.allocation import allocator, pod_waiter
 from agent.daemon.allocation.allocate_calls import AllocateCalls
 from agent.daemon.allocation.pod_waiter import PodWaiter
-from agent.scheduler_api import Candidate, PodList
+from agent.scheduler_api import Candidate
+from agent.scheduler_api.candidate import PodList
 from agent.vendor_api.agent import Placement
 
 

@@ -16,7 +16,8 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import Owner
 from agent.daemon.publishing.wanted_receipts import NAMED_ERRORS, WantedReceipts
-from agent.scheduler_api import AnnotationFilter, Candidate, Claim, Dialect, PodContainer, ServedClaim
+from agent.scheduler_api import Candidate, Claim, Dialect, PodContainer, ServedClaim
+from agent.scheduler_api.scheduler import AnnotationFilter
 from agent.vendor_api.agent import ContainerEdits, Vendor
 
 KEY = "acme.com/given"

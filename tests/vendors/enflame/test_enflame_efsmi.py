@@ -276,17 +276,6 @@ def test_instances_of_older_releases_have_no_uuid() -> None:
     )
 
 
-def test_made_are_those_of_the_profile_that_were_not_there_before() -> None:
-    old, other, new = (
-        DrsInstance(0, "1g.6gb", 0, "a"),
-        DrsInstance(0, "3g.20gb", 1, "b"),
-        DrsInstance(0, "1g.6gb", 2, "c"),
-    )
-
-    assert efsmi.made([old], [old, other, new], "1g.6gb") == [new]
-    assert efsmi.made([old, new], [old], "1g.6gb") == []
-
-
 @given(st.text(alphabet="|+-=0123456789g.b:MiB \n", max_size=300))
 def test_whatever_the_tool_prints_is_read_without_an_error(text: str) -> None:
     for read in (efsmi.table, efsmi.cards, efsmi.profiles, efsmi.instances, efsmi.instances_without_uuid):

@@ -164,7 +164,7 @@ class Efsmi:
         self._run(*_of(card), "--drs", "on" if on else "off")
 
     def create(self, card: int, profile: int) -> None:
-        """Make an instance of the profile with this number. The tool does not print it; `made` finds it."""
+        """Make an instance of the profile with this number. A list afterwards shows the instance."""
         self._run(*_of(card), "--drs", "--create-instance", _number(profile, MAX_NUMBER))
 
     def destroy(self, card: int, instance: int) -> None:
@@ -336,12 +336,6 @@ def instances_without_uuid(text: str) -> EfsmiListing[DrsInstance]:
         return DrsInstance(_index(card), _profile(profile), _int(number), "")
 
     return _listed(text, read)
-
-
-def made(before: Sequence[DrsInstance], after: Sequence[DrsInstance], profile: str) -> list[DrsInstance]:
-    """The instances of a profile that only the second list has. Other programs may have made some of them."""
-    known = {it.uuid for it in before}
-    return [it for it in after if it.profile == profile and it.uuid not in known]
 
 
 def _listed(
