@@ -8,8 +8,8 @@ from dataclasses import replace
 from agent.core.allocation import room_on_cards
 from agent.core.allocation.card_amounts import fit
 from agent.core.allocation.vendor_requests import answer_parameters, edits_with, names_no_card
-from agent.core.attribution.claim_exchange import exchange_claims
 from agent.core.attribution.claim_reading import promised_claim
+from agent.core.attribution.claim_swap_rules import exchange_claims
 from agent.core.attribution.dialects_of_resource import limits_dialect
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.dynamic_modes import holder_in_other_mode

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support import strategies
 
 from agent.core.allocation.container_allocations import containers_with_allocation, starting_allocations
-from agent.core.attribution.claim_exchange import exchange_claims
 from agent.core.attribution.claim_reading import promised_claim
+from agent.core.attribution.claim_swap_rules import exchange_claims
 from agent.core.attribution.next_request import next_request
 from agent.core.attribution.pod_attribution import Attribution, attribute, most_likely_pod
 from agent.core.attribution.waiting_pods import WaitingPods
