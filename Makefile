@@ -7,7 +7,7 @@ FAULTS ?= 1000
 HELM ?= v3.22.0
 # The minor version of Kubernetes that its release is made with (client-go in its go.mod).
 HELM_KUBERNETES ?= 37
-# Tests start the agent hundreds of times: where nothing compiled may be kept, each of them compiles it anew.
+# Tests start the agent hundreds of times: where nothing compiled may be kept, each of them compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 # Processes that tests run on: auto is three for each core, 0 is none but pytest's own.
 WORKERS ?= auto
@@ -35,7 +35,7 @@ NEEDS_MORE = --ignore=tests/peers --ignore=tests/deploy --ignore=tests/realnode 
 demo: setup  ## Run the agent on the embedded node and watch its day
 	$(BIN)/xpu-agent demo
 
-recording: setup  ## Record the demo anew for the README: docs/images/demo.svg, .cast
+recording: setup  ## Record the demo again for the README: docs/images/demo.svg, .cast
 	$(BIN)/python -m pages.record docs/images/demo $(BIN)/xpu-agent demo
 
 test: setup  ## Pass the tests: no root, no GPU, no cluster; WORKERS, EVERY=1
@@ -53,7 +53,7 @@ lint: setup  ## Format, lint, types, rooms; warnings are errors
 
 check: lint test docs  ## What a change must pass: make lint, make test, make docs
 
-pages: setup  ## Write anew what docs/ has of the code: keys, metrics, findings, the example vendor
+pages: setup  ## Write again what docs/ has of the code: keys, metrics, findings, the example vendor
 	$(BIN)/python -m pages
 
 docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead link is an error
@@ -89,9 +89,9 @@ image: setup  ## Build the container image into build/image/xpu-agent.tar; BASE=
 
 tools: build/tools/helm  ## Build helm into build/tools (Go)
 
-# As helm's own release has it: a helm that is only installed renders for Kubernetes 1.20 where nobody names a version.
+# As helm's own release has it: a helm that is only installed renders for Kubernetes 1.20 where no version is named.
 HELM_FLAGS = $(foreach it,chartutil lint/rules,-X helm.sh/helm/v3/pkg/$(it).k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/$(it).k8sVersionMinor=$(HELM_KUBERNETES))
-# Named by version and flags, so that a helm of others is built anew.
+# Named by version and flags, so that a helm of other programs is built again.
 HELM_STAMP = build/tools/helm-$(HELM)-$(shell echo '$(HELM_FLAGS)' | cksum | cut -d' ' -f1).stamp
 
 build/tools/helm: $(HELM_STAMP)
@@ -107,7 +107,7 @@ chart: setup tools  ## Lint the chart, render its matrix, test manifests, exampl
 	build/tools/helm lint --strict deploy/chart/xpu-agent
 	$(BIN)/python -m pytest tests/deploy tests/peers/test_chart.py --require-tools -n $(WORKERS)
 
-manifests: setup tools  ## Render deploy/manifests from the chart anew
+manifests: setup tools  ## Render deploy/manifests from the chart again
 	HELM=build/tools/helm deploy/manifests.sh
 
 bench: setup  ## Measure, and print our figure beside the reference
@@ -121,7 +121,7 @@ bench-check: setup  ## The same, and fail where a figure misses its target by mo
 proto: setup  ## Generate agent/kubelet/pb from proto/
 	PYTHON=$(BIN)/python proto/generate.sh
 
-lock: setup  ## Resolve the dependencies anew into requirements/*.txt
+lock: setup  ## Resolve the dependencies again into requirements/*.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet --group dev pyproject.toml -o requirements/dev.txt

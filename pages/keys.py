@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agent.config import FLAGS, keys_of_newer_versions
-from agent.config.flags import variable
+from agent.config.given_flags import variable
 from agent.config.location import camel
 from agent.config.own_document import KEYS
 from agent.config.schema import is_size

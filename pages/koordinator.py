@@ -56,7 +56,7 @@ WRITTEN: Sequence[tuple[str, str, str]] = (
     (
         device_object.POLICY,
         "label of the Device",
-        "`Prefer` where cards are linked; `Honor` that somebody set stays",
+        "`Prefer` where cards are linked; `Honor` that another program set stays",
     ),
     (gpu_partitions.ANNOTATION, "annotation of the Device", "the groups of linked cards"),
     *((f"{LABELS}{name}", "label of a card in the Device", what) for name, what in LABELLED.items()),

@@ -19,7 +19,7 @@ _DEVICES = (
 )
 _MEMORY = (
     "What the vendor's process may have of memory of its own (64MiB to 1TiB, `0` for no limit); one that has "
-    "more is killed and started anew. In a container with a memory limit all vendors on the node together "
+    "more is killed and started again. In a container with a memory limit all vendors on the node together "
     "may have that limit less 256 MiB, in equal parts where that is less than they would; of its part a "
     "process may have four fifths, and then `0` is as much. `xpu-agent inspect` shows what it has, with "
     "`--json` also what it may have (`memoryLimitBytes`). A change starts a new process."
@@ -35,11 +35,11 @@ MEANINGS: Mapping[str, str] = {
     "agent.cdiDir": "Where specs for the Container Device Interface are written.",
     "agent.http": (
         'ADDR:PORT, `[::1]:9808` for IPv6; `""` or `off` for none. On loopback it serves everything, '
-        "to who asks for `localhost`, `127.0.0.1` or `[::1]`; on any other address only "
+        "to clients that ask for `localhost`, `127.0.0.1` or `[::1]`; on any other address only "
         "`/healthz`, `/readyz` and `/metrics`."
     ),
     "agent.watchPods": (
-        "Whether the API server is asked for this node's pods: who asks for devices, and whom an "
+        "Whether the API server is asked for this node's pods: which pods ask for devices, and which pods an "
         "[Event](events.md) is about."
         " `false` beside a [`placement: claim`](#placement) is refused."
     ),
@@ -64,8 +64,8 @@ MEANINGS: Mapping[str, str] = {
     "agent.health.goodPolls": f"Clean polls that end a transient fault, 1 to {MAX_POLLS} ...",
     "agent.health.goodFor": "... and for how long it must have been clean, up to 1 h.",
     "agent.health.patience": (
-        "How long the kubelet keeps hearing the last word on a device whose vendor cannot be asked, up to "
-        "1 h."
+        "How long a device keeps its last health in the kubelet's list while its vendor cannot be asked, "
+        "up to 1 h."
     ),
     "agent.health.forgetAfter": "How long a free device that is gone stays listed, up to a week.",
     "agent.reconcile": (
@@ -124,7 +124,7 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors.NAME.resources.sharing.unit": (
         "With kind `memory`, and needed there: how many GiB a device ID stands for. `auto` is the smallest "
-        "of these whose list the kubelet takes."
+        "of these with a list that the kubelet takes."
     ),
     "vendors.NAME.resources.sharing.replicas": f"With kind `replicas`: how many, 2 to {MAX_REPLICAS}.",
     "vendors.NAME.resources.sharing.failRequestsGreaterThanOne": (
@@ -140,10 +140,10 @@ MEANINGS: Mapping[str, str] = {
         "connected). Without it the vendor's way; units of memory then go where they fit best."
     ),
     "vendors.NAME.resources.placement": (
-        "Who chooses the card: `local`, the kubelet and this agent; `claim`, a scheduler, and a pod of which "
-        "none has spoken is refused; `auto`, a scheduler where one has, else as `local`. The last two list "
-        "no NUMA node. In MetaX's mode `sgpu`, and for resources of shares in a `dialect` of Enflame's other "
-        "than `none`, it is `auto` unless said, and never `local`."
+        "What chooses the card: `local`, the kubelet and this agent; `claim`, a scheduler, and a pod for "
+        "which no scheduler has chosen is refused; `auto`, a scheduler where one has, else as `local`. The "
+        "last two list no NUMA node. In MetaX's mode `sgpu`, and for resources of shares in a `dialect` of "
+        "Enflame's other than `none`, it is `auto` unless said, and never `local`."
     ),
     "vendors.NAME.resources.ids": (
         "How device IDs are written: `uuid`, `minor` (a card that has none is not listed; use it for one "
@@ -155,7 +155,7 @@ MEANINGS: Mapping[str, str] = {
         "How Koordinator hears of the cards: `feed` by a file for koordlet, `device` by the node's Device "
         "object, `auto` by whichever fits, `none` not at all. [More](#koordinator)."
     ),
-    "report.vendor": 'The vendor whose cards Koordinator hears of; `""` for the one with most cards.',
+    "report.vendor": 'The vendor of the cards that Koordinator hears of; `""` for the one with most cards.',
     "report.deviceInfosDir": (
         "Where koordlet looks for files of cards (its `-xpu-device-infos-dir`). Not within `kubeletDir`, "
         "`stateDir` or `cdiDir`, nor around the kubelet's: koordlet takes every file there for such a list."

@@ -1,4 +1,4 @@
-"""Rules of the house for `agent/`: one class a name, no pronoun as a name, and plain words."""
+"""Rules of the house: in `agent/` one class a name, and no pronoun as a name; plain words also in pages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ ROOT = Path(__file__).parent.parent
 PRONOUNS = frozenset({"it", "its"})
 #: Words that a reader has to turn over, in strings and comments.
 BANNED = re.compile(
-    r"\b(can not|nobody|whoever|of which|those who|to and fro|askers?|dealings?|lookouts?|lying|neighbours?"
-    r"|rivals?|strangers?|telling|witness(?:es)?|ours|somebody|anybody|anew|heed\w*)\b",
+    r"\b(can\s+not|nobody|whoever|of\s+which|those\s+who|to\s+and\s+fro|askers?|dealings?|lookouts?|lying"
+    r"|neighbours?|rivals?|strangers?|telling|witness(?:es)?|ours|somebody|anybody|anew|heed\w*)\b",
     re.IGNORECASE,
 )
+#: No page has these words either: things are not persons, and each thing has its name from the glossary.
+BANNED_IN_PAGES = re.compile(rf"{BANNED.pattern}|\b(who|whom|whose|theirs|ailments?|unheeded)\b", re.I)
+#: A person may be `who`.
+OF_PERSONS = re.compile(r"\b(people|persons?|operators?|readers?|users?|authors?)\s+(who|whose)\b", re.I)
+#: The parts of a page that are no prose: fenced code, comments, inline code, and the targets of links.
+NO_PROSE = re.compile(r"^ *```.*?^ *```|<!--.*?-->|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
 #: Words that no name has: the glossary has a term for each.
 BANNED_IN_NAMES = frozenset(
     {
@@ -99,6 +105,24 @@ def banned(text: str) -> Iterator[int]:
                 yield token.start[0] + token.string.count("\n", 0, found.start())
 
 
+def pages() -> list[Path]:
+    """The texts for readers: pages, fragments of the changelog, and the files that deploy the agent."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "changelog.d").glob("*.md")]
+    for folder in ("docs", "agent"):
+        found += (ROOT / folder).rglob("*.md")
+    for kind in ("*.yaml", "*.tpl", "*.txt", "*.sh", "Containerfile"):
+        found += (path for path in (ROOT / "deploy").rglob(kind) if path.parent.name != "crd")
+    return sorted(path.relative_to(ROOT) for path in found)
+
+
+def banned_in_page(text: str) -> Iterator[int]:
+    """The lines of a page's prose that have a banned word, also one that goes over the end of a line."""
+    for no_prose in (NO_PROSE, OF_PERSONS):
+        text = no_prose.sub(lambda found: re.sub(r"\S", "-", found[0]), text)
+    for found in BANNED_IN_PAGES.finditer(text):
+        yield text.count("\n", 0, found.start()) + 1
+
+
 def offences(path: Path) -> list[str]:
     """Where a module breaks the rules of words, as `file:line: rule`."""
     kept = KEPT_NAMES.get(path.as_posix(), [])
@@ -122,6 +146,41 @@ def test_no_class_name_stands_twice() -> None:
 
 def test_things_are_called_by_their_nouns_and_in_plain_words() -> None:
     assert [offence for path in sources() for offence in offences(path)] == []
+
+
+def test_pages_are_in_plain_words() -> None:
+    texts = {path: (ROOT / path).read_text() for path in pages()}
+
+    assert [f"{path}:{line}" for path, text in texts.items() for line in banned_in_page(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "lines"),
+    [
+        ("# Cards\n\nA card that nobody has.\n", [3]),
+        ("| a card | can not be had |\n", [1]),
+        ("The card, of\nwhich a pod has all, and the card can\n  not be had.", [1, 2]),
+        ("- a pod whose card is gone\n- who asks", [1, 2]),
+        ("`a` is ours, `b` is theirs", [1, 1]),
+        ("[a stranger](page.md#ours)", [1]),
+        ("```\ncode\n```\nStrangers\n```\ncode\n```\n", [4]),
+    ],
+)
+def test_a_banned_word_is_seen_in_the_prose_of_a_page(page: str, lines: list[int]) -> None:
+    assert [*banned_in_page(page)] == lines
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "`nobody_has_it` and [a page](nobody.md#whose)",
+        "- a list\n\n  ```yaml\n  ours: whose\n  ```\n",
+        "<!-- made: of strangers -->",
+        "Operators who ask, and people\nwho bring a vendor",
+    ],
+)
+def test_code_links_and_persons_are_no_offence(page: str) -> None:
+    assert [*banned_in_page(page)] == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from importlib import import_module
 from agent.core.errors import AgentError, ConfigError, UsageError
 from agent.vendor_api.agent import SettingsError
 
-from .arguments import INTERRUPTED, MISUSED, REFUSED, tell
+from .common_arguments import INTERRUPTED, MISUSED, REFUSED, tell
 from .parser import Parser
 
 #: The verbs in the order of the help. The `add` of the module of this name adds the parser.

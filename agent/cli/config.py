@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from .arguments import REFUSED, configuration, given_by, node_labels, node_name_of, tell, warn
+from .common_arguments import REFUSED, configuration, given_by, node_labels, node_name_of, tell, warn
 from .parser import Verbs
 
 

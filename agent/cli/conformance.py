@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.vendor_api.agent import Vendor
 
-from .arguments import REFUSED, node_name_of
+from .common_arguments import REFUSED, node_name_of
 from .parser import Verbs
 
 #: Result of a check to its word in the last line of the output.

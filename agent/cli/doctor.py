@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from .arguments import REFUSED, configuration, given_by, node_name_of
+from .common_arguments import REFUSED, configuration, given_by, node_name_of
 from .parser import Verbs
 
 

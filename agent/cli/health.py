@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import admin_socket, state_dir
+from .common_arguments import admin_socket, state_dir
 from .parser import Verbs
 
 

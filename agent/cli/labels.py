@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .arguments import configuration, given_by, node_labels, node_name_of
+from .common_arguments import configuration, given_by, node_labels, node_name_of
 from .parser import Verbs
 
 

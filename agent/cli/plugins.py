@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .arguments import REFUSED, tell
+from .common_arguments import REFUSED, tell
 from .parser import Verbs
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 
-from .arguments import INTERRUPTED, api_server, configuration, given_by, node_name_of
+from .common_arguments import INTERRUPTED, api_server, configuration, given_by, node_name_of
 from .parser import Verbs
 
 

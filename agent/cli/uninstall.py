@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .arguments import admin_socket, api_server, node_name_of, state_dir
+from .common_arguments import admin_socket, api_server, node_name_of, state_dir
 from .parser import Verbs
 
 

@@ -14,7 +14,7 @@ from agent.cluster.api_protocol import Api
 from agent.cluster.credentials import ApiAccess
 from agent.core.errors import AgentError, SchedulerError
 from agent.scheduler_api.node_report import ReportObject
-from agent.state.written_files_record import NAME, RecordedObject
+from agent.state.uninstall_record import NAME, RecordedObject
 
 if TYPE_CHECKING:  # loaded only where there is an API server
     from agent.cluster.vendor_key_writer import OwnedWriter

@@ -13,7 +13,7 @@ from agent.daemon.agent_locks import AgentLocks
 from agent.kubelet.plugin_sockets import sweep
 from agent.state import state_directory
 from agent.state.agent_lock import AgentLock
-from agent.state.written_files_record import NAME, UninstallRecord, is_out_of_sight
+from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
 
 class StillServing(AgentError):

@@ -52,7 +52,7 @@ async def withdraw(api: Api, node_name: str, kind: ReportObject, *, made: bool =
 
 async def _withdrawn(api: Api, node_name: str, kind: ReportObject) -> bool:
     existing = await api.get(path(kind, node_name))
-    if not kind.is_ours(existing):
+    if not kind.is_of_agent(existing):
         return False
     body = kind.withdrawn(existing)
     if body is not None:

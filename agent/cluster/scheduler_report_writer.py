@@ -23,7 +23,7 @@ from agent.cluster.scheduler_report_timing import SchedulerReportTiming
 from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
 from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
-from agent.scheduler_api.managed_fields import OURS, entries
+from agent.scheduler_api.managed_fields import AGENT_MANAGER, entries
 from agent.scheduler_api.node_report import ObjectOwner, ReportObject
 
 log = structlog.get_logger()
@@ -168,7 +168,7 @@ class SchedulerReportWriter(KeptWriter):
 
 def _other_manager(existing: Object | None) -> str:
     """The manager, other than the agent, with the newest change."""
-    others = [it for it in entries(existing) if it.manager not in ("", OURS)]
+    others = [it for it in entries(existing) if it.manager not in ("", AGENT_MANAGER)]
     return max(others, key=lambda it: it.since or 0.0).manager if others else "an unknown client"
 
 

@@ -6,8 +6,7 @@ from agent.config.agent_settings_of_broken_file import stated
 from agent.config.config_state import ConfigState
 from agent.config.effective import effective, elsewhere, to_yaml
 from agent.config.flag_overlay import with_flags
-from agent.config.flags import FLAGS, given_flags
-from agent.config.given_values import GivenValue
+from agent.config.given_flags import FLAGS, GivenValue, given_flags
 from agent.config.http_address import HttpAddress, parse_address
 from agent.config.known_labels import (
     CONFIG_LABEL,

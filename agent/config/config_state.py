@@ -9,7 +9,7 @@ from datetime import datetime
 
 from agent.config.agent_settings_of_broken_file import stated
 from agent.config.flag_overlay import with_flags
-from agent.config.given_values import GivenValue
+from agent.config.given_flags import GivenValue
 from agent.config.known_labels import (
     CONFIG_LABEL,
     Answers,

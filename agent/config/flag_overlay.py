@@ -8,8 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any, TypeVar, get_args
 
 from agent.config import validation
-from agent.config.flags import FLAGS
-from agent.config.given_values import GivenValue
+from agent.config.given_flags import FLAGS, GivenValue
 from agent.config.location import camel
 from agent.config.settings import AgentSettings, Config, LogFormat, LogLevel, ReportSettings
 from agent.vendor_api.config_inputs import Path

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.config.flag_overlay import with_flags
-from agent.config.flags import given_flags
-from agent.config.given_values import GivenValue
+from agent.config.given_flags import GivenValue, given_flags
 from agent.config.known_labels import NOWHERE, LabelsUnknown, NodeLabels
 from agent.config.settings import Config
 from agent.config.side_files import SideFiles

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agent.config.known_labels import Labels, LabelsUnknown, NodeLabels
 from agent.config.location import refused
-from agent.config.schema import build, convert, known, mapping, sequence
+from agent.config.schema import build, convert, mapping, refuse_unknown_keys, sequence
 from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
 from agent.config.yaml_document import merge
@@ -87,7 +87,7 @@ def _unknown(entry: _Entry, key: str, source: str, labels: NodeLabels) -> Config
 
 def _entry(node: YamlNode, source: str, path: Path) -> _Entry:
     children = mapping(node, source, path)
-    known(Config, children, {"match": "", "set": ""}, source, path)
+    refuse_unknown_keys(Config, children, {"match": "", "set": ""}, source, path)
     match, sets = children.get("match"), children.get("set")
     if match is None or sets is None:
         raise refused(source, node.line, path, "needs both 'match' and 'set'")
@@ -103,7 +103,7 @@ def _entry(node: YamlNode, source: str, path: Path) -> _Entry:
 
 def _names(match: YamlNode, source: str, path: Path) -> tuple[str, ...]:
     children = mapping(match, source, path)
-    known(Config, children, {"names": "", "labels": ""}, source, path)
+    refuse_unknown_keys(Config, children, {"names": "", "labels": ""}, source, path)
     node = children.get("names")
     if node is None or node.value is None:
         return ()
@@ -128,7 +128,7 @@ def _labels(match: YamlNode, source: str, path: Path) -> Labels:
 def _check(sets: YamlNode, source: str, path: Path) -> None:
     """Check keys and types, also of entries for other nodes; values are checked on the matching node."""
     children = mapping(sets, source, path)
-    known(Config, children, dict.fromkeys(_SETS, ""), source, path)
+    refuse_unknown_keys(Config, children, dict.fromkeys(_SETS, ""), source, path)
     for key, shape in (("agent", AgentSettings), ("report", ReportSettings)):
         if key in children:
             build(shape, children[key], source, (*path, key))

@@ -8,7 +8,7 @@ from typing import TypeVar
 from agent.config import node_overrides, vendor_files
 from agent.config.known_labels import NodeLabels
 from agent.config.location import KeyLocation
-from agent.config.schema import build, known, mapping
+from agent.config.schema import build, mapping, refuse_unknown_keys
 from agent.config.schema import vendors as vendor_settings
 from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
 from agent.config.side_files import SideFiles
@@ -39,7 +39,7 @@ def read(
         LabelsUnknown: It depends on a label of the Node that is not known yet.
     """
     names = dict.fromkeys(("version", *KEYS, *keys_of_formats(inputs)), "")
-    known(Config, mapping(root, source, ()), names, source, ())
+    refuse_unknown_keys(Config, mapping(root, source, ()), names, source, ())
     applied = node_overrides.applied(root, source, node_name, labels)
     tree = applied.tree
     given = mapping(tree, source, ())

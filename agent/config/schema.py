@@ -39,7 +39,7 @@ def build(shape: type[T], node: YamlNode, source: str, path: Path = ()) -> T:
     children = mapping(node, source, path)
     hints = get_type_hints(shape)
     names = {camel(field.name): field.name for field in fields(shape)}  # type: ignore[arg-type]
-    known(shape, children, names, source, path)
+    refuse_unknown_keys(shape, children, names, source, path)
     values = {
         names[key]: _field(shape, names[key], hints[names[key]], child, source, (*path, key))
         for key, child in children.items()
@@ -57,7 +57,7 @@ def vendors(node: YamlNode, source: str, shape: type[T], path: Path = ("vendors"
     return {name: build(shape, child, source, (*path, name)) for name, child in children.items()}
 
 
-def known(
+def refuse_unknown_keys(
     shape: type, children: Mapping[str, YamlNode], names: Mapping[str, str], source: str, path: Path
 ) -> None:
     """Refuse keys that are unknown, or not served yet."""

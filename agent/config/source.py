@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.config.flags import variable
+from agent.config.given_flags import variable
 from agent.config.known_labels import CONFIG_LABEL, NOWHERE, LabelsUnknown, NodeLabels
 from agent.config.named_configs import DEFAULT_FALLBACKS, FALLBACKS, Fallback, chosen
 from agent.config.side_files import SideFiles, looked_at

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.config.flag_overlay import with_flags
-from agent.config.flags import flags_of_file
-from agent.config.given_values import GivenValue
+from agent.config.given_flags import GivenValue, flags_of_file
 from agent.config.settings import Config, VendorSettings
 from agent.config.vendor_files import called, places_of
 from agent.vendor_api.config_inputs import ConfigFormat, ConfigInputs, FileContent, FileValue, YamlNode

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from agent.config.config_state import ConfigInput, ConfigReader, ConfigState
-from agent.config.given_values import GivenValue
+from agent.config.given_flags import GivenValue
 from agent.config.known_labels import NOWHERE, Labels, LabelsUnknown, remembered_labels, seen_labels
 from agent.config.remembered_config import LastConfig, RememberedConfig
 from agent.config.settings import Config

@@ -241,7 +241,7 @@ class Index:
     def __init__(self, cards: Iterable[AdvertisedDevice]) -> None:
         self._stems: dict[str, AdvertisedDevice] = {}
         self._uuids: dict[str, AdvertisedDevice] = {}
-        self._kept: dict[str, AdvertisedDevice] = {}
+        self._kept_ids: dict[str, AdvertisedDevice] = {}
         self._names: dict[str, AdvertisedDevice] = {}
         for card in cards:
             for name in card.names:
@@ -249,7 +249,7 @@ class Index:
             self._uuids[card.uuid] = card
             if card.ids is not None:
                 self._stems.setdefault(card.ids.stem, card)
-            self._kept.update(dict.fromkeys(card.kept, card))
+            self._kept_ids.update(dict.fromkeys(card.kept, card))
 
     def by_stem(self, device_id: str) -> AdvertisedDevice | None:
         """The card that the stem of the ID names, in the form of any plugin and with any number."""
@@ -263,7 +263,7 @@ class Index:
             card = self._stems.get(stem)
             if card is not None and card.ids is not None and device_id in card.ids:
                 return card
-        return self._kept.get(device_id)
+        return self._kept_ids.get(device_id)
 
 
 # No slots: the index is built once per value.

@@ -50,10 +50,10 @@ from agent.kubelet.kubelet_view import KubeletView
 from agent.kubelet.plugin_sockets import sweep
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.registration_gate import RegistrationGate
-from agent.state import vendor_directories, written_files_record
+from agent.state import uninstall_record, vendor_directories
 from agent.state.last_config import LastConfigKeeper, last_config
 from agent.state.recalled_state import recalled
-from agent.state.written_files_record import UninstallRecord
+from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Vendor
 
 log = structlog.get_logger()
@@ -100,7 +100,7 @@ class Composition:
         self._in_process = in_process
         self._clock = steady_clock()
         #: One record for the whole process: two would lose each other's entries in the file.
-        self.uninstall_record = UninstallRecord(settings.state_dir / written_files_record.NAME)
+        self.uninstall_record = UninstallRecord(settings.state_dir / uninstall_record.NAME)
         self._build_state()
         self._build_hardware()
         self._build_kubelet(registered, holds_directory_lock)

@@ -133,14 +133,14 @@ class NodeAgent:
         """
         while True:
             await anyio.sleep(self._timing.directory)
-            if await self._kept():
+            if await self._locks_new_directory():
                 log.warning(
                     "state directory locked again, its files are written again", lock=str(self._state.path)
                 )
                 await parts.write_again()
                 self.moves.set(self.moves.value + 1)
 
-    async def _kept(self) -> bool:
+    async def _locks_new_directory(self) -> bool:
         """Whether a new directory was locked. Several tries: a standby agent may hold it for a moment.
 
         Raises:

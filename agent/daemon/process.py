@@ -27,7 +27,7 @@ from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
 from agent.daemon.notice_source import follow
 from agent.host.version import version
-from agent.state.written_files_record import UninstallRecord
+from agent.state.uninstall_record import UninstallRecord
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.doctor.surroundings import Surroundings
 from agent.host import scheduler_report_file
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
-from agent.state.written_files_record import NAME, UninstallRecord, is_out_of_sight
+from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
 CHECK = "remains"
 

@@ -12,7 +12,7 @@ from agent.doctor.surroundings import Surroundings
 from agent.doctor.vendor_libraries import weaker_without_cards
 from agent.isolation.presence import on_the_bus
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
-from agent.state.written_files_record import is_pod
+from agent.state.uninstall_record import is_pod
 from agent.vendor_api.agent import HostPart, Vendor
 
 CHECK = "vendor-parts"

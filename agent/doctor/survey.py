@@ -41,8 +41,8 @@ from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.node_checks import Observed, OtherFile, SchedulerObjects
 from agent.scheduler_api.node_report import NodeReport
 from agent.scheduler_api.scheduler import common_dialects
-from agent.state.written_files_record import NAME as REMAINS
-from agent.state.written_files_record import UninstallRecord
+from agent.state.uninstall_record import NAME as REMAINS
+from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Device
 
 NO_SERVER = "no API server is known here; give --kubeconfig, or run the doctor in the agent's pod"

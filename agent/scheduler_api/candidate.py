@@ -55,7 +55,7 @@ class Candidate:
     #: The pod's resourceVersion; 0 where unknown. The versions of an API server only grow (KEP-5504).
     version: int = field(default=0, compare=False)
     #: Claims that `agent.core.attribution.claim_reading` has read from this version of the pod.
-    heard: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+    claims_cache: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def waits(self) -> bool:

@@ -15,7 +15,7 @@ from agent.scheduler_api.document_parts import part_of, rows_of, text
 
 UPDATE = "Update"
 #: The agent's name in managedFields, which the API server takes from the User-Agent.
-OURS = "xpu-agent"
+AGENT_MANAGER = "xpu-agent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ class ReportObject:
     #: Uuids of all devices in an object, also of devices that `report` leaves out.
     uuids: Callable[[ApiDocument], frozenset[str]]
     #: Whether the cards in the object are from an agent.
-    is_ours: Callable[[ApiDocument], bool]
+    is_of_agent: Callable[[ApiDocument], bool]
     #: Whether the cards in the object are from the scheduler's program on the node.
     is_of_program: Callable[[ApiDocument | None], bool]
 

@@ -64,7 +64,7 @@ class LastConfigKeeper:
         self._pauses = Pauses(*pauses)
         self._clock = clock
         self._worker = WriteThread()
-        self._kept: LastConfig | None = None
+        self._written: LastConfig | None = None
         self._error = ""
 
     async def run(self) -> None:
@@ -81,7 +81,7 @@ class LastConfigKeeper:
     async def _keep(self, state: ConfigState) -> None:
         """Write the state, with retries, until the disk takes it or another config is in force."""
         last = _last_config_of(state, self._clock())
-        if self._kept is not None and replace(last, since=self._kept.since) == self._kept:
+        if self._written is not None and replace(last, since=self._written.since) == self._written:
             return
         self._pauses.reset()
         while True:
@@ -95,15 +95,15 @@ class LastConfigKeeper:
     def _write(self, last: LastConfig) -> None:
         # Set in the worker: `_restore` runs after this write, and must see this value.
         self._file.write(last)
-        self._kept = last
+        self._written = last
 
     def _restore(self) -> None:
-        if self._kept is not None:
-            self._file.write(self._kept)
+        if self._written is not None:
+            self._file.write(self._written)
 
     def _read(self) -> None:
         try:
-            self._kept = self._file.read()
+            self._written = self._file.read()
         except Unusable as exc:
             log.warning("last config ignored", error=str(exc), then="the next one in force replaces it")
 

@@ -11,7 +11,7 @@ from typing import Any
 from scenarios.enflame import GB, Enflame
 
 from agent.testing.node_kubelet import RunOptions
-from agent.vendors.enflame.shared.cdi import PREFIX, SLICE
+from agent.vendors.enflame.shared.cdi_spec import PREFIX, SLICE
 from agent.vendors.enflame.shared.constants import CDI_FILE
 
 #: What a call of the vendor contract waits for.

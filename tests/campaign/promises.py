@@ -222,7 +222,7 @@ class Kubelet:
     async def confirms(self) -> None:
         for uid, (_, _, allocation) in self.has.items():
             self.ledger.confirm(allocation, Owner(uid, "main", "default", uid), self.life)
-        self.allocator.swaps.exchange(self.allocator.promises, await self.checkpoint_answers())
+        self.allocator.swaps.swap(self.allocator.promises, await self.checkpoint_answers())
         for it in self.ledger.in_use():
             whose = (it.owner and it.owner.uid, it.claim and it.claim.uid)
             assert it.claim is None or whose[0] == whose[1], f"the claim of another: {whose}"

@@ -73,9 +73,9 @@ class Case:
 
 CASES = (
     Case("beside a koordlet that its pod shows", "auto", shown=True, writes=0),
-    Case("beside a koordlet that nobody shows", "auto", shown=False, writes=1),
+    Case("beside a koordlet that no pod shows", "auto", shown=False, writes=1),
     Case(
-        "report.mode device beside a koordlet that nobody shows", "device", shown=False, writes=1, fed=False
+        "report.mode device beside a koordlet that no pod shows", "device", shown=False, writes=1, fed=False
     ),
 )
 

@@ -32,7 +32,7 @@ DAYS = 300
             lambda *_: [(card,) for card in OF[SHARED]],
             "on other cards than were given",
         ),
-        (answered_claims, "exchange_claims", lambda *_: {}, "the claim of another"),
+        (answered_claims, "swap_claims", lambda *_: {}, "the claim of another"),
         (pod_attribution, "containers_with_allocation", lambda *_: frozenset(), "was promised"),
         (allocator, "annotations_of", lambda it: {ALLOCATION: ""}, "no allocation"),
     ],

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from agent.cli import VERBS, main
-from agent.cli.arguments import MISUSED, REFUSED, tell
+from agent.cli.common_arguments import MISUSED, REFUSED, tell
 from agent.host.version import version
 from agent.testing.conformance import Finding
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 import pytest
 
 from agent.cli import main
-from agent.cli.arguments import MISUSED
+from agent.cli.common_arguments import MISUSED
 from agent.cluster.api_client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.label_patches import feature_name, features_path
@@ -28,7 +28,7 @@ from agent.scheduler_api import Scheduler
 from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.state import vendor_directories
 from agent.state.agent_lock import AgentLock
-from agent.state.written_files_record import NAME, RecordedObject, UninstallRecord
+from agent.state.uninstall_record import NAME, RecordedObject, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 

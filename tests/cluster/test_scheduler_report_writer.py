@@ -1025,7 +1025,7 @@ async def test_a_pod_that_the_plugin_fails_to_read_hides_no_other_pod(tmp_path: 
         await eventually(lambda: here.exchange.shown.value is not None and here.exchange.shown.value.program)
 
 
-@pytest.mark.parametrize("function", ["is_ours", "withdrawn"])
+@pytest.mark.parametrize("function", ["is_of_agent", "withdrawn"])
 async def test_cards_stay_in_the_object_and_in_the_record_where_the_plugin_cannot_take_them_out(
     tmp_path: Path, function: str
 ) -> None:

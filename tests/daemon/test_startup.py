@@ -71,7 +71,7 @@ def test_of_the_verbs_only_the_one_that_is_named_is_loaded(verb: str) -> None:
 
     assert done.returncode == 0, done.stderr
     loaded = json.loads(done.stdout.splitlines()[-1])
-    assert sorted(loaded) == sorted(["agent.cli.arguments", "agent.cli.parser", f"agent.cli.{verb}"])
+    assert sorted(loaded) == sorted(["agent.cli.common_arguments", "agent.cli.parser", f"agent.cli.{verb}"])
 
 
 #: What the way to the API server brings with it; it is opened after the first registration.

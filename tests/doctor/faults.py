@@ -24,7 +24,7 @@ from agent.host import files
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.pod_resources import LIST
-from agent.state.written_files_record import NAME, UninstallRecord
+from agent.state.uninstall_record import NAME, UninstallRecord
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendor_api.agent import HostPart, Vendor
 from agent.vendor_api.hooks import hookimpl

@@ -11,7 +11,7 @@ from agent.config.settings import ReportSettings
 from agent.doctor import files_left_behind
 from agent.doctor.surroundings import Configuration, Surroundings
 from agent.scheduler_api.findings import Severity
-from agent.state.written_files_record import NAME, UninstallRecord
+from agent.state.uninstall_record import NAME, UninstallRecord
 
 
 @pytest.fixture(autouse=True)

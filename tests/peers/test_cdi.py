@@ -12,7 +12,7 @@ import pytest
 from support.driver_tree import LIBRARIES, UBUNTU, VERSION, lay, lay_nodes
 
 from agent.vendor_api.agent import Device, Fault
-from agent.vendors.nvidia.child import cdi
+from agent.vendors.nvidia.child import cdi_spec
 
 from .cdi import Refused, asked, schema_errors
 
@@ -59,7 +59,7 @@ def directory(tmp_path: Path) -> Path:
 
 def write(directory: Path, settings: Mapping[str, Any], devices: Sequence[Device] = DEVICES) -> None:
     wanted = {"deviceListStrategy": ["cdi-cri"], **settings}
-    for name, text in cdi.specs(wanted, devices).items():
+    for name, text in cdi_spec.specs(wanted, devices).items():
         (directory / name).write_text(text)
 
 
@@ -130,7 +130,7 @@ def test_a_container_gets_the_drivers_files_at_their_own_paths_and_where_loaders
     write(directory, below(root))
     answer = asked(binary, directory, GPU + "GPU-a")
     ends = {"libcuda.so": ("", ".1", f".{VERSION}"), "libnvidia-ml.so": (".1", f".{VERSION}")}
-    folders = {f"/{LIBRARIES}", *cdi.SEARCHED.get(os.uname().machine, ())}
+    folders = {f"/{LIBRARIES}", *cdi_spec.SEARCHED.get(os.uname().machine, ())}
     assert mounts(answer) == {
         **{
             f"{folder}/{name}{end}": f"{root}/{LIBRARIES}/{name}.{VERSION}"

@@ -13,8 +13,8 @@ import pytest
 from peers.nodefeatures import node_features
 
 from agent.state.last_config import NAME as LAST_CONFIG
-from agent.state.written_files_record import NAME as REMAINS
-from agent.state.written_files_record import UninstallRecord
+from agent.state.uninstall_record import NAME as REMAINS
+from agent.state.uninstall_record import UninstallRecord
 
 from .api import Object
 from .cluster import Cluster

@@ -19,7 +19,7 @@ from agent.daemon import scheduler_plugins
 from agent.daemon.guarded_scheduler import guarded
 from agent.scheduler_api import Scheduler
 from agent.schedulers.koordinator.node_report import NODE_REPORT
-from agent.state.written_files_record import NAME, RecordedObject, UninstallRecord
+from agent.state.uninstall_record import NAME, RecordedObject, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
 from .conftest import NVIDIA_OR_SIMULATED, ONLY_NVIDIA

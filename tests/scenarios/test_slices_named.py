@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync as to_thread
 
-from agent.vendors.simulated.shared.cdi import SPEC, device
+from agent.vendors.simulated.shared.cdi_spec import SPEC, device
 
 from .cards import Sliced
 from .conftest import ONLY_SLICED

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-#: The part of what vendors have in common that their processes may load: `vendor_settings` needs more.
+#: The part of what vendors have in common that their processes may load: `setting_values` needs more.
 PARTS = (
     "card_faults",
     "cdi_file",

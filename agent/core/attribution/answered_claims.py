@@ -8,8 +8,8 @@ from dataclasses import replace
 from agent.core.allocation import room_on_cards
 from agent.core.allocation.card_amounts import fit
 from agent.core.allocation.vendor_requests import answer_parameters, edits_with, names_no_card
-from agent.core.attribution.claim_exchange import exchange_claims
 from agent.core.attribution.claim_reading import promised_claim
+from agent.core.attribution.claim_swap_rules import swap_claims
 from agent.core.attribution.dialects_of_resource import limits_dialect
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.dynamic_modes import holder_in_other_mode
@@ -19,7 +19,7 @@ from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 
 
-def claims_after_exchange(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
+def claims_after_swaps(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
     """Allocation to its new claim, for each claim that must change.
 
     `granted`: which container the kubelet gave each allocation. None: nothing was promised to the container.
@@ -39,7 +39,7 @@ def claims_after_exchange(promises: Promises, granted: Sequence[CheckpointAnswer
             return replace(claim, devices=tuple(dict.fromkeys(allocation.cards)))
         return _claim_by_limits(promises, allocation, pod, answer.container) or claim
 
-    return exchange_claims(promises.in_use, granted, promise)
+    return swap_claims(promises.in_use, granted, promise)
 
 
 def _claim_by_limits(

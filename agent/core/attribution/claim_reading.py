@@ -52,11 +52,11 @@ def claims(
 
 def _remembered_answer(pod: Candidate, resource: str, dialect: Dialect, cards: Cards) -> _Answer:
     # Where a lock contradicts the scheduler of the pod, a copy of the pod without that scheduler is read as
-    # well. Pod and copy share `heard`; each has an answer of its own there.
+    # well. Pod and copy share `claims_cache`; each has an answer of its own there.
     key = (resource, dialect.name, pod.scheduler, pod.over)
-    question, known = _Question(dialect, cards), pod.heard.get(key)
+    question, known = _Question(dialect, cards), pod.claims_cache.get(key)
     if known is None or known.question != question:
-        known = pod.heard[key] = _read_claims(question, pod, resource, cards)
+        known = pod.claims_cache[key] = _read_claims(question, pod, resource, cards)
     answer: _Answer = known
     return answer
 

@@ -37,7 +37,7 @@ def next_request(
             return NextRequest(claim, avoid=frozenset(available - roomy) if roomy else frozenset())
         for cards in (
             claim.devices,
-            known.cards_after_exchange(claim),
+            known.cards_after_swaps(claim),
             known.cards_of_equal_claims(claim, {*held}),
         ):
             if cards and set(held) <= set(cards) <= available:

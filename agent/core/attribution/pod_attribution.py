@@ -67,7 +67,7 @@ def _find_claim(waiting: WaitingClaims, count: int, cards: Collection[str]) -> A
     fitting = exact or [
         replace(claim, devices=other)
         for claim in claims
-        for other in (waiting.cards_of_equal_claims(claim, wanted), waiting.cards_after_exchange(claim))
+        for other in (waiting.cards_of_equal_claims(claim, wanted), waiting.cards_after_swaps(claim))
         if other and set(other) == wanted
     ]
     if fitting:

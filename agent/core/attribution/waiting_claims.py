@@ -90,7 +90,7 @@ class WaitingClaims:
         """All claims of a pod. A container that has the card of an equal claim left its own card to it."""
         if uid not in self._claims:
             read = [it for it in self._read_claims(self._pods.get(uid)) if it.uid == uid]
-            self._claims[uid] = _exchanged_within_pod(read, self._waiting.cards_of_containers)
+            self._claims[uid] = _swapped_within_pod(read, self._waiting.cards_of_containers)
         return self._claims[uid]
 
     def _read_claims(self, pod: Candidate | None) -> Sequence[Claim]:
@@ -117,7 +117,7 @@ class WaitingClaims:
         rest = [it for it in dict.fromkeys((*claim.devices, *cards)) if it not in wanted]
         return (*wanted, *rest[: len(claim.devices) - len(wanted)])
 
-    def cards_after_exchange(self, claim: Claim) -> tuple[str, ...]:
+    def cards_after_swaps(self, claim: Claim) -> tuple[str, ...]:
         """The cards that other pods left for the claim, where they have its cards; none where none is left.
 
         Equal pods may have got each other's cards. If pod A was promised c0 and has c1, and c1 was promised
@@ -167,7 +167,7 @@ class WaitingClaims:
         return not at_start, 0 if at_start else pod.appeared, pod.created, not begun, pod.uid
 
 
-def _exchanged_within_pod(
+def _swapped_within_pod(
     claims: Sequence[Claim], cards_of_containers: Mapping[ContainerKey, frozenset[str]]
 ) -> Sequence[Claim]:
     """The claims of a pod, where containers with equal claims may have got each other's cards."""

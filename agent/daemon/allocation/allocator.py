@@ -127,7 +127,7 @@ class Allocator:
         """Answer the request, and try again where allocations that are over may be in the way.
 
         A slice may be lacking because an earlier answer has the claim of this pod. The kubelet's checkpoint
-        shows which pod has that answer: the claims are exchanged, and the request is tried once more.
+        shows which pod has that answer: the claims are swapped, and the request is tried once more.
 
         A scheduler gives away the cards of an ended pod before its slices are removed and its allocation is
         released. Then what is over is released and the request tried again, until it is answered or
@@ -138,7 +138,7 @@ class Allocator:
             return await self._answer_once(resource, containers)
         except (InsufficientRoom, NotServable) as exc:
             refusal = exc
-            if await self._exchange_claims():
+            if await self._swap_claims():
                 with suppress(InsufficientRoom):
                     return await self._answer_once(resource, containers)
         except REFUSED_FOR_OTHERS as exc:
@@ -157,10 +157,10 @@ class Allocator:
             return self.promises.is_kept_by_ended(resource)
         return isinstance(refusal, InsufficientRoom)
 
-    async def _exchange_claims(self) -> bool:
-        """Exchange claims as the kubelet's checkpoint says; return whether any claim changed."""
+    async def _swap_claims(self) -> bool:
+        """Swap claims as the kubelet's checkpoint says; return whether any claim changed."""
         granted = await self._evidence.checkpoint_answers()
-        return granted is not None and bool(self.swaps.exchange(self.promises, granted))
+        return granted is not None and bool(self.swaps.swap(self.promises, granted))
 
     @property
     def abandoned(self) -> frozenset[str]:
@@ -234,7 +234,7 @@ class Allocator:
         if written is None:
             return scene
         granted = [it for it in written if self._is_for_resource(it, resource)]
-        self.swaps.exchange(self._promises.at(scene), granted)
+        self.swaps.swap(self._promises.at(scene), granted)
         for answer in granted:
             if (known := self._ledger.get(answer.allocation)) is not None and known.owner is None:
                 self._ledger.confirm(known.id, Owner(answer.uid, answer.container), life)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.core.allocation.ledger import Ledger
-from agent.core.attribution.answered_claims import claims_after_exchange, kept_parameters, shown_claim
+from agent.core.attribution.answered_claims import claims_after_swaps, kept_parameters, shown_claim
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import AllocationSource
 from agent.core.notices import ClaimSwap
@@ -29,12 +29,12 @@ class ClaimSwaps:
         """The last claim swaps, oldest first."""
         return tuple(self._last)
 
-    def exchange(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
+    def swap(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
         """Give each allocation the claim of the pod to which the kubelet gave the allocation.
 
         Returns the ids of the allocations with another claim than before.
         """
-        changed = claims_after_exchange(promises, granted)
+        changed = claims_after_swaps(promises, granted)
         for name, claim in changed.items():
             allocation = self._ledger.get(name)
             assert allocation is not None

@@ -51,7 +51,7 @@ class ContainerStarts:
         if not vendor.prepares(resource):
             return
         granted = await self._evidence.checkpoint_answers()
-        changed = granted is not None and bool(self._swaps.exchange(self._promises(), granted))
+        changed = granted is not None and bool(self._swaps.swap(self._promises(), granted))
         names = {answer.allocation for answer in granted or ()}
         misplaced = self._hardware.misplaced_hardware(self._promises(), resource, names)
         changed |= await self._hardware.remove_misplaced(misplaced)

@@ -24,7 +24,7 @@ from agent.daemon.publishing.wanted_scheduler_report import WantedSchedulerRepor
 from agent.host.nfd_features import FeaturesFile
 from agent.host.scheduler_report_file import ReportFileWriter
 from agent.scheduler_api.scheduler import AnnotationFilter, reporting
-from agent.state.written_files_record import UninstallRecord
+from agent.state.uninstall_record import UninstallRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,10 @@ class LedgerUpdates:
 
     # Changes of the ledger alone; nothing here awaits
 
-    def exchange_claims(self, granted: Sequence[CheckpointAnswer]) -> bool:
-        """Exchange claims of pods that got each other's allocation; return whether any claim changed."""
-        exchanged = self._allocator.swaps.exchange(self._allocator.promises, granted)
-        for name in exchanged:
+    def swap_claims(self, granted: Sequence[CheckpointAnswer]) -> bool:
+        """Swap claims of pods that got each other's allocation; return whether any claim changed."""
+        swapped = self._allocator.swaps.swap(self._allocator.promises, granted)
+        for name in swapped:
             self.actions["exchange"] += 1
             if (allocation := self._ledger.get(name)) is not None:
                 claim = allocation.claim
@@ -81,7 +81,7 @@ class LedgerUpdates:
                 log.warning(
                     "claim moved to the pod that has the allocation", claim=pod, **_log_fields(allocation)
                 )
-        return bool(exchanged)
+        return bool(swapped)
 
     def recognise_claims(self) -> bool:
         """Find the claims of pods that only PodResources shows; return whether any was found."""

@@ -196,9 +196,9 @@ class Reconciler:
         # Nothing is awaited from here to the last change that needs no hardware: the ledger is the one that
         # was decided on.
         if evidence.granted is None:
-            exchanged = self._updates.recognise_claims()
+            swapped = self._updates.recognise_claims()
         else:
-            exchanged = self._updates.exchange_claims(evidence.granted)
+            swapped = self._updates.swap_claims(evidence.granted)
         at_once = [it for it in changes if not isinstance(it, Release | Remove)]
         done: list[Change] = [it for it in at_once if self._updates.apply(it)]
         ended = await self._updates.apply_releases(changes)
@@ -206,7 +206,7 @@ class Reconciler:
             if isinstance(change, Remove):
                 self._ownerless.pop((change.vendor, change.allocation), None)
         done += ended
-        if recovered or exchanged or any(not isinstance(it, AskKubelet) for it in done):
+        if recovered or swapped or any(not isinstance(it, AskKubelet) for it in done):
             await self._changed()
         return [*recovered, *done]
 

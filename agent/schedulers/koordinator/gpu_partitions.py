@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.scheduler_api.document_parts import part_of, text
-from agent.scheduler_api.managed_fields import OURS, entries
+from agent.scheduler_api.managed_fields import AGENT_MANAGER, entries
 from agent.scheduler_api.node_report import LinkedCards, Report
 from agent.schedulers.koordinator.koordlet_signs import NAME as KOORDLET
 from agent.vendor_api.agent import Device
@@ -103,7 +103,7 @@ def annotations_without(device: Mapping[str, Any]) -> dict[str, Any]:
 def is_by_hand(device: Mapping[str, Any] | None) -> bool:
     """Whether an operator wrote the groups of the Device; the groups of a koordlet are the agent's."""
     path = ("metadata", "annotations", ANNOTATION)
-    return any(it.owns(*path) and it.manager not in (OURS, KOORDLET) for it in entries(device))
+    return any(it.owns(*path) and it.manager not in (AGENT_MANAGER, KOORDLET) for it in entries(device))
 
 
 def _annotations(device: Mapping[str, Any] | None) -> dict[str, Any]:

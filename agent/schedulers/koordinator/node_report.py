@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.scheduler_api.document_parts import part_of, rows_of, text
-from agent.scheduler_api.managed_fields import OURS, UPDATE, entries
+from agent.scheduler_api.managed_fields import AGENT_MANAGER, UPDATE, entries
 from agent.scheduler_api.node_report import (
     ApiDocument,
     NodeReport,
@@ -31,12 +31,12 @@ def uuids(device: ApiDocument) -> frozenset[str]:
     return frozenset(text(entry, "id") for entry in rows_of(part_of(device, "spec"), "devices"))
 
 
-def is_ours(device: ApiDocument) -> bool:
+def is_of_agent(device: ApiDocument) -> bool:
     """Whether an agent wrote the cards, and the last writer of other fields left them as they were."""
     if koordlet_signs.wrote_devices(device):
         return False
     labels = ("metadata", "labels", device_object.VENDOR)
-    updates = [it for it in entries(device) if (it.manager, it.operation) == (OURS, UPDATE)]
+    updates = [it for it in entries(device) if (it.manager, it.operation) == (AGENT_MANAGER, UPDATE)]
     return any(it.owns("spec", "devices") or it.owns(*labels) for it in updates)
 
 
@@ -59,7 +59,7 @@ DEVICE = ReportObject(
     report=device_object.report_in,
     listed=listed,
     uuids=uuids,
-    is_ours=is_ours,
+    is_of_agent=is_of_agent,
     is_of_program=koordlet_signs.wrote_devices,
 )
 DEVICE_INFOS = ReportFile(

@@ -1,1 +1,1 @@
-"""Code that several vendors share. All but `vendor_settings` needs only the standard library and the API."""
+"""Code that several vendors share. All but `setting_values` needs only the standard library and the API."""

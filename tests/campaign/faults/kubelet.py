@@ -185,7 +185,7 @@ KINDS = (
     Kind("kubelet.sock deleted", KubeletSocketDeleted),
     Kind("own socket deleted", OwnSocketDeleted),
     Kind("plugin directory recreated", DirectoryRecreated, mixes=False),
-    Kind("second ListAndWatch of a stranger", Stranger),
+    Kind("second ListAndWatch of another client", Stranger),
     Kind("kubelet frozen", Frozen, is_real, mixes=False),
     Kind("kubelet restarts without the API server", ApiAway, mixes=False),
     Kind("stream cut in the middle", StreamCut, is_simulated),

@@ -136,7 +136,7 @@ class Node:
         answer = allocation(name, [device_id], claim=choice.claim)
         self.ledger.record(replace(answer, diverged=choice.actual_cards))
         self.answered[name] = choice.claim.parameters if choice.claim else {}
-        ClaimSwaps(self.ledger).exchange(
+        ClaimSwaps(self.ledger).swap(
             self.promises(), [CheckpointAnswer(name, pod.uid, "main", GPU, (device_id,)), *self.granted()]
         )
         self.ledger.confirm(name, Owner(pod.uid, "main", "default", pod.name))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.cards_with_room import cards_with_room as chosen_by
 from agent.core.allocation.cards_with_room import first_that_fits
-from agent.core.attribution.answered_claims import claims_after_exchange, is_unread
+from agent.core.attribution.answered_claims import claims_after_swaps, is_unread
 from agent.core.attribution.dialects_of_resource import dialects, scheduler_dialects
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import (
@@ -207,7 +207,7 @@ def test_a_pod_on_another_card_than_was_chosen_keeps_what_it_asks_for_itself() -
     known = has("job", "c4", 40)
     its = by_limits(share("web", "c5"), in_use=[known])
 
-    after = claims_after_exchange(its, [CheckpointAnswer(known.id, "uid-web", "main", SHARE, known.ids)])
+    after = claims_after_swaps(its, [CheckpointAnswer(known.id, "uid-web", "main", SHARE, known.ids)])
 
     assert after == {known.id: Claim("uid-web", "default", "web", "main")}
 

@@ -12,7 +12,7 @@ from agent.core.allocation.holder_texts import holder_name
 from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.attribution.answered_claims import (
     astray_allocations,
-    claims_after_exchange,
+    claims_after_swaps,
     kept_parameters,
     shown_claim,
 )
@@ -34,9 +34,7 @@ def test_a_promise_of_another_card_is_no_claim_on_this_one_where_no_scheduler_is
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)], placement="local")
 
-    assert claims_after_exchange(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]) == {
-        "a": None
-    }
+    assert claims_after_swaps(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]) == {"a": None}
 
 
 def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_another() -> None:
@@ -44,7 +42,7 @@ def test_a_promise_of_another_card_is_borne_as_it_was_made_where_the_answer_was_
     claim = Claim("uid-early", "default", "early", "main", ("c0",), {"priority": "low"})
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = claims_after_exchange(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = claims_after_swaps(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c1",))}
 
@@ -53,7 +51,7 @@ def test_a_promise_of_a_like_card_is_a_claim_on_this_one() -> None:
     claim = Claim("uid-early", "default", "early", "main", ("c0",))
     its = promises(bound("late", "c1"), in_use=[held("a", "c0", owner=None, claim=claim)])
 
-    after = claims_after_exchange(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
+    after = claims_after_swaps(its, [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))])
 
     assert after == {"a": Claim("uid-late", "default", "late", "main", ("c0",))}
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support import strategies
 
 from agent.core.allocation.container_allocations import containers_with_allocation, starting_allocations
-from agent.core.attribution.claim_exchange import exchange_claims
 from agent.core.attribution.claim_reading import promised_claim
+from agent.core.attribution.claim_swap_rules import swap_claims
 from agent.core.attribution.next_request import next_request
 from agent.core.attribution.pod_attribution import Attribution, attribute, most_likely_pod
 from agent.core.attribution.waiting_pods import WaitingPods
@@ -413,20 +413,20 @@ def test_claims_follow_what_the_kubelet_did_in_whatever_order_it_tells(
     its = [held(name, of) for name, of in bore.items()]
     grants = [given_to(name, owner) for name, owner in granted.items()]
 
-    assert exchange_claims(its, grants, unpromised) == expected
-    assert exchange_claims(its, grants[::-1], unpromised) == expected
+    assert swap_claims(its, grants, unpromised) == expected
+    assert swap_claims(its, grants[::-1], unpromised) == expected
 
 
 def test_claims_stay_with_their_resource() -> None:
     its = [held("1", A), held("2", B, "acme.com/other")]
 
-    assert exchange_claims(its, [given_to("1", "b")], unpromised) == {"1": None}
+    assert swap_claims(its, [given_to("1", "b")], unpromised) == {"1": None}
 
 
 def test_two_that_bear_one_claim_end_nothing() -> None:
     its = [held("1", A), held("2", A), held("3", B)]
 
-    assert exchange_claims(its, [given_to("1", "a"), given_to("3", "a")], unpromised)["3"] == A
+    assert swap_claims(its, [given_to("1", "a"), given_to("3", "a")], unpromised)["3"] == A
 
 
 def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
@@ -434,7 +434,7 @@ def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
         return claim(grant.uid.removeprefix("uid-"), on=it.id)
 
     its = [held("1", A), held("2", None), held("3", C)]
-    found = exchange_claims(its, [given_to("1", "b"), given_to("2", "d"), given_to("3", "c")], promise)
+    found = swap_claims(its, [given_to("1", "b"), given_to("2", "d"), given_to("3", "c")], promise)
 
     assert found == {"1": claim("b", on="1"), "2": claim("d", on="2")}
 
@@ -459,16 +459,16 @@ names = st.integers(0, 5)
     ),
     st.dictionaries(names, names, max_size=6).filter(lambda it: len(set(it.values())) == len(it)),
 )
-def test_an_exchange_gives_everybody_its_own_loses_nothing_that_fits_and_is_over_at_once(
+def test_a_swap_gives_everybody_its_own_loses_nothing_that_fits_and_is_over_at_once(
     bore: Mapping[int, int | None], granted: Mapping[int, int]
 ) -> None:
     its = [held(str(it), None if of is None else claim(str(of))) for it, of in bore.items()]
     grants = [given_to(str(it), str(owner)) for it, owner in granted.items()]
 
-    change = exchange_claims(its, grants, unpromised)
+    change = swap_claims(its, grants, unpromised)
 
     after = [replace(it, claim=change.get(it.id, it.claim)) for it in its]
-    assert exchange_claims(after, grants, unpromised) == {}
+    assert swap_claims(after, grants, unpromised) == {}
     borne = {of for of in bore.values() if of is not None}
     for it in after:
         if int(it.id) in granted:

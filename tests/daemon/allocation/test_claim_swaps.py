@@ -45,8 +45,8 @@ class Claims:
     def __post_init__(self) -> None:
         self.swaps = ClaimSwaps(self.ledger)
 
-    def exchange(self, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
-        return self.swaps.exchange(Promises(self.scene, self.ledger.in_use()), granted)
+    def swap(self, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
+        return self.swaps.swap(Promises(self.scene, self.ledger.in_use()), granted)
 
     def recognise(self) -> Sequence[str]:
         return self.swaps.recognise(Promises(self.scene, self.ledger.in_use()))
@@ -76,15 +76,15 @@ def swapped() -> tuple[Claims, Sequence[CheckpointAnswer]]:
 def test_claims_follow_what_the_kubelet_did() -> None:
     its, grants = swapped()
 
-    assert set(its.exchange(grants)) == {"a", "b"}
+    assert set(its.swap(grants)) == {"a", "b"}
     assert its.borne() == [HIGH, LOW]
-    assert its.exchange(grants) == ()
+    assert its.swap(grants) == ()
 
 
 def test_the_last_swaps_are_shown_with_what_was_before_and_after() -> None:
     its, grants = swapped()
 
-    its.exchange(grants)
+    its.swap(grants)
 
     last = sorted(its.swaps.last, key=lambda it: it.allocation)
     assert [(it.allocation, it.resource, it.before, it.after) for it in last] == [
@@ -99,8 +99,8 @@ def test_a_number_of_the_last_swaps_is_shown_and_their_numbers_go_on() -> None:
     back = [replace(grants[0], uid="uid-low"), replace(grants[1], uid="uid-high")]
 
     for _ in range(MAX_SHOWN_SWAPS):
-        its.exchange(grants)
-        its.exchange(back)
+        its.swap(grants)
+        its.swap(back)
 
     assert [it.number for it in its.swaps.last] == [*range(3 * MAX_SHOWN_SWAPS + 1, 4 * MAX_SHOWN_SWAPS + 1)]
 
@@ -109,7 +109,7 @@ def test_a_pod_that_was_not_attributed_is_given_its_promise_once_the_kubelet_nam
     unattributed = answered("a", "c2::0", None)
     its = claims(scene(*WAITING, dialects=(PLAIN,)), unattributed)
 
-    its.exchange([granted(unattributed, "high"), CheckpointAnswer("other", "uid-low", "main")])
+    its.swap([granted(unattributed, "high"), CheckpointAnswer("other", "uid-low", "main")])
 
     assert its.borne() == [HIGH]
     assert its.swaps.last == ()
@@ -122,12 +122,12 @@ def test_a_pod_that_has_an_equal_pods_card_is_known_by_its_claim_on_the_card_tha
     its = claims(scene(*pods, dialects=(CHOSEN,), placement="auto"), first)
     grants = [CheckpointAnswer("a", "uid-late", "main", WHOLE, ("c0",))]
 
-    assert its.exchange(grants) == ("a",)
+    assert its.swap(grants) == ("a",)
 
     [known] = its.ledger.all()
     assert known.claim is not None
     assert (known.claim.pod, known.claim.devices, known.handed) == ("late", ("c0",), None)
-    assert its.exchange(grants) == ()
+    assert its.swap(grants) == ()
 
 
 # Containers whose limits cannot be changed
@@ -146,11 +146,11 @@ def test_a_container_that_has_another_pods_limits_is_known_by_them_until_its_cla
     one, other = (answered(it, f"c4::{n}", claim(it), SHARE) for n, it in enumerate(("low", "high")))
     its = claims(limiting("low", "high"), one, other)
 
-    its.exchange([granted(one, "high"), granted(other, "low")])
+    its.swap([granted(one, "high"), granted(other, "low")])
 
     assert its.borne() == [claim("high"), claim("low")]
     assert [it.handed for it in its.ledger.all()] == [LIMITED["low"], LIMITED["high"]]
-    its.exchange([granted(one, "low"), granted(other, "high")])
+    its.swap([granted(one, "low"), granted(other, "high")])
     assert [it.handed for it in its.ledger.all()] == [None, None]
 
 
@@ -158,7 +158,7 @@ def test_a_container_that_was_served_before_its_promise_was_heard_has_no_limits(
     early = answered("a", "c4::0", None, SHARE)
     its = claims(limiting("low"), early)
 
-    its.exchange([granted(early, "low")])
+    its.swap([granted(early, "low")])
 
     [known] = its.ledger.all()
     assert (known.claim and known.claim.parameters, known.handed) == (LIMITED["low"], {})

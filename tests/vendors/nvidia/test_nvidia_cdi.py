@@ -13,7 +13,7 @@ import pytest
 from support.driver_tree import LIBRARIES, UBUNTU, VERSION, lay, lay_nodes
 
 from agent.vendor_api.agent import Device, Fault
-from agent.vendors.nvidia.child import cdi, device_nodes
+from agent.vendors.nvidia.child import cdi_spec, device_nodes
 
 NODE = {"driver-version": VERSION, "control-nodes": "/dev/nvidiactl,/dev/nvidia-uvm"}
 CARDS = [
@@ -40,11 +40,13 @@ HOOK = "/usr/bin/nvidia-cdi-hook"
 def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No node of a card that is here; what is mounted for loaders alone is another file's matter."""
     monkeypatch.setattr(device_nodes, "OWN_ROOT", str(tmp_path / "no-dev-of-ours"))
-    monkeypatch.setattr(cdi, "SEARCHED", {})
+    monkeypatch.setattr(cdi_spec, "SEARCHED", {})
 
 
 def spec(settings: Mapping[str, Any], devices: Sequence[Device] = CARDS, kind: str = "gpu") -> Any:
-    return json.loads(cdi.specs({**ASKED, **settings}, devices)[f"k8s.device-plugin.nvidia.com-{kind}.json"])
+    return json.loads(
+        cdi_spec.specs({**ASKED, **settings}, devices)[f"k8s.device-plugin.nvidia.com-{kind}.json"]
+    )
 
 
 def mounts(made: Any) -> dict[str, str]:
@@ -83,7 +85,7 @@ def driver(root: Path, tree: Mapping[str, str] = UBUNTU) -> dict[str, str]:
     ],
 )
 def test_specs_are_made_for_cdi_strategies_only(strategy: str | list[str] | None, wanted: bool) -> None:
-    assert bool(cdi.specs({"deviceListStrategy": strategy}, CARDS)) is wanted
+    assert bool(cdi_spec.specs({"deviceListStrategy": strategy}, CARDS)) is wanted
 
 
 def test_cards_and_slices_are_named_by_uuid() -> None:
@@ -108,7 +110,7 @@ def test_cards_and_slices_are_named_by_index() -> None:
 
 def test_the_order_of_devices_changes_nothing() -> None:
     devices = [*CARDS, *SLICES]
-    assert cdi.specs(ASKED, devices) == cdi.specs(ASKED, devices[::-1])
+    assert cdi_spec.specs(ASKED, devices) == cdi_spec.specs(ASKED, devices[::-1])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_a_device_with_a_fault_keeps_its_entry_and_is_none_of_all() -> None:
 def test_a_name_that_would_spoil_the_spec_is_left_out(uuid: str) -> None:
     odd = replace(CARDS[0], uuid=uuid)
     assert [device["name"] for device in spec({}, [odd, CARDS[1]])["devices"]] == ["GPU-b", "all"]
-    assert cdi.specs(ASKED, [odd]) == {}
+    assert cdi_spec.specs(ASKED, [odd]) == {}
 
 
 def test_a_device_without_nodes_and_one_of_a_name_that_is_taken_are_left_out() -> None:
@@ -482,9 +484,9 @@ EXTRAS = {
 def test_extra_nodes_are_one_device_where_they_are_enabled_and_exist(tmp_path: Path, kind: str) -> None:
     lay_nodes(tmp_path, *EXTRAS[kind])
     settings: dict[str, Any] = {"driverRoot": "/run/nvidia/driver", "containerDriverRoot": str(tmp_path)}
-    assert set(cdi.specs({**ASKED, **settings}, [])) == set()
+    assert set(cdi_spec.specs({**ASKED, **settings}, [])) == set()
     settings |= {f"{each}Enabled": True for each in EXTRAS}
-    assert cdi.attributes({**ASKED, **settings}) == {"cdi-extras": kind}
+    assert cdi_spec.attributes({**ASKED, **settings}) == {"cdi-extras": kind}
     made = spec(settings, [], kind)
     assert made["kind"] == f"k8s.device-plugin.nvidia.com/{kind}"
     assert [device["name"] for device in made["devices"]] == ["all"]
@@ -498,7 +500,9 @@ def test_what_is_no_device_node_is_not_given_as_one(tmp_path: Path) -> None:
     lay(tmp_path, {"dev/gdrdrv": "", "dev/nvidia-fs0/x": "", "dev/infiniband/uverbs0": "/dev/null"})
     lay_nodes(tmp_path, "/dev/nvidia-fs\udcff", "/dev/nvidia-fs\n")
     enabled = {f"{kind}Enabled": True for kind in EXTRAS}
-    assert cdi.attributes({**ASKED, **enabled, "containerDriverRoot": str(tmp_path)}) == {"cdi-extras": ""}
+    assert cdi_spec.attributes({**ASKED, **enabled, "containerDriverRoot": str(tmp_path)}) == {
+        "cdi-extras": ""
+    }
 
 
 @pytest.mark.parametrize("settings", [ASKED, {"gdrcopyEnabled": True}])
@@ -506,7 +510,7 @@ def test_nothing_is_told_of_extra_nodes_that_are_not_enabled_or_have_no_spec(
     tmp_path: Path, settings: Mapping[str, Any]
 ) -> None:
     lay_nodes(tmp_path, *EXTRAS["gdrcopy"])
-    assert cdi.attributes({**settings, "containerDriverRoot": str(tmp_path)}) == {}
+    assert cdi_spec.attributes({**settings, "containerDriverRoot": str(tmp_path)}) == {}
 
 
 def test_a_file_in_place_of_udevs_folder_is_not_mounted(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from support.driver_tree import LIBRARIES, UBUNTU, VERSION, lay
 from test_nvidia_cdi import CUDA, HOOK, driver, mounts, spec
 
-from agent.vendors.nvidia.child import cdi
+from agent.vendors.nvidia.child import cdi_spec
 
-SEARCHED = cdi.SEARCHED.get(os.uname().machine, ())
+SEARCHED = cdi_spec.SEARCHED.get(os.uname().machine, ())
 #: What a program that computes needs: it, and by which names it is looked for.
 NAMES = {"libcuda.so": "libcuda", "libcuda.so.1": "libcuda", "libnvidia-ml.so.1": "libnvidia-ml"}
 
@@ -69,7 +69,7 @@ def test_what_programs_look_for_below_a_folder_stays_where_the_host_has_it(tmp_p
 def test_a_processor_of_which_nothing_is_known_has_what_the_host_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cdi, "SEARCHED", {"another": ("/usr/lib64",)})
+    monkeypatch.setattr(cdi_spec, "SEARCHED", {"another": ("/usr/lib64",)})
 
     assert {Path(path).parent for path in mounts(spec(folder(tmp_path, "lib64")))} == {Path("/lib64")}
 

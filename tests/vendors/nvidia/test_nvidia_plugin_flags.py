@@ -11,9 +11,9 @@ import pytest
 from support.vendor_inputs import NVIDIA_FLAGS, configured, parse
 
 from agent.cli import command_line
-from agent.cli.arguments import given_by
+from agent.cli.common_arguments import given_by
 from agent.config import FLAGS, Config, effective
-from agent.config.flags import variable
+from agent.config.given_flags import variable
 from agent.core.errors import ConfigError
 from agent.daemon.vendor_config import check_config
 from agent.vendor_api.config_flags import Flag, FlagKind

@@ -12,7 +12,7 @@ from agent.scheduler_api.node_checks import NodeLook
 from agent.scheduler_api.node_report import ApiDocument
 from agent.schedulers.koordinator.device_object import VENDOR
 from agent.schedulers.koordinator.doctor.report_mode_check import chosen, unconcerned
-from agent.schedulers.koordinator.node_report import is_ours
+from agent.schedulers.koordinator.node_report import is_of_agent
 from agent.schedulers.koordinator.reported_cards import MAX_MINOR
 from agent.vendor_api.text import shorten
 
@@ -105,7 +105,7 @@ def devices(look: NodeLook) -> Iterator[Finding]:
     device = look.objects.object
     if idle := unconcerned(DEVICE, look):
         documents = device.value or ()
-        left = [LEFT.found(_summary(look, documents), node=look.node) for it in documents if is_ours(it)]
+        left = [LEFT.found(_summary(look, documents), node=look.node) for it in documents if is_of_agent(it)]
         yield from left or [idle]
         return
     old = list(_of_old_names(look))

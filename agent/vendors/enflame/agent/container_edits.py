@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request
 from agent.vendors.enflame.shared import constants
-from agent.vendors.enflame.shared.cdi import PREFIX, SLICE
+from agent.vendors.enflame.shared.cdi_spec import PREFIX, SLICE
 
 from .options import Options
 

@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from agent.vendor_api.agent import SettingsError, Unit
 from agent.vendor_api.kubernetes_names import wrong_name
-from agent.vendors.common import vendor_settings
-from agent.vendors.common.vendor_settings import of_agent, of_backend
+from agent.vendors.common import setting_values
+from agent.vendors.common.setting_values import of_agent, of_backend
 from agent.vendors.enflame.shared.constants import DRIVER_ROOT
 
 from .names import Brand
@@ -66,7 +66,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Raises:
             SettingsError: With what would fit, and the path to what is wrong.
         """
-        read = vendor_settings.read(cls, given, "memoryUnit")
+        read = setting_values.read(cls, given, "memoryUnit")
         if wrong := _wrong(read.brand):
             raise SettingsError(wrong, ("registerResource",))
         return read
@@ -90,7 +90,7 @@ def _wrong(brand: Brand) -> str:
 
 
 #: Each setting with a description of what fits.
-SETTINGS: dict[str, str] = vendor_settings.fitting(Options)
+SETTINGS: dict[str, str] = setting_values.fitting(Options)
 #: The default of each setting.
 DEFAULTS: dict[str, Any] = msgspec.to_builtins(Options())
-_BACKEND = vendor_settings.for_backend(Options)
+_BACKEND = setting_values.for_backend(Options)

@@ -22,7 +22,7 @@ from agent.vendor_api.backend import (
 )
 from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
-from agent.vendors.enflame.shared import cdi, constants, device_nodes, sysfs
+from agent.vendors.enflame.shared import cdi_spec, constants, device_nodes, sysfs
 
 from . import cards, efsmi, faults, library, survey, survey_by_sysfs
 from . import links as topology
@@ -128,14 +128,14 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
 
     def cdi(self) -> Mapping[str, str]:
         if self.session is None:
-            return cdi.spec(())
+            return cdi_spec.spec(())
         control = device_nodes.control(self.settings)
         named = []
         for uuid, allocation, instance in self.session.slices.own_instances():
             if card := self._cards.get(uuid):
                 paths = (*filter(None, (control,)), *card.device.paths)
-                named.append(cdi.Sliced(allocation, instance, card.device.minor, paths))
-        return cdi.spec(named)
+                named.append(cdi_spec.Sliced(allocation, instance, card.device.minor, paths))
+        return cdi_spec.spec(named)
 
     def usage(self) -> Sequence[Usage]:
         if self.session is None:

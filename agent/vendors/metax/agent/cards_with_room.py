@@ -28,11 +28,11 @@ from .options import Options
 #: One element of the attributes `OWN_SLICES`: allocation, percent, MiB.
 _OWN = re.compile(r"([0-9a-f]{16}):([0-9]{1,9}):([0-9]{1,9})")
 #: How many cards a refusal names with what is left of them.
-SAID = 3
+MAX_NAMED_CARDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RemainingRoom:
     """What is left of a card: MiB, percent, slices; and the policy of the slices on it, None without any."""
 
     card: str
@@ -69,12 +69,13 @@ def cards_with_room(
     if count > 1:  # a request for several cards gets whole cards alone
         slices(request, dict([*sizes.items()][:count]), options.unclaimed)
     wanted = _wanted(replace(request, ids=request.ids[:1]), sizes, options)
-    rest = {it.uuid: left(options, request.resource, it, grants) for it in devices if it.uuid in wanted}
+    listed = [card for card in devices if card.uuid in wanted]
+    rest = {card.uuid: remaining_room(options, request.resource, card, grants) for card in listed}
     found = [it for it in rest.values() if it.fits(wanted[it.card])]
     if len(found) < count:
         raise _short(wanted.values(), rest.values(), count)
 
-    def most(rest: Left) -> int:
+    def most(rest: RemainingRoom) -> int:
         return -min(rest.compute * WHOLE, rest.memory * MIB * WHOLE * WHOLE // max(1, sizes[rest.card]))
 
     return [it.card for it in sorted(found, key=most)]
@@ -94,13 +95,13 @@ def _wanted(request: Request, sizes: Mapping[str, int], options: Options) -> dic
     return found
 
 
-def _short(wanted: Iterable[Slice], rest: Iterable[Left], count: int) -> NoRoom:
+def _short(wanted: Iterable[Slice], rest: Iterable[RemainingRoom], count: int) -> NoRoom:
     asked = next(iter(wanted))
     policy = f" as {asked.qos}" if asked.qos else ""
     on = "no card has as much left" if count == 1 else f"no {count} cards have as much left each"
     most = sorted(rest, key=lambda it: (-it.compute, -it.memory))
-    more = [f"and {len(most) - SAID} more"] if len(most) > SAID else []
-    left = "; ".join([*map(str, most[:SAID]), *more])
+    more = [f"and {len(most) - MAX_NAMED_CARDS} more"] if len(most) > MAX_NAMED_CARDS else []
+    left = "; ".join([*map(str, most[:MAX_NAMED_CARDS]), *more])
     return NoRoom(f"{asked.memory} MiB and {asked.compute} percent{policy} are asked for, and {on}: {left}")
 
 
@@ -119,14 +120,14 @@ def part(parameters: Mapping[str, str], memory: int, unclaimed: Unclaimed = "sha
     return Part(made.compute / WHOLE, made.memory * MIB / memory if memory else 0.0)
 
 
-def left(options: Options, resource: str, card: Device, grants: Iterable[Grant]) -> Left:
+def remaining_room(options: Options, resource: str, card: Device, grants: Iterable[Grant]) -> RemainingRoom:
     """What is left of a card without the foreign slices and the allocations on it.
 
     Slices without an allocation count as gone: the hardware reports late that they are.
     """
     granted = [it for it in grants if card.uuid in it.uuids]
     if any(it.request.resource != resource for it in granted):
-        return Left(card.uuid, 0, 0, 0)
+        return RemainingRoom(card.uuid, 0, 0, 0)
     seen = slices_seen(card)
     own: list[Slice] = []
     policies: list[str] = []
@@ -141,7 +142,7 @@ def left(options: Options, resource: str, card: Device, grants: Iterable[Grant])
     foreign = number(card, constants.FOREIGN_SLICES)
     if foreign or any(not it.whole for it in own):
         policies += filter(None, [card.attributes.get(constants.QOS, "")])
-    return Left(
+    return RemainingRoom(
         card.uuid,
         room(card) - number(card, constants.FOREIGN_MEMORY) - sum(it.memory for it in own),
         WHOLE - number(card, constants.FOREIGN_COMPUTE) - sum(it.compute for it in own),

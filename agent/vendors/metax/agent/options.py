@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
-from agent.vendors.common import vendor_settings
-from agent.vendors.common.vendor_settings import of_agent, of_backend
+from agent.vendors.common import setting_values
+from agent.vendors.common.setting_values import of_agent, of_backend
 from agent.vendors.metax.shared.constants import DRIVER_ROOT
 from agent.vendors.metax.shared.slice_request import Unclaimed
 
@@ -61,7 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Raises:
             SettingsError: With what would fit, and the path to what is wrong.
         """
-        options = vendor_settings.read(cls, given)
+        options = setting_values.read(cls, given)
         for index, pattern in enumerate(options.slice_nodes):
             if "{" not in pattern:
                 raise SettingsError(_one_for_all(pattern), ("sliceNodes", index))
@@ -99,7 +99,7 @@ def _tells_apart(pattern: str) -> bool:
 
 
 #: Each setting with a description of what fits.
-SETTINGS: dict[str, str] = vendor_settings.fitting(Options)
+SETTINGS: dict[str, str] = setting_values.fitting(Options)
 #: The default of each setting.
 DEFAULTS: dict[str, Any] = msgspec.to_builtins(Options())
-_BACKEND = vendor_settings.for_backend(Options)
+_BACKEND = setting_values.for_backend(Options)

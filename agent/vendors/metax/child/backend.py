@@ -21,7 +21,7 @@ from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.metax.shared import constants, sysfs
 
-from . import cdi, device_nodes, faults, library, survey, survey_by_sysfs
+from . import cdi_spec, device_nodes, faults, library, survey, survey_by_sysfs
 from . import driver_version as driver
 from . import links as topology
 from .cards import MetaxCard, MetaxReading, counters, health, usage
@@ -121,7 +121,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
         with self.calls:
             own = [it for it in self._readable() if it.allocation]
             slices = [(it.allocation or "", it.sgpu.uuid, self._nodes(it)) for it in own]
-            return cdi.spec(slices, self.settings.get("visibleDevices") or "")
+            return cdi_spec.spec(slices, self.settings.get("visibleDevices") or "")
 
     def usage(self) -> Sequence[Usage]:
         with self.calls:

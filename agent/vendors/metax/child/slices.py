@@ -145,7 +145,7 @@ class SgpuSlices:
         _markable(request.allocation)
         for card in cards:
             self._settle(card)
-        if not names_amounts(request.parameters) and (kept := self._kept(request, cards)):
+        if not names_amounts(request.parameters) and (kept := self._existing_slices(request, cards)):
             return kept
         self._wanted(request, cards)  # refuse before slices are switched on
         for card in cards:
@@ -157,7 +157,7 @@ class SgpuSlices:
         pairs = zip(cards, wanted, strict=True)
         return tuple(self._ensured(request, card, wanted_slice) for card, wanted_slice in pairs)
 
-    def _kept(self, request: Request, cards: Sequence[MetaxCard]) -> tuple[SgpuSlice, ...]:
+    def _existing_slices(self, request: Request, cards: Sequence[MetaxCard]) -> tuple[SgpuSlice, ...]:
         """The existing slices of a request that names no amounts; none if not all of them exist.
 
         The setting `unclaimed` may have changed since they were made, so each of its values is tried.

@@ -32,7 +32,7 @@ def container_edits(options: Options, devices: Sequence[Device], request: Reques
     """
     strategies = set(options.device_list_strategy)
     ids, channels = _ids(options, devices), imex_channels.channels(options, devices)
-    names = tuple(_cdi_names(ids, channels, _there(_enabled(options), devices)))
+    names = tuple(_cdi_names(ids, channels, _kinds_with_spec(_enabled(options), devices)))
     env = {EXTRA_VARIABLES[kind]: "enabled" for kind in _enabled(options)}
     mounts: tuple[Mount, ...] = ()
     if "envvar" in strategies:
@@ -66,7 +66,7 @@ def _enabled(options: Options) -> list[str]:
     return [kind for kind, enabled in zip(constants.EXTRAS, switches, strict=True) if enabled]
 
 
-def _there(kinds: Sequence[str], devices: Sequence[Device]) -> list[str]:
+def _kinds_with_spec(kinds: Sequence[str], devices: Sequence[Device]) -> list[str]:
     """The kinds that have a spec: a container that names a kind without one does not start."""
     extras = constants.list_of_node(devices, constants.CDI_EXTRAS)
     return [kind for kind in kinds if kind in extras]

@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
-from agent.vendors.common import vendor_settings
-from agent.vendors.common.vendor_settings import of_agent, of_backend
+from agent.vendors.common import setting_values
+from agent.vendors.common.setting_values import of_agent, of_backend
 from agent.vendors.nvidia.shared import constants
 from agent.vendors.nvidia.shared.error_checks import malformed
 
@@ -119,10 +119,10 @@ class Options(Strict, frozen=True, kw_only=True):
             SettingsError: In NVIDIA's words where its plugin has some, else with what would fit; with the
                 path to what is wrong.
         """
-        given = vendor_settings.as_text(settings, "disableHealthChecks", "enableHealthChecks")
+        given = setting_values.as_text(settings, "disableHealthChecks", "enableHealthChecks")
         for key in given:
             if key not in SETTINGS:
-                raise vendor_settings.unknown(key, SETTINGS)
+                raise setting_values.unknown(key, SETTINGS)
         if isinstance(given.get("deviceListStrategy"), str):
             given["deviceListStrategy"] = [given["deviceListStrategy"]]
         try:
@@ -163,12 +163,12 @@ class Options(Strict, frozen=True, kw_only=True):
 
 
 #: Each setting with a description of what fits.
-SETTINGS: dict[str, str] = vendor_settings.fitting(Options)
+SETTINGS: dict[str, str] = setting_values.fitting(Options)
 #: The default of each setting. timeSlicing has none: it is refused without resources.
 DEFAULTS: dict[str, Any] = {
     key: value for key, value in msgspec.to_builtins(Options()).items() if key != "timeSlicing"
 }
-_BACKEND = vendor_settings.for_backend(Options)
+_BACKEND = setting_values.for_backend(Options)
 
 #: Descriptions for keys within settings.
 _INNER = {

@@ -10,7 +10,7 @@ import msgspec
 
 from agent.vendor_api.agent import SettingsError
 from agent.vendor_api.text import shorten
-from agent.vendors.common.vendor_settings import Path, shown, split, unknown
+from agent.vendors.common.setting_values import Path, shown, split, unknown
 
 _FLAGS = "unable to validate flags: "
 #: A text that is none of the choices (k8s-device-plugin v0.20, cmd/nvidia-device-plugin/main.go,

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from agent.vendor_api.agent import MAX_REPLICAS, SettingsError, SettingsWarning
 from agent.vendor_api.text import shorten
-from agent.vendors.common.vendor_settings import shown
+from agent.vendors.common.setting_values import shown
 
 from .names import full_name
 from .strict_mappings import Strict, Text

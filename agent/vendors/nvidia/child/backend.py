@@ -12,7 +12,7 @@ from agent.vendor_api.backend import Backend, BackendUnavailable, Device, Health
 from agent.vendors.common.device_fields import completed
 from agent.vendors.nvidia.shared.error_checks import Checks
 
-from . import cdi, device_nodes, faults, library
+from . import cdi_spec, device_nodes, faults, library
 from . import links as topology
 from .cards import NvidiaCard, driver_attributes, read
 from .driver_events import NvmlEventWatch
@@ -69,7 +69,11 @@ class NvmlBackend(Backend):
 
     def discover(self) -> Sequence[Device]:
         session = self._opened()
-        node = {**session.driver, **device_nodes.attributes(self.settings), **cdi.attributes(self.settings)}
+        node = {
+            **session.driver,
+            **device_nodes.attributes(self.settings),
+            **cdi_spec.attributes(self.settings),
+        }
         read = [self._read(session.nvml, node, index) for index in range(self._count(session.nvml))]
         read = [card for card in read if card.device.model not in SKIPPED]
         cards = {card.uuid: self._completed(card) for card in read if card.uuid}
@@ -96,7 +100,7 @@ class NvmlBackend(Backend):
             return self._opened().watch.next_events(timeout)
 
     def cdi(self) -> Mapping[str, str]:
-        return cdi.specs(self.settings, self._devices())
+        return cdi_spec.specs(self.settings, self._devices())
 
     def _devices(self) -> list[Device]:
         """The cards in NVML's order, each with its MIG devices after it."""

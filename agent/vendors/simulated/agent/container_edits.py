@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.vendor_api.agent import ContainerEdits, Device, DeviceNode, Request
-from agent.vendors.simulated.shared.cdi import device
+from agent.vendors.simulated.shared.cdi_spec import device
 
 VISIBLE = "XPU_VISIBLE_DEVICES"
 

@@ -23,7 +23,7 @@ from agent.vendor_api.backend import (
 )
 from agent.vendors.simulated.child.scenario import ScenarioContent, cards, parse
 from agent.vendors.simulated.child.slices import SliceFile
-from agent.vendors.simulated.shared.cdi import SPEC, spec
+from agent.vendors.simulated.shared.cdi_spec import SPEC, spec
 
 POLL_INTERVAL = 0.008  # seconds between two reads of the file
 

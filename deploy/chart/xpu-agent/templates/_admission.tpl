@@ -6,7 +6,7 @@ write to its Node's status. files/node-keys.yaml has the domains of the vendors 
 {{- define "xpu-agent.keptToItsNode" -}}
 {{- $keys := .root.Files.Get "files/node-keys.yaml" | fromYaml }}
 {{- $domains := concat $keys.domains .root.Values.nodeKeys | uniq | sortAlpha }}
-{{- $theirs := printf "of %s, and of domains that nodeKeys names" (join ", " $domains) }}
+{{- $keyNames := printf "of %s, and of domains that nodeKeys names" (join ", " $domains) }}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -68,7 +68,7 @@ spec:
     - name: counts
       expression: '["capacity", "allocatable"]'
     # The keys of the vendors and of nodeKeys: a stolen token attracts no pods by any other key.
-    - name: ours
+    - name: agentKeys
       expression: '"^({{ join "|" $domains | replace "." "[.]" }})/"'
     # Locks of schedulers, which a dead scheduler leaves: the agent may remove them and not set them.
     - name: locks
@@ -92,21 +92,21 @@ spec:
       reason: Forbidden
     - expression: >-
         request.resource.resource != "nodes" || variables.isStatus || (
-        variables.after.all(k, k.matches(variables.ours) || (k in variables.before && variables.before[k] == variables.after[k]))
-        && variables.before.all(k, k.matches(variables.ours) || k in variables.after))
-      message: xpu-agent may change labels of its node that are {{ $theirs }}; no others
+        variables.after.all(k, k.matches(variables.agentKeys) || (k in variables.before && variables.before[k] == variables.after[k]))
+        && variables.before.all(k, k.matches(variables.agentKeys) || k in variables.after))
+      message: xpu-agent may change labels of its node that are {{ $keyNames }}; no others
       reason: Forbidden
     - expression: >-
         request.resource.resource != "nodes" || variables.isStatus || (
-        variables.notes.all(k, k.matches(variables.ours) || (k in variables.noted && variables.noted[k] == variables.notes[k]))
-        && variables.noted.all(k, k.matches(variables.ours) || k in variables.notes || k in variables.locks))
-      message: xpu-agent may change annotations of its node that are {{ $theirs }}; no others
+        variables.notes.all(k, k.matches(variables.agentKeys) || (k in variables.noted && variables.noted[k] == variables.notes[k]))
+        && variables.noted.all(k, k.matches(variables.agentKeys) || k in variables.notes || k in variables.locks))
+      message: xpu-agent may change annotations of its node that are {{ $keyNames }}; no others
       reason: Forbidden
     # What node-feature-discovery makes labels of the Node out of.
     - expression: >-
         request.resource.resource != "nodefeatures" || request.operation == "DELETE"
-        || dyn(object).?spec.?labels.orValue({}).all(k, k.matches(variables.ours))
-      message: xpu-agent may tell of its node labels that are {{ $theirs }}; no others
+        || dyn(object).?spec.?labels.orValue({}).all(k, k.matches(variables.agentKeys))
+      message: xpu-agent may tell of its node labels that are {{ $keyNames }}; no others
       reason: Forbidden
     {{- $extended := .extended | default list }}
     - expression: >-

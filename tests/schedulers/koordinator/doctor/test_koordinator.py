@@ -14,7 +14,7 @@ from support.waiting import eventually
 from agent.scheduler_api.findings import Finding, Severity
 from agent.schedulers.koordinator.doctor import report_mode_check
 from agent.schedulers.koordinator.doctor.programs import on_host, running
-from agent.state.written_files_record import NAME, UninstallRecord
+from agent.state.uninstall_record import NAME, UninstallRecord
 
 from . import koordination
 from .koordination import allocated, card, cards, device, infos, install, koordlet, limits, manage, node

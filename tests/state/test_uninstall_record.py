@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.state import private_files
-from agent.state.written_files_record import MAX_BYTES, RecordedObject, UninstallRecord, is_out_of_sight
+from agent.state.uninstall_record import MAX_BYTES, RecordedObject, UninstallRecord, is_out_of_sight
 
 #: Full name of the kind that Koordinator reads cards from.
 DEVICES = "devices.scheduling.koordinator.sh"

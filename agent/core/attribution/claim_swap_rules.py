@@ -1,4 +1,4 @@
-"""Claims that pods exchange: the kubelet may give equal pods the cards of each other. Pure."""
+"""Claims that pods swap: the kubelet may give equal pods the cards of each other. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api.claims import Claim
 
 
-def exchange_claims(
+def swap_claims(
     allocations: Iterable[Allocation],
     granted: Iterable[CheckpointAnswer],
     promise: Callable[[Allocation, CheckpointAnswer], Claim | None],
