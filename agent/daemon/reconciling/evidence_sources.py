@@ -67,6 +67,7 @@ class EvidenceSources:
         self._life = life
         self._is_settled = settled
         self._patience = patience
+        self._answers = _Answers()
         self._complaints: dict[str, str] = {}
         self.unreadable: Counter[str] = Counter()
 
@@ -148,8 +149,9 @@ class EvidenceSources:
         self._complaints.pop("kubelet checkpoint", None)
         if checkpoint is None:
             return None
-        registered = checkpoint.registered if sizes else {}
-        return tuple(checkpoint_answer(it, registered) for it in checkpoint.entries)
+        if not sizes:
+            return self._answers.of(checkpoint)
+        return tuple(checkpoint_answer(it, checkpoint.registered) for it in checkpoint.entries)
 
     async def pods_now(self) -> Pods | None:
         """What PodResources lists, for an Allocate; None where it does not answer in time."""
@@ -193,6 +195,23 @@ class EvidenceSources:
     def complaints(self) -> Mapping[str, str]:
         """Source to the reason why it could not be read the last time."""
         return dict(self._complaints)
+
+
+class _Answers:
+    """Keeps the answers of the last checkpoint: the next one has nearly the same entries."""
+
+    def __init__(self) -> None:
+        self._last = KubeletCheckpoint()
+        self._answers: tuple[CheckpointAnswer, ...] = ()
+
+    def of(self, checkpoint: KubeletCheckpoint) -> tuple[CheckpointAnswer, ...]:
+        """The answers in the order of the entries. The same entry object has the same answer."""
+        if checkpoint is not self._last:
+            # The last checkpoint keeps its entries alive, so that no other entry has the identity of one.
+            kept = dict(zip(map(id, self._last.entries), self._answers, strict=True))
+            self._answers = tuple(kept.get(id(it)) or checkpoint_answer(it) for it in checkpoint.entries)
+            self._last = checkpoint
+        return self._answers
 
 
 def checkpoint_answer(
