@@ -60,6 +60,11 @@ class PodResources:
         answer = await self._call_in_turn(ALLOCATABLE)
         return frozenset(it for it in resources if lists_one_of(it, answer))
 
+    async def until_free(self) -> None:
+        """Return once a call would not have to wait for the calls before it."""
+        async with self._turn:
+            await anyio.sleep_until(self._next)
+
     async def _call_in_turn(self, method: str) -> bytes:
         async with self._turn:
             await anyio.sleep_until(self._next)

@@ -82,6 +82,20 @@ async def test_a_second_question_waits_for_its_time(plugins_dir: Path) -> None:
         assert scope.cancelled_caught
 
 
+async def test_a_caller_can_wait_for_its_time_without_a_call(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        return b""
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=3600.0)
+        await client.until_free()
+        await client.in_use()
+        with anyio.move_on_after(0.05) as scope:
+            await client.until_free()
+
+        assert scope.cancelled_caught
+
+
 async def test_a_kubelet_that_limits_the_rate_is_said_to(plugins_dir: Path) -> None:
     # mistake 15
     async def answer(request: bytes) -> bytes:
