@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -48,7 +49,7 @@ class EvidenceSources:
         life: Callable[[], str] = lambda: "",
         settled: Callable[[str], bool] = lambda life: True,
         *,
-        pods_at_once: Callable[[], Awaitable[Pods]] | None = None,
+        pods_at_once: Callable[[Collection[str] | None], Awaitable[Pods]] | None = None,
         patience: float = 3.0,
     ) -> None:
         """`read_checkpoint` verifies the checksum where its argument is true. `partitions`: slices by vendor.
@@ -56,12 +57,13 @@ class EvidenceSources:
         `running`: uids of pods that have a cgroup; None where no cgroup can be seen. `life` names the life of
         the kubelet. `settled`: whether a life has served for so long that its lists are complete.
 
-        `pods_at_once` asks PodResources for an Allocate, which cannot wait as long as the loop can.
+        `pods_at_once` asks PodResources for an Allocate, which cannot wait as long as the loop can. Where its
+        argument is not None, only pods with one of these device IDs are wanted.
         `patience`: seconds that an Allocate waits for the answer, less than its own deadline.
         """
         self._read_checkpoint = read_checkpoint
         self._pods_in_use = pods_in_use
-        self._pods_at_once = pods_at_once or pods_in_use
+        self._pods_at_once = pods_at_once or (lambda ids: pods_in_use())
         self._partitions = partitions
         self._read_running = running
         self._life = life
@@ -125,7 +127,7 @@ class EvidenceSources:
 
     async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""
-        pods = await self.pods_now()
+        pods = await self.pods_now(ids)
         return {
             device_id: pod
             for pod, containers in (pods or {}).items()
@@ -153,10 +155,13 @@ class EvidenceSources:
             return self._answers.of(checkpoint)
         return tuple(checkpoint_answer(it, checkpoint.registered) for it in checkpoint.entries)
 
-    async def pods_now(self) -> Pods | None:
-        """What PodResources lists, for an Allocate; None where it does not answer in time."""
+    async def pods_now(self, ids: Collection[str] | None = None) -> Pods | None:
+        """What PodResources lists, for an Allocate; None where it does not answer in time.
+
+        With `ids`, pods without one of these device IDs may be left out.
+        """
         with anyio.move_on_after(self._patience):
-            return await self._read_pods(self._pods_at_once)
+            return await self._read_pods(partial(self._pods_at_once, ids))
         return None
 
     async def _read_all_pods(self) -> Pods | None:

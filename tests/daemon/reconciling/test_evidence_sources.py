@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -366,7 +366,10 @@ async def test_where_pod_resources_can_not_be_asked_no_id_is_shown() -> None:
 
 
 async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn() -> None:
-    async def at_once() -> Pods:
+    wanted: list[Collection[str] | None] = []
+
+    async def at_once(ids: Collection[str] | None) -> Pods:
+        wanted.append(ids)
         return SHOWN
 
     sources = EvidenceSources(
@@ -376,3 +379,4 @@ async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn
     with anyio.fail_after(30):
         assert await sources.pods_with_ids(XPU, ["a"]) == {"a": ("default", "web")}
         assert await sources.existing_owners([WEB]) == {WEB}
+        assert wanted == [["a"], None]
