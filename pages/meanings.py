@@ -74,7 +74,7 @@ MEANINGS: Mapping[str, str] = {
     "agent.reconcile.interval": (
         "Between two full passes, 1 s to 1 h, ten percent more or less at random so that a cluster's agents "
         "do not march in step. The first comes when the first resource is registered. A change of the "
-        "kubelet's checkpoint is followed at once."
+        "kubelet's checkpoint is followed within a second."
     ),
     "agent.reconcile.grace": (
         "How long an allocation that was just answered, and a slice that was just found without an owner, is "

@@ -142,14 +142,14 @@ class Composition:
             settings.kubelet_dir, poll=timing.directory, holds_lock=holds_directory_lock
         )
         socket = settings.pod_resources_socket
-        pod_resources = PodResources(socket, min_interval=timing.pod_resources)
+        self._pod_resources = PodResources(socket, min_interval=timing.pod_resources)
         at_once = PodResources(socket, min_interval=timing.pods_at_once)
-        kubelet = KubeletView(self._directory, pod_resources)
+        kubelet = KubeletView(self._directory, self._pod_resources)
         self._pod_sync = PodSync(node.plan, self.pod_state, timing.pods_known)
         self.sessions = Sessions(node, self._directory, timing.session, self._clock, registered)
         self._sources = EvidenceSources(
             kubelet.read_checkpoint,
-            pod_resources.in_use,
+            self._pod_resources.in_use,
             self._hardware.partitions,
             running_pods,
             kubelet.life,
@@ -236,7 +236,7 @@ class Composition:
             partial(self.sessions.run, self.handler, self._gate),
             partial(self.node.follow_time, self._timing.discover),
             self.reconciler.run,
-            partial(self.reconciler.follow, checkpoint),
+            partial(self.reconciler.follow, checkpoint, self._pod_resources.until_free),
             partial(self.reconciler.follow_lives, kubelet),
             partial(self.other_plugins.run, self._renewals.in_force),
             self._renewals.run,

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent.core.devices.device_ids import short_forms
 from agent.doctor.socket_listeners import SocketListener
 from agent.doctor.surroundings import Surroundings
-from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.checkpoint_reader import CheckpointReader
 from agent.kubelet.directory import KUBELET_CHECKPOINT
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.plugin_sockets import OWN_NAME
@@ -187,7 +187,7 @@ def _yielded_sockets(around: Surroundings) -> tuple[str, ...]:
 def _registered(around: Surroundings) -> Iterator[Finding]:
     directory = around.config.agent.kubelet_dir
     try:
-        found = kubelet_checkpoint.read(directory / KUBELET_CHECKPOINT)
+        found = CheckpointReader(directory / KUBELET_CHECKPOINT).read()
     except KubeletError as exc:
         yield not_made(CHECK, str(exc))
         return

@@ -12,20 +12,17 @@ import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agent.host import files
 from agent.vendor_api.agent import ContainerEdits
 
 from .container_edit_messages import edits
-from .kubelet_errors import KubeletError, Undecodable
+from .kubelet_errors import Undecodable
 from .protobuf import decode
 
-#: A node of 500 pods that hold 100 IDs each has 5 MB.
-MAX_SIZE = 64 * 1024 * 1024
+#: What bytes that are no checkpoint cause here. The kubelet itself starts without a record then.
+WRONG = (ValueError, TypeError, KeyError, RecursionError, Undecodable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,53 +44,24 @@ class KubeletCheckpoint:
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def read(path: Path, *, prove: bool = True) -> KubeletCheckpoint | None:
-    """Read the file. None where there is none: the kubelet writes it at the first list that it receives.
-
-    `prove` verifies the checksum. For a node with 500 pods that takes 40 ms of Python, and calls of the
-    kubelet wait for the interpreter meanwhile. A caller that reads after each write may leave it out.
-
-    Raises:
-        KubeletError: The file cannot be read or is corrupt. The kubelet itself then starts without a record.
-    """
-    try:
-        raw = _read_bounded(path)
-    except FileNotFoundError:
-        return None
-    except OSError as exc:
-        raise KubeletError(f"{path} cannot be read: {exc.strerror}") from exc
-    try:
-        return parse(raw) if prove else _parse_unproven(raw)
-    except (ValueError, TypeError, KeyError, RecursionError, Undecodable) as exc:
-        raise KubeletError(f"{path} is corrupt: {exc}") from exc
-
-
-def _read_bounded(path: Path) -> bytes:
-    raw = files.read(path, MAX_SIZE)
-    if len(raw) > MAX_SIZE:
-        raise KubeletError(f"{path} is corrupt: more than {MAX_SIZE} bytes")
-    return raw
-
-
 def parse(raw: bytes) -> KubeletCheckpoint:
-    """Decode and verify the bytes; the last result is cached, because the file changes seldom.
+    """Decode the bytes of the file, without its checksum.
 
     Raises:
-        ValueError: The checksum or a value is wrong. Wrong bytes cause other errors too; see `read`.
+        ValueError: A value is wrong. Wrong bytes cause the other errors of `WRONG`, too.
     """
-    found = _parse_unproven(raw)
-    _prove(raw)
-    return found
-
-
-@lru_cache(maxsize=1)
-def _parse_unproven(raw: bytes) -> KubeletCheckpoint:
     content, entries, _ = _parts(raw)
-    return KubeletCheckpoint(tuple(map(_entry, entries)), _registered(content))
+    return KubeletCheckpoint(
+        tuple(map(parse_entry, entries)), parse_registered(content.get("RegisteredDevices"))
+    )
 
 
-@lru_cache(maxsize=1)
-def _prove(raw: bytes) -> None:
+def prove(raw: bytes) -> None:
+    """Verify the checksum. For a node with 500 pods that takes 40 ms of Python.
+
+    Raises:
+        ValueError: The checksum is wrong. Wrong bytes cause the other errors of `WRONG`, too.
+    """
     content, entries, wanted = _parts(raw)
     right = checksum(content, flat=_is_flat(entries))
     if wanted != right:
@@ -118,18 +86,21 @@ def _table(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-def _registered(content: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-    lists = _table(content.get("RegisteredDevices") or {}, "RegisteredDevices")
+def parse_registered(value: Any) -> Mapping[str, tuple[str, ...]]:
+    """The lists of RegisteredDevices; errors as in `parse`."""
+    lists = _table(value or {}, "RegisteredDevices")
     return MappingProxyType({name: _strings(ids) for name, ids in lists.items()})
 
 
-def _entry(entry: Mapping[str, Any]) -> CheckpointEntry:
+def parse_entry(value: Any) -> CheckpointEntry:
+    """One of PodDeviceEntries; errors as in `parse`."""
+    table = _table(value, "an entry")
     return CheckpointEntry(
-        pod_uid=_string(entry, "PodUID"),
-        container=_string(entry, "ContainerName"),
-        resource=_string(entry, "ResourceName"),
-        ids=_ids(entry.get("DeviceIDs")),
-        edits=_edits(entry.get("AllocResp")),
+        pod_uid=_string(table, "PodUID"),
+        container=_string(table, "ContainerName"),
+        resource=_string(table, "ResourceName"),
+        ids=_ids(table.get("DeviceIDs")),
+        edits=decode("AllocResp", edits, _answer(table.get("AllocResp")) or b""),
     )
 
 
@@ -154,12 +125,6 @@ def _ids(value: Any) -> tuple[str, ...]:
     """All IDs, each once; a device on two NUMA nodes is listed under both."""
     lists: Iterable[Any] = value.values() if isinstance(value, dict) else (value,)
     return tuple(dict.fromkeys(device_id for ids in lists for device_id in _strings(ids)))
-
-
-@lru_cache(maxsize=1024)
-def _edits(answer: str | None) -> ContainerEdits:
-    """Decode an answer; cached, because one more pod changes no other answer."""
-    return decode("AllocResp", edits, _answer(answer) or b"")
 
 
 def _answer(value: str | None) -> bytes | None:

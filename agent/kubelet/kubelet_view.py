@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from agent.core.cell import Cell
-from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.checkpoint_reader import CheckpointReader
 from agent.kubelet.directory import (
     KUBELET_CHECKPOINT,
     KUBELET_SOCKET,
@@ -24,6 +24,7 @@ class KubeletView:
     def __init__(self, directory: KubeletDirectory, pod_resources: PodResources) -> None:
         self.directory = directory
         self._pod_resources = pod_resources
+        self._checkpoint = CheckpointReader(directory.path / KUBELET_CHECKPOINT)
 
     @property
     def other_sockets(self) -> Cell[frozenset[OtherSocket]]:
@@ -47,7 +48,7 @@ class KubeletView:
         Raises:
             KubeletError: The file cannot be read or is corrupt.
         """
-        return kubelet_checkpoint.read(self.directory.path / KUBELET_CHECKPOINT, prove=prove)
+        return self._checkpoint.read(prove=prove)
 
     async def allocatable(self, resources: Collection[str]) -> Collection[str]:
         """The given resources that have a healthy device in the kubelet.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -23,6 +25,9 @@ ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 MAX_FIELDS = 1_000_000
 #: Each takes half a kilobyte. 500 pods of 10 containers with devices of 10 resources each make 55,500.
 MAX_NAMES = 100_000
+#: For so many IDs at most, each entry is searched for each of them.
+MAX_NEEDLES = 8
+ANY_POD = (b"",)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,15 +46,21 @@ class PodResources:
         self._turn = anyio.Lock()
         self._next = 0.0
 
-    async def in_use(self) -> Pods:
+    async def in_use(self, ids: Collection[str] | None = None) -> Pods:
         """Return every pod that the kubelet lists, with or without devices.
 
         The list may be incomplete right after a kubelet restart. It never has plain init containers.
 
+        With `ids`, pods without one of these IDs may be left out: then most of the answer is not decoded.
+
         Raises:
             KubeletError: The kubelet did not answer, refused, or its answer cannot be decoded.
         """
-        return await decoded("ListPodResourcesResponse", pods_in_use, await self._call_in_turn(LIST))
+        answer = await self._call_in_turn(LIST)
+        needles = ANY_POD if ids is None else needles_in(answer, ids)
+        if not needles:
+            return MappingProxyType({})
+        return await decoded("ListPodResourcesResponse", partial(pods_in_use, needles=needles), answer)
 
     async def allocatable(self, resources: Collection[str]) -> frozenset[str]:
         """Return the given resources that have at least one healthy device at the kubelet, free or not.
@@ -59,6 +70,11 @@ class PodResources:
         """
         answer = await self._call_in_turn(ALLOCATABLE)
         return frozenset(it for it in resources if lists_one_of(it, answer))
+
+    async def until_free(self) -> None:
+        """Return once a call would not have to wait for the calls before it."""
+        async with self._turn:
+            await anyio.sleep_until(self._next)
 
     async def _call_in_turn(self, method: str) -> bytes:
         async with self._turn:
@@ -86,14 +102,26 @@ def lists_one_of(resource: str, data: bytes) -> bool:
     return delimited(1, resource.encode()) + bytes([2 << 3 | BYTES]) in data
 
 
-def pods_in_use(data: bytes) -> Pods:
+def needles_in(data: bytes, ids: Collection[str]) -> list[bytes]:
+    """Bytes in `data` to search for: each entry with one of the IDs contains at least one of them.
+
+    Protocol buffers keep a text in one piece, so that a search finds each ID, and others that begin alike.
+    """
+    if len(ids) > MAX_NEEDLES:  # memory units, nearly always of one card
+        ids = [os.path.commonprefix(list(ids))]  # noqa: RUF071 IDs are no paths
+    return [needle for needle in (it.encode() for it in ids) if needle in data]
+
+
+def pods_in_use(data: bytes, needles: Collection[bytes] = ANY_POD) -> Pods:
     """Decode a ListPodResourcesResponse strictly, and skip the fields that the agent does not use.
 
     The kubelet lists one entry for each device and NUMA node, and up to 1.33 also pods that have ended. A
     name can come twice; its devices are then put together.
+
+    Entries that contain none of the `needles` are skipped undecoded.
     """
     listing = _Listing()
-    listing.read(data)
+    listing.read(data, needles)
     return MappingProxyType({key: _frozen(containers) for key, containers in listing.pods.items()})
 
 
@@ -113,9 +141,9 @@ class _Listing:
         self.pods: _Pods = {}
         self._fields_read = self._names = 0
 
-    def read(self, data: bytes) -> None:
+    def read(self, data: bytes, needles: Collection[bytes]) -> None:
         for number, value in self._fields(data):
-            if number == 1:
+            if number == 1 and any(it in value for it in needles):
                 self._add_pod(value)
 
     def _add_pod(self, data: bytes) -> None:

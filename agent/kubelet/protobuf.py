@@ -73,8 +73,18 @@ def read_field(data: bytes, at: int) -> tuple[int, int | bytes, int]:
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """All fields, each with number and value, in order."""
-    at = 0
-    while at < len(data):
+    at, end = 0, len(data)
+    while at < end:
+        tag = data[at]
+        if 8 <= tag < 0x80 and tag & 7 == BYTES and at + 2 < end:
+            # Nearly all fields: of type bytes, with a length of one or two bytes. Read without a call.
+            size, start = data[at + 1], at + 2
+            if size >= 0x80:
+                size, start = size & 0x7F | data[start] << 7, at + 3
+            if data[start - 1] < 0x80 and size <= end - start:
+                at = start + size
+                yield tag >> 3, data[start:at]
+                continue
         number, value, at = read_field(data, at)
         yield number, value
 

@@ -27,6 +27,7 @@ from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming
 from agent.daemon.reconciling.recovery import Recovery
 from agent.kubelet import kubelet_checkpoint as checkpoint
+from agent.kubelet.checkpoint_reader import CheckpointReader
 from agent.kubelet.pb.deviceplugin import v1beta1 as deviceplugin
 from agent.kubelet.pb.podresources import v1 as podresources
 from agent.kubelet.pod_resources import pods_in_use
@@ -93,9 +94,8 @@ def _reconciler(file: Path, answer: bytes) -> Reconciler:
     ]
     ledger = Ledger(allocations)
     scene = Scene({}, NodeSnapshot(), Topology(), {})
-    sources = EvidenceSources(
-        lambda prove: checkpoint.read(file, prove=prove), in_use, _partitions, life=lambda: "k1"
-    )
+    reader = CheckpointReader(file)
+    sources = EvidenceSources(lambda prove: reader.read(prove=prove), in_use, _partitions, life=lambda: "k1")
     allocator = Allocator(lambda: scene, ledger, _NoDisk(), time.time, _prepare, _release, sources)
     return Reconciler(
         ledger,
@@ -146,7 +146,8 @@ def kubelet_checkpoint(change: int) -> bytes:
         ],
         "RegisteredDevices": {GPU: [_device(pod) for pod in range(PODS)]},
     }
-    return json.dumps({"Data": content, "Checksum": checkpoint.checksum(content)}).encode()
+    document = {"Data": content, "Checksum": checkpoint.checksum(content)}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _allocate_response(pod: int) -> bytes:

@@ -43,6 +43,7 @@ from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_config import check_config
 from agent.isolation import answers
 from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.checkpoint_reader import CheckpointReader
 from agent.kubelet.container_edit_messages import response
 from agent.kubelet.device_plugin import DevicePlugin
 from agent.kubelet.kubelet_errors import KubeletError
@@ -404,7 +405,7 @@ def _granted(content: bytes) -> bool:
         path = Path(directory) / "kubelet_internal_checkpoint"
         path.write_bytes(content)
         try:
-            found = kubelet_checkpoint.read(path)
+            found = CheckpointReader(path).read()
         except KubeletError as exc:
             return clearly(exc)
     assert found is not None, "the file was there"

@@ -19,7 +19,7 @@ from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.reconcile_loop import Reconciler, ReconcileTiming
 from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.scheduler_plugins import registered
-from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.decoded_checkpoint import DecodedCheckpoint
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.scheduler_api import Candidate
@@ -85,6 +85,7 @@ class Life:
             self.clock,
             schedulers=registered(),
         )
+        self._decoded = DecodedCheckpoint()
         self.sources = EvidenceSources(
             self._checkpoint,
             self._pod_resources,
@@ -213,7 +214,8 @@ class Life:
         if not raw:
             return None
         try:
-            return kubelet_checkpoint.parse(raw)
+            self._decoded = self._decoded.next(raw).proven()
+            return self._decoded.content
         except ValueError as exc:
             raise KubeletError("torn") from exc
 

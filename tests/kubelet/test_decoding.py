@@ -14,8 +14,8 @@ from agent.kubelet import device_id_lists, pod_resources
 from agent.kubelet.container_edit_messages import edits, response
 from agent.kubelet.device_id_lists import allocate_request, pre_start_request, preferred_request
 from agent.kubelet.kubelet_errors import Undecodable
-from agent.kubelet.pod_resources import pods_in_use
-from agent.kubelet.protobuf import Malformed, decode, decoded, fields, varint
+from agent.kubelet.pod_resources import MAX_NEEDLES, needles_in, pods_in_use
+from agent.kubelet.protobuf import Malformed, decode, decoded, delimited, fields, read_field, varint
 from agent.kubelet.rpc import MAX_ANSWER
 from agent.vendor_api.agent import ContainerEdits, DeviceNode, Mount
 
@@ -266,6 +266,104 @@ def test_what_a_container_gets_is_read_back_as_it_was_written() -> None:
 
 def test_another_plugins_answer_may_hold_texts_that_are_no_utf_8() -> None:
     assert edits(b"\x0a\x06\x0a\x01A\x12\x01\xff").env == {"A": "\ufffd"}
+
+
+def one_by_one(data: bytes) -> list[tuple[int, int | bytes]] | str:
+    """The fields as `read_field` reads each of them, or why it refuses one."""
+    found, at = [], 0
+    try:
+        while at < len(data):
+            number, value, at = read_field(data, at)
+            found.append((number, value))
+    except Malformed as exc:
+        return str(exc)
+    return found
+
+
+def at_once(data: bytes) -> list[tuple[int, int | bytes]] | str:
+    try:
+        return list(fields(data))
+    except Malformed as exc:
+        return str(exc)
+
+
+LENGTHS = st.sampled_from([0, 1, 2, 126, 127, 128, 129, 255, 256, 300, 16383, 16384])
+FIELDS = st.one_of(
+    st.builds(
+        lambda field, size: delimited(field, bytes(size)), st.sampled_from([1, 2, 15, 16, 40]), LENGTHS
+    ),
+    st.sampled_from(
+        [UNKNOWN, b"\x08\x01", b"\x00\x00", b"\x0a\x82\x00ab", b"\x0a\x80\x80\x00", b"\x0a", b"\x0b"]
+    ),
+    st.binary(max_size=4),
+)
+
+
+@given(st.lists(FIELDS, max_size=5).map(b"".join), st.integers(0, 4))
+def test_short_fields_are_read_as_long_ones_are(data: bytes, cut: int) -> None:
+    raw = data[: len(data) - cut]
+
+    assert at_once(raw) == one_by_one(raw)
+
+
+POD_IDS = st.sampled_from(["a", "b", "b::1", "b::10", "b::11", "c", "", "\u00fc", "\n\x01"])
+PODS = st.lists(
+    st.tuples(
+        st.sampled_from(["train", "b", "web"]),
+        st.lists(st.tuples(st.sampled_from(["r", "s"]), st.lists(POD_IDS, max_size=3)), max_size=3),
+    ),
+    max_size=5,
+)
+
+
+def with_ids(data: bytes, ids: list[str], needles: list[bytes] | None = None) -> set[tuple[Any, ...]]:
+    """Pod, container, resource and ID of each of the IDs that a pod has."""
+    found = pods_in_use(data) if needles is None else pods_in_use(data, needles)
+    return {
+        (pod, container, resource, device_id)
+        for pod, containers in found.items()
+        for container, resources in containers.items()
+        for resource, all_ids in resources.items()
+        for device_id in all_ids.intersection(ids)
+    }
+
+
+@given(PODS, st.lists(POD_IDS, max_size=3), st.lists(st.integers(100, 120).map("b::{}".format), max_size=20))
+def test_the_pods_of_some_ids_are_found_as_in_the_whole_list(
+    pods: list[tuple[str, list[tuple[str, list[str]]]]], ids: list[str], more: list[str]
+) -> None:
+    answer = oracle.podresources().ListPodResourcesResponse()
+    for name, entries in pods:
+        container = answer.pod_resources.add(name=name, namespace="n").containers.add(name="c")
+        for resource, its in entries:
+            container.devices.add(resource_name=resource, device_ids=its)
+    data = bytes(answer.SerializeToString()) + UNKNOWN
+
+    assert with_ids(data, ids + more, needles_in(data, ids + more)) == with_ids(data, ids + more)
+
+
+@given(st.binary(max_size=4), st.integers(0, 200), st.integers(0, 3))
+def test_a_damaged_list_that_is_read_whole_is_read_for_some_ids(damage: bytes, at: int, number: int) -> None:
+    whole, ids = listed(pods=3, ids=2), [f"0123456789abcdef::{number}"]
+    data = whole[:at] + damage + whole[at + len(damage) :]
+    try:
+        expected = with_ids(data, ids)
+    except Malformed:
+        return
+
+    assert with_ids(data, ids, needles_in(data, ids)) == expected
+
+
+def test_of_many_ids_of_one_card_only_pods_on_that_card_are_decoded() -> None:
+    ids = [f"GPU-1::{number}" for number in range(MAX_NEEDLES + 1)]
+    answer = oracle.podresources().ListPodResourcesResponse()
+    for card in range(3):
+        container = answer.pod_resources.add(name=f"on-{card}", namespace="n").containers.add(name="c")
+        container.devices.add(resource_name="r", device_ids=[f"GPU-{card}::{card}"])
+    data = bytes(answer.SerializeToString())
+
+    assert list(pods_in_use(data, needles_in(data, ids))) == [("n", "on-1")]
+    assert list(pods_in_use(data, needles_in(data, ["GPU-2::2"]))) == [("n", "on-2")]
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

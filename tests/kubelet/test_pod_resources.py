@@ -12,6 +12,7 @@ import pytest
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
+from agent.kubelet import pod_resources
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.pb.podresources import v1 as pb
 from agent.kubelet.pod_resources import ALLOCATABLE, LIST, PodResources
@@ -37,6 +38,20 @@ async def test_the_pods_of_the_node_are_listed(plugins_dir: Path) -> None:
         found = await PodResources(path).in_use()
 
         assert found[("ml", "train")]["main"]["example.com/gpu"] == {"a", "b"}
+
+
+async def test_only_pods_with_the_ids_in_question_are_decoded(
+    plugins_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(request: bytes) -> bytes:
+        return pods_message()
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=0.0)
+
+        assert list(await client.in_use(["b"])) == [("ml", "train")]
+        monkeypatch.setattr(pod_resources, "decoded", pytest.fail)
+        assert await client.in_use(["b::1"]) == {}
 
 
 async def test_what_was_listed_can_not_be_changed(plugins_dir: Path) -> None:
@@ -78,6 +93,20 @@ async def test_a_second_question_waits_for_its_time(plugins_dir: Path) -> None:
         await client.in_use()
         with anyio.move_on_after(0.05) as scope:
             await client.in_use()
+
+        assert scope.cancelled_caught
+
+
+async def test_a_caller_can_wait_for_its_time_without_a_call(plugins_dir: Path) -> None:
+    async def answer(request: bytes) -> bytes:
+        return b""
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=3600.0)
+        await client.until_free()
+        await client.in_use()
+        with anyio.move_on_after(0.05) as scope:
+            await client.until_free()
 
         assert scope.cancelled_caught
 

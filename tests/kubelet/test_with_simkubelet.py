@@ -13,7 +13,7 @@ from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import Resource
-from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.checkpoint_reader import CheckpointReader
 from agent.kubelet.directory import KubeletDirectory
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.session import KubeletSession
@@ -66,7 +66,7 @@ async def test_pods_are_admitted_and_found_again(plugins_dir: Path, release: str
 
         held = await kubelet.devices(pod.uid)
         found = await PodResources(kubelet.pod_resources_socket).in_use()
-        record = kubelet_checkpoint.read(kubelet.checkpoint)
+        record = CheckpointReader(kubelet.checkpoint).read()
         assert record is not None
         written = record.entries
         assert found == {("default", "p"): held}

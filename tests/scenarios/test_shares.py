@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 
 import pytest
 from played_koordinator.scheduler import BOUND
@@ -15,7 +14,7 @@ from agent.core.model import AllocationSource, Resource
 from agent.core.placement import ids_on_chosen_cards, preferred_allocation
 from agent.core.reconciling.reconcile_evidence import Evidence
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
-from agent.kubelet import kubelet_checkpoint
+from agent.kubelet.checkpoint_reader import CheckpointReader
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
@@ -94,10 +93,10 @@ async def test_after_a_lost_checkpoint_a_share_is_on_the_card_of_its_environment
 async def test_without_any_checkpoint_a_share_is_on_the_card_that_its_pod_names(
     node: Node, lying_elsewhere: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(path: Path, *, prove: bool) -> KubeletCheckpoint:
-        raise KubeletError(f"{path} is of a format to come")
+    def unreadable(reader: CheckpointReader, *, prove: bool) -> KubeletCheckpoint:
+        raise KubeletError("the kubelet's checkpoint is of a format to come")
 
-    monkeypatch.setattr(kubelet_checkpoint, "read", unreadable)
+    monkeypatch.setattr(CheckpointReader, "read", unreadable)
     lose(node)
 
     await node.start()

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -48,7 +49,7 @@ class EvidenceSources:
         life: Callable[[], str] = lambda: "",
         settled: Callable[[str], bool] = lambda life: True,
         *,
-        pods_at_once: Callable[[], Awaitable[Pods]] | None = None,
+        pods_at_once: Callable[[Collection[str] | None], Awaitable[Pods]] | None = None,
         patience: float = 3.0,
     ) -> None:
         """`read_checkpoint` verifies the checksum where its argument is true. `partitions`: slices by vendor.
@@ -56,17 +57,19 @@ class EvidenceSources:
         `running`: uids of pods that have a cgroup; None where no cgroup can be seen. `life` names the life of
         the kubelet. `settled`: whether a life has served for so long that its lists are complete.
 
-        `pods_at_once` asks PodResources for an Allocate, which cannot wait as long as the loop can.
+        `pods_at_once` asks PodResources for an Allocate, which cannot wait as long as the loop can. Where its
+        argument is not None, only pods with one of these device IDs are wanted.
         `patience`: seconds that an Allocate waits for the answer, less than its own deadline.
         """
         self._read_checkpoint = read_checkpoint
         self._pods_in_use = pods_in_use
-        self._pods_at_once = pods_at_once or pods_in_use
+        self._pods_at_once = pods_at_once or (lambda ids: pods_in_use())
         self._partitions = partitions
         self._read_running = running
         self._life = life
         self._is_settled = settled
         self._patience = patience
+        self._answers = _Answers()
         self._complaints: dict[str, str] = {}
         self.unreadable: Counter[str] = Counter()
 
@@ -124,7 +127,7 @@ class EvidenceSources:
 
     async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
         """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""
-        pods = await self.pods_now()
+        pods = await self.pods_now(ids)
         return {
             device_id: pod
             for pod, containers in (pods or {}).items()
@@ -148,13 +151,17 @@ class EvidenceSources:
         self._complaints.pop("kubelet checkpoint", None)
         if checkpoint is None:
             return None
-        registered = checkpoint.registered if sizes else {}
-        return tuple(checkpoint_answer(it, registered) for it in checkpoint.entries)
+        if not sizes:
+            return self._answers.of(checkpoint)
+        return tuple(checkpoint_answer(it, checkpoint.registered) for it in checkpoint.entries)
 
-    async def pods_now(self) -> Pods | None:
-        """What PodResources lists, for an Allocate; None where it does not answer in time."""
+    async def pods_now(self, ids: Collection[str] | None = None) -> Pods | None:
+        """What PodResources lists, for an Allocate; None where it does not answer in time.
+
+        With `ids`, pods without one of these device IDs may be left out.
+        """
         with anyio.move_on_after(self._patience):
-            return await self._read_pods(self._pods_at_once)
+            return await self._read_pods(partial(self._pods_at_once, ids))
         return None
 
     async def _read_all_pods(self) -> Pods | None:
@@ -193,6 +200,23 @@ class EvidenceSources:
     def complaints(self) -> Mapping[str, str]:
         """Source to the reason why it could not be read the last time."""
         return dict(self._complaints)
+
+
+class _Answers:
+    """Keeps the answers of the last checkpoint: the next one has nearly the same entries."""
+
+    def __init__(self) -> None:
+        self._last = KubeletCheckpoint()
+        self._answers: tuple[CheckpointAnswer, ...] = ()
+
+    def of(self, checkpoint: KubeletCheckpoint) -> tuple[CheckpointAnswer, ...]:
+        """The answers in the order of the entries. The same entry object has the same answer."""
+        if checkpoint is not self._last:
+            # The last checkpoint keeps its entries alive, so that no other entry has the identity of one.
+            kept = dict(zip(map(id, self._last.entries), self._answers, strict=True))
+            self._answers = tuple(kept.get(id(it)) or checkpoint_answer(it) for it in checkpoint.entries)
+            self._last = checkpoint
+        return self._answers
 
 
 def checkpoint_answer(

@@ -136,10 +136,15 @@ class Reconciler:
         task.add_done_callback(self._passes.discard)
         await asyncio.shield(task)
 
-    async def follow(self, checkpoint: Cell[T]) -> None:
-        """A quick pass whenever the kubelet has written its checkpoint: then the file names owners."""
+    async def follow(self, checkpoint: Cell[T], pods_listable: Callable[[], Awaitable[None]]) -> None:
+        """A quick pass whenever the kubelet has written its checkpoint: then the file names owners.
+
+        `pods_listable` returns once PodResources may be asked again. What the kubelet writes until then is
+        read in one pass: a pass that began earlier would wait with an old file.
+        """
         async for _ in checkpoint.watch():
             await self.reconcile(full=False)
+            await pods_listable()
 
     async def follow_lives(self, kubelet: Cell[T]) -> None:
         """Confirm allocations in each new life of the kubelet."""

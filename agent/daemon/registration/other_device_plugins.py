@@ -263,6 +263,7 @@ class OtherResources:
             group.start_soon(for_ever, self._look_again)
             async for _ in checkpoint.watch():
                 await self.look()
+                await anyio.sleep(self._every / 20)  # answers close together cost one look
 
     async def _look_again(self) -> None:
         while True:

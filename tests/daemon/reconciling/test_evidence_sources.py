@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import Owner
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence, Pods
-from agent.daemon.reconciling.evidence_sources import EvidenceSources, allocation_id, running_pods
+from agent.daemon.reconciling.evidence_sources import (
+    EvidenceSources,
+    allocation_id,
+    checkpoint_answer,
+    running_pods,
+)
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.vendor_api.agent import ContainerEdits, Partition
@@ -254,6 +261,30 @@ async def test_an_allocate_waits_for_pod_resources_no_longer_than_its_patience()
         assert await World(hangs=True).sources(patience=0.01).existing_owners([WEB]) == frozenset()
 
 
+@given(st.lists(st.lists(st.integers(0, 5), max_size=6), max_size=4))
+async def test_answers_after_other_checkpoints_are_those_of_the_entries(history: list[list[int]]) -> None:
+    pool = [CheckpointEntry(f"uid-{it // 2}", "main", XPU, ("a",), ANSWER) for it in range(6)]
+    world = World()
+    sources = world.sources()
+    for numbers in history:
+        world.entries = [pool[it] for it in numbers]
+        assert await sources.checkpoint_answers() == tuple(map(checkpoint_answer, world.entries))
+
+
+async def test_of_a_checkpoint_only_new_entries_are_made_answers_of() -> None:
+    pool = [CheckpointEntry(f"uid-{it}", "main", XPU, ("a",), ANSWER) for it in range(3)]
+    world = World(entries=pool[:2])
+    sources = world.sources()
+    first = await sources.checkpoint_answers()
+    world.entries = [pool[2], pool[1]]
+
+    second = await sources.checkpoint_answers()
+
+    assert first is not None
+    assert second is not None
+    assert second[1] is first[1]
+
+
 # Cgroups
 
 
@@ -335,7 +366,10 @@ async def test_where_pod_resources_can_not_be_asked_no_id_is_shown() -> None:
 
 
 async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn() -> None:
-    async def at_once() -> Pods:
+    wanted: list[Collection[str] | None] = []
+
+    async def at_once(ids: Collection[str] | None) -> Pods:
+        wanted.append(ids)
         return SHOWN
 
     sources = EvidenceSources(
@@ -345,3 +379,4 @@ async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn
     with anyio.fail_after(30):
         assert await sources.pods_with_ids(XPU, ["a"]) == {"a": ("default", "web")}
         assert await sources.existing_owners([WEB]) == {WEB}
+        assert wanted == [["a"], None]

@@ -280,7 +280,7 @@ async def test_a_pass_follows_each_news_of_the_kubelets_checkpoint() -> None:
     news = Cell(0)
 
     async with anyio.create_task_group() as group:
-        group.start_soon(it.reconciler.follow, news)
+        group.start_soon(it.reconciler.follow, news, anyio.lowlevel.checkpoint)
         await eventually(lambda: it.log)
         it.entries = [entry("a1")]
         news.set(1)
@@ -1045,3 +1045,29 @@ async def test_the_first_full_pass_after_a_start_comes_with_the_first_resource()
         group.cancel_scope.cancel()
 
     assert it.slices == []
+
+
+# Bursts of answers
+
+
+async def test_answers_close_together_cost_one_pass_that_confirms_them_all() -> None:
+    names = ("a1", "a2", "a3")
+    node = Node([held(name, since=999.0, owner=None, ids=(f"{name}::1",)) for name in names])
+    written, passed, listable = Cell(0), asyncio.Event(), asyncio.Event()
+
+    async def pods_listable() -> None:
+        passed.set()
+        await listable.wait()
+
+    following = asyncio.create_task(node.reconciler.follow(written, pods_listable))
+    await passed.wait()
+    node.log.clear()
+    for number in range(1, len(names) + 1):
+        node.entries = [entry(name, f"uid-{name}", (f"{name}::1",)) for name in names[:number]]
+        written.set(number)
+        await asyncio.sleep(0)
+    listable.set()
+    await eventually(lambda: all(it.owner for it in node.ledger.in_use()))
+    following.cancel()
+
+    assert node.log == ["read", "changed"]
