@@ -16,7 +16,7 @@ from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, Vend
 from agent.core.model import VendorState
 from agent.isolation import answers, vendor_process
 from agent.isolation.cdi_requests import CdiRequests
-from agent.isolation.event_turns import BURST, RATE, TURN_SECONDS, EventQueue
+from agent.isolation.event_queue import BURST, RATE, TURN_SECONDS, EventQueue
 from agent.isolation.process_memory import LOOK_SECONDS
 from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
