@@ -13,7 +13,7 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.config import AgentSettings, Config, ConfigState
-from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
@@ -45,7 +45,7 @@ from agent.host.cdi_directory import CdiDirectory
 from agent.isolation import container_memory, descendants
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
-from agent.kubelet.directory import KubeletDirectory
+from agent.kubelet.directory_watch import KubeletDirectory
 from agent.kubelet.kubelet_view import KubeletView
 from agent.kubelet.plugin_sockets import sweep
 from agent.kubelet.pod_resources import PodResources

@@ -11,7 +11,7 @@ import anyio
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.container_allocations import containers_with_allocation
 from agent.core.allocation.ledger import Ledger
-from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.waiting_pods import waiting_for
 from agent.core.notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus

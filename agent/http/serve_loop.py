@@ -13,9 +13,9 @@ from socket import socket
 from agent.config import parse_address
 from agent.http import host_header
 from agent.http.client_connection import GetHandler
-from agent.http.client_connections import ClientConnections
 from agent.http.client_limits import ClientLimits
 from agent.http.listen import on_address, on_path
+from agent.http.open_connections import ClientConnections
 from agent.http.operator_commands import Apply, answer_command
 from agent.http.recent_answers import RecentAnswers
 from agent.http.routes import Audience, StatusSource, answer, canonical

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from agent.core.cell import Cell
 from agent.kubelet.checkpoint_reader import CheckpointReader
-from agent.kubelet.directory import (
+from agent.kubelet.directory_watch import (
     KUBELET_CHECKPOINT,
     KUBELET_SOCKET,
     KubeletDirectory,

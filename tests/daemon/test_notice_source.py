@@ -13,7 +13,7 @@ from support.waiting import eventually
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.ledger import Ledger
-from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.notices import Notice, PodRef
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agent.host import files
 from agent.kubelet import checkpoint_reader
 from agent.kubelet.checkpoint_reader import SECOND_NS, YOUNG_NS, CheckpointReader
-from agent.kubelet.directory import FileIdentity
+from agent.kubelet.directory_watch import FileIdentity
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint, parse
 from agent.kubelet.kubelet_errors import KubeletError
 

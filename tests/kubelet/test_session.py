@@ -25,7 +25,7 @@ from support.waiting import eventually
 from agent.core.cell import Cell
 from agent.core.endless_tasks import LoopEnded
 from agent.core.model import SessionStatus
-from agent.kubelet.directory import KubeletDirectory, identify_socket
+from agent.kubelet.directory_watch import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.plugin_sockets import socket_name, sweep
 from agent.kubelet.session import KubeletSession, SessionTiming

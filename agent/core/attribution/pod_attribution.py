@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agent.core.allocation.cards_with_room import card_finder, knows_room
+from agent.core.allocation.card_choice import card_finder, knows_room
 from agent.core.allocation.container_allocations import containers_with_allocation
 from agent.core.allocation.current_holders import card_holders
 from agent.core.allocation.holder_texts import claims_on_cards

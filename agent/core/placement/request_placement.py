@@ -10,7 +10,7 @@ from operator import itemgetter
 from agent.core.allocation import room_on_cards
 from agent.core.allocation.admission import Admitted
 from agent.core.allocation.card_amounts import ROUNDING, CardAmounts
-from agent.core.allocation.cards_with_room import FindCards, card_finder, first_that_fits, knows_room
+from agent.core.allocation.card_choice import FindCards, card_finder, first_that_fits, knows_room
 from agent.core.allocation.holder_texts import claims_on_cards, first_of, holder_name
 from agent.core.attribution.dialects_of_resource import choosing_scheduler
 from agent.core.attribution.pod_attribution import Attribution, attribute_request, due_claims

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import AgentError, AllocationError, LimitsUnread, StartRefused
 from agent.core.model import Allocation

@@ -20,7 +20,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.attribution.pod_attribution import is_chosen_for
-from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.attribution.unowned_answers import (
     abandoned_ids,

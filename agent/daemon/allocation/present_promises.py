@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.attribution.pod_attribution import suspected_pods
-from agent.core.attribution.refused_pods import (
+from agent.core.attribution.refused_requests import (
     RefusedAllocate,
     RefusedRequest,
     guessed_suspects,

@@ -11,7 +11,6 @@ from agent.vendor_api.agent import Host, NodeFacts, Offers, ReplacedPlugins, Set
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
-from .agent.cards_with_room import cards_with_room, part
 from .agent.container_edits import container_edits
 from .agent.device_config import DEVICE_CONFIG
 from .agent.host_parts import HOST_RUNTIME, host_parts
@@ -21,6 +20,7 @@ from .agent.nodedevices import ANNOTATION, node_annotations
 from .agent.offering import check_rules, offering, sharing
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.replaced_plugins import cards_of_answer
+from .agent.slice_room import cards_with_room, part
 from .shared import library_places
 from .shared.constants import SGPU as SLICED
 from .shared.slice_request import without_a_claim

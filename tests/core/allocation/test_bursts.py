@@ -17,7 +17,7 @@ from agent.core.allocation.admission import admit
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.attribution.pod_attribution import suspected_pods
-from agent.core.attribution.refused_pods import (
+from agent.core.attribution.refused_requests import (
     RefusedRequest,
     guessed_suspects,
     suspected_uids,

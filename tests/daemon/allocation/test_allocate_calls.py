@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from support.waiting import eventually
 
 from agent.core.allocation.answer_annotations import ALLOCATION
-from agent.core.attribution.refused_pods import RefusedAllocate
+from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
 from agent.core.model import Allocation, AllocationState
 from agent.core.notices import PodRef

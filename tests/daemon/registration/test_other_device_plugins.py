@@ -15,7 +15,7 @@ from agent.core.model import AdvertisedDevice, IdRange, Plan, Resource, SessionS
 from agent.daemon.node_state import NodeState
 from agent.daemon.registration.other_device_plugins import REMEMBERED, CardPlugins, Takeovers
 from agent.daemon.registration.sessions import Sessions
-from agent.kubelet.directory import FileIdentity, OtherSocket
+from agent.kubelet.directory_watch import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.kubelet_view import KubeletView

@@ -10,7 +10,7 @@ import pytest
 from agent.daemon.scheduler_parts import with_named_parts
 from agent.scheduler_api import Part
 from agent.vendor_api.agent import Request, RequestRefused
-from agent.vendors.metax.agent.cards_with_room import part
+from agent.vendors.metax.agent.slice_room import part
 from agent.vendors.metax.plugin import register_backend
 from agent.vendors.metax.shared.qos_policy import SCHED_CLASSES, Qos, fitting, policy
 from agent.vendors.metax.shared.slice_request import Slice, Unclaimed, slices

@@ -13,9 +13,9 @@ from agent.vendor_api.agent import Device, Grant, ResourceRule
 from agent.vendors.metax.shared import constants
 from agent.vendors.metax.shared.slice_request import MAX_SLICES, WHOLE, Slice
 
-from .cards_with_room import made, number, room, slices_seen
 from .names import DOMAIN, SGPU
 from .options import Options
+from .slice_room import made, number, room, slices_seen
 
 ANNOTATION = f"{DOMAIN}node-gpu-devices"
 _MAX = (1 << 31) - 1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.cards_with_room import cards_with_room as chosen_by
-from agent.core.allocation.cards_with_room import first_that_fits
+from agent.core.allocation.card_choice import cards_with_room as chosen_by
+from agent.core.allocation.card_choice import first_that_fits
 from agent.core.attribution.answered_claims import claims_after_swaps, is_unread
 from agent.core.attribution.dialects_of_resource import dialects, scheduler_dialects
 from agent.core.attribution.scheduler_promises import Promises

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.kubelet.directory import (
+from agent.kubelet.directory_watch import (
     FileIdentity,
     KubeletDirectory,
     OtherSocket,

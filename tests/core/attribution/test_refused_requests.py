@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.attribution.refused_pods import (
+from agent.core.attribution.refused_requests import (
     MAX_REMEMBERED,
     RefusedRequest,
     suspected_uids,

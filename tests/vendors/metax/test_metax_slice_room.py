@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from agent.vendor_api.agent import Device, Grant, NoRoom, Request, RequestRefused
-from agent.vendors.metax.agent.cards_with_room import cards_with_room
 from agent.vendors.metax.agent.options import Options
+from agent.vendors.metax.agent.slice_room import cards_with_room
 from agent.vendors.metax.shared import constants
 from agent.vendors.metax.shared.slice_request import ANY_QOS, Unclaimed
 
