@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.host import files
 
 from .decoded_checkpoint import DecodedCheckpoint
-from .directory import FileIdentity, identify
+from .directory_watch import FileIdentity, identify
 from .kubelet_checkpoint import WRONG, KubeletCheckpoint
 from .kubelet_errors import KubeletError
 
