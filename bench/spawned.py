@@ -25,7 +25,9 @@ class Spawned:
         self._log = log
         self.spawned_ns = time.time_ns()
         with log.open("wb") as file:
-            environment = {**os.environ, **launch.environment}
+            # Compiled modules are kept, or each start would compile them again.
+            kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+            environment = {**kept, **launch.environment}
             self._process = subprocess.Popen([*launch.command], env=environment, stdout=file, stderr=file)
 
     @property
