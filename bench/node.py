@@ -75,10 +75,9 @@ class Node:
         launch = self.subject.launch(self.directory, self._stub, self.setup)
         self.process = Spawned(launch, self.directory / "log")
 
-    async def allocatable(self, devices: int | None = None) -> None:
-        """Wait until the kubelet counts so many devices as allocatable, or all of them."""
-        wanted = self.devices if devices is None else devices
-        await self.running.hear(lambda within: self._counted(wanted, within))
+    async def allocatable(self) -> None:
+        """Wait until the kubelet counts all devices as allocatable."""
+        await self.running.hear(lambda within: self._counted(self.devices, within))
 
     async def _counted(self, wanted: int, within: float) -> None:
         async with asyncio.timeout(within):
@@ -88,12 +87,16 @@ class Node:
                     return
                 await asyncio.sleep(LOOK_EVERY)
 
+    async def kill(self) -> None:
+        """Kill the plugin, and wait until the kubelet knows: a count of before would look like a new one."""
+        self.running.kill()
+        await self._counted(0, PATIENCE)
+
     async def crash(self) -> float:
         """Kill the plugin and start it again; milliseconds until all devices are allocatable again."""
         began = time.monotonic()
-        self.running.kill()
+        await self.kill()
         self.spawn()
-        await self.allocatable(0)
         await self.allocatable()
         return (time.monotonic() - began) * 1000
 
@@ -105,12 +108,8 @@ class Node:
     async def forget(self) -> None:
         """End the plugin, and let the next one start from nothing."""
         await self.stop()
-        await self.allocatable_after_end()
-        forget(self.directory, self._api)
-
-    async def allocatable_after_end(self) -> None:
-        """Wait until the kubelet knows that the plugin has ended."""
         await self._counted(0, PATIENCE)
+        forget(self.directory, self._api)
 
     async def admit(self) -> float:
         """Let the kubelet admit a pod with one device; milliseconds until the kubelet has.

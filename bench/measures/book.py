@@ -41,10 +41,9 @@ async def measure(subject: Subject, pace: Pace) -> list[Row]:
 
 async def _events(one: Node) -> None:
     await _end(one, ENDED)
-    one.running.kill()
+    await one.kill()
     await _end(one, ENDED)
     one.spawn()
-    await one.allocatable(0)
     await one.allocatable()
     for _ in range(ENDED):
         await one.admit()

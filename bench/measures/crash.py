@@ -40,7 +40,7 @@ async def measure(contest: Contest, pace: Pace) -> list[Row]:
             for one in all_nodes:
                 await asyncio.sleep(QUIET)
                 crashes.add(one.role, await one.crash())
-    note = "started again at once; 2,400 IDs"
+    note = "started again once the kubelet knows; 2,400 IDs"
     return [
         CRASH.row(crashes.all(), note, starts.of("ours")),
         START.row(starts.all(), "spawn to the kubelet's count"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nvml_stub import NvmlStub
-
 from bench import measures
 from bench.pace import Pace
 from bench.rows import Figure, Row
@@ -24,7 +22,7 @@ class Named:
     def tidy(self) -> None:
         raise AssertionError
 
-    def launch(self, directory: Path, stub: NvmlStub, setup: Setup) -> Launch:
+    def launch(self, directory: Path, stub: object, setup: Setup) -> Launch:
         raise AssertionError
 
 
