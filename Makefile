@@ -110,13 +110,17 @@ chart: setup tools  ## Lint the chart, render its matrix, test manifests, exampl
 manifests: setup tools  ## Render deploy/manifests from the chart again
 	HELM=build/tools/helm deploy/manifests.sh
 
-bench: setup  ## Measure, and print our figure beside the reference
-	tests/peers/build.sh peers
-	$(BIN)/python -m bench
+# RIVAL_ARGS takes the rest of the command line, so nothing comes after it.
+BENCH = $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ROWS),--rows $(ROWS))
+BENCH_RIVAL = $(if $(RIVAL),--rival $(RIVAL) --rival-args $(RIVAL_ARGS))
 
-bench-check: setup  ## The same, and fail where a figure misses its target by more than half
+bench: setup  ## Measure, and print our figure beside the others; QUICK=1, ROWS="NAME ...", RIVAL, RIVAL_ARGS
 	tests/peers/build.sh peers
-	$(BIN)/python -m bench --check
+	$(BENCH) $(BENCH_RIVAL)
+
+bench-check: setup  ## The same, and fail where a target is missed, in some rows by more than half
+	tests/peers/build.sh peers
+	$(BENCH) --check $(BENCH_RIVAL)
 
 proto: setup  ## Generate agent/kubelet/pb from proto/
 	PYTHON=$(BIN)/python proto/generate.sh

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 from nvml_stub import NvmlStub
 from peers.process import Event
-from peers.real import GoClient, built_peers
+from peers.real import GoClient, Timing, built_peers
 
 from agent.testing.simapi import SimApiServer
 
-from . import processes
-from .subjects import GPU, KUBECONFIG, NODE, Launch, Refused, Subject
+from .spawned import PATIENCE, Spawned, spawned
+from .subjects import GPU, KUBECONFIG, NODE, Refused, Setup, Subject
 
-PATIENCE = 60.0
 MS = 1e6
 
 
@@ -32,15 +27,20 @@ MS = 1e6
 class Running:
     """A process that is registered with the kubelet."""
 
-    pid: int
-    spawned_ns: int
+    process: Spawned
     register: Event
     first: Event
+    #: Processor time of all its processes by the time that the first list had come.
+    cpu_seconds: float
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
     def start_ms(self) -> float:
         """From the spawn until the kubelet had the first list."""
-        return float(self.first["t_ns"] - self.spawned_ns) / MS
+        return float(self.first["t_ns"] - self.process.spawned_ns) / MS
 
 
 class Place:
@@ -52,59 +52,47 @@ class Place:
         self.directory = directory
         self.stub = stub
         self.kubelet = kubelet
-        self._subject = subject
+        self.subject = subject
         self._api = api
+
+    @property
+    def role(self) -> str:
+        """The column of the subject that is measured here."""
+        return self.subject.role
 
     def forget(self) -> None:
         """Let the next process start from nothing."""
-        shutil.rmtree(self.directory / "state", ignore_errors=True)
-        with suppress(LookupError):
-            self._api.delete_object("Device", NODE)
+        forget(self.directory, self._api)
         self.kubelet.events.clear()
 
     @asynccontextmanager
-    async def running(
-        self, vendors: Mapping[str, Any] | None = None, *, resource: str = GPU, watched: bool = False
-    ) -> AsyncIterator[Running]:
+    async def running(self, setup: Setup | None = None, *, resource: str = GPU) -> AsyncIterator[Running]:
         """Start the process and wait until the kubelet has its first list; end it at the end."""
-        launch = self._subject.launch(self.directory, self.stub, vendors or {}, watched=watched)
-        spawned_ns = time.time_ns()
-        process = self._spawn(launch)
+        launch = self.subject.launch(self.directory, self.stub, setup or Setup())
         try:
-            register = await self._while_alive(process, "register", resource)
-            first = await self._while_alive(process, "list", resource)
-            yield Running(process.pid, spawned_ns, register, first)
+            async with spawned(launch, self.directory / "log") as process:
+                first = await process.hear(lambda within: self.event("list", resource, timeout=within))
+                spent = process.cpu_seconds()
+                register = await self.event("register", resource)
+                yield Running(process, register, first, spent)
         finally:
-            await _end(process)
             with suppress(TimeoutError):
                 await self.event("end", resource, timeout=5)
 
-    async def told(self) -> None:
-        """Return once our agent has told Koordinator of all cards, by the Device of the node.
+    async def reported(self, running: Running) -> None:
+        """Return once our agent has reported all cards to Koordinator, by the Device of the node.
 
         Raises:
             Refused: It does not, and what is measured would be less than its work.
         """
-        if self._subject.is_rival:
+        if self.subject.role != "ours":
             return
         try:
             with anyio.fail_after(PATIENCE):
                 await self._api.wait(lambda it: it.find("Device", NODE) is not None)
         except TimeoutError:
-            raise Refused(f"no Device in time; the end of the log:\n{self._last_words()}") from None
-
-    async def _while_alive(self, process: subprocess.Popen[bytes], kind: str, resource: str) -> Event:
-        until = time.monotonic() + PATIENCE
-        while process.poll() is None and time.monotonic() < until:
-            with suppress(TimeoutError):
-                return await self.event(kind, resource, timeout=0.5)
-        words = "did not register in time" if process.poll() is None else "ended"
-        raise Refused(f"the process {words}; the end of its log:\n{self._last_words()}")
-
-    def _spawn(self, launch: Launch) -> subprocess.Popen[bytes]:
-        with (self.directory / "log").open("wb") as log:
-            environment = {**os.environ, **launch.environment}
-            return subprocess.Popen([*launch.command], env=environment, stdout=log, stderr=log)
+            end = running.process.last_words()
+            raise Refused(f"no Device in time; the end of the log:\n{end}") from None
 
     async def event(
         self,
@@ -125,38 +113,66 @@ class Place:
         told = await self.event("list", resource, lambda it: it["unhealthy"] == unhealthy)
         return float(told["t_ns"] - began) / MS
 
-    def _last_words(self) -> str:
-        return "\n".join((self.directory / "log").read_text(errors="replace").splitlines()[-15:])
+    async def device_ids(self, resource: str = GPU) -> list[str]:
+        """The device IDs of the newest list."""
+        return sorted(await self.kubelet.ids(resource))
+
+    async def allocate(self, ids: list[str], calls: int, resource: str = GPU) -> Timing:
+        """So many Allocates of these IDs, one after the other.
+
+        Raises:
+            Refused: One of them failed.
+        """
+        timing = await self.kubelet.allocate(resource, ids, calls)
+        if timing.errors:
+            raise Refused(f"Allocate failed: {timing.error}")
+        return timing
 
 
-async def _end(process: subprocess.Popen[bytes]) -> None:
-    family = processes.tree(process.pid)
-    process.terminate()
-    for _ in range(500):
-        if process.poll() is not None:
-            break
-        await asyncio.sleep(0.01)
-    else:
-        process.kill()
-        process.wait()
-    for left in family[1:]:
-        with suppress(ProcessLookupError):
-            os.kill(left, 9)
+def forget(directory: Path, api: SimApiServer) -> None:
+    """Remove what an agent leaves there for the next one."""
+    shutil.rmtree(directory / "state", ignore_errors=True)
+    with suppress(LookupError):
+        api.delete_object("Device", NODE)
+
+
+def peer() -> Path:
+    """The newest peer.
+
+    Raises:
+        Refused: None is built.
+    """
+    if not (peers := built_peers()):
+        raise Refused("build/peers is empty: build the measuring kubelet with tests/peers/build.sh")
+    return peers[-1]
+
+
+@asynccontextmanager
+async def ground(subject: Subject, cards: int = 8) -> AsyncIterator[tuple[Path, NvmlStub, SimApiServer]]:
+    """A fresh directory with a stub library, and an API server with the node; all gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="xb-", dir="/tmp"))
+    try:
+        subject.prepare(directory)
+        stub = NvmlStub(directory, cards)
+        async with SimApiServer() as api:
+            api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+            api.kubeconfig(directory / KUBECONFIG)
+            yield directory, stub, api
+    finally:
+        subject.tidy()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @asynccontextmanager
 async def place(subject: Subject, cards: int = 8) -> AsyncIterator[Place]:
     """A fresh place, gone afterwards."""
-    peers = built_peers()
-    if not peers:
-        raise Refused("build/peers is empty: build the measuring kubelet with tests/peers/build.sh")
-    directory = Path(tempfile.mkdtemp(prefix="xb-", dir="/tmp"))
-    try:
-        subject.prepare(directory)
-        stub = NvmlStub(directory, cards)
-        async with SimApiServer() as api, GoClient(peers[-1], directory) as kubelet:
-            api.put_object({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-            api.kubeconfig(directory / KUBECONFIG)
-            yield Place(directory, subject, stub, kubelet, api)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    binary = peer()
+    async with ground(subject, cards) as (directory, stub, api), GoClient(binary, directory) as kubelet:
+        yield Place(directory, subject, stub, kubelet, api)
+
+
+@asynccontextmanager
+async def places(subjects: Iterable[Subject]) -> AsyncIterator[list[Place]]:
+    """A place for each subject, for measurements in turns."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(place(it)) for it in subjects]

@@ -1,11 +1,11 @@
-"""Who is measured: our agent, or any other device plugin that takes the place of NVIDIA's."""
+"""Which device plugins are measured: our agent, the spike, and another plugin that serves nvidia.com/gpu."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,31 @@ GPU = "nvidia.com/gpu"
 NODE = "bench"
 #: Of the API server that our agent is to follow, in the directory of the place.
 KUBECONFIG = "kubeconfig"
+#: Where a real kubelet has its PodResources socket, in the directory of the place.
+POD_RESOURCES = Path("pod-resources") / "kubelet.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a plugin is to be started. Another plugin than ours knows replicas alone."""
+
+    #: Device IDs of each card; 0 is one, without sharing.
+    replicas: int = 0
+    #: How many cards the spike lists; all others ask the stub.
+    cards: int = 8
+    #: The vendors' part of our config, in place of the stub's cards.
+    vendors: Mapping[str, Any] = field(default_factory=dict)
+    #: With a measured event loop.
+    watched: bool = False
+    #: Whether the API server is followed and the cards are reported there.
+    api: bool = True
+    #: Where it serves its views.
+    http: str = "127.0.0.1:0"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_ours_alone(self) -> bool:
+        return bool(self.vendors or self.watched or self.environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,66 +61,90 @@ class Subject(Protocol):
     """A device plugin that can be started on a place of its own."""
 
     name: str
-    is_rival: bool
+    #: Its column: ours, spike or rival.
+    role: str
 
     def prepare(self, directory: Path) -> None:
         """Make the place ready, before the kubelet starts there."""
 
-    def launch(self, directory: Path, stub: NvmlStub, vendors: Mapping[str, Any], *, watched: bool) -> Launch:
-        """How to start it; `watched` with a measured event loop."""
+    def tidy(self) -> None:
+        """Remove what the measuring kubelet has left outside of its place, after its end."""
+
+    def launch(self, directory: Path, stub: NvmlStub, setup: Setup) -> Launch:
+        """How to start it."""
 
 
 class Ours:
     """The agent of this repository."""
 
     name = "xpu-agent"
-    is_rival = False
-
-    def __init__(self, http: str = "127.0.0.1:0") -> None:
-        """`http`: where it serves its views."""
-        self._http = http
+    role = "ours"
 
     def prepare(self, directory: Path) -> None:
         """Nothing: every path is given to the agent."""
 
-    def launch(self, directory: Path, stub: NvmlStub, vendors: Mapping[str, Any], *, watched: bool) -> Launch:
+    def tidy(self) -> None:
+        """Nothing."""
+
+    def launch(self, directory: Path, stub: NvmlStub, setup: Setup) -> Launch:
         config = directory / "config.yaml"
-        config.write_text(json.dumps(_config(directory, stub, vendors, self._http)))
+        config.write_text(json.dumps(_config(directory, stub, setup)))
         script = Path(sys.executable).with_name("xpu-agent")
         start: list[str | Path] = [script] if script.exists() else [sys.executable, "-m", "agent"]
-        if watched:
+        if setup.watched:
             start = [sys.executable, "-m", "bench.watched", directory / "lags"]
-        arguments: list[str | Path] = [
-            "--config",
-            config,
-            "--node-name",
-            NODE,
-            "--kubeconfig",
-            directory / KUBECONFIG,
-        ]
-        return Launch([*start, "run", *arguments], stub.environment)
+        arguments: list[str | Path] = ["--config", config, "--node-name", NODE]
+        if setup.api:
+            arguments += ["--kubeconfig", directory / KUBECONFIG]
+        return Launch([*start, "run", *arguments], {**stub.environment, **setup.environment})
 
 
-def _config(directory: Path, stub: NvmlStub, vendors: Mapping[str, Any], http: str) -> dict[str, Any]:
-    nvidia = {"library": str(stub.library)}
+def _config(directory: Path, stub: NvmlStub, setup: Setup) -> dict[str, Any]:
+    nvidia: dict[str, Any] = {"library": str(stub.library)}
+    if setup.replicas:
+        sharing = {"kind": "replicas", "replicas": setup.replicas}
+        nvidia["resources"] = [{"name": GPU, "sharing": sharing}]
     return {
         "version": "v1",
         "agent": {
             "kubeletDir": str(directory / "device-plugins"),
-            "podResourcesSocket": str(directory / "pod-resources.sock"),
+            "podResourcesSocket": str(directory / POD_RESOURCES),
             "stateDir": str(directory / "state"),
             "cdiDir": str(directory / "cdi"),
-            "http": http,
+            "http": setup.http,
         },
         "report": {"deviceInfosDir": str(directory / "device-infos")},
-        "vendors": vendors or {"nvidia": nvidia},
+        "vendors": setup.vendors or {"nvidia": nvidia},
     }
 
 
-class Rival:
-    """Another plugin; the stub library is found by its name, the kubelet where the plugin looks for it."""
+class Spike:
+    """The floor of the same stack, with as many device IDs as the cards of the stub would have."""
 
-    is_rival = True
+    name = "spike"
+    role = "spike"
+
+    def prepare(self, directory: Path) -> None:
+        """Nothing: the directory is an argument."""
+
+    def tidy(self) -> None:
+        """Nothing."""
+
+    def launch(self, directory: Path, stub: NvmlStub, setup: Setup) -> Launch:
+        if setup.is_ours_alone:
+            raise Refused("the spike cannot be measured so")
+        script = Path(__file__).with_name("spike.py")
+        counts = (str(setup.cards), str(setup.replicas or 1))
+        return Launch([sys.executable, script, directory / "device-plugins", *counts])
+
+
+class Rival:
+    """Another plugin; the stub library is found by its name, the kubelet where the plugin looks for it.
+
+    Replicas are asked for by the config file of NVIDIA's plugin, which the variable CONFIG_FILE names.
+    """
+
+    role = "rival"
 
     def __init__(self, binary: Path, arguments: Sequence[str], kubelet_dir: Path = KUBELET_DIR) -> None:
         self.name = binary.name
@@ -115,9 +164,39 @@ class Rival:
         self._kubelet_dir.mkdir(parents=True, exist_ok=True)
         (directory / "device-plugins").symlink_to(self._kubelet_dir)
 
-    def launch(self, directory: Path, stub: NvmlStub, vendors: Mapping[str, Any], *, watched: bool) -> Launch:
-        if vendors or watched:
+    def tidy(self) -> None:
+        """Remove the checkpoint, which is the measuring kubelet's: `prepare` found none."""
+        if not (self._kubelet_dir / "kubelet.sock").exists():
+            (self._kubelet_dir / "kubelet_internal_checkpoint").unlink(missing_ok=True)
+
+    def launch(self, directory: Path, stub: NvmlStub, setup: Setup) -> Launch:
+        if setup.is_ours_alone:
             raise Refused(f"{self.name} cannot be measured so")
         search = [str(stub.library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         environment = {**stub.environment, "LD_LIBRARY_PATH": ":".join(search), "NODE_NAME": NODE}
+        if setup.replicas:
+            environment["CONFIG_FILE"] = str(_nvidia_config(directory, setup.replicas))
         return Launch([self._binary, *self._arguments], environment)
+
+
+def _nvidia_config(directory: Path, replicas: int) -> Path:
+    """A config file of NVIDIA's plugin that shares each card by so many."""
+    path = directory / "nvidia.yaml"
+    shared = [{"name": GPU, "replicas": replicas}]
+    path.write_text(json.dumps({"version": "v1", "sharing": {"timeSlicing": {"resources": shared}}}))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """The subjects of one run of the bench."""
+
+    ours: Subject = field(default_factory=Ours)
+    spike: Subject = field(default_factory=Spike)
+    rival: Subject | None = None
+
+    def __iter__(self) -> Iterator[Subject]:
+        """In the order of their turns."""
+        yield from (self.ours, self.spike)
+        if self.rival is not None:
+            yield self.rival

@@ -1,38 +1,78 @@
-"""Allocate of one device as grpc-go sees it, one call after the other, a fresh process for each run."""
+"""Allocate of one device as grpc-go sees it, one call after the other, with few and many in use."""
 
 from __future__ import annotations
 
 import asyncio
 
-from bench.place import place
-from bench.rows import Figure, Row
-from bench.subjects import GPU, Refused, Subject
+from bench.pace import Pace
+from bench.place import Place, places
+from bench.rows import NO_SLACK, Bound, Figure, Row, Series
+from bench.subjects import Contest
 
-RUNS = 9
+from .start import SMALL
+
+RUNS = 5
 WARM = 10
 #: The library that speaks with the API server is loaded right after the registration, in a thread.
 SETTLED = 3.0
-#: With them the ledger is as long as on a node with its 110 pods.
 CALLS = 100
-P50 = Figure("Allocate p50", "ms", 0.9, "NVIDIA 0.21; spike 0.46-0.65")
-P99 = Figure("Allocate p99", "ms", 3.0, "NVIDIA 0.89; spike 0.8-1.5")
+#: Allocations in use before the calls are timed.
+LEVELS = (0, 500, 2_000)
+FIRST = "Allocate p50, nothing allocated yet"
+P50 = {
+    0: Figure(FIRST, "ms", reference="NVIDIA 0.11", bound=Bound("spike", times=2), tolerance=NO_SLACK),
+    **{
+        level: Figure(
+            f"Allocate p50, {level:,} in use",
+            "ms",
+            reference="NVIDIA 0.11",
+            bound=Bound("nothing allocated", times=1.2),
+            tolerance=NO_SLACK,
+        )
+        for level in LEVELS[1:]
+    },
+}
+P99 = {
+    0: Figure("Allocate p99, nothing allocated yet", "ms", 2, "NVIDIA 0.26; spike 0.98", tolerance=NO_SLACK),
+    **{level: Figure(f"Allocate p99, {level:,} in use", "ms") for level in LEVELS[1:]},
+}
 
 
-async def measure(subject: Subject) -> list[Row]:
-    """Allocate without prepare, grpc-go client."""
-    p50, p99 = [], []
-    async with place(subject) as here:
-        for _ in range(RUNS):
-            async with here.running():
-                await asyncio.sleep(SETTLED)
-                devices = sorted(await here.kubelet.ids(GPU))
-                await here.kubelet.allocate(GPU, devices[:1], WARM)
-                timing = await here.kubelet.allocate(GPU, devices[:1], CALLS)
-                if timing.errors:
-                    raise Refused(f"Allocate failed: {timing.error}")
-                p50.append(timing.p50_us / 1000)
-                p99.append(timing.p99_us / 1000)
-            here.forget()
-    ledger = f"the ledger grows to {WARM + CALLS} allocations, as many as a node has pods"
-    note = f"{CALLS} calls a run" + ("" if subject.is_rival else f"; {ledger}")
-    return [P50.row(p50, note), P99.row(p99, note)]
+async def measure(contest: Contest, pace: Pace) -> list[Row]:
+    """Allocate without prepare, grpc-go client, in turns with the spike."""
+    p50 = {level: Series() for level in LEVELS}
+    p99 = {level: Series() for level in LEVELS}
+    async with places(contest) as all_places:
+        for run in range(pace.runs(RUNS)):
+            for here in all_places:
+                pace.says(f"{here.subject.name}, run {run + 1}")
+                async with here.running(SMALL):
+                    await asyncio.sleep(SETTLED)
+                    await _levels(here, p50, p99)
+                here.forget()
+    note = f"{CALLS} calls a run, each level on another ID"
+    return [
+        *(P50[level].row(p50[level].all(), note, _bound(level, p50)) for level in LEVELS),
+        *(P99[level].row(p99[level].all(), note) for level in LEVELS),
+    ]
+
+
+def _bound(level: int, p50: dict[int, Series]) -> list[float]:
+    return [*p50[0].of("ours" if level else "spike")]
+
+
+async def _levels(here: Place, p50: dict[int, Series], p99: dict[int, Series]) -> None:
+    """Time calls at each level. What fills the ledger goes to all IDs in turn."""
+    ids = await here.device_ids()
+    made = 0
+    for level, timed in zip(LEVELS, ids, strict=False):
+        if missing := max(0, level - made):
+            share = -(-missing // len(ids))
+            for device_id in ids:
+                await here.allocate([device_id], share)
+            made += share * len(ids)
+        await here.allocate([timed], WARM)
+        timing = await here.allocate([timed], CALLS)
+        made += WARM + CALLS
+        p50[level].add(here.role, timing.p50_us / 1000)
+        p99[level].add(here.role, timing.p99_us / 1000)

@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from bench.pace import Pace
 from bench.place import MS, Place, place
 from bench.rows import Figure, Row
-from bench.subjects import Subject
+from bench.subjects import Setup, Subject
 from bench.watched import longest_ms
 
 from .flip import CARDS, replicated
@@ -22,15 +23,16 @@ FLIP = Figure("full list of 58,000 IDs, one card flips", "ms", 150, SPIKE)
 BLOCK = Figure("full list: longest block of the loop", "ms", 20, "spike 4")
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """A list of almost 4 MiB: first, after a flip, and the loop meanwhile."""
     return await listed(
-        subject, (FIRST, FLIP, BLOCK), lambda here: replicated(here, REPLICAS), of_a_card=REPLICAS
+        subject, pace, (FIRST, FLIP, BLOCK), lambda here: replicated(here, REPLICAS), of_a_card=REPLICAS
     )
 
 
 async def listed(
     subject: Subject,
+    pace: Pace,
     figures: tuple[Figure, Figure, Figure],
     vendors: Callable[[Place], dict[str, object]],
     of_a_card: int,
@@ -39,17 +41,17 @@ async def listed(
     on_start, on_flip, block = figures
     first, flips, blocks, size = [], [], [], 0
     async with place(subject, CARDS) as here:
-        for _ in range(RUNS):
-            async with here.running(vendors(here), watched=True) as process:
-                size = process.first["bytes"]
-                first.append(float(process.first["t_ns"] - process.register["t_ns"]) / MS)
+        for _ in range(pace.runs(RUNS)):
+            async with here.running(Setup(vendors=vendors(here), watched=True)) as running:
+                size = running.first["bytes"]
+                first.append(float(running.first["t_ns"] - running.register["t_ns"]) / MS)
                 await asyncio.sleep(1.5)
                 since = time.time_ns()
                 for card in range(FLIPS):
                     flips.append(await here.flip(card, unhealthy=(card + 1) * of_a_card))
                     await asyncio.sleep(0.5)
                 lags = here.directory / "lags"
-                early = longest_ms(lags, process.register["t_ns"], process.first["t_ns"])
+                early = longest_ms(lags, running.register["t_ns"], running.first["t_ns"])
                 blocks.append(max(early, longest_ms(lags, since, time.time_ns())))
             here.forget()
     note = f"{size:,} bytes, from Register" if size else ""

@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from statistics import median
 
 from bench.clients import PIPELINING, SLOW, request
+from bench.pace import Pace
 from bench.place import Place, place
 from bench.rows import Figure, Row
-from bench.subjects import GPU, Ours, Refused, Subject
+from bench.subjects import Refused, Setup, Subject
 
 from .allocate import SETTLED, WARM
 
@@ -36,15 +37,15 @@ XID = Figure(
 PROBE = Figure("slowest of 20 probes under the same", "ms", TIMEOUT, "the kubelet's default timeout")
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """Allocate, probes and XIDs under clients that pipeline and clients that are slow."""
     address = f"127.0.0.1:{_free_port()}"
     p50, p99, probes, xids, quiet, busy = [], [], [], [], [], []
-    async with place(Ours(address)) as here:
-        for _ in range(RUNS):
+    async with place(subject) as here:
+        for _ in range(pace.runs(RUNS)):
             async with _clients(""):
-                before = await _allocates(here)
-            async with here.running():
+                before = await _allocates(here, Setup(http=address))
+            async with here.running(Setup(http=address)):
                 await asyncio.sleep(SETTLED)
                 async with _clients(address):
                     after = await _calls(here)
@@ -64,8 +65,8 @@ async def measure(subject: Subject) -> list[Row]:
     ]
 
 
-async def _allocates(here: Place) -> tuple[float, float]:
-    async with here.running():
+async def _allocates(here: Place, setup: Setup) -> tuple[float, float]:
+    async with here.running(setup):
         await asyncio.sleep(SETTLED)
         timed = await _calls(here)
     here.forget()
@@ -74,11 +75,9 @@ async def _allocates(here: Place) -> tuple[float, float]:
 
 async def _calls(here: Place) -> tuple[float, float]:
     """p50 and p99 of an Allocate, microseconds."""
-    devices = sorted(await here.kubelet.ids(GPU))
-    await here.kubelet.allocate(GPU, devices[:1], WARM)
-    timing = await here.kubelet.allocate(GPU, devices[:1], CALLS)
-    if timing.errors:
-        raise Refused(f"Allocate failed: {timing.error}")
+    devices = await here.device_ids()
+    await here.allocate(devices[:1], WARM)
+    timing = await here.allocate(devices[:1], CALLS)
     return timing.p50_us, timing.p99_us
 
 

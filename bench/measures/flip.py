@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from bench.pace import Pace
 from bench.place import Place, place
 from bench.rows import Figure, Row
-from bench.subjects import GPU, Subject
+from bench.subjects import GPU, Setup, Subject
 
 from .health import APART
 
@@ -32,12 +33,12 @@ def on_two_nodes(here: Place, rule: Mapping[str, object]) -> dict[str, object]:
     return {"nvidia": {"library": str(here.stub.library), "settings": settings, "resources": [rule]}}
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """One card of eight, 125 IDs each, turns unhealthy."""
     took = []
     async with place(subject, CARDS) as here:
-        for _ in range(RUNS):
-            async with here.running(replicated(here, REPLICAS)):
+        for _ in range(pace.runs(RUNS)):
+            async with here.running(Setup(vendors=replicated(here, REPLICAS))):
                 await asyncio.sleep(2)
                 for card in range(CARDS):
                     took.append(await here.flip(card, unhealthy=(card + 1) * REPLICAS))

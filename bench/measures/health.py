@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from bench.pace import Pace
 from bench.place import place
 from bench.rows import Figure, Row
 from bench.subjects import Subject
@@ -15,11 +16,11 @@ APART = 0.25
 HEALTH = Figure("health event to kubelet, 8 devices", "ms", 5, "NVIDIA 5-19")
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """XID in the stub library until the kubelet's client has the list."""
     took = []
     async with place(subject, CARDS) as here:
-        for _ in range(RUNS):
+        for _ in range(pace.runs(RUNS)):
             async with here.running():
                 await asyncio.sleep(2)  # the paths between the cards are read
                 for card in range(CARDS):

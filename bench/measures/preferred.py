@@ -9,6 +9,7 @@ from statistics import median
 
 from peers.real import Timing
 
+from bench.pace import Pace
 from bench.place import Place, place
 from bench.rows import Figure, Row
 from bench.subjects import GPU, Refused, Subject
@@ -33,13 +34,13 @@ PREFERRED = Figure(
 )
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """Sizes 1, 2, 4, 8 out of changing sets of the 16 cards."""
     p99, medians, cold = [], [], []
     async with place(subject, CARDS) as here:
         for symbol in SLOW:
             here.stub.latency(symbol, 0.001)
-        for _ in range(RIVALS_RUNS if subject.is_rival else RUNS):
+        for _ in range(RIVALS_RUNS if subject.role == "rival" else pace.runs(RUNS)):
             async with here.running():
                 devices = sorted(await here.kubelet.ids(GPU))
                 cold.append(await _ask(here, devices, 4))

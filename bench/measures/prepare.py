@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import median
 
 from bench.measures.allocate import SETTLED
+from bench.pace import Pace
 from bench.place import place
 from bench.rows import Figure, Row
-from bench.subjects import Refused, Subject
+from bench.subjects import Setup, Subject
 
 RUNS = 7
 WARM = 5
@@ -21,21 +22,19 @@ P50 = Figure("Allocate with prepare p50", "ms", None, "two durable writes and th
 P99 = Figure("Allocate with prepare p99", "ms", None, "two durable writes and the vendor's time")
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """Allocate with prepare, simulated vendor, grpc-go client."""
     p50, p99, disk = [], [], 0.0
     async with place(subject) as here:
         partitions = here.directory / "partitions"
         settings = {"devices": 8, "prepares": True, "partitions": str(partitions)}
         vendors = {"simulated": {"settings": settings}, "nvidia": {"enabled": False}}
-        for _ in range(RUNS):
-            async with here.running(vendors, resource=RESOURCE):
+        for _ in range(pace.runs(RUNS)):
+            async with here.running(Setup(vendors=vendors), resource=RESOURCE):
                 await asyncio.sleep(SETTLED)
-                devices = sorted(await here.kubelet.ids(RESOURCE))
-                await here.kubelet.allocate(RESOURCE, devices[:1], WARM)
-                timing = await here.kubelet.allocate(RESOURCE, devices[:1], CALLS)
-                if timing.errors:
-                    raise Refused(f"Allocate failed: {timing.error}")
+                devices = await here.device_ids(RESOURCE)
+                await here.allocate(devices[:1], WARM, RESOURCE)
+                timing = await here.allocate(devices[:1], CALLS, RESOURCE)
                 p50.append(timing.p50_us / 1000)
                 p99.append(timing.p99_us / 1000)
                 disk = two_durable_writes(here.directory / "state")

@@ -33,6 +33,7 @@ from agent.kubelet.pb.podresources import v1 as podresources
 from agent.kubelet.pod_resources import pods_in_use
 from agent.kubelet.protobuf import decoded
 from agent.vendor_api.agent import Partition, Request
+from bench.pace import Pace
 from bench.rows import Figure, Row
 from bench.subjects import GPU, Subject
 
@@ -44,7 +45,7 @@ CHANGED = Figure("reconcile pass, 500 pods, after an Allocate", "ms of CPU", 20,
 PROVEN = Figure("the same, with the proof of the checksum", "ms of CPU", None, "none; once in 30 s at most")
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """Read, decide and apply, in a process of its own kind: the bench's."""
     # 500 pods are confirmed in each run, and here the log is the bench's own.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
@@ -52,7 +53,7 @@ async def measure(subject: Subject) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="xb-") as directory:
         file = Path(directory) / "kubelet_internal_checkpoint"
         answer = pod_resources()
-        for run in range(RUNS):
+        for run in range(pace.runs(RUNS)):
             reconciler = _reconciler(file, answer)
             file.write_bytes(kubelet_checkpoint(2 * run))
             await reconciler.reconcile()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.pace import Pace
 from bench.place import Place
 from bench.rows import Figure, Row
 from bench.subjects import GPU, Subject
@@ -24,6 +25,6 @@ def counted(here: Place) -> dict[str, object]:
     return on_two_nodes(here, rule)
 
 
-async def measure(subject: Subject) -> list[Row]:
+async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """As the list of 58,000 IDs: first, after a flip, and the loop meanwhile."""
-    return await listed(subject, (FIRST, FLIP, BLOCK), counted, of_a_card=UNITS)
+    return await listed(subject, pace, (FIRST, FLIP, BLOCK), counted, of_a_card=UNITS)

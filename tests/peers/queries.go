@@ -14,6 +14,7 @@ import (
 func (k *kubelet) handlers() map[string]handler {
 	return map[string]handler{
 		"admit":       k.admit,
+		"allocations": allocations,
 		"delete":      k.delete,
 		"finish":      k.finish,
 		"restart":     k.restart,

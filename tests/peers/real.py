@@ -105,6 +105,14 @@ class RealKubelet:
             for container, held in answer.items()
         }
 
+    async def allocations(self, resource: str) -> Mapping[str, float]:
+        """How many Allocate calls there were for the resource (`calls`), and how long all took (`seconds`).
+
+        These are the kubelet's own figures (kubelet_device_plugin_alloc_duration_seconds).
+        """
+        answer: dict[str, float] = await self._process.call("allocations", resource=resource)
+        return answer
+
     async def run_options(self, uid: str, container: str) -> RunOptions:
         answer = await self._process.call("run_options", uid=uid, container=container)
         return RunOptions(

@@ -81,6 +81,17 @@ async def test_an_admitted_pod_holds_devices_and_gets_what_the_plugin_answered(
     assert [(entry["PodUID"], entry["ResourceName"]) for entry in entries] == [(wanted.uid, TOY)]
 
 
+async def test_the_kubelet_counts_and_times_its_allocate_calls(
+    kubelet: RealKubelet, plugin: TinyPlugin
+) -> None:
+    before = await kubelet.allocations(TOY)
+    assert (await kubelet.admit(pod(1))).admitted
+    after = await kubelet.allocations(TOY)
+    assert after["calls"] - before["calls"] == 1
+    assert after["seconds"] > before["seconds"]
+    assert await kubelet.allocations("example.com/other") == {"calls": 0, "seconds": 0}
+
+
 async def test_an_init_containers_devices_are_used_again(kubelet: RealKubelet, plugin: TinyPlugin) -> None:
     wanted = pod(1, 2, init=2)
     assert (await kubelet.admit(wanted)).admitted
