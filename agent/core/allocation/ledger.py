@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.cell import Cell
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
@@ -28,12 +29,19 @@ class Ledger:
     def __init__(self, allocations: Iterable[Allocation] = (), now: float = math.inf) -> None:
         """`now` corrects times of allocations that were written while the clock was wrong."""
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
+        #: The ages of the allocations; see `AllocationsInUse`.
+        self._ages = {name: age for age, name in enumerate(self._allocations)}
+        self._next_age = len(self._ages)
+        self._in_use = AllocationsInUse.of(
+            (self._ages[it.id], it)
+            for it in self._allocations.values()
+            if it.state is not AllocationState.RELEASED
+        )
         #: Touched whenever an allocation is added, changed or removed.
         self.changes: Cell[None] = Cell(None)
         self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
         #: Kept until an allocation changes, since an Allocate asks for them several times.
         self._usage: ResourceUsage | None = None
-        self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
         #: Resource to device ID to the ids of the allocations in use that hold it.
         self._holders: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -51,11 +59,8 @@ class Ledger:
         """Every allocation, oldest first."""
         return tuple(self._allocations.values())
 
-    def in_use(self) -> tuple[Allocation, ...]:
-        """The allocations that are not released, oldest first."""
-        if self._in_use is None:
-            allocations = self._allocations.values()
-            self._in_use = tuple(it for it in allocations if it.state is not AllocationState.RELEASED)
+    def in_use(self) -> AllocationsInUse:
+        """The allocations that are not released, as they are now."""
         return self._in_use
 
     def usage(self) -> ResourceUsage:
@@ -160,8 +165,7 @@ class Ledger:
     def external(self) -> Mapping[str, Allocation]:
         """Card in external use to the allocation that has the card."""
         if self._external is None:
-            external = (it for it in self.in_use() if it.source is AllocationSource.ANNOTATION)
-            self._external = {uuid: it for it in external for uuid in it.devices}
+            self._external = {uuid: it for it in self._in_use.external() for uuid in it.devices}
         return self._external
 
     def owners_on_cards(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
@@ -178,24 +182,36 @@ class Ledger:
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
         holding = self._holders.get(resource, {})
-        names = dict.fromkeys(chain.from_iterable(holding.get(device_id, ()) for device_id in ids))
+        held = [device_id for device_id in ids if device_id in holding]  # of units there are thousands
+        names = dict.fromkeys(chain.from_iterable(map(holding.__getitem__, held)))
         return [self._allocations[name] for name in names]
 
     def record(self, allocation: Allocation) -> None:
         """Add an allocation, or replace the one of the same id."""
         before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
-        self._in_use = self._external = self._usage = None
+        if before is None:
+            self._ages[allocation.id] = self._next_age
+            self._next_age += 1
+        self._replace_in_use(self._ages[allocation.id], before, allocation)
         if before is None or _held_by(before) != _held_by(allocation):
-            self._remove_holder(before)
+            if before is not None:
+                self._remove_holder(before)
             self._add_holder(allocation)
         self.changes.touch()
 
     def drop(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
-        self._remove_holder(self._allocations.pop(allocation_id, None))
-        self._in_use = self._external = self._usage = None
+        if (before := self._allocations.pop(allocation_id, None)) is not None:
+            self._remove_holder(before)
+            self._replace_in_use(self._ages.pop(allocation_id), before, None)
         self.changes.touch()
+
+    def _replace_in_use(self, age: int, before: Allocation | None, after: Allocation | None) -> None:
+        """Note in the groups that one allocation was added, changed or removed."""
+        had, has = (it if it and it.state is not AllocationState.RELEASED else None for it in (before, after))
+        self._in_use = self._in_use.replaced(age, had, has)
+        self._external = self._usage = None
 
     def _add_holder(self, allocation: Allocation) -> None:
         """Note the IDs that the allocation holds."""
@@ -207,9 +223,7 @@ class Ledger:
         holding.update(dict.fromkeys(ids, (allocation.id,)))  # of units there are thousands
         holding.update(others)
 
-    def _remove_holder(self, allocation: Allocation | None) -> None:
-        if allocation is None:
-            return
+    def _remove_holder(self, allocation: Allocation) -> None:
         self._held = None
         resource, ids, _ = _held_by(allocation)
         for device_id in set(ids):
@@ -253,11 +267,15 @@ class Ledger:
         """Take back a release. The allocation becomes the oldest one, because its time is lost."""
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, state=AllocationState.DONE, reason=""))
-        self._allocations = {allocation_id: self._allocations[allocation_id], **self._allocations}
+        revived, age = self._allocations[allocation_id], self._ages[allocation_id]
+        self._allocations = {allocation_id: revived, **self._allocations}
+        self._ages[allocation_id] = min(self._ages.values()) - 1
+        self._replace_in_use(age, revived, None)
+        self._replace_in_use(self._ages[allocation_id], None, revived)
         holding = self._holders[allocation.resource]
         for device_id in allocation.ids:
             holding[device_id] = tuple(dict.fromkeys((allocation_id, *holding[device_id])))
-        self._in_use = self._held = self._usage = None
+        self._held = None
 
     def remark(self, allocation_id: str, text: str) -> None:
         """Set what a person should know of the allocation; an empty text ends the effects of a reboot."""
@@ -282,7 +300,7 @@ class Ledger:
     def _drop_old_released(self) -> None:
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
-            del self._allocations[allocation_id]
+            del self._allocations[allocation_id], self._ages[allocation_id]
 
 
 def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
