@@ -181,7 +181,7 @@ class AllocationsInUse(Sequence[Allocation]):
             _set(part, key, _replaced(part.get(key, NONE), age, has.get(key)))
         blocks, number = {**self.blocks}, age // BLOCK
         _set(blocks, number, _replaced(self.blocks.get(number, NONE), age, after))
-        if number not in self.blocks and number < next(reversed(self.blocks), number):
+        if number not in self.blocks:  # the block of a revived allocation is the first one
             blocks = dict(sorted(blocks.items()))
         counts = _counted(self.counts, before, after)
         places = {

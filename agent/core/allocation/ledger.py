@@ -298,6 +298,8 @@ class Ledger:
         self._drop_old_released()
 
     def _drop_old_released(self) -> None:
+        if len(self._allocations) - len(self._in_use) <= KEPT_RELEASED:
+            return
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
             del self._allocations[allocation_id], self._ages[allocation_id]

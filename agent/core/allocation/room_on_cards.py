@@ -36,7 +36,7 @@ def has_room(
     free = {card.uuid: _free_on_card(card, taken) for card in listed if card.healthy or sick}
     parts = [(uuid, taken.amounts.amount_of_claim(it, uuid, len(wanted))) for uuid in wanted for it in claims]
     return all(
-        uuid in free and fit(taken.amount(uuid), part) if part else wanted[uuid] <= free.get(uuid, 0)
+        wanted[uuid] <= free.get(uuid, 0) if part is None else uuid in free and fit(taken.amount(uuid), part)
         for uuid, part in parts
     )
 

@@ -56,9 +56,10 @@ class WaitingClaims:
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods with their containers that ask for this number of IDs, the pod that asks next first."""
-        for pod in sorted(self._pods.values(), key=self._order):
-            if asking := asking_containers(pod, self._resource, count, self._waiting.taken):
-                yield pod, asking
+        resource, taken = self._resource, self._waiting.taken
+        known = ((pod, asking_containers(pod, resource, count, taken)) for pod in self._pods.values())
+        # Hundreds of pods run, and a few wait: only these are sorted.
+        yield from sorted((it for it in known if it[1]), key=lambda it: self._order(it[0]))
 
     def claims_that_may_ask(self, count: int) -> Iterator[Claim | None]:
         """The claim of each container that may ask now; None for a container without a claim."""
