@@ -38,8 +38,13 @@ def keys_of(allocation: Allocation) -> Sequence[Key]:
         keys.append(("without owner", resource))
     if allocation.source is AllocationSource.ANNOTATION:
         keys.append(("external",))
+    else:
+        named = dict.fromkeys((*allocation.devices, *allocation.diverged))
+        keys += [("unit", resource, uuid, allocation.unit) for uuid in named]
     if allocation.diverged:
         keys.append(("diverged", resource))
+    if allocation.forgotten:
+        keys.append(("forgotten", resource))
     if claim is not None:
         keys.append(("claim", resource, claim.uid, claim.container))
         keys += [("dialect", resource, uuid, claim.dialect) for uuid in cards]
@@ -124,6 +129,10 @@ class AllocationsInUse(Sequence[Allocation]):
         """The allocations of the resource on other cards than their IDs name, oldest first."""
         return self.group("diverged", resource).values()
 
+    def forgotten(self, resource: str) -> Collection[Allocation]:
+        """The forgotten allocations of the resource, oldest first."""
+        return self.group("forgotten", resource).values()
+
     def astray(self) -> Group:
         """The allocations on other cards than their claims name."""
         return self.group("astray")
@@ -135,6 +144,12 @@ class AllocationsInUse(Sequence[Allocation]):
     def on_card(self, resource: str, uuid: str) -> Collection[Allocation]:
         """The allocations of the resource on the card, whatever card their IDs name; oldest first."""
         return self.group("card", resource, uuid).values()
+
+    def units_of_card(self, resource: str, uuid: str, units: Collection[str]) -> tuple[str, ...]:
+        """Those of these memory units that IDs on the card have, the unit of the oldest allocation first."""
+        groups = {unit: self.group("unit", resource, uuid, unit) for unit in units}
+        ages = {unit: next(iter(group)) for unit, group in groups.items() if group}
+        return tuple(sorted(ages, key=ages.__getitem__))
 
     def cards_of_pods(self, resource: str) -> list[str]:
         """The cards on which allocations of known pods may lie."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse, keys_of
 from agent.core.allocation.ledger import Ledger
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.scheduler_api import Claim
 from core.values import GPU, allocation, grouped
@@ -40,21 +41,25 @@ CLAIMS = st.sampled_from(
 @st.composite
 def any_allocation(draw: st.DrawFn) -> Allocation:
     """An allocation of one of a few names, with all that decides on its groups."""
+    source = draw(st.sampled_from([AllocationSource.ALLOCATE, AllocationSource.ANNOTATION]))
+    is_external = source is AllocationSource.ANNOTATION
     known = allocation(
         draw(st.sampled_from(NAMES)),
-        draw(DEVICE_IDS),
+        () if is_external else draw(DEVICE_IDS),
+        devices=("c0",) if is_external else None,
         resource=draw(st.sampled_from([GPU, OTHER])),
         owner=draw(OWNERS),
         state=draw(st.sampled_from([AllocationState.DONE, AllocationState.INTENT])),
-        source=draw(st.sampled_from([AllocationSource.ALLOCATE, AllocationSource.ANNOTATION])),
+        source=source,
         partitions=draw(st.sampled_from([(), ("s0",)])),
         claim=draw(CLAIMS),
     )
-    diverged, handed = (
-        draw(st.sampled_from([(), ("c1",), CARDS])),
-        draw(st.sampled_from([None, {}, {"core": "5"}])),
+    return replace(
+        known,
+        diverged=draw(st.sampled_from([(), ("c1",), CARDS])),
+        handed=draw(st.sampled_from([None, {}, {"core": "5"}])),
+        unit=draw(st.sampled_from(["", "1"])),
     )
-    return replace(known, diverged=diverged, handed=handed)
 
 
 STEPS = st.lists(
@@ -95,6 +100,25 @@ def ids_taken(allocations: Sequence[Allocation], resource: str, uuid: str) -> in
     return made + sum(map(len, ids.values()))
 
 
+def held(allocations: Sequence[Allocation]) -> dict[str, dict[str, str]]:
+    """Resource to device ID to card as a look at all allocations finds them; the newest one counts."""
+    found: dict[str, dict[str, str]] = {}
+    for it in allocations:
+        if it.ids:
+            found.setdefault(it.resource, {}).update(zip(it.ids, it.devices, strict=True))
+    return found
+
+
+def units(allocations: Sequence[Allocation]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Resource to card to units as a look at all allocations finds them, oldest first."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for it in allocations:
+        for uuid in {*it.devices, *it.diverged} if it.source is not AllocationSource.ANNOTATION else ():
+            cards = found.setdefault(it.resource, {})
+            cards[uuid] = tuple(dict.fromkeys((*cards.get(uuid, ()), it.unit)))
+    return found
+
+
 def groups(in_use: AllocationsInUse) -> dict[tuple[str, ...], list[Allocation]]:
     return {key: [*group.values()] for part in in_use.parts for key, group in part.items()}
 
@@ -113,6 +137,7 @@ def test_each_group_is_what_a_look_at_all_allocations_finds_after_every_history(
 ) -> None:
     ledger = Ledger(loaded)
     handed_out: list[tuple[AllocationsInUse, list[Allocation]]] = []
+    used: list[tuple[ResourceUsage, object, object]] = []
 
     for verb, wanted in [("", wanted) for wanted in loaded[:1]] + steps:
         take(ledger, verb, wanted)
@@ -127,6 +152,14 @@ def test_each_group_is_what_a_look_at_all_allocations_finds_after_every_history(
             for resource in (GPU, OTHER)
             for uuid in CARDS
         )
+        usage = ledger.usage()
+        assert (usage.held, usage.units) == (held(known), units(known))
+        assert usage.vendors == dict.fromkeys(usage.held, "acme")
+        assert usage.forgotten.keys() == {it.resource for it in known if it.forgotten}
+        assert ledger.devices_in_use() == {uuid for it in known for uuid in (*it.devices, *it.diverged)}
+        used.append((usage, held(known), units(known)))
+    for usage, ids, units_then in used:
+        assert (usage.held, usage.units) == (ids, units_then)
     for in_use, known in handed_out:  # later changes alter no value that was handed out
         assert [*in_use] == known
         assert groups(in_use) == groups_by_a_look(known)

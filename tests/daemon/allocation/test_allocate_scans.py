@@ -71,6 +71,7 @@ class FullRoom(Room):
         await self.allocate(SHARE, [[device_id]])
         await self.allocator.pre_start(SHARE, [device_id])
         self.ledger.confirm(self.ledger.all()[-1].id, Owner(f"uid-{card}", "main", "default", card), "k1")
+        self.ledger.usage()
 
 
 @pytest.mark.parametrize("prepares", [False, True], ids=["", "made hardware"])
