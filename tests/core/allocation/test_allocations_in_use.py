@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.allocation.allocations_in_use import AllocationsInUse, keys_of
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
@@ -119,16 +119,43 @@ def units(allocations: Sequence[Allocation]) -> dict[str, dict[str, tuple[str, .
     return found
 
 
+def assert_as_a_look_finds(in_use: AllocationsInUse, known: Sequence[Allocation]) -> None:
+    """Each question has the answer that a look at all allocations gives, oldest first."""
+    assert [in_use.get(name) for name in NAMES] == [
+        next((it for it in known if it.id == name), None) for name in NAMES
+    ]
+    assert [*in_use.external()] == [it for it in known if it.source is AllocationSource.ANNOTATION]
+    assert [*in_use.astray().values()] == [
+        it for it in known if it.claim and it.claim.devices and {*it.claim.devices} != {*it.cards}
+    ]
+    for resource in (GPU, OTHER):
+        its = [it for it in known if it.resource == resource]
+        assert [*in_use.without_owner(resource)] == [it for it in its if it.owner is None]
+        assert [*in_use.without_pod(resource)] == [it for it in its if it.container_key is None]
+        assert [*in_use.diverged(resource)] == [it for it in its if it.diverged]
+        assert [*in_use.forgotten(resource)] == [it for it in its if it.forgotten]
+        for key in (("u0", "main"), ("u1", "main"), ("u0", "other")):
+            assert in_use.of_container(resource, key) == [it for it in its if it.container_key == key]
+            claimed = [it for it in its if it.claim and (it.claim.uid, it.claim.container) == key]
+            assert in_use.with_claim(resource, key) == claimed
+        for uuid in CARDS:
+            on_card = [it for it in its if uuid in it.cards]
+            assert [*in_use.on_card(resource, uuid)] == on_card
+            assert in_use.of_others_on_card(resource, uuid) == [
+                it for it in known if it.resource != resource and uuid in it.cards
+            ]
+            assert [*in_use.claimed_on_card(resource, uuid, "half")] == [it for it in on_card if it.claim]
+            assert [*in_use.answered_otherwise_on_card(resource, uuid)] == [
+                it for it in on_card if it.handed is not None
+            ]
+            assert in_use.ids_taken(resource, uuid) == ids_taken(its, resource, uuid)
+            if any(it.container_key for it in on_card):
+                assert uuid in in_use.cards_of_pods(resource)
+
+
 def groups(in_use: AllocationsInUse) -> dict[tuple[str, ...], list[Allocation]]:
+    """The groups by their keys."""
     return {key: [*group.values()] for part in in_use.parts for key, group in part.items()}
-
-
-def groups_by_a_look(allocations: Sequence[Allocation]) -> dict[tuple[str, ...], list[Allocation]]:
-    found: dict[tuple[str, ...], list[Allocation]] = {}
-    for it in allocations:
-        for key in dict.fromkeys(keys_of(it)):
-            found.setdefault(key, []).append(it)
-    return found
 
 
 @given(st.lists(any_allocation(), max_size=3, unique_by=lambda it: it.id), STEPS)
@@ -146,12 +173,7 @@ def test_each_group_is_what_a_look_at_all_allocations_finds_after_every_history(
         handed_out.append((in_use, known))
         assert [*in_use] == known
         assert len(in_use) == len(known)
-        assert groups(in_use) == groups_by_a_look(known)
-        assert all(
-            in_use.ids_taken(resource, uuid) == ids_taken(known, resource, uuid)
-            for resource in (GPU, OTHER)
-            for uuid in CARDS
-        )
+        assert_as_a_look_finds(in_use, known)
         usage = ledger.usage()
         assert (usage.held, usage.units) == (held(known), units(known))
         assert usage.vendors == dict.fromkeys(usage.held, "acme")
@@ -162,7 +184,8 @@ def test_each_group_is_what_a_look_at_all_allocations_finds_after_every_history(
         assert (usage.held, usage.units) == (ids, units_then)
     for in_use, known in handed_out:  # later changes alter no value that was handed out
         assert [*in_use] == known
-        assert groups(in_use) == groups_by_a_look(known)
+        assert groups(in_use) == groups(grouped(known))
+        assert_as_a_look_finds(in_use, known)
 
 
 @given(st.lists(any_allocation(), max_size=3, unique_by=lambda it: it.id), st.sampled_from(NAMES))
