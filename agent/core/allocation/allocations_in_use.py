@@ -200,10 +200,10 @@ class AllocationsInUse(Sequence[Allocation]):
             blocks = dict(sorted(blocks.items()))
         counts = _counted(self.counts, before, after)
         places = {
-            (it.resource, it.container_key[0], uuid)
-            for it in (before, after)
-            if it is not None and it.container_key is not None
-            for uuid in it.cards
+            (allocation.resource, allocation.container_key[0], uuid)
+            for allocation in (before, after)
+            if allocation is not None and allocation.container_key is not None
+            for uuid in allocation.cards
         }
         new = AllocationsInUse(blocks, parts, self.taken, counts)
         return replace(new, taken=new._taken_after(self, places)) if places else new

@@ -33,9 +33,9 @@ class Ledger:
         self._ages = {name: age for age, name in enumerate(self._allocations)}
         self._next_age = len(self._ages)
         self._in_use = AllocationsInUse.of(
-            (self._ages[it.id], it)
-            for it in self._allocations.values()
-            if it.state is not AllocationState.RELEASED
+            (self._ages[name], allocation)
+            for name, allocation in self._allocations.items()
+            if allocation.state is not AllocationState.RELEASED
         )
         #: Touched whenever an allocation is added, changed or removed.
         self.changes: Cell[None] = Cell(None)
@@ -221,9 +221,9 @@ class Ledger:
 
     def _note_units(self, *allocations: Allocation) -> None:
         """Note that the memory units of these allocations may have come to their cards, or gone."""
-        for it in allocations:
-            for uuid in dict.fromkeys((*it.devices, *it.diverged)):
-                self._changed_units.setdefault((it.resource, uuid), set()).add(it.unit)
+        for allocation in allocations:
+            for uuid in dict.fromkeys((*allocation.devices, *allocation.diverged)):
+                self._changed_units.setdefault((allocation.resource, uuid), set()).add(allocation.unit)
 
     def _add_holder(self, allocation: Allocation) -> None:
         """Note the IDs that the allocation holds."""
