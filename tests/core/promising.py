@@ -17,6 +17,7 @@ from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Sharing
 
 from .scenes import BY_LIMITS, CHOSEN, SHARE, bound, cards_with_room, scene
+from .values import grouped
 
 TOGETHER = Sharing("replicas", 2, span_cards=False)
 MEMORY = Sharing("memory", unit="1")
@@ -27,7 +28,7 @@ def promises(
 ) -> Promises:
     """What a scheduler promised these pods; `more` is of the scene."""
     known = scene(*pods, **{"placement": "auto", "dialects": (CHOSEN,), **more})
-    return Promises(known, in_use, frozenset(refused))
+    return Promises(known, grouped(in_use), frozenset(refused))
 
 
 def counted(known: Scene, sharing: Sharing) -> Scene:
@@ -39,8 +40,8 @@ def counted(known: Scene, sharing: Sharing) -> Scene:
 
 def choose(its: Promises, resource: str, *ids: str) -> PlacementChoice:
     """What a request gets beside the allocations that have other IDs."""
-    others = [it for it in its.in_use if it.resource == resource and not {*it.ids} & {*ids}]
-    return choose_cards(its, admit(its.scene, resource, ids), others)
+    again = [it for it in its.in_use if it.resource == resource and {*it.ids} & {*ids}]
+    return choose_cards(its, admit(its.scene, resource, ids), its.in_use.without(again))
 
 
 def by_limits(*pods: Candidate, **more: Any) -> Promises:
@@ -58,6 +59,9 @@ def share(name: str, *cards: str, count: int = 1, **more: Any) -> Candidate:
     return bound(name, *cards, resource=SHARE, count=count, **more)
 
 
-def prefer(its: Promises, resource: str, *asked: Any) -> list[str]:
+def prefer(
+    its: Promises, resource: str, available: Sequence[str], required: Sequence[str], size: int
+) -> list[str]:
     """The IDs to take: of the available ones, with the required ones, as many as that."""
-    return preferred_ids(its, its.scene.plan[resource], *asked)
+    holders = [it for it in its.in_use if it.resource == resource and {*it.ids} & {*available}]
+    return preferred_ids(its, its.scene.plan[resource], available, required, size, holders)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
+from agent.core.allocation.taken_room import TakenRoom
 from agent.core.devices.topology import DISTANCE_SCORE, LANE_SCORE, Topology
 from agent.core.model import (
     AdvertisedDevice,
@@ -110,6 +112,16 @@ def allocation(
         partitions=partitions,
         claim=claim,
     )
+
+
+def grouped(allocations: Iterable[Allocation] = ()) -> AllocationsInUse:
+    """These allocations, oldest first."""
+    return AllocationsInUse.of(enumerate(allocations))
+
+
+def taking(allocations: Iterable[Allocation] = (), resource: str = GPU) -> TakenRoom:
+    """What these allocations take of the resource's cards, by their IDs."""
+    return TakenRoom(resource, grouped(allocations))
 
 
 HOT = Fault("hot")

@@ -12,6 +12,7 @@ import pytest
 from support.waiting import eventually
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.model import Allocation, AllocationState, Owner
@@ -48,11 +49,16 @@ class Desk:
     def candidates(self) -> tuple[Candidate, ...]:
         return self.pods
 
-    def in_use(self) -> list[Allocation]:
-        return [
-            Allocation(uid, XPU, "acme", ("a",), ("a",), AllocationState.DONE, 0.0, owner=Owner(uid, name))
-            for uid, name in self.taken
-        ]
+    def in_use(self) -> AllocationsInUse:
+        return AllocationsInUse.of(
+            (
+                age,
+                Allocation(
+                    uid, XPU, "acme", ("a",), ("a",), AllocationState.DONE, 0.0, owner=Owner(uid, name)
+                ),
+            )
+            for age, (uid, name) in enumerate(self.taken)
+        )
 
     def waiting(self, *ids: str) -> list[str]:
         """Who may have asked for these IDs."""

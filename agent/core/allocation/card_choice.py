@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from agent.core.allocation.room_on_cards import free_by_card
+from agent.core.allocation.room_on_cards import free_ids_by_card
 from agent.core.allocation.scene import Scene
+from agent.core.allocation.taken_room import TakenRoom
 from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.errors import AllocationError, InsufficientRoom, NotServable, VendorError
 from agent.core.model import Allocation, Resource
@@ -27,17 +28,17 @@ def card_finder(
     in_use: Iterable[Allocation],
     planned: Resource,
     count: int,
-    others: Sequence[Allocation],
+    taken: TakenRoom,
     due: Iterable[Claim],
     first: Collection[str] = (),
 ) -> FindCards:
     """Finds the cards with room for a container that asks for `count` IDs.
 
-    `others`: allocations of the resource that take room. `due`: claims of waiting pods, which take room too.
+    `taken`: what takes room of the resource's cards. `due`: claims of waiting pods, which take room too.
     `first`: cards that come before others that are as good.
     """
     vendor = scene.vendors[planned.vendor]
-    roomy = {uuid for uuid, left in free_by_card(planned, others).items() if left > 0}
+    roomy = {uuid for uuid, left in free_ids_by_card(planned, taken).items() if left > 0}
     uuids = (card.uuid for card in planned.cards if card.uuid in roomy)
     devices = devices_of(scene, sorted(uuids, key=lambda uuid: uuid not in first))
     of_vendor = (it for it in in_use if it.vendor == vendor.name)

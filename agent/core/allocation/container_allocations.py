@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api.candidate import Candidate
@@ -17,25 +20,44 @@ def container_of(claim: Claim) -> ContainerKey:
     return claim.uid, claim.container
 
 
+@dataclass(frozen=True, slots=True)
+class ContainersWithAllocation:
+    """The containers that have an allocation of a resource, as the kubelet or else a claim says."""
+
+    in_use: AllocationsInUse
+    resource: str
+    #: The containers that PodResources alone shows. Their owners have no uid.
+    shown: frozenset[ContainerKey] = frozenset()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.shown or bool(self._allocations(key))
+
+    def cards_of(self, key: ContainerKey) -> frozenset[str]:
+        """The cards of a container with a known pod; none where it has no allocation."""
+        return frozenset(chain.from_iterable(it.cards for it in self._allocations(key)[-1:]))
+
+    def _allocations(self, key: object) -> Sequence[Allocation]:
+        match key:
+            case (str(uid), str(container)):
+                return self.in_use.of_container(self.resource, (uid, container))
+        return ()
+
+
 def containers_with_allocation(
-    allocations: Iterable[Allocation], resource: str, pods: Iterable[Candidate] = ()
-) -> frozenset[ContainerKey]:
-    """The containers that have an allocation of the resource, as the kubelet or else a claim says.
+    in_use: AllocationsInUse, resource: str, pods: Iterable[Candidate] = ()
+) -> ContainersWithAllocation:
+    """The containers that have an allocation of the resource.
 
     An owner that PodResources alone shows has no uid. It is the pod of that name, if that pod existed then.
     """
-    of_resource = [it for it in allocations if it.resource == resource]
-    known = {it.container_key for it in of_resource if it.container_key is not None}
-    without_uid = [it for it in of_resource if it.container_key is None]
-    shown = [(it.owner, it.since) for it in without_uid if it.owner and it.owner.pod]
-    if shown:
-        known |= {
-            (pod.uid, owner.container)
-            for pod in pods
-            for owner, since in shown
-            if (owner.namespace, owner.pod) == (pod.namespace, pod.name) and pod.created <= since
-        }
-    return frozenset(known)
+    shown = [(it.owner, it.since) for it in in_use.without_pod(resource) if it.owner and it.owner.pod]
+    containers = frozenset(
+        (pod.uid, owner.container)
+        for pod in (pods if shown else ())
+        for owner, since in shown
+        if (owner.namespace, owner.pod) == (pod.namespace, pod.name) and pod.created <= since
+    )
+    return ContainersWithAllocation(in_use, resource, containers)
 
 
 def starting_allocations(
@@ -44,7 +66,7 @@ def starting_allocations(
     resource: str,
     ids: Iterable[str],
 ) -> list[Allocation]:
-    """The allocations in use behind a container that starts with these IDs.
+    """The allocations behind a container that starts with these IDs. `allocations`: those with any of them.
 
     There may be several, all of one pod, because an init container passes its IDs on. Without the kubelet's
     checkpoint the newest allocation is meant. The same holds where the checkpoint lacks these IDs, because

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.model import Allocation, Owner
 
 #: Seconds after which the pod of an answered Allocate is listed by the kubelet, if the pod is there.
@@ -48,11 +49,17 @@ def owners_to_ask_about(
     )
 
 
-def card_holders(in_use: Iterable[Allocation], resource: str) -> dict[str, str]:
-    """Card to the uid of the pod that has the card, as the kubelet or else a claim says."""
+def card_holders(
+    in_use: AllocationsInUse, resource: str, free: Collection[str] = frozenset()
+) -> dict[str, str]:
+    """Card to the uid of the pod that has the card, as the kubelet or else a claim says.
+
+    `free`: IDs that the kubelet gives out now. Allocations with one of them do not count.
+    """
+    given = frozenset(free)
     return {
         uuid: allocation.container_key[0]
-        for allocation in in_use
-        if allocation.resource == resource and allocation.container_key is not None
-        for uuid in allocation.cards
+        for uuid in in_use.cards_of_pods(resource)
+        for allocation in in_use.on_card(resource, uuid)
+        if allocation.container_key is not None and given.isdisjoint(allocation.ids)
     }

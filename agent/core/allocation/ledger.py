@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.cell import Cell
 from agent.core.devices.ids_in_use import ResourceUsage
-from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.core.model import Allocation, AllocationState, Owner
 from agent.vendor_api.agent import Partition
 
 #: What is remarked of an allocation that the kubelet has forgotten.
@@ -28,18 +29,32 @@ class Ledger:
     def __init__(self, allocations: Iterable[Allocation] = (), now: float = math.inf) -> None:
         """`now` corrects times of allocations that were written while the clock was wrong."""
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
+        #: The ages of the allocations; see `AllocationsInUse`.
+        self._ages = {name: age for age, name in enumerate(self._allocations)}
+        self._next_age = len(self._ages)
+        self._in_use = AllocationsInUse.of(
+            (self._ages[name], allocation)
+            for name, allocation in self._allocations.items()
+            if allocation.state is not AllocationState.RELEASED
+        )
         #: Touched whenever an allocation is added, changed or removed.
         self.changes: Cell[None] = Cell(None)
-        self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
+        #: What `held` returned last, and resource to the IDs that were held or let go since.
+        self._held: Mapping[str, Mapping[str, str]] = {}
+        self._changed_ids: dict[str, set[str]] = {}
+        #: What `_units` returned last, and resource and card to the units that came or went since.
+        self._units_by_card: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+        self._changed_units: dict[tuple[str, str], set[str]] = {}
         #: Kept until an allocation changes, since an Allocate asks for them several times.
         self._usage: ResourceUsage | None = None
-        self._in_use: tuple[Allocation, ...] | None = None
         self._external: Mapping[str, Allocation] | None = None
         self._forgotten: Mapping[str, Mapping[str, Allocation]] | None = None
         #: Resource to device ID to the ids of the allocations in use that hold it.
         self._holders: dict[str, dict[str, tuple[str, ...]]] = {}
         for allocation in self._allocations.values():
             self._add_holder(allocation)
+        for allocation in self._in_use:
+            self._note_units(allocation)
 
     def __len__(self) -> int:
         return len(self._allocations)
@@ -52,11 +67,8 @@ class Ledger:
         """Every allocation, oldest first."""
         return tuple(self._allocations.values())
 
-    def in_use(self) -> tuple[Allocation, ...]:
-        """The allocations that are not released, oldest first."""
-        if self._in_use is None:
-            allocations = self._allocations.values()
-            self._in_use = tuple(it for it in allocations if it.state is not AllocationState.RELEASED)
+    def in_use(self) -> AllocationsInUse:
+        """The allocations that are not released, as they are now."""
         return self._in_use
 
     def usage(self) -> ResourceUsage:
@@ -74,44 +86,47 @@ class Ledger:
 
     def held(self) -> Mapping[str, Mapping[str, str]]:
         """Resource to device ID to card, for every ID in use."""
-        if self._held is None:
-            held: dict[str, dict[str, str]] = {}
-            for allocation in self.in_use():
-                if allocation.source is AllocationSource.ANNOTATION:
-                    continue  # it has no IDs
-                cards = (
-                    allocation.devices
-                    if len(allocation.devices) == len(allocation.ids)
-                    else allocation.devices[:1] * len(allocation.ids)
-                )
-                held.setdefault(allocation.resource, {}).update(zip(allocation.ids, cards, strict=False))
-            self._held = held
+        if self._changed_ids:
+            changed = {name: self._held_now(name, ids) for name, ids in self._changed_ids.items()}
+            self._held = {name: ids for name, ids in {**self._held, **changed}.items() if ids}
+            self._changed_ids = {}
         return self._held
+
+    def _held_now(self, resource: str, changed: Iterable[str]) -> Mapping[str, str]:
+        """The held IDs of the resource with their cards. `changed`: the IDs that were held or let go."""
+        held, holding = {**self._held.get(resource, {})}, self._holders.get(resource, {})
+        ids_by_newest: dict[str, list[str]] = {}
+        for device_id in changed:
+            held.pop(device_id, None)
+            if names := holding.get(device_id):
+                newest = max(names, key=self._ages.__getitem__) if len(names) > 1 else names[0]
+                ids_by_newest.setdefault(newest, []).append(device_id)
+        for name, ids in ids_by_newest.items():
+            cards = _cards_of_ids(self._allocations[name])
+            held.update((device_id, cards[device_id]) for device_id in ids if device_id in cards)
+        return held
 
     def _units(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         """Resource to card to the memory units of its IDs in use, oldest first; "" for IDs without a unit.
 
         Both the cards that IDs name and the cards where allocations lie are listed.
         """
-        units_by_resource: dict[str, dict[str, dict[str, None]]] = {}
-        for allocation in self.in_use():
-            if allocation.source is not AllocationSource.ANNOTATION:
-                cards = units_by_resource.setdefault(allocation.resource, {})
-                for uuid in {*allocation.devices, *allocation.diverged}:
-                    cards.setdefault(uuid, {})[allocation.unit] = None
-        return {
-            name: {uuid: (*units,) for uuid, units in cards.items()}
-            for name, cards in units_by_resource.items()
-        }
+        for (resource, uuid), changed in self._changed_units.items():
+            cards = {**self._units_by_card.get(resource, {})}
+            units = {*cards.pop(uuid, ()), *changed}
+            if left := self._in_use.units_of_card(resource, uuid, units):
+                cards[uuid] = left
+            self._units_by_card = {**self._units_by_card, resource: cards}
+        self._changed_units = {}
+        return {name: cards for name, cards in self._units_by_card.items() if cards}
 
     def _diverged(self) -> Mapping[str, Mapping[str, Collection[str]]]:
         """Resource to the cards of diverged allocations, with the IDs that leave their own card free."""
         cards_by_resource: dict[str, dict[str, set[str]]] = {}
-        for allocation in self.in_use():
-            if allocation.diverged:
-                cards, ids = cards_by_resource.setdefault(allocation.resource, {}), self._ids_away(allocation)
-                for uuid in allocation.diverged:
-                    cards.setdefault(uuid, set()).update(ids)
+        for allocation in chain.from_iterable(map(self._in_use.diverged, self._in_use.counts)):
+            cards, ids = cards_by_resource.setdefault(allocation.resource, {}), self._ids_away(allocation)
+            for uuid in allocation.diverged:
+                cards.setdefault(uuid, set()).update(ids)
         return cards_by_resource
 
     def _ids_away(self, allocation: Allocation) -> frozenset[str]:
@@ -133,14 +148,12 @@ class Ledger:
         """
         if self._forgotten is None:
             holders: dict[str, dict[str, Allocation]] = {}
-            for allocation in self.in_use():
-                if allocation.forgotten:
-                    ids = (
-                        device_id
-                        for device_id in allocation.ids
-                        if not self._is_given_since(allocation.resource, device_id)
-                    )
-                    holders.setdefault(allocation.resource, {}).update(dict.fromkeys(ids, allocation))
+            for allocation in chain.from_iterable(map(self._in_use.forgotten, self._in_use.counts)):
+                resource = allocation.resource
+                ids = (
+                    device_id for device_id in allocation.ids if not self._is_given_since(resource, device_id)
+                )
+                holders.setdefault(resource, {}).update(dict.fromkeys(ids, allocation))
             self._forgotten = holders
         return self._forgotten
 
@@ -150,21 +163,18 @@ class Ledger:
 
     def _vendors(self) -> Mapping[str, str]:
         """Resource in use to its vendor."""
-        return {
-            allocation.resource: allocation.vendor
-            for allocation in self.in_use()
-            if allocation.source is not AllocationSource.ANNOTATION
-        }
+        holders = {name: next(iter(self._holders[name].values())) for name in self.held()}
+        return {resource: self._allocations[names[-1]].vendor for resource, names in holders.items()}
 
     def devices_in_use(self) -> frozenset[str]:
         """The cards that IDs in use name, and the cards where allocations lie."""
-        return frozenset(uuid for it in self.in_use() for uuid in (*it.devices, *it.diverged))
+        external = (uuid for it in self._in_use.external() for uuid in (*it.devices, *it.diverged))
+        return frozenset(external).union(*self._units().values())
 
     def external(self) -> Mapping[str, Allocation]:
         """Card in external use to the allocation that has the card."""
         if self._external is None:
-            external = (it for it in self.in_use() if it.source is AllocationSource.ANNOTATION)
-            self._external = {uuid: it for it in external for uuid in it.devices}
+            self._external = {uuid: it for it in self._in_use.external() for uuid in it.devices}
         return self._external
 
     def owners_on_cards(self, resource: str, devices: frozenset[str]) -> tuple[Owner | None, ...]:
@@ -181,40 +191,58 @@ class Ledger:
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
         holding = self._holders.get(resource, {})
-        names = dict.fromkeys(chain.from_iterable(holding.get(device_id, ()) for device_id in ids))
+        held = [device_id for device_id in ids if device_id in holding]  # of units there are thousands
+        names = dict.fromkeys(chain.from_iterable(map(holding.__getitem__, held)))
         return [self._allocations[name] for name in names]
 
     def record(self, allocation: Allocation) -> None:
         """Add an allocation, or replace the one of the same id."""
         before = self._allocations.get(allocation.id)
         self._allocations[allocation.id] = allocation
-        self._in_use = self._external = self._forgotten = self._usage = None
+        if before is None:
+            self._ages[allocation.id] = self._next_age
+            self._next_age += 1
+        self._replace_in_use(self._ages[allocation.id], before, allocation)
         if before is None or _held_by(before) != _held_by(allocation):
-            self._remove_holder(before)
+            if before is not None:
+                self._remove_holder(before)
             self._add_holder(allocation)
         self.changes.touch()
 
     def drop(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
-        self._remove_holder(self._allocations.pop(allocation_id, None))
-        self._in_use = self._external = self._forgotten = self._usage = None
+        if (before := self._allocations.pop(allocation_id, None)) is not None:
+            self._remove_holder(before)
+            self._replace_in_use(self._ages.pop(allocation_id), before, None)
         self.changes.touch()
+
+    def _replace_in_use(self, age: int, before: Allocation | None, after: Allocation | None) -> None:
+        """Note in the groups that one allocation was added, changed or removed."""
+        had, has = (it if it and it.state is not AllocationState.RELEASED else None for it in (before, after))
+        self._in_use = self._in_use.replaced(age, had, has)
+        self._external = self._forgotten = self._usage = None
+        if had is None or has is None or _with_unit(had) != _with_unit(has):
+            self._note_units(*(it for it in (had, has) if it is not None))
+
+    def _note_units(self, *allocations: Allocation) -> None:
+        """Note that the memory units of these allocations may have come to their cards, or gone."""
+        for allocation in allocations:
+            for uuid in dict.fromkeys((*allocation.devices, *allocation.diverged)):
+                self._changed_units.setdefault((allocation.resource, uuid), set()).add(allocation.unit)
 
     def _add_holder(self, allocation: Allocation) -> None:
         """Note the IDs that the allocation holds."""
-        self._held = None
         resource, ids, _ = _held_by(allocation)
+        self._changed_ids.setdefault(resource, set()).update(ids)
         holding = self._holders.setdefault(resource, {})
         shared = [device_id for device_id in dict.fromkeys(ids) if device_id in holding]
         others = {device_id: (*holding[device_id], allocation.id) for device_id in shared}
         holding.update(dict.fromkeys(ids, (allocation.id,)))  # of units there are thousands
         holding.update(others)
 
-    def _remove_holder(self, allocation: Allocation | None) -> None:
-        if allocation is None:
-            return
-        self._held = None
+    def _remove_holder(self, allocation: Allocation) -> None:
         resource, ids, _ = _held_by(allocation)
+        self._changed_ids.setdefault(resource, set()).update(ids)
         for device_id in set(ids):
             holding = self._holders[resource]
             if left := tuple(name for name in holding.pop(device_id) if name != allocation.id):
@@ -256,11 +284,15 @@ class Ledger:
         """Take back a release. The allocation becomes the oldest one, because its time is lost."""
         allocation = self._allocations[allocation_id]
         self.record(replace(allocation, state=AllocationState.DONE, reason=""))
-        self._allocations = {allocation_id: self._allocations[allocation_id], **self._allocations}
+        revived, age = self._allocations[allocation_id], self._ages[allocation_id]
+        self._allocations = {allocation_id: revived, **self._allocations}
+        self._ages[allocation_id] = min(self._ages.values()) - 1
+        self._replace_in_use(age, revived, None)
+        self._replace_in_use(self._ages[allocation_id], None, revived)
         holding = self._holders[allocation.resource]
         for device_id in allocation.ids:
             holding[device_id] = tuple(dict.fromkeys((allocation_id, *holding[device_id])))
-        self._in_use = self._held = self._usage = None
+        self._changed_ids.setdefault(allocation.resource, set()).update(allocation.ids)
 
     def remark(self, allocation_id: str, text: str) -> None:
         """Set what a person should know of the allocation; an empty text ends the effects of a reboot."""
@@ -283,9 +315,11 @@ class Ledger:
         self._drop_old_released()
 
     def _drop_old_released(self) -> None:
+        if len(self._allocations) - len(self._in_use) <= KEPT_RELEASED:
+            return
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
-            del self._allocations[allocation_id]
+            del self._allocations[allocation_id], self._ages[allocation_id]
 
 
 def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -295,3 +329,14 @@ def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, .
         if allocation.state is not AllocationState.RELEASED
         else ("", (), ())
     )
+
+
+def _cards_of_ids(allocation: Allocation) -> Mapping[str, str]:
+    """Device ID to the card that the ID names."""
+    ids, cards = allocation.ids, allocation.devices
+    return dict(zip(ids, cards if len(cards) == len(ids) else cards[:1] * len(ids), strict=False))
+
+
+def _with_unit(allocation: Allocation) -> tuple[object, ...]:
+    """What decides on the memory units of cards."""
+    return allocation.resource, allocation.unit, allocation.devices, allocation.diverged, allocation.source

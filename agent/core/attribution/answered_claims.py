@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agent.core.allocation import room_on_cards
 from agent.core.allocation.card_amounts import fit
+from agent.core.allocation.taken_room import TakenRoom
 from agent.core.allocation.vendor_requests import answer_parameters, edits_with, names_no_card
 from agent.core.attribution.claim_reading import promised_claim
 from agent.core.attribution.claim_swap_rules import swap_claims
@@ -67,27 +68,28 @@ def astray_allocations(
     planned, in_use = served[0], promises.in_use
     healthy = {card.uuid for card in planned.cards if card.healthy}
     astray = {
-        allocation.id: allocation.claim.devices
-        for allocation in in_use
-        if allocation.id in idle and allocation.claim is not None and allocation.claim.devices
-        if {*allocation.claim.devices} != {*allocation.cards} and healthy.issuperset(allocation.claim.devices)
+        age: allocation.claim.devices
+        for age, allocation in in_use.astray().items()
+        if allocation.id in idle and allocation.claim is not None
+        if healthy.issuperset(allocation.claim.devices)
         if may_move(promises, allocation, allocation.claim.devices)
-        if all(holder_in_other_mode(planned, uuid, in_use) is None for uuid in allocation.claim.devices)
+        if all(
+            holder_in_other_mode(planned, uuid, in_use.of_others_on_card(resource, uuid)) is None
+            for uuid in allocation.claim.devices
+        )
     }
     amounts = promises.amounts(planned)
     while astray:
-        moved = [replace(it, diverged=astray.get(it.id, it.diverged)) for it in in_use]
-        others = promises.in_the_way(planned, [it for it in moved if it.resource == resource], amounts)
-        full = {
-            uuid
-            for cards in astray.values()
-            for uuid in cards
-            if not fit(amounts.amount_on_card(uuid, others))
-        }
+        moved = in_use
+        for age, cards in astray.items():
+            allocation = in_use.astray()[age]
+            moved = moved.replaced(age, allocation, replace(allocation, diverged=cards))
+        taken = promises.in_the_way(planned, moved, amounts)
+        full = {uuid for cards in astray.values() for uuid in cards if not fit(taken.amount(uuid))}
         if not full:
             break
-        astray = {name: cards for name, cards in astray.items() if full.isdisjoint(cards)}
-    return [(allocation, astray[allocation.id]) for allocation in in_use if allocation.id in astray]
+        astray = {age: cards for age, cards in astray.items() if full.isdisjoint(cards)}
+    return [(in_use.astray()[age], cards) for age, cards in astray.items()]
 
 
 def may_move(promises: Promises, allocation: Allocation, cards: Sequence[str]) -> bool:
@@ -122,14 +124,11 @@ def shown_claim(promises: Promises, allocation: Allocation) -> Claim | None:
     planned = promises.scene.plan[allocation.resource]
     if planned.rule.placement == "local" or not all(map(planned.shares, allocation.ids)):
         return None
+    others = promises.in_use.without([allocation])
+    of_others = [it for it in others if it.resource != allocation.resource]
+    taken = TakenRoom(planned.name, others, promises.amounts(planned), of_others)
     fits = room_on_cards.has_room(
-        planned,
-        claim.devices,
-        len(allocation.ids),
-        [other for other in promises.in_use if other.id != allocation.id],
-        sick=True,
-        amounts=promises.amounts(planned),
-        claims=(claim,),
+        planned, claim.devices, len(allocation.ids), taken, sick=True, claims=(claim,)
     )
     return claim if fits else None
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from agent.core.allocation.container_allocations import container_of
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api.claims import Claim
 
 
 def swap_claims(
-    allocations: Iterable[Allocation],
+    in_use: AllocationsInUse,
     granted: Iterable[CheckpointAnswer],
     promise: Callable[[Allocation, CheckpointAnswer], Claim | None],
 ) -> dict[str, Claim | None]:
@@ -21,21 +21,21 @@ def swap_claims(
     claim, and that the kubelet has given to no container yet, gets the claim that is left over. `promise`
     finds a claim that no allocation has. None: nothing was promised.
     """
-    known = {it.id: it for it in allocations}
-    claimed = [(it.resource, it.claim, it.id) for it in known.values() if it.claim is not None]
-    with_claim = {(resource, container_of(claim)): name for resource, claim, name in claimed}
+    claims: dict[str, Claim | None] = {}
     takers: dict[str, str] = {}
     after: dict[str, Claim | None] = {}
     for answer in granted:
-        if (allocation := known.get(answer.allocation)) is None:
+        if (allocation := in_use.get(answer.allocation)) is None:
             continue
-        giver = with_claim.get((allocation.resource, (answer.uid, answer.container)))
-        after[allocation.id] = promise(allocation, answer) if giver is None else known[giver].claim
-        if giver is not None:
-            takers[giver] = allocation.id
+        claims[allocation.id] = allocation.claim
+        givers = in_use.with_claim(allocation.resource, (answer.uid, answer.container))
+        after[allocation.id] = givers[-1].claim if givers else promise(allocation, answer)
+        if givers:
+            claims[givers[-1].id] = givers[-1].claim
+            takers[givers[-1].id] = allocation.id
     for name in takers.keys() - after.keys():
-        after[name] = known[_end_of_chain(name, takers)].claim
-    return {name: claim for name, claim in after.items() if claim != known[name].claim}
+        after[name] = claims[_end_of_chain(name, takers)]
+    return {name: claim for name, claim in after.items() if claim != claims[name]}
 
 
 def _end_of_chain(name: str, takers: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from agent.core.allocation.card_choice import card_finder, knows_room
 from agent.core.allocation.container_allocations import containers_with_allocation
 from agent.core.allocation.current_holders import card_holders
 from agent.core.allocation.holder_texts import claims_on_cards
+from agent.core.allocation.taken_room import TakenRoom
 from agent.core.allocation.vendor_requests import names_no_card
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.attribution.waiting_claims import WaitingClaims
@@ -205,19 +206,14 @@ def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) 
     """
     planned, scene = promises.scene.plan[resource], promises.scene
     is_whole = planned.rule.sharing.kind == "exclusive"
-    given = frozenset(free) if is_whole else frozenset()
-    in_use = (allocation for allocation in promises.in_use if given.isdisjoint(allocation.ids))
+    taken = containers_with_allocation(promises.in_use, resource, scene.candidates)
     return WaitingPods(
         candidates=scene.candidates,
         dialects=promises.dialects(planned),
         devices=promises.cards(planned.vendor),
-        taken=containers_with_allocation(promises.in_use, resource, scene.candidates),
-        cards_of_containers={
-            allocation.container_key: frozenset(allocation.cards)
-            for allocation in promises.in_use
-            if allocation.resource == resource and allocation.container_key is not None
-        },
-        holders=card_holders(in_use, resource) if is_whole else {},
+        taken=taken,
+        cards_of_container=taken.cards_of,
+        holders=card_holders(promises.in_use, resource, free) if is_whole else {},
         locked=scene.locked,
         failed={card.uuid for card in planned.cards if not card.healthy},
         refused=promises.refused,
@@ -236,10 +232,8 @@ def _cards_for_claim(promises: Promises, planned: Resource, claim: Claim, count:
     """The cards that can serve a claim without cards, best one first; none where that is not known."""
     if not knows_room(promises.scene.vendors[planned.vendor], planned):
         return ()
-    others = [it for it in promises.in_use if it.resource == planned.name]
+    taken, due = TakenRoom(planned.name, promises.in_use), due_claims(promises, planned)
     try:
-        return card_finder(
-            promises.scene, promises.in_use, planned, count, others, due_claims(promises, planned)
-        )(claim.parameters)
+        return card_finder(promises.scene, promises.in_use, planned, count, taken, due)(claim.parameters)
     except AgentError:  # the Allocate is refused with this error
         return ()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
 from agent.core.allocation.scene import Scene
+from agent.core.allocation.taken_room import TakenRoom
 from agent.core.attribution.claim_reading import promised_claim
 from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
-from agent.core.model import Allocation, AllocationSource, Resource
+from agent.core.model import Allocation, Resource
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.dialects import Cards, Dialect
@@ -21,8 +23,7 @@ class Promises:
     """All claims and allocations as of one moment. The other files of this room ask questions about them."""
 
     scene: Scene
-    #: The allocations in use, oldest first.
-    in_use: Sequence[Allocation]
+    in_use: AllocationsInUse
     #: The uids of pods that were refused most likely, though their status may not show that yet.
     refused: frozenset[str] = frozenset()
     #: The pods of `refused` where another pod may have been refused instead.
@@ -61,24 +62,17 @@ class Promises:
         cards = self.cards(allocation.vendor)
         return promised_claim(allocation.resource, pod, container, self.dialects(served[0]), cards)
 
-    def in_the_way(
-        self, planned: Resource, others: Sequence[Allocation], amounts: CardAmounts
-    ) -> Sequence[Allocation]:
-        """The allocations that take room of the resource's cards.
+    def in_the_way(self, planned: Resource, in_use: AllocationsInUse, amounts: CardAmounts) -> TakenRoom:
+        """What takes room of the resource's cards.
 
-        These are `others`, the allocations of the resource, and the cards that a scheduler gave by its word
+        These are the resource's allocations among `in_use`, and the cards that a scheduler gave by its word
         alone. A scheduler gives the room of an ended pod away before the kubelet and the ledger let go of it:
         what a scheduler measured for an ended pod takes no room. The kubelet counts IDs, and waits.
         """
         if planned.rule.placement == "local":
-            return others
-        alive = self.scene.alive
-        external = [
-            allocation
-            for allocation in self.in_use
-            if allocation.source is AllocationSource.ANNOTATION and allocation.vendor == planned.vendor
-        ]
-        return [it for it in (*others, *external) if not (alive and amounts.is_gone(it, alive))]
+            return TakenRoom(planned.name, in_use, amounts)
+        external = tuple(it for it in self.in_use.external() if it.vendor == planned.vendor)
+        return TakenRoom(planned.name, in_use, amounts, external, self.scene.alive)
 
     def is_kept_by_ended(self, resource: str) -> bool:
         """Whether a pod that has ended still has one of the resource's cards, under whichever resource."""

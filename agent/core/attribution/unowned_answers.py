@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.scene import Scene
 from agent.core.model import Allocation, AllocationSource
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
-
-
-def allocations_without_owner(allocations: Iterable[Allocation], resource: str) -> list[Allocation]:
-    """The resource's allocations without an owner."""
-    return [it for it in allocations if it.resource == resource and it.owner is None]
 
 
 def answers_never_taken(
@@ -29,9 +26,10 @@ def answers_never_taken(
     ]
 
 
-def abandoned_ids(allocations: Iterable[Allocation], scene: Scene) -> frozenset[str]:
+def abandoned_ids(in_use: AllocationsInUse, scene: Scene) -> frozenset[str]:
     """Ids of allocations without an owner that were promised to pods that have ended."""
     if not scene.candidates:
         return frozenset()
-    waiting = (it for it in allocations if it.owner is None and it.claim is not None)
-    return frozenset(it.id for it in waiting if it.claim is not None and it.claim.uid not in scene.alive)
+    alive = scene.alive
+    without_owner = chain.from_iterable(map(in_use.without_owner, in_use.counts))
+    return frozenset(it.id for it in without_owner if it.claim is not None and it.claim.uid not in alive)

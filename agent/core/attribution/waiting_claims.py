@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from agent.core.allocation.container_allocations import ContainerKey, container_of
@@ -56,9 +56,10 @@ class WaitingClaims:
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods with their containers that ask for this number of IDs, the pod that asks next first."""
-        for pod in sorted(self._pods.values(), key=self._order):
-            if asking := asking_containers(pod, self._resource, count, self._waiting.taken):
-                yield pod, asking
+        resource, taken = self._resource, self._waiting.taken
+        known = ((pod, asking_containers(pod, resource, count, taken)) for pod in self._pods.values())
+        # Hundreds of pods run, and a few wait: only these are sorted.
+        yield from sorted((it for it in known if it[1]), key=lambda it: self._order(it[0]))
 
     def claims_that_may_ask(self, count: int) -> Iterator[Claim | None]:
         """The claim of each container that may ask now; None for a container without a claim."""
@@ -90,7 +91,7 @@ class WaitingClaims:
         """All claims of a pod. A container that has the card of an equal claim left its own card to it."""
         if uid not in self._claims:
             read = [it for it in self._read_claims(self._pods.get(uid)) if it.uid == uid]
-            self._claims[uid] = _swapped_within_pod(read, self._waiting.cards_of_containers)
+            self._claims[uid] = _swapped_within_pod(read, self._waiting.cards_of_container)
         return self._claims[uid]
 
     def _read_claims(self, pod: Candidate | None) -> Sequence[Claim]:
@@ -168,10 +169,10 @@ class WaitingClaims:
 
 
 def _swapped_within_pod(
-    claims: Sequence[Claim], cards_of_containers: Mapping[ContainerKey, frozenset[str]]
+    claims: Sequence[Claim], cards_of_container: Callable[[ContainerKey], frozenset[str]]
 ) -> Sequence[Claim]:
     """The claims of a pod, where containers with equal claims may have got each other's cards."""
-    has = {it.container: cards_of_containers.get(container_of(it), frozenset()) for it in claims}
+    has = {it.container: cards_of_container(container_of(it)) for it in claims}
     after = {it.container: it for it in claims}
     for claim in after.values():
         cards = has[claim.container]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.allocation.container_allocations import ContainerKey
@@ -27,7 +27,7 @@ class WaitingPods:
     #: The vendor's cards.
     devices: Cards
     #: The containers that have an allocation of the resource.
-    taken: Collection[ContainerKey] = ()
+    taken: Container[ContainerKey] = ()
     #: Card to the uid of the pod that has the whole card.
     holders: Mapping[str, str] = field(default_factory=dict)
     #: (namespace, name) of the pods that schedulers' locks of this node name.
@@ -42,19 +42,19 @@ class WaitingPods:
     find_cards_with_room: FindCardsWithRoom = _no_cards
     #: The pods of `refused` where another pod may have been refused instead.
     guessed: Collection[str] = ()
-    #: The cards of containers that have an allocation of the resource and a known pod.
-    cards_of_containers: Mapping[ContainerKey, frozenset[str]] = field(default_factory=dict)
+    #: The cards of a container that has an allocation of the resource and a known pod.
+    cards_of_container: Callable[[ContainerKey], frozenset[str]] = lambda _: frozenset()
 
 
 def waiting_for(
-    resource: str, count: int, candidates: Iterable[Candidate], taken: Collection[ContainerKey]
+    resource: str, count: int, candidates: Iterable[Candidate], taken: Container[ContainerKey]
 ) -> tuple[Candidate, ...]:
     """The pods with a container that asks for exactly this number of IDs and has no allocation yet."""
     return tuple(it for it in candidates if asking_containers(it, resource, count, taken))
 
 
 def asking_containers(
-    pod: Candidate, resource: str, count: int, taken: Collection[ContainerKey]
+    pod: Candidate, resource: str, count: int, taken: Container[ContainerKey]
 ) -> frozenset[str]:
     """The containers of the pod that wait for exactly this number of IDs."""
     if not pod.waits:

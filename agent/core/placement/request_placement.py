@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor
 from operator import itemgetter
 
 from agent.core.allocation import room_on_cards
 from agent.core.allocation.admission import Admitted
-from agent.core.allocation.card_amounts import ROUNDING, CardAmounts
+from agent.core.allocation.allocations_in_use import AllocationsInUse
+from agent.core.allocation.card_amounts import ROUNDING
 from agent.core.allocation.card_choice import FindCards, card_finder, first_that_fits, knows_room
 from agent.core.allocation.holder_texts import claims_on_cards, first_of, holder_name
+from agent.core.allocation.taken_room import TakenRoom
 from agent.core.attribution.dialects_of_resource import choosing_scheduler
 from agent.core.attribution.pod_attribution import Attribution, attribute_request, due_claims
 from agent.core.attribution.scheduler_promises import Promises
@@ -25,7 +27,7 @@ from agent.core.errors import (
     PromisedElsewhere,
     PromisedMoreCards,
 )
-from agent.core.model import Allocation, Resource
+from agent.core.model import Resource
 from agent.scheduler_api.claims import Claim
 from agent.vendor_api.text import shorten
 
@@ -58,10 +60,8 @@ class CardRequest:
     admitted: Admitted
     #: The claim behind the request, as far as the waiting pods show.
     attribution: Attribution
-    #: The allocations that take room on the resource's cards.
-    others: Sequence[Allocation]
-    #: How claims on these cards are measured.
-    amounts: CardAmounts
+    #: What takes room on the resource's cards.
+    taken: TakenRoom
 
     @property
     def planned(self) -> Resource:
@@ -81,7 +81,7 @@ class CardRequest:
     def has_room(self, uuids: Sequence[str], claims: Sequence[Claim | None]) -> bool:
         """Whether these cards have room for the request with any of these claims."""
         return bool(uuids) and room_on_cards.has_room(
-            self.planned, uuids, len(self.ids), self.others, amounts=self.amounts, claims=claims
+            self.planned, uuids, len(self.ids), self.taken, claims=claims
         )
 
     def has_room_for(self, claim: Claim) -> bool:
@@ -90,17 +90,17 @@ class CardRequest:
 
     def is_as_counted(self, claims: Sequence[Claim | None] = (None,)) -> bool:
         """Whether the cards of the IDs have the room that the kubelet counts there."""
-        return room_on_cards.is_as_counted(
-            self.planned, self.ids, self.others, amounts=self.amounts, claims=claims
-        )
+        return room_on_cards.is_as_counted(self.planned, self.ids, self.taken, claims=claims)
 
     def refusal(self, why: str) -> PromisedElsewhere:
         """The error that refuses the request."""
         return PromisedElsewhere(self.planned.name, self.cards_of_ids, why)
 
 
-def place_request(promises: Promises, request: Admitted, others: Sequence[Allocation]) -> PlacedRequest:
-    """Place a request. `others`: allocations of the resource that take room.
+def place_request(promises: Promises, request: Admitted, others: AllocationsInUse) -> PlacedRequest:
+    """Place a request. `others`: the allocations that share no ID with the request.
+
+    The kubelet gives an ID out again once its pod has ended, so the other allocations take no room.
 
     Raises:
         AllocationError: A scheduler chose other cards, or there is no room.
@@ -111,17 +111,8 @@ def place_request(promises: Promises, request: Admitted, others: Sequence[Alloca
     return PlacedRequest(request, choice)
 
 
-def others_in_use(in_use: Iterable[Allocation], request: Admitted) -> list[Allocation]:
-    """The allocations of the resource that share no ID with the request.
-
-    Allocations that share an ID are left out: the kubelet gives an ID out again once its pod has ended.
-    """
-    again = frozenset(request.ids)
-    return [it for it in in_use if it.resource == request.resource.name and again.isdisjoint(it.ids)]
-
-
-def choose_cards(promises: Promises, admitted: Admitted, others: Sequence[Allocation]) -> PlacementChoice:
-    """The claim of a request, and its cards. `others`: allocations of the resource that take room.
+def choose_cards(promises: Promises, admitted: Admitted, others: AllocationsInUse) -> PlacementChoice:
+    """The claim of a request, and its cards. `others`: the allocations that share no ID with the request.
 
     Raises:
         PromisedElsewhere: A scheduler chose another card, which cannot be had by these IDs.
@@ -131,8 +122,8 @@ def choose_cards(promises: Promises, admitted: Admitted, others: Sequence[Alloca
     """
     planned, scene, amounts = admitted.resource, promises.scene, promises.amounts(admitted.resource)
     attribution = attribute_request(promises, planned, admitted.ids)
-    in_the_way = promises.in_the_way(planned, others, amounts)
-    request = CardRequest(promises, admitted, attribution, in_the_way, amounts)
+    taken = promises.in_the_way(planned, others, amounts)
+    request = CardRequest(promises, admitted, attribution, taken)
     by_amount = knows_room(admitted.vendor, planned)
     if attribution.claim is not None and by_amount and not attribution.claim.devices:
         return _choose_card_by_amount(request, attribution.claim)
@@ -231,7 +222,7 @@ def _find_cards(request: CardRequest) -> FindCards:
     promises, planned = request.promises, request.planned
     due = due_claims(promises, planned)
     return card_finder(
-        promises.scene, promises.in_use, planned, len(request.ids), request.others, due, request.cards_of_ids
+        promises.scene, promises.in_use, planned, len(request.ids), request.taken, due, request.cards_of_ids
     )
 
 
@@ -256,8 +247,8 @@ def _cards_left_for(request: CardRequest, claim: Claim) -> tuple[str, ...]:
 def _promised_to_pods_on(request: CardRequest, card: str) -> Iterator[tuple[str, ...]]:
     """The cards that were chosen for the pods that have the same number of IDs on this card."""
     promises, pods = request.promises, request.promises.pods
-    for other in request.others:
-        if card in other.cards and other.container_key is not None and len(other.ids) == len(request.ids):
+    for other in request.taken.on_card(card):
+        if other.container_key is not None and len(other.ids) == len(request.ids):
             claim = promises.claim_of(other, pods.get(other.container_key[0]), other.container_key[1])
             if claim is not None and claim.devices:
                 yield claim.devices
@@ -265,10 +256,11 @@ def _promised_to_pods_on(request: CardRequest, card: str) -> Iterator[tuple[str,
 
 def _why_taken(request: CardRequest) -> Sequence[str]:
     """Why the kubelet may not have given the claimed cards: the first reasons, one sentence each."""
-    planned, others = request.planned, request.others
+    planned = request.planned
     wanted = dict.fromkeys(uuid for claim in request.attribution.elsewhere for uuid in claim.devices)
     cards = {card.uuid: card for card in planned.cards}
-    blocking = [it for it in request.promises.in_use if it.resource != planned.name or it in others]
+    counted = {it.id for uuid in wanted for it in request.taken.on_card(uuid)}
+    blocking = [it for it in request.promises.in_use if it.resource != planned.name or it.id in counted]
     listed = [cards[uuid] for uuid in wanted if uuid in cards]
     sick = [f"{shorten(it.uuid)} is unhealthy" for it in listed if not it.healthy and not it.mode]
     foreign = [f"{shorten(uuid)} is not of this resource" for uuid in wanted if uuid not in cards]
@@ -288,14 +280,14 @@ def _find_other_cards(request: CardRequest) -> tuple[str, ...]:
         PromisedElsewhere: No card has room.
         InsufficientMemory, InsufficientShares: No single card has enough.
     """
-    planned, count, others, amounts = request.planned, len(request.ids), request.others, request.amounts
+    planned, count, taken = request.planned, len(request.ids), request.taken
     if request.is_as_counted():
         return ()
-    if roomier := room_on_cards.other_cards_with_room(planned, count, others, amounts=amounts):
+    if roomier := room_on_cards.other_cards_with_room(planned, count, taken):
         return roomier
     if not on_one_card(planned.rule.sharing):
         raise request.refusal(f"{_why_full(request)}, and no other card has room")
-    free = room_on_cards.free_by_card(planned, others, amounts=amounts)
+    free = room_on_cards.free_by_card(planned, taken)
     roomy = ((uuid, left) for uuid, left in free.items() if left > 0)
     largest = max(roomy, key=itemgetter(1), default=None)
     unit = counted_in(planned.rule.sharing)
@@ -307,12 +299,10 @@ def _find_other_cards(request: CardRequest) -> tuple[str, ...]:
 
 def _why_full(request: CardRequest) -> str:
     """Why the cards of the IDs have no room."""
-    uuids, others, amounts = request.cards_of_ids, request.others, request.amounts
-    if not any(amounts.is_measured_on(uuid, others) for uuid in uuids):
+    uuids, taken = request.cards_of_ids, request.taken
+    if not any(map(taken.is_measured, uuids)):
         return FILLED
-    fullest = max(
-        (amounts.amount_on_card(uuid, others) for uuid in uuids), key=lambda it: it.core + it.memory
-    )
+    fullest = max(map(taken.amount, uuids), key=lambda it: it.core + it.memory)
     core, memory = (_percent(1 - part) for part in (fullest.core, fullest.memory))
     return f"which has {core} % of its cores and {memory} % of its memory left"
 
@@ -336,6 +326,7 @@ def _refuse_other_mode(promises: Promises, request: Admitted, uuids: Sequence[st
         if card.mode and card.uuid in uuids and not any(device_id in card.held for device_id in request.ids):
             raise InOtherMode(planned.name, card.uuid, card.mode)
     for uuid in dict.fromkeys(uuids):
-        if (allocation := holder_in_other_mode(planned, uuid, promises.in_use)) is not None:
+        of_others = promises.in_use.of_others_on_card(planned.name, uuid)
+        if (allocation := holder_in_other_mode(planned, uuid, of_others)) is not None:
             name = holder_name(allocation, allocation.resource)
             raise InOtherMode(planned.name, uuid, allocation.resource, name)

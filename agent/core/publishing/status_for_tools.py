@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.container_allocations import containers_with_allocation
 from agent.core.attribution.claim_reading import read_claims
 from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
@@ -116,12 +117,12 @@ def _shown(pod: Candidate) -> ListedPod:
 
 
 def _reserved(
-    status: AgentStatus, vendor: Vendor, plan: Mapping[str, Resource], held: Collection[Allocation]
+    status: AgentStatus, vendor: Vendor, plan: Mapping[str, Resource], held: Iterable[Allocation]
 ) -> Iterator[ContainerShare]:
     """What schedulers promised to containers that have no allocation yet. Invalid claims are skipped."""
-    cards = cards_by_minor(status.snapshot, vendor.name)
+    cards, in_use = cards_by_minor(status.snapshot, vendor.name), AllocationsInUse.of(enumerate(held))
     for planned in plan.values():
-        taken = containers_with_allocation(held, planned.name, status.pods)
+        taken = containers_with_allocation(in_use, planned.name, status.pods)
         for pod in status.pods:
             if pod.over or not any(it.limits.get(planned.name) for it in pod.containers):
                 continue

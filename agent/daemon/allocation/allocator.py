@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from agent.core.allocation.admission import Admitted, admit, refuse_outdated, refuse_retired, serving_vendor
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.answer_annotations import annotations_of
 from agent.core.allocation.container_edit_rules import check_edits
 from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
@@ -22,11 +23,7 @@ from agent.core.allocation.vendor_requests import devices_of, request_of
 from agent.core.attribution.pod_attribution import is_chosen_for
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.attribution.unowned_answers import (
-    abandoned_ids,
-    allocations_without_owner,
-    answers_never_taken,
-)
+from agent.core.attribution.unowned_answers import abandoned_ids, answers_never_taken
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
     AllocationError,
@@ -40,7 +37,7 @@ from agent.core.errors import (
 )
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.placement.preferred_allocation import preferred_ids
-from agent.core.placement.request_placement import PlacedRequest, others_in_use, place_request
+from agent.core.placement.request_placement import PlacedRequest, place_request
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import (
     AllocationStore,
@@ -213,16 +210,15 @@ class Allocator:
         planned = scene.plan.get(resource)
         if planned is None or planned.rule.placement == "local":
             return scene
-        waiting = allocations_without_owner(self._ledger.in_use(), resource)
-        promises = self._promises.at(scene)
-        if waiting and (any(it.claim for it in waiting) or is_chosen_for(promises, resource)):
+        waiting = self._ledger.in_use().without_owner(resource)
+        if waiting and (any(it.claim for it in waiting) or is_chosen_for(self._promises.at(scene), resource)):
             scene = await self._confirm_owners(resource, waiting)
         if misplaced := self._hardware.misplaced_hardware(self._promises.at(scene), resource):
             await self._hardware.remove_misplaced(misplaced)
             scene = self._scene()
         return scene
 
-    async def _confirm_owners(self, resource: str, waiting: Sequence[Allocation]) -> Scene:
+    async def _confirm_owners(self, resource: str, waiting: Collection[Allocation]) -> Scene:
         """Record the owners of `waiting` allocations, and undo answers that the kubelet has not taken.
 
         The kubelet writes an answer with its container to its checkpoint before it asks for the next
@@ -256,20 +252,29 @@ class Allocator:
         room is lacking, the kubelet is asked which pods have ended.
         """
         promises = self._promises.at(request.scene)
-        others = others_in_use(promises.in_use, request)
+        others = self._others(promises, request)
         try:
             return place_request(promises, request, others)
         except (PromisedElsewhere, InsufficientMemory, InsufficientShares):
-            asked = owners_to_ask_about(others, self._clock(), request.scene.alive)
+            of_resource = [it for it in others if it.resource == request.resource.name]
+            asked = owners_to_ask_about(of_resource, self._clock(), request.scene.alive)
             if not asked:
                 raise
             owners = await self._evidence.ended_owners(asked)
-            gone = {it.id for it in others if it.owner in owners}
+            gone = {it.id for it in of_resource if it.owner in owners}
             promises = self.promises
-            left = [it for it in others_in_use(promises.in_use, request) if it.id not in gone]
-            if {it.id for it in left} >= {it.id for it in others}:
+            left = self._others(promises, request)
+            left = left.without(it for it in left if it.id in gone)
+            if all(left.get(it.id) is not None for it in of_resource):
                 raise
         return place_request(promises, _admit_at(promises.scene, request), left)
+
+    def _others(self, promises: Promises, request: Admitted) -> AllocationsInUse:
+        """The allocations that share no ID with the request.
+
+        The kubelet gives an ID out again once its pod has ended.
+        """
+        return promises.in_use.without(self._ledger.holders(request.resource.name, request.ids))
 
     def _begin_allocation(self, vendor: Vendor, placed: PlacedRequest, begun: list[str]) -> Allocation:
         """Make the allocation of a request, which is not in the ledger yet; add its id to `begun`."""
@@ -313,7 +318,8 @@ class Allocator:
         """Answer a GetPreferredAllocation: the IDs to take; [] where no choice can be made."""
         promises = self.promises
         planned = promises.scene.plan.get(resource)
-        return preferred_ids(promises, planned, available, required, size) if planned else []
+        holders = self._ledger.holders(resource, available)
+        return preferred_ids(promises, planned, available, required, size, holders) if planned else []
 
     async def pre_start(self, resource: str, ids: Sequence[str]) -> None:
         """Answer a PreStartContainer: the hardware of the container is there afterwards.

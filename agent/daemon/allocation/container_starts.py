@@ -55,7 +55,8 @@ class ContainerStarts:
         names = {answer.allocation for answer in granted or ()}
         misplaced = self._hardware.misplaced_hardware(self._promises(), resource, names)
         changed |= await self._hardware.remove_misplaced(misplaced)
-        allocations = [it.id for it in starting_allocations(self._ledger.in_use(), granted, resource, ids)]
+        holders = self._ledger.holders(resource, ids)
+        allocations = [it.id for it in starting_allocations(holders, granted, resource, ids)]
         if not allocations or not self._hardware.busy.isdisjoint(allocations):  # busy: being released now
             raise NotAllocated(resource, ids)
         self._refuse_unread(allocations, granted or ())

@@ -128,12 +128,14 @@ class MadeHardware:
 
         `granted`: ids of allocations that the kubelet grants to a pod; allocations with an owner are granted.
         """
-        in_use = self._ledger.in_use()
-        owned = {it.id for it in in_use if it.owner is not None and it.owner.uid}
+        in_use = promises.in_use
+        made = [it for it in map(in_use.get, self.made_with) if it is not None]
+        known = (*made, *in_use.astray().values())
+        owned = {it.id for it in known if it.owner is not None and it.owner.uid}
         idle = owned.union(granted) - self.started - self.busy
         resized = {
             allocation.id: allocation.cards
-            for allocation in in_use
+            for allocation in made
             if allocation.id in idle and allocation.resource == resource
             if self._is_resized(promises, allocation)
         }
@@ -165,10 +167,14 @@ class MadeHardware:
 
     def mark_started(self, allocation_ids: Collection[str]) -> None:
         """Record that the containers of these allocations may run from now on."""
-        known = {it.id for it in self._ledger.in_use()}
-        self.started = self.started.intersection(known).union(allocation_ids)
-        waiting = known - self.started
-        self.made_with = {name: made for name, made in self.made_with.items() if name in waiting}
+        in_use = self._ledger.in_use()
+        known = (name for name in self.started if in_use.get(name) is not None)
+        self.started = frozenset(known).union(allocation_ids)
+        self.made_with = {
+            name: made
+            for name, made in self.made_with.items()
+            if name not in self.started and in_use.get(name) is not None
+        }
 
 
 def room_deadline() -> float:

@@ -192,7 +192,7 @@ class LedgerUpdates:
         return bool(allocation.partitions) or makes
 
     async def _remove_ownerless(self, change: Remove) -> bool:
-        if self._ledger.get(change.allocation) in self._ledger.in_use():
+        if self._ledger.in_use().get(change.allocation) is not None:
             return False  # the slices have an owner by now
         if not await self._try_remove_slices(change.vendor, change.allocation):
             return False

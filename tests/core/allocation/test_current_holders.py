@@ -10,7 +10,7 @@ from agent.core.allocation.current_holders import card_holders
 from agent.core.model import Owner
 from agent.scheduler_api import Candidate
 from core.scenes import CHOSEN, bound, held
-from core.values import GPU, allocation, shared
+from core.values import GPU, allocation, grouped, shared
 
 CARDS = ("a", "b", "c")
 TRIO = shared(dict.fromkeys(CARDS, 2))
@@ -38,7 +38,11 @@ def test_a_card_is_its_owners_or_else_its_claims_and_of_this_resource() -> None:
         allocation("unknown", ["f"]),
     ]
 
-    assert card_holders(in_use, GPU) == {"a": "uid-web", "b": "uid-job", "d": "uid-moved"}
+    assert card_holders(grouped(in_use), GPU) == {
+        "a": "uid-web",
+        "b": "uid-job",
+        "d": "uid-moved",
+    }
 
 
 LYING = st.lists(
@@ -50,4 +54,4 @@ LYING = st.lists(
 def test_owners_without_uid_hold_no_card() -> None:
     shown = allocation("a", ["a"], owner=Owner("", "main", "default", "web"))
 
-    assert card_holders([shown], GPU) == {}
+    assert card_holders(grouped([shown]), GPU) == {}

@@ -125,7 +125,7 @@ def test_what_is_in_use_is_as_it_is_now_after_every_change() -> None:
     ledger.drop("own")
     assert ([it.id for it in ledger.in_use()], ledger.external()) == (["one"], {})
     ledger.release("one", "pod gone", now=1)
-    assert ledger.in_use() == ()
+    assert tuple(ledger.in_use()) == ()
 
 
 def test_what_is_over_may_be_replaced_by_what_is_over_of_another_resource() -> None:
@@ -210,7 +210,7 @@ def test_hardware_that_was_made_brings_nothing_back_that_is_over() -> None:
 
     assert not ledger.record_made_slices("one", [Partition("s0", "a", "one")], AllocationState.DONE)
     assert not ledger.record_made_slices("never there", [], AllocationState.DONE)
-    assert ledger.in_use() == ()
+    assert tuple(ledger.in_use()) == ()
 
 
 def test_a_released_allocation_is_still_shown_with_its_reason() -> None:
@@ -218,7 +218,7 @@ def test_a_released_allocation_is_still_shown_with_its_reason() -> None:
 
     ledger.release("one", "pod gone", now=7)
 
-    assert ledger.in_use() == ()
+    assert tuple(ledger.in_use()) == ()
     assert [(str(it.state), it.reason, it.since) for it in ledger.all()] == [("released", "pod gone", 7)]
 
 

@@ -13,7 +13,7 @@ from agent.core.allocation.room_on_cards import free_by_card, has_room, is_as_co
 from agent.core.model import Allocation, Owner, Resource
 from agent.vendor_api.agent import Policy, Sharing
 from core.scenes import held
-from core.values import GPU, shared, whole
+from core.values import GPU, shared, taking, whole
 
 CARDS = ("a", "b", "c")
 PAIR = shared({"a": 2, "b": 2})
@@ -87,13 +87,13 @@ IDS = st.lists(st.sampled_from([one for card in TRIO.cards for one in card]), un
 def test_a_card_has_room_for_what_does_not_lie_on_it(
     resource: Resource, in_use: list[Allocation], free: dict[str, int]
 ) -> None:
-    assert free_by_card(resource, in_use) == free
+    assert free_by_card(resource, taking(in_use)) == free
 
 
 def test_a_pod_that_has_a_card_finds_room_there_though_no_new_pod_does() -> None:
-    assert free_by_card(sick(PAIR, "a"), [on("a", "a::0")], sick=True) == {"a": 1, "b": 2}
-    assert has_room(sick(PAIR, "a"), ["a"], 1, [on("a", "a::0")], sick=True)
-    assert not has_room(sick(PAIR, "a"), ["a"], 1, [on("a", "a::0")])
+    assert free_by_card(sick(PAIR, "a"), taking([on("a", "a::0")]), sick=True) == {"a": 1, "b": 2}
+    assert has_room(sick(PAIR, "a"), ["a"], 1, taking([on("a", "a::0")]), sick=True)
+    assert not has_room(sick(PAIR, "a"), ["a"], 1, taking([on("a", "a::0")]))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_pod_that_has_a_card_finds_room_there_though_no_new_pod_does() -> None
 def test_a_card_has_as_much_as_it_is_cut_into_whatever_ids_are_kept(resource: Resource, free: int) -> None:
     first = replace(resource.cards[0], kept=("old",))
 
-    assert free_by_card(replace(resource, cards=(first,)), []) == {"a": free}
+    assert free_by_card(replace(resource, cards=(first,)), taking([])) == {"a": free}
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_a_card_has_as_much_as_it_is_cut_into_whatever_ids_are_kept(resource: Re
 def test_cards_have_room_for_as_many_shares_as_are_free_on_each(
     resource: Resource, cards: list[str], count: int, expected: bool
 ) -> None:
-    assert has_room(resource, cards, count, []) is expected
+    assert has_room(resource, cards, count, taking([])) is expected
 
 
 def test_the_first_of_unequal_cards_takes_the_share_that_does_not_divide() -> None:
     in_use = [on("b", "b::0")]
 
-    assert has_room(PAIR, ["a", "b"], 3, in_use)
-    assert not has_room(PAIR, ["b", "a"], 3, in_use)
+    assert has_room(PAIR, ["a", "b"], 3, taking(in_use))
+    assert not has_room(PAIR, ["b", "a"], 3, taking(in_use))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_first_of_unequal_cards_takes_the_share_that_does_not_divide() -> No
 def test_the_kubelet_counts_right_unless_shares_lie_on_other_cards_than_their_ids(
     resource: Resource, ids: list[str], others: list[Allocation], expected: bool
 ) -> None:
-    assert is_as_counted(resource, ids, others) is expected
+    assert is_as_counted(resource, ids, taking(others)) is expected
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_kubelet_counts_right_unless_shares_lie_on_other_cards_than_their_id
 def test_what_does_not_fit_goes_where_there_is_room(
     resource: Resource, count: int, others: list[Allocation], expected: tuple[str, ...]
 ) -> None:
-    assert other_cards_with_room(resource, count, others) == expected
+    assert other_cards_with_room(resource, count, taking(others)) == expected
 
 
 LYING = st.lists(
@@ -191,13 +191,13 @@ def test_room_is_found_where_there_is_some_and_never_more_than_a_card_has(
     used = Counter(card for _, card in lying)
     left = {card: 2 - used[card] for card in CARDS}
 
-    found = other_cards_with_room(resource, count, in_use)
+    found = other_cards_with_room(resource, count, taking(in_use))
 
-    assert free_by_card(resource, in_use) == left
+    assert free_by_card(resource, taking(in_use)) == left
     if found:
-        taken = Counter([found[n % len(found)] for n in range(count)])
-        assert all(taken[card] <= left[card] for card in taken)
-        assert has_room(resource, found, count, in_use)
+        wanted = Counter([found[n % len(found)] for n in range(count)])
+        assert all(wanted[card] <= left[card] for card in wanted)
+        assert has_room(resource, found, count, taking(in_use))
     elif is_alone:
         assert max(left.values()) < count
     else:
@@ -205,12 +205,12 @@ def test_room_is_found_where_there_is_some_and_never_more_than_a_card_has(
 
 
 @given(LYING, st.lists(st.sampled_from(CARDS), min_size=1, max_size=4), st.integers(1, 7))
-def test_cards_that_have_room_stay_within_their_number_once_it_is_taken(
+def test_cards_that_have_room_stay_within_their_number_once_it_is_taking(
     lying: list[tuple[str, str]], cards: list[str], count: int
 ) -> None:
     in_use = [on(card, one) for one, card in lying]
     ids = [f"x::{n}" for n in range(count)]
 
-    if has_room(TRIO, cards, count, in_use):
-        after = free_by_card(TRIO, [*in_use, held("new", *ids, resource=GPU, on=cards)])
+    if has_room(TRIO, cards, count, taking(in_use)):
+        after = free_by_card(TRIO, taking([*in_use, held("new", *ids, resource=GPU, on=cards)]))
         assert all(after[card] >= 0 for card in cards)

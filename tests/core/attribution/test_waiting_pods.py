@@ -20,7 +20,7 @@ from agent.core.attribution.waiting_pods import WaitingPods
 from agent.core.model import Allocation, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
-from core.values import GPU, allocation
+from core.values import GPU, allocation, grouped
 
 #: The cards of the node, by minor.
 CARDS = {"c0": 0, "c1": 1, "c2": 2}
@@ -206,7 +206,7 @@ def pair_of_containers(*first: str, failed: str = "") -> WaitingPods:
         CARDS,
         {key} if first else (),
         failed={failed},
-        cards_of_containers={key: frozenset(first)} if first else {},
+        cards_of_container=lambda it: frozenset(first) if it == key else frozenset(),
     )
 
 
@@ -413,20 +413,20 @@ def test_claims_follow_what_the_kubelet_did_in_whatever_order_it_tells(
     its = [held(name, of) for name, of in bore.items()]
     grants = [given_to(name, owner) for name, owner in granted.items()]
 
-    assert swap_claims(its, grants, unpromised) == expected
-    assert swap_claims(its, grants[::-1], unpromised) == expected
+    assert swap_claims(grouped(its), grants, unpromised) == expected
+    assert swap_claims(grouped(its), grants[::-1], unpromised) == expected
 
 
 def test_claims_stay_with_their_resource() -> None:
     its = [held("1", A), held("2", B, "acme.com/other")]
 
-    assert swap_claims(its, [given_to("1", "b")], unpromised) == {"1": None}
+    assert swap_claims(grouped(its), [given_to("1", "b")], unpromised) == {"1": None}
 
 
 def test_two_that_bear_one_claim_end_nothing() -> None:
     its = [held("1", A), held("2", A), held("3", B)]
 
-    assert swap_claims(its, [given_to("1", "a"), given_to("3", "a")], unpromised)["3"] == A
+    assert swap_claims(grouped(its), [given_to("1", "a"), given_to("3", "a")], unpromised)["3"] == A
 
 
 def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
@@ -434,7 +434,7 @@ def test_a_claim_that_nobody_bears_is_asked_of_the_pod() -> None:
         return claim(grant.uid.removeprefix("uid-"), on=it.id)
 
     its = [held("1", A), held("2", None), held("3", C)]
-    found = swap_claims(its, [given_to("1", "b"), given_to("2", "d"), given_to("3", "c")], promise)
+    found = swap_claims(grouped(its), [given_to("1", "b"), given_to("2", "d"), given_to("3", "c")], promise)
 
     assert found == {"1": claim("b", on="1"), "2": claim("d", on="2")}
 
@@ -465,10 +465,10 @@ def test_a_swap_gives_everybody_its_own_loses_nothing_that_fits_and_is_over_at_o
     its = [held(str(it), None if of is None else claim(str(of))) for it, of in bore.items()]
     grants = [given_to(str(it), str(owner)) for it, owner in granted.items()]
 
-    change = swap_claims(its, grants, unpromised)
+    change = swap_claims(grouped(its), grants, unpromised)
 
     after = [replace(it, claim=change.get(it.id, it.claim)) for it in its]
-    assert swap_claims(after, grants, unpromised) == {}
+    assert swap_claims(grouped(after), grants, unpromised) == {}
     borne = {of for of in bore.values() if of is not None}
     for it in after:
         if int(it.id) in granted:
@@ -489,7 +489,9 @@ def test_containers_are_known_by_their_owner_or_else_by_their_claim() -> None:
         allocation("4", ["4"], resource="acme.com/other", claim=claim("d")),
     ]
 
-    assert containers_with_allocation(its, GPU) == {("uid-a", "main"), ("uid-c", "main")}
+    found = containers_with_allocation(grouped(its), GPU)
+    places = [(f"uid-{name}", "main") for name in "abcd"]
+    assert [it for it in places if it in found] == [("uid-a", "main"), ("uid-c", "main")]
 
 
 @pytest.mark.parametrize(
@@ -507,7 +509,8 @@ def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
 ) -> None:
     its = [allocation("1", ["1"], since=5.0, owner=Owner("", "main", "default", "web"))]
 
-    assert containers_with_allocation(its, GPU, [waits]) == taken
+    found = containers_with_allocation(grouped(its), GPU, [waits])
+    assert {it for it in [(waits.uid, "main"), (waits.uid, "other")] if it in found} == taken
 
 
 @pytest.mark.parametrize(
@@ -580,12 +583,12 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
     waiting = WaitingPods(
         pods, (DIALECT,), CARDS, locked=names, pods_at_kubelet_start={pods[0].uid, pods[1].uid}
     )
-    order = []
+    order: list[str] = []
     for _ in pods:
         asks = next_request(GPU, 1, set(), {"c0", "c1", "c2"}, waiting).claim
         assert asks is not None
         order.append(asks.pod)
-        waiting = replace(waiting, taken={*waiting.taken, (asks.uid, asks.container)})
+        waiting = replace(waiting, taken={(f"uid-{name}", asks.container) for name in order})
 
     assert order == ["web", "job", "late"]
 

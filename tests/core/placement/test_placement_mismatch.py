@@ -21,7 +21,7 @@ from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.vendor_api.agent import ContainerEdits, Offers, Placement, ResourceRule, Slices, Vendor
-from core.values import allocation, node, status
+from core.values import allocation, grouped, node, status
 
 WHOLE = "acme.com/whole"
 CARD = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
@@ -56,7 +56,7 @@ def told(
         locked=frozenset(locked),
         schedulers=registered(),
     )
-    found = placement_mismatches(Promises(scene, in_use))
+    found = placement_mismatches(Promises(scene, grouped(in_use)))
     assert [one.pod for one in found] == [PodRef("default", "web", "u")] * len(found)
     return [one.why for one in found]
 
@@ -234,7 +234,9 @@ def test_what_is_made_on_the_chosen_card_before_its_container_starts_is_told_onl
     )
     claim = Claim("u", "default", "web", "main", ("c0",))
     started: set[str] = set()
-    lookout = MismatchNotices(lambda: Promises(scene, (held("c1", claim),)), lambda: frozenset(started))
+    lookout = MismatchNotices(
+        lambda: Promises(scene, grouped([held("c1", claim)])), lambda: frozenset(started)
+    )
 
     assert not lookout.mismatches
 
@@ -277,7 +279,7 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
     scene = Scene(
         planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods, schedulers=registered()
     )
-    lookout = MismatchNotices(lambda: Promises(scene, (held("c1"),)))
+    lookout = MismatchNotices(lambda: Promises(scene, grouped([held("c1")])))
 
     assert len(lookout.mismatches) == 3
     assert lookout.moved_pods() == {"u"}
@@ -304,7 +306,7 @@ def _other_locks(it: Promises) -> Promises:
 
 
 def _other_ledger(it: Promises) -> Promises:
-    return replace(it, in_use=(held("c0", Claim("u", "default", "web", "main", ("c0",))),))
+    return replace(it, in_use=grouped([held("c0", Claim("u", "default", "web", "main", ("c0",)))]))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
     scene = Scene(
         planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),), schedulers=registered()
     )
-    now = [Promises(scene, ())]
+    now = [Promises(scene, grouped())]
     lookout = MismatchNotices(lambda: now[0])
 
     before = lookout.mismatches
@@ -352,7 +354,7 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
                 candidates=(pod("{}", {WHOLE: 1}),),
                 schedulers=registered(),
             ),
-            (),
+            grouped(),
         )
     )
 

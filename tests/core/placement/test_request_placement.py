@@ -28,7 +28,7 @@ from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.vendor_api.agent import Placement, Sharing
 from core.promising import MEMORY, TOGETHER, choose, counted, of, prefer, promises, share
 from core.scenes import CHOSEN, SHARE, SLICE, WHOLE, bound, full_c5, held, shown
-from core.values import node, status
+from core.values import grouped, node, status, taking
 
 # What a request gets: whole cards
 
@@ -85,7 +85,7 @@ def test_an_allocation_of_the_resource_that_takes_no_room_is_not_named() -> None
     its = promises(bound("web", "c1"), in_use=[held("old", "c1")])
 
     with pytest.raises(PromisedElsewhere) as refused:
-        choose_cards(its, admit(its.scene, WHOLE, ["c0"]), [])
+        choose_cards(its, admit(its.scene, WHOLE, ["c0"]), grouped())
 
     assert "held by" not in str(refused.value)
 
@@ -456,7 +456,7 @@ def test_what_lies_on_one_card_and_fits_on_none_is_refused_with_the_largest(
     asked = admit(its.scene, SHARE, ["c4::0", "c5::0"])
 
     with pytest.raises(error, match=largest):
-        choose_cards(its, asked, in_use)
+        choose_cards(its, asked, grouped(in_use))
 
 
 # No card is promised away twice
@@ -495,7 +495,7 @@ def test_no_card_gets_more_shares_than_it_has_whatever_was_promised(
         in_use.append(
             held(f"answer-{n}", *ids, resource=SHARE, on=choice.actual_cards, owner=None, claim=choice.claim)
         )
-        assert min(free_by_card(its.scene.plan[SHARE], in_use).values()) >= 0
+        assert min(free_by_card(its.scene.plan[SHARE], taking(in_use, SHARE)).values()) >= 0
         assert choice.claim is not None or placement != "claim"
 
     claimed = [(it.claim.uid, it.claim.container) for it in in_use if it.claim is not None]

@@ -162,7 +162,7 @@ async def test_a_start_brings_nothing_back_that_was_released_meanwhile() -> None
 
     await room.allocator.pre_start(SLICE, ["c2::0"])
 
-    assert room.ledger.in_use() == ()
+    assert tuple(room.ledger.in_use()) == ()
 
 
 async def test_a_share_that_was_read_back_is_made_as_it_was_answered_until_its_claim_is_known() -> None:

@@ -208,7 +208,7 @@ async def test_the_owner_is_the_one_whose_answer_the_kubelet_kept() -> None:
     it = Node([held(owner=None)], [entry("a1")], ALIVE)
 
     assert await it.quick() == [Confirm("a1", WEB, "k1")]
-    assert it.ledger.in_use() == (held(),)
+    assert tuple(it.ledger.in_use()) == (held(),)
     assert +it.reconciler.actions == {"confirm": 1}
 
 
@@ -272,7 +272,7 @@ async def test_passes_come_again_and_again() -> None:
         await eventually(lambda: it.log.count("prove") >= 3)
         group.cancel_scope.cancel()
 
-    assert it.ledger.in_use() == (held(),)
+    assert tuple(it.ledger.in_use()) == (held(),)
 
 
 async def test_a_pass_follows_each_news_of_the_kubelets_checkpoint() -> None:
@@ -287,7 +287,7 @@ async def test_a_pass_follows_each_news_of_the_kubelets_checkpoint() -> None:
         await eventually(lambda: it.reconciler.actions["confirm"])
         group.cancel_scope.cancel()
 
-    assert it.ledger.in_use() == (held(),)
+    assert tuple(it.ledger.in_use()) == (held(),)
 
 
 def test_the_agents_of_many_nodes_do_not_march_in_step() -> None:
@@ -851,7 +851,7 @@ async def test_what_a_lost_checkpoint_knew_is_taken_back_with_its_owner() -> Non
     await it.quick()
     await it.quick()
 
-    assert it.ledger.in_use() == (held(since=1000.0, source=AllocationSource.KUBELET),)
+    assert tuple(it.ledger.in_use()) == (held(since=1000.0, source=AllocationSource.KUBELET),)
     assert +it.reconciler.actions == {"recall": 1, "confirm": 1}
 
 
