@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -97,7 +95,9 @@ class CheckpointFile:
         except FileNotFoundError:
             return SavedState(), None
         except Unusable as exc:
-            return SavedState(), self._set_aside(exc)
+            aside = damaged_files.set_aside(self.path, exc, _WITHOUT)
+            self._in_the_way = not aside.aside
+            return SavedState(), aside
 
     def peek(self) -> SavedState:
         """The saved state, read without the lock; an empty one where it cannot be read."""
@@ -125,26 +125,8 @@ class CheckpointFile:
         except FileNotFoundError:
             raise
         except OSError as exc:
-            raise self._unreadable(exc) from exc
+            raise damaged_files.unreadable(self.path, exc) from exc
         return replace(saved, allocations=tuple(map(_restore, saved.allocations)))
-
-    def _unreadable(self, exc: OSError) -> Unusable:
-        found = exc.strerror or str(exc)
-        with suppress(OSError):
-            if not stat.S_ISREG(self.path.lstat().st_mode):
-                return Unusable("foreign", found)
-        if exc.errno == errno.EIO:
-            return Unusable("unreadable", f"the disk cannot read it ({found})")
-        raise StateError(self.path, f"cannot be read: {found}") from exc
-
-    def _set_aside(self, exc: Unusable) -> SetAside:
-        try:
-            name = damaged_files.move(self.path).name
-        except OSError as refusal:
-            self._in_the_way = True
-            kept = f"it cannot be set aside ({refusal.strerror}) and is not overwritten before it is"
-            return SetAside(self.path, exc.why, f"{self.path}: {exc}; {kept}; {_WITHOUT}")
-        return SetAside(self.path, exc.why, f"{self.path}: {exc}; set aside as {name}, {_WITHOUT}", name)
 
     def _make_way(self) -> None:
         with suppress(FileNotFoundError):  # an operator moved it
