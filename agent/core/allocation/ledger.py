@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.cell import Cell
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
@@ -30,6 +31,8 @@ class Ledger:
         self._allocations = {it.id: it if it.since <= now else replace(it, since=now) for it in allocations}
         #: Touched whenever an allocation is added, changed or removed.
         self.changes: Cell[None] = Cell(None)
+        #: Id to the allocation before its first change since `take_changes`, and whether it was dropped.
+        self._changed: dict[str, tuple[Allocation | None, bool]] = {}
         self._held: Mapping[str, Mapping[str, str]] | None = None  # until IDs are held or let go
         #: Kept until an allocation changes, since an Allocate asks for them several times.
         self._usage: ResourceUsage | None = None
@@ -181,9 +184,21 @@ class Ledger:
         names = dict.fromkeys(chain.from_iterable(holding.get(device_id, ()) for device_id in ids))
         return [self._allocations[name] for name in names]
 
+    def take_changes(self) -> tuple[LedgerChange, ...]:
+        """What has changed since the last call, for the one who writes the ledger.
+
+        In this order, the changes make the present ledger of the one before.
+        """
+        changed, self._changed = self._changed, {}
+        return tuple(
+            LedgerChange(name, before, self._allocations.get(name), is_dropped)
+            for name, (before, is_dropped) in changed.items()
+        )
+
     def record(self, allocation: Allocation) -> None:
         """Add an allocation, or replace the one of the same id."""
         before = self._allocations.get(allocation.id)
+        self._changed.setdefault(allocation.id, (before, False))
         self._allocations[allocation.id] = allocation
         self._in_use = self._external = self._usage = None
         if before is None or _held_by(before) != _held_by(allocation):
@@ -193,7 +208,9 @@ class Ledger:
 
     def drop(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
-        self._remove_holder(self._allocations.pop(allocation_id, None))
+        allocation = self._allocations.pop(allocation_id, None)
+        self._note_drop(allocation_id, allocation)
+        self._remove_holder(allocation)
         self._in_use = self._external = self._usage = None
         self.changes.touch()
 
@@ -282,7 +299,12 @@ class Ledger:
     def _drop_old_released(self) -> None:
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
-            del self._allocations[allocation_id]
+            self._note_drop(allocation_id, self._allocations.pop(allocation_id))
+
+    def _note_drop(self, allocation_id: str, allocation: Allocation | None) -> None:
+        """Note that the allocation was dropped. If it is recorded again, it is the newest one."""
+        before, _ = self._changed.pop(allocation_id, (allocation, True))
+        self._changed[allocation_id] = before, True
 
 
 def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
