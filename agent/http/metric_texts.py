@@ -26,7 +26,7 @@ _OF_A_RESOURCE = {
 #: Name of the counter in the status, without prefix and `_total`, to its text.
 COUNTED: Mapping[str, str] = {
     "annotation_writes": "Writes of the annotations that vendors give the Node.",
-    "checkpoint_saves": "Checkpoints that were written.",
+    "checkpoint_saves": "Times that the checkpoint or its journal was written.",
     "checkpoint_set_aside": "Whether the agent began without its checkpoint, and why.",
     "events": "Events of the cluster: sent, tried again, refused, dropped, suppressed.",
     "evidence_unreadable": "Passes of reconcile in which a source could not be read.",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 from agent.core.model import Allocation, AllocationSource, AllocationState
 
+_FIELDS = fields(Allocation)
 _OF_OWNER = frozenset({"owner", "life"})
 _OF_RELEASE = frozenset({"state", "since", "reason", "forgotten", "rebooted"})
 
@@ -34,10 +35,8 @@ class LedgerChange:
         """The fields of the allocation that differ; all of a new allocation that are not empty."""
         before, after = self.before, self.after
         if before is None:
-            return tuple(it.name for it in fields(Allocation) if getattr(after, it.name) != it.default)
-        return tuple(
-            it.name for it in fields(Allocation) if getattr(before, it.name) != getattr(after, it.name)
-        )
+            return tuple(it.name for it in _FIELDS if getattr(after, it.name) != it.default)
+        return tuple(it.name for it in _FIELDS if getattr(before, it.name) != getattr(after, it.name))
 
     @property
     def is_short(self) -> bool:
