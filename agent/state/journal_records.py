@@ -18,6 +18,7 @@ import msgspec
 from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.model import Allocation
 from agent.state.file_envelope import UNDECODABLE, Unusable
+from agent.vendor_api.text import shorten
 
 #: The journal format that is written.
 FORMAT = 1
@@ -137,7 +138,7 @@ def replayed(content: bytes, checksum: str, allocations: Sequence[Allocation]) -
                 _apply(record, known)
                 changes += 1
         except (*UNDECODABLE, TypeError) as exc:
-            damage = f"line {number} was torn or edited ({exc})"
+            damage = f"line {number} was torn or edited ({shorten(str(exc), 200)})"
             break
         end = after
     if known is None:

@@ -136,6 +136,15 @@ def test_a_sound_line_that_makes_no_sense_is_damage() -> None:
         assert found.damage.startswith("line 2 was torn or edited (")
 
 
+def test_what_a_damaged_line_says_is_fit_for_a_log_line() -> None:
+    payload = b'{"what":"\\u0003%s"}' % (b"x" * 1000)
+
+    damage = replay(lines([journal_records.header(CHECKPOINT), payload], JournalEnd())[0]).damage
+
+    assert damage.isprintable()
+    assert len(damage) < 300
+
+
 def test_a_journal_of_another_checkpoint_is_not_replayed() -> None:
     content = journal(*HISTORY, continues=ANOTHER)
 
