@@ -1,4 +1,4 @@
-"""Moves unusable checkpoints aside for a person to look at, and keeps a few of them."""
+"""Moves unusable checkpoints and journals aside for a person to look at, and keeps a few of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_KEPT_FILES = 5
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Why the agent starts without its checkpoint, and where the file is now."""
+    """Why the agent starts without its checkpoint or a part of its journal, and where that file is now."""
 
     path: Path
     why: Why

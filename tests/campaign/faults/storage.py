@@ -218,8 +218,8 @@ class KubeletCheckpoint(Fault):
 KINDS = (
     Kind("checkpoint torn", Torn),
     Kind("checkpoint edited", Edited),
-    Kind("journal torn", JournalTorn),
-    Kind("journal edited", JournalEdited),
+    Kind("journal torn", JournalTorn, mixes=False),
+    Kind("journal edited", JournalEdited, mixes=False),
     Kind("checkpoint replaced by an older one", Older),
     Kind("checkpoint deleted", Deleted),
     Kind("disk full", Full),
