@@ -246,6 +246,7 @@ class Composition:
             partial(self._pod_sync.follow_lives, kubelet),
             self._pod_sync.run,
             self.store.run,
+            self.store.fold_journal,
             self._cdi.run,
             self._hardware.follow_specs,
             self.publisher.run,

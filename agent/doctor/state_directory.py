@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from agent.core.errors import StateError
 from agent.doctor.surroundings import Surroundings
 from agent.host import files
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
+from agent.state import sealed_file
 from agent.state.checkpoint import MAX_BYTES, SavedState
-from agent.state.file_envelope import Unusable
-from agent.state.sealed_file import read
+from agent.state.file_envelope import Unusable, checksum_of, opened
+from agent.state.journal import JOURNAL, Journal
 from agent.state.state_directory import OWN_PREFIXES
 
 STATE = "state"
@@ -23,6 +26,8 @@ CHECKPOINT = "checkpoint"
 ENOUGH_BYTES = 2 << 20
 #: Files set aside that are named.
 MAX_SHOWN_FILES = 3
+#: Times that checkpoint and journal are read until they are of one moment.
+MAX_READS = 3
 
 NO_STATE = FindingKind(
     STATE,
@@ -88,6 +93,26 @@ ASIDE = FindingKind(
     "checkpoint.",
     "see xpu-agent health list, and cordon again the cards that were cordoned; then remove the files: "
     "rm {paths}",
+)
+
+JOURNAL_DAMAGED = FindingKind(
+    CHECKPOINT,
+    "journal-damaged",
+    Severity.WARNS,
+    "the journal of the checkpoint is not as the agent wrote the file",
+    "The next start sets the journal aside. The agent then reads from the kubelet again which pods have come "
+    "and gone since the checkpoint.",
+    "nothing, if a person put back the checkpoint, or a newer release wrote the journal; else look for "
+    "errors of the disk with dmesg",
+)
+JOURNAL_ASIDE = FindingKind(
+    CHECKPOINT,
+    "journal-set-aside",
+    Severity.WARNS,
+    "a journal of the checkpoint was set aside",
+    "An earlier start could not use the changes since the checkpoint. The agent has read from the kubelet "
+    "which pods have which cards. Their schedulers may wait for annotations that were not written.",
+    "look for errors of the disk with dmesg; then remove the files: rm {paths}",
 )
 
 
@@ -156,11 +181,13 @@ def disk(around: Surroundings) -> Iterator[Finding]:
 
 
 def checkpoint(around: Surroundings) -> Iterator[Finding]:
-    """Whether the next start can use the checkpoint."""
+    """Whether the next start can use the checkpoint and its journal."""
     path = around.config.agent.state_dir / "checkpoint.json"
-    yield from _set_aside(path)
+    journal = path.with_name(JOURNAL)
+    yield from _set_aside(path, ASIDE)
+    yield from _set_aside(journal, JOURNAL_ASIDE)
     try:
-        saved = read(path, SavedState, MAX_BYTES)
+        saved, wrong = _read(path, journal)
     except FileNotFoundError:
         yield well(CHECKPOINT, f"there is no {path} yet")
     except Unusable as exc:
@@ -175,12 +202,38 @@ def checkpoint(around: Surroundings) -> Iterator[Finding]:
     except OSError as exc:
         yield DAMAGED.found(f"{path}: {exc.strerror}")
     else:
+        if wrong:
+            yield JOURNAL_DAMAGED.found(f"{journal}: {wrong}")
         held = len(saved.allocations)
         yield well(CHECKPOINT, f"{path}: {held} allocations, {len(saved.health)} faults")
 
 
-def _set_aside(path: Path) -> Iterator[Finding]:
+def _read(path: Path, journal: Path) -> tuple[SavedState, str]:
+    """The saved state, and what is wrong with the journal.
+
+    An agent that runs may replace the checkpoint between the two reads: then both are read once more.
+
+    Raises:
+        Unusable: The checkpoint is damaged, from a later release, or not the agent's.
+        OSError: There is no checkpoint, or it cannot be read.
+    """
+    for _ in range(MAX_READS):
+        text = sealed_file.content(path, MAX_BYTES)
+        saved = opened(text, SavedState)
+        try:
+            replay = Journal(journal).replay(checksum_of(text), saved.allocations)
+        except (Unusable, StateError) as exc:
+            wrong = str(exc)
+        else:
+            saved = saved if replay is None else replace(saved, allocations=replay.allocations)
+            wrong = "" if replay is None else replay.damage
+        if not wrong or sealed_file.content(path, MAX_BYTES) == text:
+            break
+    return saved, wrong
+
+
+def _set_aside(path: Path, kind: FindingKind) -> Iterator[Finding]:
     found = sorted(path.parent.glob(f"{path.name}.corrupt-*"))
     if found:
         shown = ", ".join(map(str, found[-MAX_SHOWN_FILES:]))
-        yield ASIDE.found(f"{len(found)} files were set aside: {shown}", paths=f"{path}.corrupt-*")
+        yield kind.found(f"{len(found)} files were set aside: {shown}", paths=f"{path}.corrupt-*")

@@ -26,8 +26,8 @@ _OF_A_RESOURCE = {
 #: Name of the counter in the status, without prefix and `_total`, to its text.
 COUNTED: Mapping[str, str] = {
     "annotation_writes": "Writes of the annotations that vendors give the Node.",
-    "checkpoint_saves": "Checkpoints that were written.",
-    "checkpoint_set_aside": "Whether the agent began without its checkpoint, and why.",
+    "checkpoint_saves": "Times that the checkpoint or its journal was written.",
+    "checkpoint_set_aside": "Whether the agent began without its checkpoint or some of its journal, and why.",
     "events": "Events of the cluster: sent, tried again, refused, dropped, suppressed.",
     "evidence_unreadable": "Passes of reconcile in which a source could not be read.",
     "extended_writes": "Writes of the extended resources that vendors count for the Node.",

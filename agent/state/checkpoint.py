@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import stat
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +15,9 @@ import structlog
 from agent.core.devices.health_rules import HealthRecord
 from agent.core.errors import StateError
 from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon, FirstList
-from agent.state import damaged_files, private_files, state_directory
+from agent.state import damaged_files, private_files, sealed_file, state_directory
 from agent.state.damaged_files import SetAside
-from agent.state.file_envelope import Unusable, sealed
-from agent.state.sealed_file import read
+from agent.state.file_envelope import Unusable, checksum_of, opened, sealed
 from agent.vendor_api.agent import Device
 
 log = structlog.get_logger()
@@ -82,6 +80,10 @@ class CheckpointFile:
         self._encoder = Encoder()
         #: Whether an unusable file could not be moved aside; it is not overwritten.
         self._in_the_way = False
+        #: The checksum of the file as it was read or written last; empty before.
+        self.checksum = ""
+        #: Inode, size and time of the file as it was written last.
+        self._written: tuple[int, int, int] | None = None
 
     def load(self) -> tuple[SavedState, SetAside | None]:
         """Read the saved state; an unusable file is set aside, and gives an empty state.
@@ -97,7 +99,9 @@ class CheckpointFile:
         except FileNotFoundError:
             return SavedState(), None
         except Unusable as exc:
-            return SavedState(), self._set_aside(exc)
+            aside = damaged_files.set_aside(self.path, exc, _WITHOUT)
+            self._in_the_way = not aside.aside
+            return SavedState(), aside
 
     def peek(self) -> SavedState:
         """The saved state, read without the lock; an empty one where it cannot be read."""
@@ -106,8 +110,12 @@ class CheckpointFile:
         except (FileNotFoundError, Unusable, StateError):
             return SavedState()
 
-    def save(self, state: SavedState, *, durable: bool) -> None:
+    def save(
+        self, state: SavedState, *, durable: bool, before: Callable[[str], None] = lambda checksum: None
+    ) -> None:
         """Replace the file; with `durable` it also survives a power cut.
+
+        `before` is called with the checksum of the new file before the file is written.
 
         Raises:
             OSError: The directory is full, read-only or gone, and the old file is untouched. If only the sync
@@ -117,34 +125,31 @@ class CheckpointFile:
         text = sealed(self._encoder.content(state))
         if self._in_the_way:
             self._make_way()
+        checksum = checksum_of(text)
+        before(checksum)
         private_files.replace(self.path, text, durable=durable)
+        self.checksum, self._written = checksum, _identity(self.path)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file is the one that was written last."""
+        return self._written is not None and _identity(self.path) == self._written
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file as it was written last; 0 before."""
+        return self._written[1] if self._written is not None else 0
 
     def _read(self) -> SavedState:
         try:
-            saved = read(self.path, SavedState, MAX_BYTES)
+            text = sealed_file.content(self.path, MAX_BYTES)
         except FileNotFoundError:
             raise
         except OSError as exc:
-            raise self._unreadable(exc) from exc
-        return replace(saved, allocations=tuple(map(_restore, saved.allocations)))
-
-    def _unreadable(self, exc: OSError) -> Unusable:
-        found = exc.strerror or str(exc)
-        with suppress(OSError):
-            if not stat.S_ISREG(self.path.lstat().st_mode):
-                return Unusable("foreign", found)
-        if exc.errno == errno.EIO:
-            return Unusable("unreadable", f"the disk cannot read it ({found})")
-        raise StateError(self.path, f"cannot be read: {found}") from exc
-
-    def _set_aside(self, exc: Unusable) -> SetAside:
-        try:
-            name = damaged_files.move(self.path).name
-        except OSError as refusal:
-            self._in_the_way = True
-            kept = f"it cannot be set aside ({refusal.strerror}) and is not overwritten before it is"
-            return SetAside(self.path, exc.why, f"{self.path}: {exc}; {kept}; {_WITHOUT}")
-        return SetAside(self.path, exc.why, f"{self.path}: {exc}; set aside as {name}, {_WITHOUT}", name)
+            raise damaged_files.unreadable(self.path, exc) from exc
+        saved = opened(text, SavedState)
+        self.checksum = checksum_of(text)
+        return saved
 
     def _make_way(self) -> None:
         with suppress(FileNotFoundError):  # an operator moved it
@@ -159,6 +164,20 @@ def boot_id(path: Path = BOOT_ID) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def restored(saved: SavedState) -> SavedState:
+    """The state for a process that did not write it."""
+    return replace(saved, allocations=tuple(map(_restore, saved.allocations)))
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Inode, size and time of the file; None where there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _restore(allocation: Allocation) -> Allocation:

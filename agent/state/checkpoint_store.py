@@ -1,19 +1,22 @@
-"""Writes the checkpoint file whenever the ledger or the health of devices changed."""
+"""Writes the checkpoint or its journal whenever the ledger or the health of devices changed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.backoff import Pauses
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
-from agent.state.checkpoint import CheckpointFile, SavedState
+from agent.state.checkpoint import SavedState
+from agent.state.journaled_checkpoint import JournaledCheckpoint
 from agent.state.write_thread import WriteThread
 
 log = structlog.get_logger()
@@ -22,6 +25,8 @@ log = structlog.get_logger()
 PATIENCE = 2.0
 #: Shortest and longest pause, in seconds, before a failed write is tried again.
 PAUSES = (0.1, 30.0)
+#: Seconds without a write after which the journal is folded into the checkpoint, if that is worth it.
+QUIET = 60.0
 
 
 class LedgerStore:
@@ -32,12 +37,13 @@ class LedgerStore:
 
     def __init__(
         self,
-        file: CheckpointFile,
+        file: JournaledCheckpoint,
         ledger: Ledger,
         inventory: Inventory,
         base: SavedState,
         patience: float = PATIENCE,
         pauses: tuple[float, float] = PAUSES,
+        quiet: float = QUIET,
     ) -> None:
         self._file = file
         self._ledger = ledger
@@ -45,6 +51,9 @@ class LedgerStore:
         self._base = base
         self._patience = patience
         self._pauses = Pauses(*pauses)
+        self._quiet = quiet
+        #: The changes that may lack on disk, by the id of the allocation.
+        self._unwritten: dict[str, LedgerChange] = {}
         self._turn = asyncio.Lock()
         self._writing: asyncio.Future[str] | None = None
         #: The write that timed out; later saves do not wait for it.
@@ -53,20 +62,27 @@ class LedgerStore:
         #: Set while the disk lacks the newest state; and whether that state must survive a power cut.
         self._owed = asyncio.Event()
         self._owed_durable = False
+        #: Set while the journal is worth folding; and while it is so long that it is folded at once.
+        self._foldable, self._too_long = asyncio.Event(), asyncio.Event()
         self.error = ""
         self.saves = 0
 
     async def save(self, *, durable: bool, last: bool = False) -> None:
         """Write the state as of the moment the write begins. Returns within the patience, written or not.
 
+        The `last` call, after which no retry follows, leaves no journal.
+
         Only the first caller waits for a write that hangs; until it ends, later callers return at once.
         That includes `durable` calls before hardware is made: no pod is refused because of a disk, and a
-        second wait would tell no more. Only the `last` call, after which no retry follows, waits again.
+        second wait would tell no more. Only the `last` call waits again.
         """
+        await self._save(durable=durable, last=last, whole=last)
+
+    async def _save(self, *, durable: bool, last: bool = False, whole: bool = False) -> None:
         try:
             async with asyncio.timeout(self._patience), self._turn:
                 durable = durable or self._owed_durable
-                error = self._no_answer if self._hangs and not last else await self._written(durable)
+                error = self._no_answer if self._hangs and not last else await self._written(durable, whole)
         except TimeoutError:
             self._hung, error = self._writing, self._no_answer
         if error:
@@ -76,6 +92,8 @@ class LedgerStore:
             self._owed_durable = False
             self._owed.clear()
         self._report(f"{self._file.path}: {error}" if error else "")
+        _set(self._foldable, when=self._file.is_worth_folding)
+        _set(self._too_long, when=self._file.is_long)
 
     async def remember(self, labels: Mapping[str, str | None], config: str) -> None:
         """Save the labels of the Node that chose the configuration, and the name of the chosen one."""
@@ -100,6 +118,22 @@ class LedgerStore:
                 if self._owed.is_set():
                     await self.save(durable=False)
 
+    async def fold_journal(self) -> None:
+        """Write a checkpoint when the journal is long, or the agent has been quiet for a while, for ever."""
+        while True:
+            await self._foldable.wait()
+            await self._quiet_or_too_long()
+            await self._save(durable=False, whole=True)
+            if self.error:
+                await asyncio.sleep(self._quiet)
+
+    async def _quiet_or_too_long(self) -> None:
+        saves = -1
+        while saves != self.saves and not self._too_long.is_set():
+            saves = self.saves
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._too_long.wait(), self._quiet)
+
     async def _wait_to_retry(self, pause: float) -> None:
         """Pause before a retry; a write that hangs is awaited, because its end may mean a working disk."""
         if self._writing is not None and not self._writing.done():
@@ -116,12 +150,21 @@ class LedgerStore:
     def _no_answer(self) -> str:
         return f"the disk has not answered for {self._patience:g} s"
 
-    async def _written(self, durable: bool) -> str:
+    async def _written(self, durable: bool, whole: bool) -> str:
         """Write after any earlier write has ended; returns the error, or ""."""
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
-        self._writing = self._worker.submit(partial(self._file.save, self._state(), durable=durable))
+        if self._writing is not None and not await asyncio.shield(self._writing):
+            self._unwritten = {}
+        self._take_changes()
+        save = partial(self._file.save, durable=durable, whole=whole)
+        self._writing = self._worker.submit(partial(save, self._state(), (*self._unwritten.values(),)))
         return await asyncio.shield(self._writing)
+
+    def _take_changes(self) -> None:
+        for change in self._ledger.take_changes():
+            earlier = self._unwritten.get(change.id)
+            if change.is_moved:
+                self._unwritten.pop(change.id, None)  # it comes after all others
+            self._unwritten[change.id] = change if earlier is None else change.since(earlier)
 
     def _state(self) -> SavedState:
         return replace(
@@ -139,3 +182,10 @@ class LedgerStore:
             log.info("checkpoint written again", path=str(self._file.path))
         self.error = error
         self.saves += not error
+
+
+def _set(event: asyncio.Event, *, when: bool) -> None:
+    if when:
+        event.set()
+    else:
+        event.clear()

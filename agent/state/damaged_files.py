@@ -1,15 +1,18 @@
-"""Moves unusable checkpoints aside for a person to look at, and keeps a few of them."""
+"""Moves unusable checkpoints and journals aside for a person to look at, and keeps a few of them."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent.state.file_envelope import Why
+from agent.core.errors import StateError
+from agent.state.file_envelope import Unusable, Why
 
 #: How many of these files are kept.
 MAX_KEPT_FILES = 5
@@ -17,7 +20,7 @@ MAX_KEPT_FILES = 5
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Why the agent starts without its checkpoint, and where the file is now."""
+    """Why the agent starts without its checkpoint or a part of its journal, and where that file is now."""
 
     path: Path
     why: Why
@@ -25,6 +28,31 @@ class SetAside:
     message: str
     #: The file's new name; empty where it could not be moved.
     aside: str = ""
+
+
+def unreadable(path: Path, exc: OSError) -> Unusable:
+    """Why a file that cannot be read cannot be used.
+
+    Raises:
+        StateError: The file may not be read. A missing right stays missing until it is granted.
+    """
+    found = exc.strerror or str(exc)
+    with suppress(OSError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return Unusable("foreign", found)
+    if exc.errno == errno.EIO:
+        return Unusable("unreadable", f"the disk cannot read it ({found})")
+    raise StateError(path, f"cannot be read: {found}") from exc
+
+
+def set_aside(path: Path, exc: Unusable, then: str) -> SetAside:
+    """Move the file aside, if possible; `then` says how the agent goes on without the file."""
+    try:
+        name = move(path).name
+    except OSError as refusal:
+        kept = f"it cannot be set aside ({refusal.strerror}) and is not overwritten before it is"
+        return SetAside(path, exc.why, f"{path}: {exc}; {kept}; {then}")
+    return SetAside(path, exc.why, f"{path}: {exc}; set aside as {name}, {then}", name)
 
 
 def move(path: Path) -> Path:

@@ -15,7 +15,7 @@ Why = Literal["newer", "corrupt", "foreign", "empty", "unreadable"]
 #: How every file of the agent begins, in any format.
 _BEGINNING = b'{"version":'
 #: Errors of the decoder for other bytes: wrong type, not UTF-8, nested too deeply.
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Unusable(Exception):
@@ -49,6 +49,11 @@ def sealed(content: object, formats: Formats = CHECKPOINT) -> bytes:
     return msgspec.json.encode(_Envelope(version, _checksum(version, data, formats), msgspec.Raw(data)))
 
 
+def checksum_of(text: bytes) -> str:
+    """The checksum in a file that this process sealed, or has opened."""
+    return msgspec.json.decode(text, type=_Envelope).checksum
+
+
 def opened(text: bytes, shape: type[T], formats: Formats = CHECKPOINT) -> T:
     """Decode a file of any format up to the newest.
 
@@ -62,7 +67,7 @@ def opened(text: bytes, shape: type[T], formats: Formats = CHECKPOINT) -> T:
         if version > formats.newest:
             raise Unusable("newer", f"format {version}, this agent reads up to {formats.newest}")
         envelope = msgspec.json.decode(text, type=_Envelope)
-    except _UNDECODABLE as exc:
+    except UNDECODABLE as exc:
         raise _unusable(text, exc, formats) from exc
     data = bytes(envelope.data)
     if envelope.checksum != _checksum(version, data, formats):

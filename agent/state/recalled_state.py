@@ -12,16 +12,17 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.devices.health_timing import HealthTiming
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
-from agent.state.checkpoint import CHECKPOINT, CheckpointFile, boot_id
+from agent.state.checkpoint import boot_id
 from agent.state.checkpoint_store import LedgerStore
 from agent.state.damaged_files import SetAside
+from agent.state.journaled_checkpoint import JournaledCheckpoint
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledState:
-    """The recalled state. `set_aside` says why the checkpoint was unusable; None where it was usable.
+    """The recalled state. `set_aside` says why the checkpoint or its journal was unusable, or is None.
 
     `first` are the kubelet's pods at its start, as an earlier agent saw them.
     """
@@ -39,10 +40,10 @@ def recalled(settings: AgentSettings, timing: HealthTiming, clock: Callable[[], 
     Raises:
         StateError: The file may not be read.
     """
-    file = CheckpointFile(settings.state_dir / CHECKPOINT)
+    file = JournaledCheckpoint(settings.state_dir)
     saved, set_aside = file.load()
-    if set_aside:
-        _report(set_aside)
+    for one in set_aside:
+        _report(one)
     boot, now = boot_id(), clock()
     ledger = Ledger(saved.allocations, now=now)
     inventory = Inventory(saved.health, timing, now, saved.devices, saved.cordons)
@@ -50,7 +51,7 @@ def recalled(settings: AgentSettings, timing: HealthTiming, clock: Callable[[], 
         ledger.mark_rebooted()
         inventory.rebooted(now)
     store = LedgerStore(file, ledger, inventory, replace(saved, boot_id=boot))
-    return RecalledState(ledger, inventory, store, set_aside, saved.first)
+    return RecalledState(ledger, inventory, store, set_aside[0] if set_aside else None, saved.first)
 
 
 def _report(set_aside: SetAside) -> None:

@@ -20,10 +20,20 @@ def read(path: Path, shape: type[T], limit: int, formats: Formats = CHECKPOINT) 
         Unusable: The file holds no such value; the text does not name the file.
         OSError: There is no file, or it cannot be read.
     """
+    return opened(content(path, limit), shape, formats)
+
+
+def content(path: Path, limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes.
+
+    Raises:
+        Unusable: The file is longer; the text does not name the file.
+        OSError: There is no file, or it cannot be read.
+    """
     text = files.read(path, limit, links=False)
     if len(text) > limit:
         raise Unusable("foreign", f"larger than {limit} bytes")
-    return opened(text, shape, formats)
+    return text
 
 
 class SealedFile(Generic[T]):

@@ -76,6 +76,7 @@ class Bed:
         self.config = root / "config.json"
         self.socket = self.state / "agent.sock"
         self.checkpoint = self.state / "checkpoint.json"
+        self.journal = self.state / "checkpoint.journal"
         #: The pods that were admitted and not deleted, by uid.
         self.pods: dict[str, Pod] = {}
         #: What became of pods, newest last.

@@ -52,7 +52,9 @@ CHECKPOINT = tuple(
     f"checkpoint/{name}"
     for name in ("before-open", "opened", "half-written", "written", "before-rename", "renamed")
 )
-#: ... and what those come by, too, that must survive a power cut.
+#: ... what every change of the ledger comes by that is appended to its journal ...
+JOURNAL = tuple(f"journal/{name}" for name in ("before-open", "opened", "half-written", "written"))
+#: ... and what those writes of the checkpoint come by, too, that must survive a power cut.
 DURABLE = tuple(f"checkpoint/{name}" for name in ("fsynced", "directory-fsynced"))
 
 #: What the answer of this task is at: the call and the state last recorded.
@@ -138,7 +140,8 @@ class _Disk:
         self._switches = switches
         self._state = str(state)
         self._reach = reach
-        self._files: set[int] = set()
+        #: The descriptors of the files, with the room of their steps.
+        self._files: dict[int, str] = {}
         self._directories: set[int] = set()
 
     def install(self) -> None:
@@ -154,16 +157,19 @@ class _Disk:
             setattr(os, name, call)
 
     def _opened(self, path: Any, flags: int, *args: Any, **more: Any) -> int:
-        ours = bool(flags & (os.O_WRONLY | os.O_RDWR)) and self._is_checkpoint(path)
-        if ours:
-            self._reach("checkpoint/before-open")
+        room = self._room(path) if flags & (os.O_WRONLY | os.O_RDWR) else ""
+        if room:
+            self._reach(f"{room}/before-open")
             if self._switches.full == "open":
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         descriptor = self._open(path, flags, *args, **more)
-        _mark(self._files, descriptor, ours)
-        _mark(self._directories, descriptor, _name(path) == self._state)
-        if ours:
-            self._reach("checkpoint/opened")
+        self._files.pop(descriptor, None)  # a number that was used before
+        self._directories.discard(descriptor)
+        if _name(path) == self._state:
+            self._directories.add(descriptor)
+        if room:
+            self._files[descriptor] = room
+            self._reach(f"{room}/opened")
         return descriptor
 
     def _fsynced(self, file: Any) -> None:
@@ -175,40 +181,36 @@ class _Disk:
             self._reach("checkpoint/directory-fsynced")
 
     def _replaced(self, source: Any, target: Any, **more: Any) -> None:
-        ours = self._is_checkpoint(source)
-        if ours:
-            self._reach("checkpoint/before-rename")
+        room = self._room(source)
+        if room:
+            self._reach(f"{room}/before-rename")
         self._replace(source, target, **more)
-        if ours:
-            self._reach("checkpoint/renamed")
+        if room:
+            self._reach(f"{room}/renamed")
 
     def _written(self, descriptor: int, content: Any) -> int:
         """In two halves, with a step after each; a full disk takes the first one alone."""
         if descriptor not in self._files:
             return self._write(descriptor, content)
-        half = len(content) // 2
+        half, room = len(content) // 2, self._files[descriptor]
         self._write(descriptor, content[:half])
-        self._reach("checkpoint/half-written")
+        self._reach(f"{room}/half-written")
         if self._switches.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._write(descriptor, content[half:])
-        self._reach("checkpoint/written")
+        self._reach(f"{room}/written")
         return len(content)
 
-    def _is_checkpoint(self, path: Any) -> bool:
+    def _room(self, path: Any) -> str:
+        """The room of the steps of this file; empty for another file."""
         folder, name = os.path.split(_name(path))
-        return folder == self._state and name.startswith("checkpoint.")
-
-
-def _mark(marked: set[int], descriptor: int, ours: bool) -> None:
-    if ours:
-        marked.add(descriptor)
-    else:
-        marked.discard(descriptor)  # a number that was used before
+        if folder != self._state or not name.startswith("checkpoint."):
+            return ""
+        return "journal" if name.startswith("checkpoint.journal") else "checkpoint"
 
 
 def _name(path: Any) -> str:
     return "" if isinstance(path, int) else os.fsdecode(path)
 
 
-__all__ = ["ALLOCATE", "CHECKPOINT", "DURABLE", "PREPARE", "START", "install"]
+__all__ = ["ALLOCATE", "CHECKPOINT", "DURABLE", "JOURNAL", "PREPARE", "START", "install"]

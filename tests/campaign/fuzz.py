@@ -11,11 +11,12 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 from structlog.testing import capture_logs
 from support.read_annotations import READS
 from support.vendor_inputs import INPUTS
@@ -24,6 +25,7 @@ from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.config import parse
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.allocation.scene import Scene
 from agent.core.attribution.external_use_rules import external_allocations
 from agent.core.cell import Cell
@@ -32,7 +34,7 @@ from agent.core.devices.inventory import Inventory
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
 from agent.core.errors import AllocationError, ConfigError, StateError
-from agent.core.model import Plan, VendorState, VendorStatus
+from agent.core.model import Allocation, AllocationState, Plan, VendorState, VendorStatus
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import reconcile
 from agent.core.reconciling.recovered_allocations import recover_from_answers
@@ -59,8 +61,10 @@ from agent.kubelet.rpc import as_status
 from agent.scheduler_api import Candidate
 from agent.schedulers.hami.pod_annotations import METAX_ALLOCATED
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
+from agent.state import journal_records
 from agent.state.checkpoint import CheckpointFile, SavedState
-from agent.state.file_envelope import sealed
+from agent.state.file_envelope import Unusable, checksum_of, sealed
+from agent.state.journal_records import JournalEnd
 from agent.vendor_api.agent import ContainerEdits, Device, Placement, Request, ResourceRule, Sharing, Vendor
 
 from . import promises
@@ -332,6 +336,11 @@ _SAVED = {
 }
 
 
+_REPLAYED = msgspec.convert(
+    [_ALLOCATION, {**_ALLOCATION, "id": "def", "owner": None}], tuple[Allocation, ...]
+)
+
+
 def _checkpoint(rng: Random) -> bytes:
     if rng.random() < 0.3:
         return spoilt_bytes([sealed(_SAVED)], rng)
@@ -354,6 +363,34 @@ def _loaded(content: bytes) -> bool:
         if aside is not None:
             return clearly(ValueError(str(aside.message)))
     _go_on(saved)
+    return True
+
+
+_CHECKSUM = checksum_of(sealed(SavedState("boot", _REPLAYED)))
+
+
+def _journal(rng: Random) -> bytes:
+    """A journal with spoilt bytes, or with documents that are spoilt and framed as an agent frames them."""
+    changes = [LedgerChange(it.id, None, it) for it in _REPLAYED]
+    released = replace(_REPLAYED[0], state=AllocationState.RELEASED)
+    changes += [LedgerChange("abc", _REPLAYED[0], released, is_moved=True), LedgerChange("def", None, None)]
+    payloads = [journal_records.header(_CHECKSUM), *map(journal_records.change, changes)]
+    if rng.random() < 0.5:
+        return spoilt_bytes([journal_records.lines(payloads, JournalEnd())[0]], rng)
+    at = rng.randrange(len(payloads))
+    document = spoilt_json([json.loads(payloads[at])], rng)
+    payloads[at] = written(document, rng).replace(b"\n", b" ")
+    return journal_records.lines(payloads, JournalEnd())[0]
+
+
+def _replayed(content: bytes) -> bool:
+    try:
+        replay = journal_records.replayed(content, _CHECKSUM, _REPLAYED[1:])
+    except Unusable as exc:
+        return clearly(exc)
+    if replay.damage:
+        return clearly(ValueError(replay.damage))
+    _go_on(SavedState("boot", replay.allocations))
     return True
 
 
@@ -507,6 +544,7 @@ TARGETS = (
     Target("pods' annotations", _promise, _promised),
     Target("days of schedulers' promises", promises.day, lambda it: promises.lived(it, clearly)),
     Target("checkpoint", _checkpoint, _loaded),
+    Target("journal", _journal, _replayed),
     Target("kubelet's checkpoint", _kubelet, _granted),
     Target("configuration", _config, _configured),
     Target("vendor's answers", _answer, _heard),

@@ -67,7 +67,7 @@ def document(result: Result, tallies: Sequence[Tally], command: str) -> dict[str
         "nodes": dict(Counter(one.node for one in result.struck)),
         "kinds": _kinds(result),
         "violations": {name: _count(result, kinds) for name, kinds in PROMISES.items()},
-        "regions_spoilt": len(_regions(result)),
+        "regions_spoilt": {file: len(_regions(result, file)) for file in ("checkpoint", "journal")},
         "agent_starts": result.starts,
         "serving_again": _spread(result.served_again),
         "memory": {
@@ -120,7 +120,8 @@ def _lines(it: dict[str, Any]) -> Iterator[str]:
         yield f"Memory (PSS) of the agent's process: {max(it['memory']['first_mib'])} MiB at first,"
         yield f"{max(largest)} MiB at most; {it['descriptors']} files open at most;"
         yield f"{it['agent_starts']} starts."
-    yield f"The checkpoint was torn or edited in {it['regions_spoilt']} of its {REGIONS} regions."
+    for file, count in it["regions_spoilt"].items():
+        yield f"The {file} was torn or edited in {count} of its {REGIONS} regions."
     yield from ("", "| fault | times | could not be struck |", "|---|---|---|")
     for name, counts in it["kinds"].items():
         yield f"| {name} | {counts['struck']} | {counts['unreached']} |"
@@ -142,10 +143,9 @@ def _count(result: Result, kinds: tuple[str, ...]) -> int:
     return sum(any(it.kind in kinds for it in one.violations) for one in result.struck)
 
 
-def _regions(result: Result) -> set[str]:
-    return {
-        found[1] for one in result.struck for it in one.details if (found := re.search(r"region (\d+)", it))
-    }
+def _regions(result: Result, file: str) -> set[str]:
+    details = (it for one in result.struck for it in one.details)
+    return {found[1] for it in details if (found := re.search(rf"{file} region (\d+)", it))}
 
 
 def _spread(seconds: list[float]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from agent.host import files
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
 from agent.kubelet.pod_resources import LIST
+from agent.state.checkpoint import CheckpointFile, SavedState
 from agent.state.uninstall_record import NAME, UninstallRecord
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendor_api.agent import HostPart, Vendor
@@ -401,6 +402,22 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     (patient.node.state / "checkpoint.json").write_text("nonsense")
     await patient.start()
     return "checkpoint.json.corrupt-1-"
+
+
+@fault("journal-damaged")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    CheckpointFile(patient.node.state / "checkpoint.json").save(SavedState(), durable=False)
+    (patient.node.state / "checkpoint.journal").write_text("nonsense")
+    (patient.node.state / "checkpoint.journal").chmod(0o600)
+    return "not a journal of this agent"
+
+
+@fault("journal-set-aside")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    patient.node.state.mkdir(mode=0o700)
+    (patient.node.state / "checkpoint.journal").write_text("nonsense")
+    await patient.start()
+    return "checkpoint.journal.corrupt-1-"
 
 
 # CDI

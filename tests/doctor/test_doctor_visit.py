@@ -93,8 +93,8 @@ def files(patient: Patient) -> dict[str, tuple[int, int]]:
     found = {}
     for place in (patient.node.state, patient.kubelet.plugin_dir):
         for name in os.listdir(place):
-            if name.startswith(".") or name == "checkpoint.new":
-                continue  # being written just now
+            if name.startswith(".") or name in ("checkpoint.new", "checkpoint.journal"):
+                continue  # being written just now, or there between two checkpoints
             it = (place / name).lstat()
             is_rewritten = name in ("checkpoint.json", "kubelet_internal_checkpoint")
             found[f"{place}/{name}"] = (0 if is_rewritten else it.st_ino, it.st_mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -249,8 +250,13 @@ class Node:
         return self.count("reconcile_actions", action=action)
 
     async def saved(self, *texts: str) -> None:
-        """Wait until the checkpoint holds these texts: what is killed then has written them."""
-        await self.read(self.state / "checkpoint.json", *texts)
+        """Wait until checkpoint or journal hold these texts: what is killed then has written them."""
+
+        async def look() -> bool:
+            content = "".join(_content(self.state / f"checkpoint.{it}") for it in ("json", "journal"))
+            return all(text in content for text in texts)
+
+        await self._wait(look)
 
     async def read(self, path: Path, *texts: str) -> str:
         """Wait until a file holds these texts, and read it."""
@@ -412,7 +418,9 @@ def last_words(root: Path, lines: int = 15) -> str:
 
 
 def _content(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+    with suppress(FileNotFoundError):  # it may go between two looks
+        return path.read_text()
+    return ""
 
 
 def in_use(view: AgentStatus) -> list[Allocation]:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 
 from agent.core.model import Owner
 from agent.core.publishing.agent_status import AgentStatus
+from agent.state.checkpoint import CheckpointFile
 from agent.testing.kubelet import SimKubelet
 
 from .node import Node, confirmed, in_use, owned_by, released, shared, whole
+from .process import AgentProcess
 
 XPU = "example.com/xpu"
 
@@ -152,8 +155,10 @@ async def test_an_older_copy_of_the_checkpoint_that_is_put_back_loses_nothing(no
     await node.counts({XPU: (4, 4)})
     first = await node.admit("first", {XPU: 1})
     await node.until(lambda it: confirmed(it, first))
-    await node.saved('"pod":"first"')
+    await node.stop()
     copy = (node.state / "checkpoint.json").read_bytes()
+    await node.start()
+    await node.counts({XPU: (4, 4)})
     later = [await node.admit(name, {XPU: 1}) for name in ("second", "third")]
     await node.until(lambda it: confirmed(it, *later))
     before = {it.id: (it.ids, it.devices, it.owner) for it in in_use(node.view)}
@@ -169,6 +174,55 @@ async def test_an_older_copy_of_the_checkpoint_that_is_put_back_loses_nothing(no
     last = await node.admit("last", {XPU: 1})
     assert len({card for pod in (first, *later, last) for card in await node.cards_of(pod)}) == 4
     await node.refused("one too many", {XPU: 1})
+
+
+async def test_what_was_appended_since_the_checkpoint_outlasts_kill_after_kill(
+    node: Node, process: AgentProcess
+) -> None:
+    node.configure(whole(XPU))
+    pods = []
+    for name in ("first", "second", "third"):
+        await process.start()
+        await node.counts({XPU: (4, 4)})
+        pods.append(await node.admit(name, {XPU: 1}))
+        await node.saved(f'"pod":"{name}"')
+        await process.kill()
+        await node.unserved()
+
+    await process.start()
+
+    await node.counts({XPU: (4, 4)})
+    document = await process.until(lambda it: it["ready"] and len(it["allocations"]) == 3)
+    assert {it["owner"]["pod"]: it["source"] for it in document["allocations"]} == dict.fromkeys(
+        ("first", "second", "third"), "checkpoint"
+    )
+    assert not list(node.state.glob("*.corrupt-*"))
+
+
+@pytest.mark.parametrize("name", ["of another checkpoint", "edited"])
+async def test_a_journal_that_is_spoilt_is_set_aside_and_read_back_from_the_kubelet(
+    node: Node, process: AgentProcess, name: str
+) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    pod = await node.admit("running", {XPU: 1})
+    await node.saved('"pod":"running"')
+    await process.kill()
+    await node.unserved()
+    journal = node.state / "checkpoint.journal"
+    if name == "edited":
+        journal.write_bytes(journal.read_bytes().replace(b"running", b"walking"))
+    else:
+        file = CheckpointFile(node.state / "checkpoint.json")
+        file.save(replace(file.load()[0], config="another"), durable=False)
+
+    await node.start()
+
+    await node.counts({XPU: (4, 4)})
+    view = await node.until(lambda it: confirmed(it, pod))
+    assert view.set_aside.startswith(f"{journal}: ")
+    assert len(list(node.state.glob("checkpoint.journal.corrupt-*"))) == 1
 
 
 class Disk:

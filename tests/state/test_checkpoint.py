@@ -20,7 +20,7 @@ from support import strategies
 
 from agent.core.errors import StateError
 from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon
-from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Encoder, SavedState, boot_id
+from agent.state.checkpoint import MAX_BYTES, CheckpointFile, Encoder, SavedState, boot_id, restored
 from agent.state.damaged_files import MAX_KEPT_FILES, SetAside
 from agent.state.file_envelope import sealed
 
@@ -112,7 +112,7 @@ def test_an_allocation_says_that_the_checkpoint_had_it(
 ) -> None:
     file.save(replace(state, allocations=(replace(state.allocations[0], source=source),)), durable=False)
 
-    assert [it.source for it in file.load()[0].allocations] == [loaded]
+    assert [it.source for it in restored(file.load()[0]).allocations] == [loaded]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_whom_a_scheduler_gave_anothers_card_is_found_anew_in_each_life(
     it = replace(state.allocations[0], source=source, state=states, reason="its pod is gone")
     file.save(replace(state, allocations=(it,)), durable=False)
 
-    assert file.load()[0].allocations == (replace(it, reason=reason),)
+    assert restored(file.load()[0]).allocations == (replace(it, reason=reason),)
 
 
 def test_no_file_and_no_directory_is_a_first_start(file: CheckpointFile) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,34 +17,38 @@ import pytest
 from support.waiting import eventually
 
 from agent.core.allocation.ledger import Ledger
+from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.devices.inventory import Inventory
-from agent.core.model import Allocation, AllocationState, FirstList
-from agent.state.checkpoint import CheckpointFile, SavedState
+from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Owner
+from agent.state.checkpoint import SavedState
 from agent.state.checkpoint_store import LedgerStore
+from agent.state.journaled_checkpoint import JournaledCheckpoint
 from agent.vendor_api.agent import Device
 
 
-class Disk(CheckpointFile):
-    """A checkpoint file whose writes can be held up, or fail."""
+class Disk(JournaledCheckpoint):
+    """A checkpoint whose writes can be held up, or fail."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self.flows = threading.Event()
         self.flows.set()
         self.broken: OSError | None = None
         self.tries: list[bool] = []  # of each, whether it was durable
 
-    def save(self, state: SavedState, *, durable: bool) -> None:
+    def save(
+        self, state: SavedState, changes: Sequence[LedgerChange], *, durable: bool, whole: bool = False
+    ) -> None:
         self.tries.append(durable)
         self.flows.wait(30)
         if self.broken is not None:
             raise self.broken
-        super().save(state, durable=durable)
+        super().save(state, changes, durable=durable, whole=whole)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    disk = Disk(tmp_path / "state" / "checkpoint.json")
+    disk = Disk(tmp_path / "state")
     yield disk
     disk.flows.set()
 
@@ -59,7 +63,7 @@ def allocation(name: str) -> Allocation:
 
 
 def store(
-    disk: CheckpointFile,
+    disk: JournaledCheckpoint,
     ledger: Ledger,
     patience: float = 30.0,
     pauses: tuple[float, float] = (0.001, 0.01),
@@ -75,8 +79,19 @@ async def running(it: LedgerStore) -> AsyncIterator[LedgerStore]:
         group.cancel_scope.cancel()
 
 
-def saved(disk: CheckpointFile) -> list[str]:
-    return [it.id for it in disk.load()[0].allocations]
+def loaded(disk: JournaledCheckpoint) -> SavedState:
+    """What another process would load."""
+    state, aside = JournaledCheckpoint(disk.path.parent).load()
+    assert aside == ()
+    return state
+
+
+def journal(disk: JournaledCheckpoint) -> Path:
+    return disk.path.with_name("checkpoint.journal")
+
+
+def saved(disk: JournaledCheckpoint) -> list[str]:
+    return [it.id for it in loaded(disk).allocations]
 
 
 async def test_what_is_in_the_ledger_is_in_the_file(disk: Disk) -> None:
@@ -93,7 +108,7 @@ async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk
     await it.save(durable=False)
 
     expected = SavedState("this boot", labels=state.labels, config=state.config, first=state.first)
-    assert disk.load() == (expected, None)
+    assert loaded(disk) == expected
 
 
 async def test_what_decided_the_configuration_is_saved_when_it_changes(disk: Disk, state: SavedState) -> None:
@@ -103,10 +118,10 @@ async def test_what_decided_the_configuration_is_saved_when_it_changes(disk: Dis
     assert it.saves == 0
 
     await it.remember({"pool": "b200"}, "small")
-    assert (disk.load()[0].labels, disk.load()[0].config) == ({"pool": "b200"}, "small")
+    assert (loaded(disk).labels, loaded(disk).config) == ({"pool": "b200"}, "small")
 
     await it.save(durable=False)
-    assert disk.load()[0].config == "small"
+    assert loaded(disk).config == "small"
 
 
 async def test_whom_the_kubelet_found_is_saved_when_it_changes(disk: Disk, state: SavedState) -> None:
@@ -116,7 +131,7 @@ async def test_whom_the_kubelet_found_is_saved_when_it_changes(disk: Disk, state
     assert it.saves == 0
 
     await it.remember_first(FirstList(7, ("uid-9",)))
-    assert disk.load()[0].first == FirstList(7, ("uid-9",))
+    assert loaded(disk).first == FirstList(7, ("uid-9",))
 
 
 async def test_what_was_loaded_and_is_given_to_ledger_and_inventory_is_saved_whole(
@@ -126,7 +141,7 @@ async def test_what_was_loaded_and_is_given_to_ledger_and_inventory_is_saved_who
 
     await LedgerStore(disk, Ledger(state.allocations), inventory, state).save(durable=False)
 
-    assert disk.load() == (state, None)
+    assert loaded(disk) == state
 
 
 async def test_a_disk_that_hangs_is_said_and_holds_nobody_up(disk: Disk) -> None:
@@ -324,13 +339,187 @@ async def test_whoever_stops_waiting_does_not_let_writes_meet(disk: Disk) -> Non
         while saved(disk) != ["a", "b"]:
             await it.save(durable=False)
 
-    assert [path.name for path in disk.path.parent.iterdir()] == ["checkpoint.json"]
+    assert {path.name for path in disk.path.parent.iterdir()} <= {"checkpoint.json", "checkpoint.journal"}
+
+
+async def test_a_change_of_the_ledger_is_appended_and_any_other_change_is_written_whole(disk: Disk) -> None:
+    ledger, inventory = Ledger(), Inventory()
+    it = LedgerStore(disk, ledger, inventory, SavedState())
+    await it.save(durable=False)
+    whole = disk.path.read_bytes()
+
+    ledger.record(allocation("a"))
+    await it.save(durable=False)
+    assert (disk.path.read_bytes(), saved(disk)) == (whole, ["a"])
+
+    inventory.cordon("GPU-0", Cordon("ops", "", 1.0))
+    await it.save(durable=False)
+    assert disk.path.read_bytes() != whole
+    assert loaded(disk).cordons.keys() == {"GPU-0"}
+
+
+async def test_the_last_save_leaves_no_journal(disk: Disk) -> None:
+    ledger = Ledger()
+    it = store(disk, ledger)
+    await it.save(durable=False)
+    ledger.record(allocation("a"))
+    await it.save(durable=False)
+    assert journal(disk).exists()
+
+    await it.save(durable=False, last=True)
+
+    assert not journal(disk).exists()
+    assert saved(disk) == ["a"]
+
+
+async def test_what_a_failed_save_lacked_comes_with_the_next_one_in_the_order_of_the_ledger(
+    disk: Disk, full: OSError
+) -> None:
+    ledger = Ledger()
+    it = store(disk, ledger)
+    await it.save(durable=False)
+    disk.broken = full
+    for name in ("a", "b", "c"):
+        ledger.record(allocation(name))
+        await it.save(durable=False)
+    ledger.release("a", "over", 2.0)
+    ledger.drop("b")
+    await it.save(durable=False)
+    disk.broken = None
+
+    await it.save(durable=False)
+
+    assert journal(disk).exists()
+    assert [(one.id, one.state) for one in loaded(disk).allocations] == [
+        ("c", AllocationState.DONE),
+        ("a", AllocationState.RELEASED),
+    ]
+
+
+async def test_a_write_that_ended_after_the_patience_is_not_appended_twice(disk: Disk) -> None:
+    ledger = Ledger()
+    it = store(disk, ledger)
+    await it.save(durable=False)
+    it._patience = 0.01
+    ledger.record(allocation("a"))
+    await hung(it, disk)
+    disk.flows.set()
+    await eventually(lambda: it._writing is not None and it._writing.done())
+    ledger.record(allocation("b"))
+
+    await it.save(durable=False)
+
+    assert saved(disk) == ["a", "b"]
+    assert journal(disk).read_bytes().count(b"\n") == 3  # header, a, b
+
+
+@asynccontextmanager
+async def folding(it: LedgerStore) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(it.fold_journal)
+        yield
+        group.cancel_scope.cancel()
+
+
+async def test_a_journal_is_folded_once_it_is_long_though_the_agent_is_busy(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.state.journaled_checkpoint.SHORT_JOURNAL", 0)
+    ledger = Ledger()
+    it = LedgerStore(disk, ledger, Inventory(), SavedState(), quiet=3600)
+    await it.save(durable=False)
+    async with folding(it):
+        for n in range(1000):
+            ledger.record(allocation(str(n)))
+            await it.save(durable=False)
+            if not journal(disk).exists():
+                break
+
+    assert 4 < n < 100
+    assert saved(disk) == [*map(str, range(n + 1))]
+
+
+async def test_a_journal_is_folded_while_nothing_is_written_once_that_is_worth_it(disk: Disk) -> None:
+    ledger = Ledger()
+    it = LedgerStore(disk, ledger, Inventory(), SavedState(), quiet=0.001)
+    await it.save(durable=False)
+    async with folding(it):
+        ledger.record(allocation("a"))
+        await it.save(durable=False)
+        await anyio.wait_all_tasks_blocked()
+        assert journal(disk).exists()
+        for n in range(10):
+            ledger.record(allocation(str(n)))
+        await it.save(durable=False)
+
+        await eventually(lambda: not journal(disk).exists())
+
+    assert len(saved(disk)) == 11
+
+
+async def test_a_journal_that_a_full_disk_keeps_from_being_folded_is_kept_and_folded_later(
+    disk: Disk, full: OSError
+) -> None:
+    ledger = Ledger()
+    it = LedgerStore(disk, ledger, Inventory(), SavedState(), quiet=0.001)
+    await it.save(durable=False)
+    for n in range(10):
+        ledger.record(allocation(str(n)))
+    await it.save(durable=False)
+    disk.broken, tries = full, len(disk.tries)
+    async with folding(it):
+        await eventually(lambda: len(disk.tries) > tries + 2)
+        assert journal(disk).exists()
+        disk.broken = None
+
+        await eventually(lambda: not journal(disk).exists())
+
+    assert len(saved(disk)) == 10
+
+
+async def test_a_thousand_allocates_write_at_most_a_kilobyte_each_however_many_pods_there_are(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their confirmations, and with checkpoints that fold the journal."""
+    uuids = [f"GPU-{n:08x}-7f3a-4c1e-9d2b-0123456789ab" for n in range(8)]
+    bytes_written = 0
+    write = os.write
+
+    def counted(descriptor: int, text: Any) -> int:
+        nonlocal bytes_written
+        count = write(descriptor, text)
+        is_state = os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(disk.path.parent))
+        bytes_written += count if is_state else 0
+        return count
+
+    def answered(n: int) -> Allocation:
+        uuid = uuids[n % 8]
+        ids = (f"{uuid}::{n // 8}",)
+        done = AllocationState.DONE
+        return Allocation(
+            f"{n:016x}", "nvidia.com/gpu", "nvidia", ids, (uuid,), done, 1.7e9 + n / 7, life="1.7e9-4711"
+        )
+
+    owner = Owner("0f6b3a52-5c1e-4c2b-9f1d-3a52f6b30c1e", "main", "default", "web-7d4b9c6f5-x2x9k")
+    ledger = Ledger([replace(answered(n), owner=owner) for n in range(500)])
+    it = LedgerStore(disk, ledger, Inventory(), SavedState(), quiet=3600)
+    await it.save(durable=False)
+    monkeypatch.setattr(os, "write", counted)
+    async with folding(it):
+        for n in range(500, 1500):
+            ledger.record(answered(n))
+            await it.save(durable=False)
+            ledger.confirm(f"{n:016x}", owner, "1.7e9-4711")
+            await it.save(durable=False)
+
+    assert 100 < bytes_written / 1000 <= 1000
+    assert len(saved(disk)) == 1500
 
 
 async def test_a_directory_that_can_not_be_written_is_said_and_mended(tmp_path: Path) -> None:
     blocker = tmp_path / "state"
     blocker.write_text("in the way")
-    it = store(CheckpointFile(blocker / "checkpoint.json"), Ledger())
+    it = store(JournaledCheckpoint(blocker), Ledger())
 
     await it.save(durable=False)
     said = it.error

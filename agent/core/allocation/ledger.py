@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
+from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.cell import Cell
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.model import Allocation, AllocationState, Owner
@@ -39,6 +40,8 @@ class Ledger:
         )
         #: Touched whenever an allocation is added, changed or removed.
         self.changes: Cell[None] = Cell(None)
+        #: Id to the allocation before its first change since `take_changes`, and whether it was dropped.
+        self._changed: dict[str, tuple[Allocation | None, bool]] = {}
         #: What `held` returned last, and resource to the IDs that were held or let go since.
         self._held: Mapping[str, Mapping[str, str]] = {}
         self._changed_ids: dict[str, set[str]] = {}
@@ -195,9 +198,21 @@ class Ledger:
         names = dict.fromkeys(chain.from_iterable(map(holding.__getitem__, held)))
         return [self._allocations[name] for name in names]
 
+    def take_changes(self) -> tuple[LedgerChange, ...]:
+        """What has changed since the last call, for the one who writes the ledger.
+
+        In this order, the changes make the present ledger of the one before.
+        """
+        changed, self._changed = self._changed, {}
+        return tuple(
+            LedgerChange(name, before, self._allocations.get(name), is_dropped)
+            for name, (before, is_dropped) in changed.items()
+        )
+
     def record(self, allocation: Allocation) -> None:
         """Add an allocation, or replace the one of the same id."""
         before = self._allocations.get(allocation.id)
+        self._changed.setdefault(allocation.id, (before, False))
         self._allocations[allocation.id] = allocation
         if before is None:
             self._ages[allocation.id] = self._next_age
@@ -211,7 +226,9 @@ class Ledger:
 
     def drop(self, allocation_id: str) -> None:
         """Drop an allocation that was never answered."""
-        if (before := self._allocations.pop(allocation_id, None)) is not None:
+        before = self._allocations.pop(allocation_id, None)
+        self._note_drop(allocation_id, before)
+        if before is not None:
             self._remove_holder(before)
             self._replace_in_use(self._ages.pop(allocation_id), before, None)
         self.changes.touch()
@@ -319,7 +336,13 @@ class Ledger:
             return
         released = [it.id for it in self._allocations.values() if it.state is AllocationState.RELEASED]
         for allocation_id in released[:-KEPT_RELEASED]:
-            del self._allocations[allocation_id], self._ages[allocation_id]
+            del self._ages[allocation_id]
+            self._note_drop(allocation_id, self._allocations.pop(allocation_id))
+
+    def _note_drop(self, allocation_id: str, allocation: Allocation | None) -> None:
+        """Note that the allocation was dropped. If it is recorded again, it is the newest one."""
+        before, _ = self._changed.pop(allocation_id, (allocation, True))
+        self._changed[allocation_id] = before, True
 
 
 def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, ...]]:

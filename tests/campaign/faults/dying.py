@@ -24,7 +24,7 @@ class KillAt(Fault):
     def __init__(self, step: str, rng: Random) -> None:
         super().__init__(rng)
         self.step = step
-        self._nth = rng.choice((1, 1, 2)) if step.startswith("checkpoint/") else 1
+        self._nth = rng.choice((1, 1, 2)) if step.startswith(("checkpoint/", "journal/")) else 1
         self.detail = f"time {self._nth}"
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
@@ -44,6 +44,8 @@ class KillAt(Fault):
         """Two pods; one that is refused, as a busy node may do for a moment, is followed by another."""
         until, admitted = time.monotonic() + REACHED, 0
         while admitted < 2 and bed.agent.runs and time.monotonic() < until:
+            if self.step in WHOLE:  # an operator's word is written at once, also one that changes nothing
+                await bed.say("uncordon", self.rng.choice(bed.hardware.well()))
             pod = traffic.single(offer)
             if await bed.admit(pod):
                 admitted += 1
@@ -55,7 +57,8 @@ class KillAt(Fault):
         await bed.revive()
 
 
-PREPARED = frozenset((*failpoints.PREPARE, *failpoints.START, *failpoints.DURABLE))
+PREPARED = frozenset((*failpoints.PREPARE, *failpoints.START))
+WHOLE = frozenset((*failpoints.CHECKPOINT, *failpoints.DURABLE))
 
 
 class KillAtRandom(Fault):
@@ -127,6 +130,7 @@ STEPS = (
     *failpoints.CHECKPOINT,
     *failpoints.PREPARE,
     *failpoints.DURABLE,
+    *failpoints.JOURNAL,
     *failpoints.START,
 )
 KINDS = (

@@ -7,6 +7,7 @@ import resource
 import shutil
 from abc import abstractmethod
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 
 from ..bed import Bed
@@ -22,14 +23,24 @@ REGIONS = 16
 class _WhileAway(Fault):
     """Something happens to the checkpoint while no agent runs."""
 
+    #: The file that is spoilt.
+    what = "checkpoint"
+
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
+        await self.before(bed, traffic)
         await bed.agent.kill()
-        if not bed.checkpoint.exists():
-            raise Unreached("there is no checkpoint")
+        if not self.path(bed).exists():
+            raise Unreached(f"there is no {self.what}")
         self.spoil(bed)
         bed.forgetful = True
         if self.rng.random() < 0.3 and bed.pods:
             await bed.delete(self.rng.choice(sorted(bed.pods)))
+
+    def path(self, bed: Bed) -> Path:
+        return bed.checkpoint
+
+    async def before(self, bed: Bed, traffic: Traffic) -> None:
+        """Have the agent write the file."""
 
     @abstractmethod
     def spoil(self, bed: Bed) -> None: ...
@@ -42,21 +53,49 @@ class Torn(_WhileAway):
     """Cut at a byte."""
 
     def spoil(self, bed: Bed) -> None:
-        content = bed.checkpoint.read_bytes()
+        content = self.path(bed).read_bytes()
         at = self.rng.randrange(len(content)) if content else 0
-        self.detail = f"at byte {at} of {len(content)}, region {REGIONS * at // max(len(content), 1)}"
-        bed.checkpoint.write_bytes(content[:at])
+        region = REGIONS * at // max(len(content), 1)
+        self.detail = f"at byte {at} of {len(content)}, {self.what} region {region}"
+        self.path(bed).write_bytes(content[:at])
 
 
 class Edited(_WhileAway):
     """One byte is another one."""
 
     def spoil(self, bed: Bed) -> None:
-        content = bytearray(bed.checkpoint.read_bytes())
+        content = bytearray(self.path(bed).read_bytes())
         at = self.rng.randrange(len(content))
         content[at] ^= 1 << self.rng.randrange(8)
-        self.detail = f"byte {at} of {len(content)}, region {REGIONS * at // len(content)}"
-        bed.checkpoint.write_bytes(content)
+        self.detail = f"byte {at} of {len(content)}, {self.what} region {REGIONS * at // len(content)}"
+        self.path(bed).write_bytes(content)
+
+
+class _OfJournal(_WhileAway):
+    """The same of the journal of changes since the checkpoint, which a pod is admitted for."""
+
+    what = "journal"
+
+    def path(self, bed: Bed) -> Path:
+        return bed.journal
+
+    async def before(self, bed: Bed, traffic: Traffic) -> None:
+        async def is_there() -> bool:
+            return bed.journal.exists()
+
+        for _ in range(3):  # a change of a card's health may take the journal away again
+            offer = self.rng.choice(bed.hardware.offers)
+            await bed.make_room(offer)
+            if await bed.admit(traffic.single(offer)) and await bed.comes(is_there, 1.0):
+                return
+
+
+class JournalTorn(_OfJournal, Torn):
+    """Cut at a byte."""
+
+
+class JournalEdited(_OfJournal, Edited):
+    """One byte is another one."""
 
 
 class Older(_WhileAway):
@@ -179,6 +218,8 @@ class KubeletCheckpoint(Fault):
 KINDS = (
     Kind("checkpoint torn", Torn),
     Kind("checkpoint edited", Edited),
+    Kind("journal torn", JournalTorn, mixes=False),
+    Kind("journal edited", JournalEdited, mixes=False),
     Kind("checkpoint replaced by an older one", Older),
     Kind("checkpoint deleted", Deleted),
     Kind("disk full", Full),
