@@ -135,6 +135,10 @@ class VendorSupervisor:
             self._required, self._sought = required, sought
             self._config_changed.set()
 
+    def adopt(self, started: VendorProcess, limit: MemoryLimit) -> None:
+        """Take a process of this vendor that runs already as the first one; `limit` holds from now on."""
+        self._early, self._limit = started, limit
+
     def start_early(self) -> None:
         """Start the process now, so that it loads its library while the agent is starting."""
         if self._absence():
