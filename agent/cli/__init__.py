@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] and arguments[0] == "run":
         # Its parser imports plugins, which may swallow what a signal raises.
-        import_module(f"{__name__}.run").end_at_once()
+        import_module(f"{__name__}.run").begin()
     parser = command_line(_needed_verbs(arguments))
     args = parser.parse_args(arguments)
     if args.version:

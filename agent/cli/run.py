@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
+
+import agent.logs  # noqa: F401 (before the plugins import structlog, which would then bring rich with it)
 
 from .common_arguments import INTERRUPTED, api_server, configuration, given_by, node_name_of
 from .parser import Verbs
@@ -46,6 +49,12 @@ def run(args: argparse.Namespace) -> int:
     finally:
         logs.flush()  # a thread writes the log; the sentence of an error is the last line
     return 0
+
+
+def begin() -> None:
+    """What comes before all imports of `run`, those of plugins included."""
+    gc.disable()  # `serve` enables the collector after the first registration
+    end_at_once()
 
 
 def end_at_once() -> None:

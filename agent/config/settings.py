@@ -86,6 +86,16 @@ class VendorSettings:
     #: A file in the vendor's own form (`ConfigInputs`); `settings` has its values once read.
     config_file: str = ""
 
+    @property
+    def required(self) -> bool:
+        """Whether the config names the vendor outright: without its cards the node is not ready."""
+        return self.enabled is True
+
+    @property
+    def sought(self) -> bool:
+        """Whether the vendor is taken to be on this node, with or without a sign of it."""
+        return self.required or bool(self.library or self.settings)
+
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:

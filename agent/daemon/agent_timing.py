@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from agent.cluster.pod_state import LISTS_AFTER
 from agent.core.devices.health_timing import HealthTiming
-from agent.isolation.service import Deadlines
-from agent.kubelet.session import SessionTiming
+from agent.isolation.deadlines import Deadlines
+from agent.kubelet.session_timing import SessionTiming
 
 
 @dataclass(frozen=True, slots=True)

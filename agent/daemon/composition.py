@@ -9,10 +9,9 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from agent.cluster.pod_state import PodState
-from agent.config import AgentSettings, Config, ConfigState
+from agent.config import AgentSettings, ConfigState
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.cell import Cell
@@ -25,6 +24,7 @@ from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.allocation.allocate_calls import AllocateCalls
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
+from agent.daemon.early_processes import EarlyProcesses
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.node_lock_keeper import NodeLockKeeper
 from agent.daemon.node_state import NodeState
@@ -42,7 +42,7 @@ from agent.daemon.state_saver import StateSaver
 from agent.daemon.vendor_hardware import VendorHardware
 from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
-from agent.isolation import container_memory, descendants
+from agent.isolation import container_memory
 from agent.isolation.process_memory import MemoryLimit
 from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.kubelet.directory_watch import KubeletDirectory
@@ -56,18 +56,11 @@ from agent.state.recalled_state import recalled
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Vendor
 
-log = structlog.get_logger()
-
 
 def steady_clock() -> Callable[[], float]:
     """Unix time that never jumps: read once, then carried by the monotonic clock."""
     offset = time.time() - time.monotonic()
     return lambda: offset + time.monotonic()
-
-
-def required_vendors(config: Config) -> frozenset[str]:
-    """The vendors that the config names outright."""
-    return frozenset(name for name, it in config.vendors.items() if it.enabled is True)
 
 
 class Composition:
@@ -224,14 +217,12 @@ class Composition:
             self.other_plugins.closed, self.other_plugins.changes, self._before_registration
         )
 
-    async def run(self) -> None:
-        """Run every loop; a defect that ends one of them ends all."""
+    async def run(self, early: EarlyProcesses | None = None) -> None:
+        """Run every loop; a defect that ends one of them ends all. `early`: vendors' processes that run."""
         sweep(self._directory.path)
-        if left := descendants.end_of_the_dead():
-            log.warning("processes that a vendor's library left behind are ended", ended=left)
         kubelet, checkpoint = self._directory.kubelet, self._directory.checkpoint
         loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
-            partial(self.vendors.run, self.config),
+            partial(self.vendors.run, self.config, early),
             self._directory.run,
             partial(self.sessions.run, self.handler, self._gate),
             partial(self.node.follow_time, self._timing.discover),

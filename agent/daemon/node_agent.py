@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,19 +16,19 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotServing
 from agent.core.model import Command
-from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
-from agent.daemon.composition import Composition, required_vendors
-from agent.daemon.running_status import running_status
+from agent.daemon.early_processes import EarlyProcesses, start_early
 from agent.host.version import version
 from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved
 from agent.logs import file_error
 from agent.scheduler_api import Candidate
 from agent.state.agent_lock import AgentLock, LockLost
 
-if TYPE_CHECKING:  # loaded only once the kubelet is served
+if TYPE_CHECKING:  # loaded only once the vendors' processes run, or the kubelet is served
     from agent.cluster.api_connection import ApiConnection
+    from agent.core.publishing.agent_status import AgentStatus
+    from agent.daemon.composition import Composition
 
 log = structlog.get_logger()
 
@@ -90,21 +91,37 @@ class NodeAgent:
         with self._lock:
             if await self._take_lock() and self._recall is not None:
                 await self._recall()
-            self._parts = Composition(
-                self._config,
-                self.settings,
-                self._timing,
-                self.registered,
-                self.pod_state,
-                in_process=self._in_process,
-                api=self._api,
-                holds_directory_lock=self._lock.directory.hold,
-            )
-            self._standby = ""
-            self.serving.set(True)
-            async with anyio.create_task_group() as group:
-                group.start_soon(for_ever, self._keep_lock, self._parts)
-                group.start_soon(for_ever, self._parts.run)
+            early = self._early_processes()
+            try:
+                await self._serve(early)
+            finally:
+                if early is not None:
+                    early.drop()
+
+    def _early_processes(self) -> EarlyProcesses | None:
+        if self._in_process:
+            return None
+        return start_early(self._config.value, self.settings.state_dir, self._timing.deadlines.events)
+
+    async def _serve(self, early: EarlyProcesses | None) -> None:
+        # While this is imported, a third of the whole agent, the vendors' processes discover their cards.
+        from agent.daemon.composition import Composition
+
+        self._parts = Composition(
+            self._config,
+            self.settings,
+            self._timing,
+            self.registered,
+            self.pod_state,
+            in_process=self._in_process,
+            api=self._api,
+            holds_directory_lock=self._lock.directory.hold,
+        )
+        self._standby = ""
+        self.serving.set(True)
+        async with anyio.create_task_group() as group:
+            group.start_soon(for_ever, self._keep_lock, self._parts)
+            group.start_soon(for_ever, partial(self._parts.run, early))
 
     async def _take_lock(self) -> bool:
         """Wait until this is the node's one agent; returns whether another one served before."""
@@ -180,11 +197,14 @@ class NodeAgent:
 
     def view(self) -> AgentStatus:
         """The status of the agent, as of now."""
+        from agent.core.publishing.agent_status import AgentStatus
+        from agent.daemon.running_status import running_status
+
         state = self._config.value
         status = AgentStatus(
             node=self._node_name,
             version=version(),
-            required_vendors=required_vendors(state.config),
+            required_vendors=frozenset(name for name, it in state.config.vendors.items() if it.required),
             config_source=state.source,
             config_error=state.error,
             config_awaited=state.waiting,

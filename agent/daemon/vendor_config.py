@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from agent.config import Config
+from agent.config import Config, VendorSettings
 from agent.config.validation import overlaps, refuse, shares_as_cards, shares_in_doubt
 from agent.core.devices.offers import VendorRules
 from agent.daemon.scheduler_plugins import registered, reserved
@@ -21,10 +21,30 @@ from agent.vendor_api.text import shorten
 MAX_WARNINGS = 20
 
 
+class _LastLoad:
+    """The plugins of the config that was loaded last: a config that is checked is put in service next."""
+
+    def __init__(self) -> None:
+        self._vendors: Mapping[str, VendorSettings] | None = None
+        self._plugins: tuple[VendorPlugin, ...] = ()
+
+    def of(self, config: Config) -> tuple[VendorPlugin, ...]:
+        """The plugins, loaded unless the last config had this very section; a file that is read again has
+        another one.
+        """
+        if config.vendors is not self._vendors:
+            off = {name for name, it in config.vendors.items() if it.enabled is False}
+            self._plugins = load(_settings_by_vendor(config), {*names(), *config.vendors} - off)
+            self._vendors = config.vendors
+        return self._plugins
+
+
+_last = _LastLoad()
+
+
 def wanted_plugins(config: Config) -> tuple[VendorPlugin, ...]:
     """The plugins that the config wants, without those that have nothing to offer here."""
-    off = {name for name, it in config.vendors.items() if it.enabled is False}
-    found = load(_settings_by_vendor(config), {*names(), *config.vendors} - off)
+    found = _last.of(config)
     return tuple(it for it in found if it.vendor or it.broken or config.vendor(it.name).enabled is True)
 
 

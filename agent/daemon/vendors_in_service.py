@@ -16,6 +16,7 @@ from agent.core.devices.inventory import left_out
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import VendorError
 from agent.core.model import VendorState, VendorStatus
+from agent.daemon.early_processes import EarlyProcesses
 from agent.daemon.node_state import NodeState
 from agent.daemon.vendor_config import plugins_in_service, vendor_rules
 from agent.daemon.vendor_plugins import VendorPlugin
@@ -50,6 +51,7 @@ class VendorsInService:
         #: Vendor to what its process may use; only of vendors that are on this node.
         self._limits: dict[str, MemoryLimit] = {}
         self._config = Config()
+        self._early: EarlyProcesses | None = None
         self._group: TaskGroup
         self._scopes: dict[str, anyio.CancelScope] = {}
         #: Vendor to what its process was started with. Other settings take effect without a new process.
@@ -60,17 +62,23 @@ class VendorsInService:
         #: Which annotations of pods the dialects read, those of vendors that served before, too.
         self.reads: Cell[AnnotationFilter] = Cell(reads(node.schedulers))
 
-    async def run(self, config: Cell[ConfigState]) -> None:
-        """Apply each config that differs from the last one; runs for ever."""
+    async def run(self, config: Cell[ConfigState], early: EarlyProcesses | None = None) -> None:
+        """Apply each config that differs from the last one; runs for ever.
+
+        The config of the early processes is the first: a later one replaces them as it does any process.
+        """
         applied: Mapping[str, Any] | None = None
         async with anyio.create_task_group() as group:
+            if early is not None:
+                applied, self._early = early.config.vendors, early
+                self._apply(early.config, early.plugins, group)
             async for state in config.watch():
                 if state.config.vendors != applied and not state.waiting:
                     applied = state.config.vendors
-                    self._apply(state.config, group)
+                    self._apply(state.config, plugins_in_service(state.config), group)
 
-    def _apply(self, config: Config, group: TaskGroup) -> None:
-        plugins = {it.name: it for it in plugins_in_service(config)}
+    def _apply(self, config: Config, wanted: Iterable[VendorPlugin], group: TaskGroup) -> None:
+        plugins = {it.name: it for it in wanted}
         vendors = {name: it.vendor for name, it in plugins.items() if it.vendor is not None}
         rules = [vendor_rules(it, config) for it in vendors.values()]
         self._sizes = {name: config.vendor(name).memory_limit for name in vendors}
@@ -128,7 +136,10 @@ class VendorsInService:
     def _begin(self, name: str) -> None:
         process = self.processes[name]
         predecessor = self._ended.pop(name, None)
-        if predecessor is None and name in self._limits:
+        started = self._early.take(name) if self._early is not None else None
+        if started is not None:
+            process.adopt(started, self._limits.get(name, started.limit))
+        elif predecessor is None and name in self._limits:
             process.start_early()  # the process loads its library while the agent goes on
         scope = self._scopes[name] = anyio.CancelScope()
 
@@ -152,9 +163,7 @@ class VendorsInService:
 
 
 def _configure(process: VendorSupervisor, settings: VendorSettings) -> None:
-    """A vendor with a library or settings in the config is taken to be on this node."""
-    required = settings.enabled is True
-    process.configure(required=required, sought=required or bool(settings.library or settings.settings))
+    process.configure(required=settings.required, sought=settings.sought)
 
 
 def _annotation_filter(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> AnnotationFilter:

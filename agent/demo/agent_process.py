@@ -17,8 +17,8 @@ from agent.core.cell import Cell
 from agent.core.devices.health_timing import HealthTiming
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.process import serve
-from agent.isolation.service import Deadlines
-from agent.kubelet.session import SessionTiming
+from agent.isolation.deadlines import Deadlines
+from agent.kubelet.session_timing import SessionTiming
 from agent.state.last_config import remembered_from
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h

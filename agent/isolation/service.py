@@ -16,6 +16,7 @@ from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, Vend
 from agent.core.model import VendorState
 from agent.isolation import answers, vendor_process
 from agent.isolation.cdi_requests import CdiRequests
+from agent.isolation.deadlines import MAKING, Deadlines
 from agent.isolation.event_queue import BURST, RATE, TURN_SECONDS, EventQueue
 from agent.isolation.process_memory import LOOK_SECONDS
 from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
@@ -26,8 +27,6 @@ log = structlog.get_logger()
 EVENTS_LOST = "events-lost"
 #: Calls that only read: a wrong answer costs the answer, not the process.
 TOLERATED = frozenset({"links", "usage", "cdi"})
-#: Calls after which containers may need other CDI specs.
-MAKING = frozenset({"prepare", "release"})
 #: By the process's word for a refusal: the error for it.
 REFUSALS = {"refused": NotServable, "no-room": InsufficientRoom}
 
@@ -47,25 +46,6 @@ class ReportSink(Protocol):
 
     def lost(self, vendor: str, state: VendorState, reason: str) -> None:
         """Contact is lost: UNAVAILABLE if the backend itself says so, otherwise FAILED."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds for each kind of call; a call that takes longer costs the process."""
-
-    open: float = 30.0
-    discover: float = 10.0
-    call: float = 2.0
-    prepare: float = 8.0  # for prepare and release, which change hardware
-    events: float = 5.0  # of one wait for events; an empty list is an answer too
-    close: float = 0.5
-    kill: float = 5.0  # after which a killed process that still runs is reported
-
-    def of(self, call: str) -> float:
-        if call in MAKING:
-            return self.prepare
-        # CDI specs are made from the driver's files, and the disk may be slow.
-        return self.discover if call in ("discover", "cdi") else self.call
 
 
 class LinkCache:

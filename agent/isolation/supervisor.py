@@ -18,9 +18,10 @@ from agent.core.model import ProcessStatus, VendorState
 from agent.isolation import vendor_process
 from agent.isolation.breaker import Breaker
 from agent.isolation.cdi_requests import PAUSES, CdiRequests
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.presence import absence
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import Deadlines, LinkCache, ReportSink, Service
+from agent.isolation.service import LinkCache, ReportSink, Service
 from agent.isolation.vendor_process import ContactLost, VendorProcess
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
@@ -133,6 +134,10 @@ class VendorSupervisor:
         if (required, sought) != (self._required, self._sought):
             self._required, self._sought = required, sought
             self._config_changed.set()
+
+    def adopt(self, started: VendorProcess, limit: MemoryLimit) -> None:
+        """Take a process of this vendor that runs already as the first one; `limit` holds from now on."""
+        self._early, self._limit = started, limit
 
     def start_early(self) -> None:
         """Start the process now, so that it loads its library while the agent is starting."""

@@ -9,8 +9,8 @@ from typing import Any
 from agent.core.devices.health_timing import HealthTiming
 from agent.daemon.agent_timing import AgentTiming
 from agent.demo.agent_process import PACE as PACE_OF_DEMO
-from agent.isolation.service import Deadlines
-from agent.kubelet.session import SessionTiming
+from agent.isolation.deadlines import Deadlines
+from agent.kubelet.session_timing import SessionTiming
 
 PACE = replace(
     PACE_OF_DEMO,

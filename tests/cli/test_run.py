@@ -18,7 +18,7 @@ def test_the_sentence_of_an_error_comes_after_the_lines_of_the_log(
     def fail(*_: object) -> None:
         raise AgentError("a part has ended")
 
-    monkeypatch.setattr("agent.cli.run.end_at_once", lambda: None)
+    monkeypatch.setattr("agent.cli.run.begin", lambda: None)
     monkeypatch.setattr("agent.logs.configure", lambda settings: None)
     monkeypatch.setattr("agent.logs.flush", lambda: order.append("the log"))
     monkeypatch.setattr("agent.cli.tell", order.append)

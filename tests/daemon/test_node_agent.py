@@ -99,11 +99,11 @@ async def test_who_takes_over_serves_with_the_state_directory_of_which_it_holds_
         def __init__(self, config: Cell[ConfigState], settings: AgentSettings, *_: Any, **__: Any) -> None:
             self.settings = settings
 
-        async def run(self) -> None:
+        async def run(self, early: object) -> None:
             served.append(self.settings.state_dir)
             await anyio.sleep_forever()
 
-    monkeypatch.setattr("agent.daemon.node_agent.Composition", Line)
+    monkeypatch.setattr("agent.daemon.composition.Composition", Line)
     served: list[Path] = []
     config = Cell(ConfigState(Config(AgentSettings(state_dir=tmp_path / "old", kubelet_dir=tmp_path)), ""))
     agent = NodeAgent(config, "node-1", AgentTiming(standby=0.01))

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,7 +32,7 @@ from agent.core.cell import Cell
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.composition import Composition
 from agent.daemon.node_agent import NodeAgent
-from agent.daemon.process import _cluster, _follow, _keep_serving, _until_signalled
+from agent.daemon.process import _cluster, _collect_garbage, _follow, _keep_serving, _until_signalled
 from agent.http.admin_client import fetch
 from agent.http.inspect_document import from_builtins
 from agent.testing.kubelet import SimKubelet
@@ -553,6 +554,39 @@ async def warned_of(told: Sequence[Mapping[str, Any]], key: str) -> None:
 
 def warned(told: Sequence[Mapping[str, Any]]) -> list[str]:
     return [it["warning"] for it in told if it["log_level"] == "warning" and "warning" in it]
+
+
+async def test_the_collector_rests_until_the_agent_is_registered_and_then_leaves_out_what_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The test's own collector is left alone."""
+    done: list[str] = []
+    monkeypatch.setattr("agent.daemon.process.COLLECT_AFTER", 0.0)
+    monkeypatch.setattr("agent.daemon.process.CONNECT_AFTER", 3600.0)
+    monkeypatch.setattr("agent.daemon.process.gc", Collector(done))
+    agent = NodeAgent(Cell(ConfigState(Config(AgentSettings(state_dir=tmp_path)), "")), "node-1")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(_collect_garbage, agent)
+        await anyio.wait_all_tasks_blocked()
+        assert done == []
+        agent.registered.set(True)
+
+    assert done == ["collect", "freeze", "enable"]
+
+
+class Collector:
+    """Stands for the module gc, at rest."""
+
+    def __init__(self, done: list[str]) -> None:
+        self.collect, self.freeze, self.enable = (partial(done.append, it) for it in MOVES)
+
+    def isenabled(self) -> bool:
+        return False
+
+
+#: What is done with the collector once the agent is registered.
+MOVES = ("collect", "freeze", "enable")
 
 
 async def test_the_door_writes_into_the_list_that_the_line_keeps(

@@ -29,26 +29,93 @@ ALLOWED = {
     "typing_extensions",
     "yaml",
 }
+#: Rooms with a folder for each plugin.
+PLUGINS = ("schedulers", "vendors")
 #: Not packages: what their extensions leave behind, and how pip installs.
 NOISE = ("_", "cython_runtime")
 
-#: Runs the agent, and at its first call of the kubelet prints which packages are loaded.
+#: Of these, what discovers no card: it is imported while the vendors' processes do.
+AFTER_THE_SPAWN = {"asyncinotify", "betterproto2", "grpclib", "h2", "hpack", "hyperframe", "multidict"}
+#: Our own rooms that decide what a vendor's process is started with.
+BEFORE_THE_SPAWN = {
+    "agent.cli",
+    "agent.cluster",  # credentials, and what the pods of the node mean
+    "agent.config",
+    "agent.core",
+    "agent.core.allocation",
+    "agent.core.devices",
+    "agent.core.publishing",
+    "agent.daemon",
+    "agent.host",
+    "agent.isolation",
+    "agent.kubelet",  # the lock of the kubelet's directory
+    "agent.logs",
+    "agent.scheduler_api",
+    "agent.schedulers",
+    "agent.state",
+    "agent.vendor_api",
+    "agent.vendors",
+}
+#: Rooms that serve the kubelet, or keep true what it was answered.
+BEFORE_REGISTER = BEFORE_THE_SPAWN | {
+    "agent.core.attribution",
+    "agent.core.placement",
+    "agent.core.reconciling",
+    "agent.daemon.allocation",
+    "agent.daemon.publishing",
+    "agent.daemon.reconciling",
+    "agent.daemon.registration",
+    "agent.kubelet.pb",
+}
+#: Parts of the standard library that cost a start some milliseconds each. No way to the kubelet needs them.
+NEEDLESS = {"hmac", "html", "http.server", "pprint", "pydoc", "secrets", "unittest", "xml"}
+
+#: Runs the agent as its script does. At the start of the vendor's process, and at the first call of the
+#: kubelet, prints which modules are loaded.
 SCRIPT = """
-import json, os, sys
+import gc, json, os, sys
 before = set(sys.modules)
-from agent import cli, logs  # as `run` does: structlog must come in by way of our logs, which keep rich out
-from agent.daemon import process
-from agent.kubelet import session
 
-process.VIEWS_AFTER = process.DOOR_AFTER = 3600.0  # on a slow machine the first registration takes longer
+def show(what):
+    print(json.dumps([what, [gc.isenabled(), *sorted(set(sys.modules) - before)]]), flush=True)
 
-async def call(path, method, request, **options):
-    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
-    print(json.dumps([method, sorted(loaded - sys.stdlib_module_names - {"agent"})]), flush=True)
-    os._exit(0)
+class Patches:
+    # The modules are patched as they are imported, so that the test imports nothing.
+    def find_spec(self, name, path=None, target=None):
+        if patch := PATCHES.get(name):
+            sys.meta_path.remove(self)
+            spec = importlib.util.find_spec(name)
+            sys.meta_path.insert(0, self)
+            load = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (load(module), patch(module))
+            return spec
 
-session.call = call
-cli.main(sys.argv[1:])
+def at_spawn(module):
+    start = module.ProcessRunner.__init__
+    def shown(self, *args, **kwargs):
+        show("spawn")
+        start(self, *args, **kwargs)
+    module.ProcessRunner.__init__ = shown
+
+def at_register(module):
+    async def call(path, method, request, **options):
+        show(method)
+        os._exit(0)
+    module.call = call
+
+def never(module):  # on a slow machine the first registration takes longer
+    module.VIEWS_AFTER = module.CONNECT_AFTER = 3600.0
+
+PATCHES = {
+    "agent.isolation.process_runner": at_spawn,
+    "agent.kubelet.session": at_register,
+    "agent.daemon.process": never,
+}
+import importlib.util
+before |= set(sys.modules)
+sys.meta_path.insert(0, Patches())
+from agent.cli import main
+main(sys.argv[1:])
 """
 
 #: Runs a verb, and prints which of the command line's modules were loaded for it.
@@ -99,7 +166,9 @@ def test_the_room_of_the_api_server_is_imported_without_its_library() -> None:
     assert not loaded & LATE
 
 
-def test_nothing_heavy_is_imported_before_the_first_register(short_path: Path) -> None:
+def test_vendors_discover_while_the_way_to_the_kubelet_is_imported_and_no_more_is(
+    short_path: Path,
+) -> None:
     plugins = short_path / "p"
     plugins.mkdir()
     config = short_path / "config.yaml"
@@ -125,6 +194,25 @@ def test_nothing_heavy_is_imported_before_the_first_register(short_path: Path) -
         )
 
     assert done.returncode == 0, done.stderr
-    method, loaded = json.loads(done.stdout.splitlines()[-1])
-    assert method == REGISTER
-    assert {name for name in loaded if not name.startswith(NOISE)} <= ALLOWED
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert {moment: collects for moment, (collects, *_) in lines} == {"spawn": False, REGISTER: False}
+    shown = {moment: modules for moment, (_, *modules) in lines}
+    assert packages(shown["spawn"]) <= ALLOWED - AFTER_THE_SPAWN
+    assert packages(shown[REGISTER]) <= ALLOWED
+    assert rooms(shown["spawn"]) <= BEFORE_THE_SPAWN
+    assert rooms(shown[REGISTER]) <= BEFORE_REGISTER
+    assert "agent.daemon.composition" not in shown["spawn"]
+    assert not NEEDLESS & {*shown[REGISTER]}
+
+
+def packages(modules: list[str]) -> set[str]:
+    """The packages of other projects."""
+    found = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"agent"}
+    return {name for name in found if not name.startswith(NOISE)}
+
+
+def rooms(modules: list[str]) -> set[str]:
+    """Our own rooms of which a module is loaded; all vendors are one room here, and so are all schedulers."""
+    found = {name.rpartition(".")[0] for name in modules if name.startswith("agent.")} - {"agent"}
+    found = {"agent.kubelet.pb" if name.startswith("agent.kubelet.pb.") else name for name in found}
+    return {".".join(name.split(".")[:2]) if name.split(".")[1] in PLUGINS else name for name in found}

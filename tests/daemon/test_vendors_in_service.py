@@ -17,6 +17,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.daemon import vendor_config, vendors_in_service
+from agent.daemon.early_processes import EarlyProcesses
 from agent.daemon.node_state import NodeState
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.isolation.process_memory import MemoryLimit
@@ -92,11 +93,15 @@ class FakeProcess:
         self.sign = anyio.Event()
         self.after: FakeProcess | None = None
         self.early = False
+        self.adopted: object = None
         self.required = False
         self.sought = self.sought_when_early = True
 
     def configure(self, *, required: bool, sought: bool) -> None:
         self.required, self.sought = required, sought
+
+    def adopt(self, started: object, limit: MemoryLimit) -> None:
+        self.adopted, self.memory_limit = started, limit
 
     def start_early(self) -> None:
         self.early, self.sought_when_early = True, self.sought
@@ -134,6 +139,55 @@ async def test_a_process_is_replaced_only_when_it_would_be_started_otherwise(
         assert FakeProcess.started == 1
         await apply(replace(vendor("acme", "acme.com/y"), settings=Settings({"library": "/other"})), 3)
         assert FakeProcess.started == 2
+        group.cancel_scope.cancel()
+
+
+class Started:
+    """Stands for a process that was started before the supervisors were made."""
+
+    limit = MemoryLimit(1 << 30)
+    dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+async def test_a_process_that_was_started_early_is_served_and_no_second_one_is_started() -> None:
+    offered = plugin("acme", "acme.com/x")
+    config = Config(vendors={"acme": VendorSettings()})
+    started = Started()
+    early = EarlyProcesses(config, (offered,), {"acme": started})  # type: ignore[dict-item]
+    fleet_ = vendors_in_service.VendorsInService(NodeState(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, Cell(ConfigState(config, "file")), early)
+        await eventually(lambda: fleet_.processes and process_of(fleet_).adopted)
+        assert process_of(fleet_).adopted is started
+        assert not process_of(fleet_).early
+        group.cancel_scope.cancel()
+
+    early.drop()
+    assert not started.dropped
+
+
+async def test_a_process_that_was_started_early_ends_before_that_of_a_config_that_came_meanwhile(
+    found: list[VendorPlugin],
+) -> None:
+    """Two libraries of one vendor at once could damage its hardware."""
+    changed = replace(vendor("acme", "acme.com/x"), settings=Settings({"library": "/other"}))
+    found[:] = [VendorPlugin("acme", "here", "1", changed)]
+    before = Config(vendors={"acme": VendorSettings()})
+    now = Config(vendors={"acme": VendorSettings(library="/other")})
+    early = EarlyProcesses(before, (plugin("acme", "acme.com/x"),), {"acme": Started()})  # type: ignore[dict-item]
+    fleet_ = vendors_in_service.VendorsInService(NodeState(Inventory(), Ledger(), lambda: 0.0), FakeProcess)  # type: ignore[arg-type]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, Cell(ConfigState(now, "file")), early)
+        await eventually(lambda: fleet_.processes and process_of(fleet_).after)
+        assert process_of(fleet_).adopted is None
+        predecessor = process_of(fleet_).after
+        assert predecessor is not None
+        assert predecessor.adopted is not None
         group.cancel_scope.cancel()
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 
 from agent.core.model import VendorState
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import Deadlines
 from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Settings, Vendor
 

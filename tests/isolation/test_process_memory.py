@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from agent.core.errors import VendorError
 from agent.isolation import process_memory
 from agent.isolation.container_memory import memory_limit
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import Deadlines
 
 from .rig import Recorder, serving
 

@@ -19,9 +19,10 @@ from agent.core.errors import AllocationError, InsufficientRoom, VendorCrashed, 
 from agent.core.model import VendorState
 from agent.isolation import service
 from agent.isolation.cdi_requests import CdiRequests
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.event_queue import AT_ONCE
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import Deadlines, LinkCache, Service
+from agent.isolation.service import LinkCache, Service
 from agent.isolation.supervisor import VendorSupervisor
 from agent.isolation.vendor_process import ProcessListener, VendorProcess, failed
 from agent.kubelet.rpc import as_status

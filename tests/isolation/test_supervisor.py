@@ -20,8 +20,8 @@ from support.waiting import eventually
 from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import process_runner, vendor_process
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import Deadlines
 from agent.isolation.supervisor import ProcessTiming, RestartBackoff, VendorSupervisor
 from agent.vendor_api.agent import Device, Host, Signs
 

@@ -22,7 +22,7 @@ from support.waiting import eventually
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
 from agent.isolation import process_runner, vendor_process
-from agent.isolation.service import Deadlines
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.supervisor import VendorSupervisor
 from agent.state.agent_lock import AgentLock
 
@@ -192,7 +192,7 @@ async def test_an_answer_is_heard_that_is_longer_than_what_is_read_ahead(sink: R
 AGENT = """
 import asyncio, sys
 from agent.vendor_api.agent import Settings, Vendor
-from agent.isolation.service import Deadlines
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.supervisor import VendorSupervisor
 class Sink:
     def discovered(self, vendor, devices): print(process.pid, file=sys.stderr, flush=True)

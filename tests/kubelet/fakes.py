@@ -35,7 +35,8 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     RegisterRequest,
 )
 from agent.kubelet.rpc import SocketServer
-from agent.kubelet.session import KubeletSession, SessionTiming
+from agent.kubelet.session import KubeletSession
+from agent.kubelet.session_timing import SessionTiming
 from agent.testing.closed_servers import settled
 from agent.vendor_api.agent import ContainerEdits, ResourceRule
 

@@ -28,7 +28,8 @@ from agent.core.model import SessionStatus
 from agent.kubelet.directory_watch import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.plugin_sockets import socket_name, sweep
-from agent.kubelet.session import KubeletSession, SessionTiming
+from agent.kubelet.session import KubeletSession
+from agent.kubelet.session_timing import SessionTiming
 
 from .fakes import (
     NAME,

@@ -22,8 +22,8 @@ from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.node_agent import NodeAgent
 from agent.daemon.vendor_config import check_config
 from agent.demo.agent_process import PACE
-from agent.isolation.service import Deadlines
-from agent.kubelet.session import SessionTiming
+from agent.isolation.deadlines import Deadlines
+from agent.kubelet.session_timing import SessionTiming
 from agent.scheduler_api import Candidate, PodContainer
 from agent.state.checkpoint import CheckpointFile
 from agent.state.last_config import remembered_from

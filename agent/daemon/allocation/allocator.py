@@ -6,7 +6,7 @@ The ledger is written before the kubelet is answered.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -281,7 +281,7 @@ class Allocator:
         request = placed.request
         unit = counted_in(request.resource.rule.sharing)
         allocation = Allocation(
-            id=secrets.token_hex(8),
+            id=os.urandom(8).hex(),
             resource=request.resource.name,
             vendor=vendor.name,
             ids=request.ids,

@@ -16,7 +16,8 @@ from agent.daemon.node_state import NodeState
 from agent.kubelet.device_plugin import PluginStats, RequestHandler
 from agent.kubelet.directory_watch import FileIdentity, KubeletDirectory
 from agent.kubelet.registration_gate import RegistrationGate
-from agent.kubelet.session import KubeletSession, SessionTiming
+from agent.kubelet.session import KubeletSession
+from agent.kubelet.session_timing import SessionTiming
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ import pytest
 
 from agent.core.model import VendorState
 from agent.daemon.vendor_plugins import load
-from agent.isolation.service import Deadlines
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
 from agent.scheduler_api import findings as kinds
 from agent.testing import agent_half, conformance

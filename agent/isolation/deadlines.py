@@ -1,0 +1,27 @@
+"""How long a vendor's process may take for a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Calls after which containers may need other CDI specs.
+MAKING = frozenset({"prepare", "release"})
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds for each kind of call; a call that takes longer costs the process."""
+
+    open: float = 30.0
+    discover: float = 10.0
+    call: float = 2.0
+    prepare: float = 8.0  # for prepare and release, which change hardware
+    events: float = 5.0  # of one wait for events; an empty list is an answer too
+    close: float = 0.5
+    kill: float = 5.0  # after which a killed process that still runs is reported
+
+    def of(self, call: str) -> float:
+        if call in MAKING:
+            return self.prepare
+        # CDI specs are made from the driver's files, and the disk may be slow.
+        return self.discover if call in ("discover", "cdi") else self.call
