@@ -7,8 +7,6 @@ import gc
 import os
 import signal
 
-import agent.logs  # noqa: F401 (before the plugins import structlog, which would then bring rich with it)
-
 from .common_arguments import INTERRUPTED, api_server, configuration, given_by, node_name_of
 from .parser import Verbs
 
@@ -55,6 +53,7 @@ def begin() -> None:
     """What comes before all imports of `run`, those of plugins included."""
     gc.disable()  # `serve` enables the collector after the first registration
     end_at_once()
+    import agent.logs  # noqa: F401 (before the plugins import structlog, which would then bring rich with it)
 
 
 def end_at_once() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import structlog
 
 from agent.config import Config, ConfigState
@@ -14,7 +15,7 @@ from agent.daemon.vendor_plugins import VendorPlugin
 from agent.isolation import container_memory, descendants
 from agent.isolation.presence import absence
 from agent.isolation.process_memory import limits
-from agent.isolation.vendor_process import VendorProcess
+from agent.isolation.vendor_process import EXIT_PATIENCE, VendorProcess
 from agent.state import vendor_directories
 from agent.vendor_api.agent import Vendor
 
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 class EarlyProcesses:
     """The processes of the vendors that one config wants and that are on this node, each with `open` sent.
 
-    `VendorsInService` takes each of them as if its supervisor had started it. `drop` kills what is left.
+    `VendorsInService` takes each of them as if its supervisor had started it. `end` ends what is left.
     """
 
     def __init__(
@@ -39,16 +40,19 @@ class EarlyProcesses:
         """The vendor's process, which belongs to the caller from then on; None where there is none."""
         return self._left.pop(name, None)
 
-    def drop(self) -> None:
-        """Kill the processes that were not taken."""
+    async def end(self) -> None:
+        """Kill the processes that were not taken, and wait a moment for their end."""
         while self._left:
-            self._left.popitem()[1].drop()
+            _, process = self._left.popitem()
+            with anyio.move_on_after(EXIT_PATIENCE, shield=True):
+                await process.end()
+            process.drop()
 
 
 def start_early(state: ConfigState, state_dir: Path, watch: float) -> EarlyProcesses | None:
     """Start the processes; None where no config is in force yet. The lock of the node must be held.
 
-    What libraries left behind under an agent that was killed is ended before.
+    Processes that a vendor's library left behind under an agent that was killed are ended first.
 
     `watch`: seconds of one wait for events (`Deadlines.events`). A process that cannot be started is left
     out: its supervisor tries again and reports the error.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import anyio
@@ -96,7 +97,7 @@ class NodeAgent:
                 await self._serve(early)
             finally:
                 if early is not None:
-                    early.drop()
+                    await early.end()
 
     def _early_processes(self) -> EarlyProcesses | None:
         if self._in_process:
@@ -134,7 +135,10 @@ class NodeAgent:
                     kubelet_dir=str(self.settings.kubelet_dir),
                     holder=holder,
                 )
-            self._standby, stood_by = holder, True
+            self._standby = holder
+            if not stood_by:  # a takeover must not wait for imports
+                await anyio.to_thread.run_sync(import_module, "agent.daemon.composition")
+            stood_by = True
             await anyio.sleep(self._timing.standby)
         if stood_by:
             waited = round(anyio.current_time() - began, 1)

@@ -25,18 +25,19 @@ class _LastLoad:
     """The plugins of the config that was loaded last: a config that is checked is put in service next."""
 
     def __init__(self) -> None:
-        self._vendors: Mapping[str, VendorSettings] | None = None
-        self._plugins: tuple[VendorPlugin, ...] = ()
+        #: Replaced at once: configs are checked in one thread and put in service in another.
+        self._last: tuple[Mapping[str, VendorSettings] | None, tuple[VendorPlugin, ...]] = None, ()
 
     def of(self, config: Config) -> tuple[VendorPlugin, ...]:
         """The plugins, loaded unless the last config had this very section; a file that is read again has
         another one.
         """
-        if config.vendors is not self._vendors:
+        vendors, plugins = self._last
+        if config.vendors is not vendors:
             off = {name for name, it in config.vendors.items() if it.enabled is False}
-            self._plugins = load(_settings_by_vendor(config), {*names(), *config.vendors} - off)
-            self._vendors = config.vendors
-        return self._plugins
+            plugins = load(_settings_by_vendor(config), {*names(), *config.vendors} - off)
+            self._last = config.vendors, plugins
+        return plugins
 
 
 _last = _LastLoad()

@@ -72,6 +72,7 @@ class VendorsInService:
             if early is not None:
                 applied, self._early = early.config.vendors, early
                 self._apply(early.config, early.plugins, group)
+                self._share()  # more vendors may be here than when the early processes got their limits
             async for state in config.watch():
                 if state.config.vendors != applied and not state.waiting:
                     applied = state.config.vendors
@@ -138,7 +139,8 @@ class VendorsInService:
         predecessor = self._ended.pop(name, None)
         started = self._early.take(name) if self._early is not None else None
         if started is not None:
-            process.adopt(started, self._limits.get(name, started.limit))
+            process.adopt(started)
+            self._limits[name] = started.limit
         elif predecessor is None and name in self._limits:
             process.start_early()  # the process loads its library while the agent goes on
         scope = self._scopes[name] = anyio.CancelScope()

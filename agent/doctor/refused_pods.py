@@ -59,7 +59,7 @@ PRIVILEGED = FindingKind(
 ANOTHER_CARD = "the next pod of its controller gets another card"
 #: Advice where a message says which of the pod's own words is wrong.
 AS_IT_SAYS = "change the pod's request as the message says"
-#: Words of the message on a refused pod to what helps; the first row whose words the message has counts. The
+#: Words of the message on a refused pod to what helps; the first row with words of the message counts. The
 #: first messages are the kubelet's (pkg/kubelet/cm/devicemanager/manager.go, 1.36), others are the agent's,
 #: which the kubelet passes on. The pod has no other field for the reason. Where the vendor's process or a
 #: plugin fails, only the gRPC code is always there (`agent/kubelet/rpc.py` gives it, grpc-go writes it).

@@ -268,7 +268,7 @@ def _extends(plugins: Iterable[VendorPlugin]) -> bool:
 def _gives_receipts(configuration: Configuration) -> bool:
     """Whether a scheduler wants a receipt on pods that have their devices.
 
-    The schedulers' own dialects are heard for resources whose cards schedulers choose.
+    The schedulers' own dialects are heard for resources with cards that schedulers choose.
     """
     vendors = [it.vendor for it in configuration.plugins if it.vendor is not None]
     dialects = [dialect for vendor in vendors for dialect in vendor.dialects]

@@ -135,9 +135,9 @@ class VendorSupervisor:
             self._required, self._sought = required, sought
             self._config_changed.set()
 
-    def adopt(self, started: VendorProcess, limit: MemoryLimit) -> None:
-        """Take a process of this vendor that runs already as the first one; `limit` holds from now on."""
-        self._early, self._limit = started, limit
+    def adopt(self, started: VendorProcess) -> None:
+        """Take a process of this vendor that runs already as the first one, with its limit."""
+        self._early, self._limit = started, started.limit
 
     def start_early(self) -> None:
         """Start the process now, so that it loads its library while the agent is starting."""
@@ -176,6 +176,10 @@ class VendorSupervisor:
                 rest = self._breaker.tripped or self._is_nothing_here
                 await self._pause(self._backoff.pause(served, rest=rest))
         finally:
+            if self._early is not None:
+                started, self._early = self._early, None
+                await self._end_at_once(started)
+                started.drop()
             self._ended.set()
 
     async def _wait_for_signs(self) -> None:
@@ -247,13 +251,17 @@ class VendorSupervisor:
         except BaseException:
             self._was_open |= service.listed
             self._service, self._trouble = None, "the agent stops"
-            with anyio.move_on_after(self._deadlines.close + vendor_process.EXIT_PATIENCE, shield=True):
-                await started.end(self._deadlines.close)
-            self._record_stuck(started)
+            await self._end_at_once(started)
             raise
         finally:
             started.drop()
         return service.served
+
+    async def _end_at_once(self, started: VendorProcess) -> None:
+        """End a process of a supervisor that is cancelled."""
+        with anyio.move_on_after(self._deadlines.close + vendor_process.EXIT_PATIENCE, shield=True):
+            await started.end(self._deadlines.close)
+        self._record_stuck(started)
 
     def _count_loss(self, lost: ContactLost, served: float) -> ContactLost:
         """Count the loss; repeated losses give the breaker's reason."""

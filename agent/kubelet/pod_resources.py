@@ -51,7 +51,8 @@ class PodResources:
 
         The list may be incomplete right after a kubelet restart. It never has plain init containers.
 
-        With `ids`, pods without one of these IDs may be left out: then most of the answer is not decoded.
+        With `ids`, pods without one of these IDs may be left out: then most of the answer is not decoded,
+        and an error in that part is not seen.
 
         Raises:
             KubeletError: The kubelet did not answer, refused, or its answer cannot be decoded.

@@ -395,6 +395,8 @@ class ServerChannel(Channel):
         self.path = path
         try:
             self._client = _connected(path)
+        except BlockingIOError as exc:
+            raise KubeletError(f"the process that listens at {path} takes no connection now") from exc
         except OSError as exc:
             raise KubeletError(f"no process answers at {path}: {exc.strerror or exc}") from exc
         #: The process that listens.

@@ -24,7 +24,7 @@ from agent.core.model import Resource, SessionStatus
 
 from .device_list import too_long
 from .device_plugin import DevicePlugin, PluginLimits, PluginStats, RequestHandler
-from .directory_watch import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
+from .directory_watch import KUBELET_SOCKET, FileIdentity, KubeletDirectory
 from .kubelet_errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .pending_calls import PendingCalls
@@ -195,12 +195,14 @@ class KubeletSession:
         refuses. The agent cannot cut that short: when the kubelet gives up, it also drops a plugin that
         registered in between (`connectClient`, 1.25 to 1.36).
         """
-        self.number, self.kubelet = next(self._numbers), kubelet
+        self.number = next(self._numbers)
         path = self._directory.path / socket_name(self.name, self.number)
         with closing(ServerChannel(self._directory.path / KUBELET_SOCKET)) as channel:
+            self._directory.refresh()  # the kubelet of the connection, if one began since
+            self.kubelet = self._directory.kubelet.value or kubelet
             async with self._serving(session_run, path):
                 self._report(SessionStatus("registering"))
-                self.kubelet = await self._register(session_run.plugin, path, channel, kubelet)
+                await self._register(session_run.plugin, path, channel, self.kubelet)
                 await self._await_list(session_run.plugin)
                 self._log.info("registered", socket=path.name)
                 self._logged_error = ""
@@ -224,12 +226,12 @@ class KubeletSession:
 
     async def _register(
         self, plugin: DevicePlugin, path: Path, channel: ServerChannel, kubelet: FileIdentity
-    ) -> FileIdentity:
+    ) -> None:
         """Call Register. From 1.25 on the kubelet dials back and reads the options before it answers.
 
-        Returns the kubelet that has the registration now. A kubelet that started during the call either took
-        the registration or removed the agent's socket: the kubelet clears the directory before it listens
-        (CleanupPluginDirectory, plugin/v1beta1/server.go).
+        Raises:
+            KubeletError: The kubelet refused or did not answer, or another one began since it was connected:
+                the answer came from the one before.
         """
         request = RegisterRequest(
             version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
@@ -239,10 +241,8 @@ class KubeletSession:
         channel.close()
         self.status.set(replace(self.status.value, registrations=self.status.value.registrations + 1))
         self._directory.refresh()
-        now = self._directory.kubelet.value or kubelet
-        if now != kubelet and identify(path) is None:
+        if (self._directory.kubelet.value or kubelet) != kubelet:
             raise KubeletError("the kubelet restarted during Register")
-        return now
 
     async def _await_list(self, plugin: DevicePlugin) -> None:
         """Wait for the list stream: 1.20 answers Register before it dials, 1.37 may ignore a socket."""

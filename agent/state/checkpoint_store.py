@@ -64,6 +64,8 @@ class LedgerStore:
         self._owed_durable = False
         #: Set while the journal is worth folding; and while it is so long that it is folded at once.
         self._foldable, self._too_long = asyncio.Event(), asyncio.Event()
+        #: Whether the last save was asked for: a task that saves after that leaves no journal either.
+        self._is_ending = False
         self.error = ""
         self.saves = 0
 
@@ -76,7 +78,8 @@ class LedgerStore:
         That includes `durable` calls before hardware is made: no pod is refused because of a disk, and a
         second wait would tell no more. Only the `last` call waits again.
         """
-        await self._save(durable=durable, last=last, whole=last)
+        self._is_ending = self._is_ending or last
+        await self._save(durable=durable, last=last)
 
     async def _save(self, *, durable: bool, last: bool = False, whole: bool = False) -> None:
         try:
@@ -154,17 +157,20 @@ class LedgerStore:
         """Write after any earlier write has ended; returns the error, or ""."""
         if self._writing is not None and not await asyncio.shield(self._writing):
             self._unwritten = {}
+        state = self._state()
         self._take_changes()
-        save = partial(self._file.save, durable=durable, whole=whole)
-        self._writing = self._worker.submit(partial(save, self._state(), (*self._unwritten.values(),)))
+        save = partial(self._file.save, durable=durable, whole=whole or self._is_ending)
+        self._writing = self._worker.submit(partial(save, state, (*self._unwritten.values(),)))
         return await asyncio.shield(self._writing)
 
     def _take_changes(self) -> None:
         for change in self._ledger.take_changes():
             earlier = self._unwritten.get(change.id)
-            if change.is_moved:
-                self._unwritten.pop(change.id, None)  # it comes after all others
-            self._unwritten[change.id] = change if earlier is None else change.since(earlier)
+            merged = change if earlier is None else change.since(earlier)
+            if change.is_moved or merged.is_empty:
+                self._unwritten.pop(change.id, None)  # what moved comes after all others
+            if not merged.is_empty:
+                self._unwritten[change.id] = merged
 
     def _state(self) -> SavedState:
         return replace(

@@ -29,7 +29,7 @@ _NOT_THE_FILE = frozenset({errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTD
 
 
 class JournalLost(Exception):
-    """Raised if the file is not as the agent left it, so that nothing can be appended."""
+    """Raised if the file is not as the agent left it, or full, so that nothing can be appended."""
 
 
 class Journal:
@@ -85,7 +85,7 @@ class Journal:
         """Append the changes, in one write.
 
         Raises:
-            JournalLost: The file is not as it was left, also where there is nothing to append.
+            JournalLost: The file is not as it was left, also where there is nothing to append, or it is full.
             OSError: The disk does not take the changes. What stood in the file before is still there.
             ValueError: A text of an allocation is no UTF-8.
         """
@@ -141,6 +141,8 @@ class Journal:
 
     def _write(self, payloads: Sequence[bytes], end: JournalEnd) -> None:
         text, after = journal_records.lines(payloads, end)
+        if after.size > MAX_BYTES:
+            raise JournalLost  # the next start would not read the file
         descriptor = self._open(end)
         try:
             self._append(descriptor, text, end)

@@ -102,6 +102,6 @@ class JournaledCheckpoint:
             return False
         try:
             self._journal.append(changes)
-        except JournalLost:
+        except (JournalLost, OSError):  # one file may be unwritable on a disk that takes another
             return False
         return True

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.waiting import eventually
 
 from agent.config import Config, ConfigState, VendorSettings
 from agent.daemon import early_processes
@@ -21,7 +20,7 @@ WATCH = 1.0
 
 
 class Deaf:
-    """A listener to whom nothing is said before a call of `discover`."""
+    """A listener that receives nothing before a call of `discover`."""
 
     def events(self, raw: bytes) -> None:
         raise AssertionError(raw)
@@ -66,9 +65,9 @@ async def test_a_process_that_is_not_taken_is_killed(tmp_path: Path) -> None:
     assert killed is not None
     process = next(iter(killed._left.values()))
 
-    killed.drop()
+    await killed.end()
 
-    await eventually(lambda: process.runner.ended() == "killed by SIGKILL")
+    assert process.runner.ended() == "killed by SIGKILL"
     assert killed.take("simulated") is None
 
 

@@ -16,6 +16,7 @@ from agent.config import AgentSettings, Config, ConfigState, ReportSettings
 from agent.core.cell import Cell
 from agent.core.errors import NotServing
 from agent.core.model import Command
+from agent.daemon import node_agent
 from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
@@ -37,6 +38,23 @@ async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_pat
 
         task.cancel()
         await asyncio.wait([task])
+
+
+async def test_a_standby_imports_what_serves_the_kubelet_before_it_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(node_agent, "import_module", imported.append)
+    settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
+    with AgentLock(tmp_path / "state" / "agent.lock") as lock:
+        assert lock.take() == ""
+        agent = NodeAgent(Cell(ConfigState(Config(settings), "")), "node-1", AgentTiming(standby=0.001))
+        task = asyncio.create_task(agent.run())
+        await eventually(lambda: imported)
+        task.cancel()
+        await asyncio.wait([task])
+
+    assert imported == ["agent.daemon.composition"]
 
 
 async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_how_long(

@@ -100,8 +100,8 @@ class FakeProcess:
     def configure(self, *, required: bool, sought: bool) -> None:
         self.required, self.sought = required, sought
 
-    def adopt(self, started: object, limit: MemoryLimit) -> None:
-        self.adopted, self.memory_limit = started, limit
+    def adopt(self, started: Started) -> None:
+        self.adopted, self.memory_limit = started, started.limit
 
     def start_early(self) -> None:
         self.early, self.sought_when_early = True, self.sought
@@ -166,8 +166,26 @@ async def test_a_process_that_was_started_early_is_served_and_no_second_one_is_s
         assert not process_of(fleet_).early
         group.cancel_scope.cancel()
 
-    early.drop()
+    assert early.take("acme") is None
     assert not started.dropped
+
+
+async def test_a_process_that_was_started_early_with_more_memory_than_its_share_is_replaced() -> None:
+    """Another vendor may have appeared since: all vendors' processes must fit into the container."""
+    offered = plugin("acme", "acme.com/x")
+    config = Config(vendors={"acme": VendorSettings(memory_limit=1 << 30)})
+    early = EarlyProcesses(config, (offered,), {"acme": Started()})  # type: ignore[dict-item]
+    node = NodeState(Inventory(), Ledger(), lambda: 0.0)
+    fleet_ = vendors_in_service.VendorsInService(node, FakeProcess, memory=768 << 20)  # type: ignore[arg-type]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fleet_.run, Cell(ConfigState(config, "file")), early)
+        await eventually(lambda: fleet_.processes and process_of(fleet_).after)
+        predecessor = process_of(fleet_).after
+        assert predecessor is not None
+        assert predecessor.adopted is not None
+        assert process_of(fleet_).memory_limit.bound < Started.limit.bound
+        group.cancel_scope.cancel()
 
 
 async def test_a_process_that_was_started_early_ends_before_that_of_a_config_that_came_meanwhile(

@@ -41,6 +41,24 @@ async def test_an_early_start_works_ahead_and_is_taken_over(sink: Recorder) -> N
     await asyncio.wait([task])
 
 
+async def test_an_early_process_that_was_never_served_ends_before_the_next_supervisor_starts_one(
+    sink: Recorder,
+) -> None:
+    """Two libraries of one vendor at once could damage its hardware."""
+    earlier = VendorSupervisor(vendor(), sink, deadlines=QUICK, python_path=(HERE,))
+    earlier.start_early()
+    early = earlier._early
+    assert early is not None
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await earlier.run()
+
+    assert early.runner.ended() is not None
+    assert earlier.pid is None
+    assert earlier._ended.is_set()
+
+
 @pytest.mark.parametrize("call", ["open", "discover"])
 async def test_a_missing_driver_is_awaited(call: str, sink: Recorder, flag: Flag, in_process: bool) -> None:
     async with serving(sink, does={call: "unavailable"}, flag=str(flag), in_process=in_process) as process:

@@ -370,6 +370,10 @@ async def test_the_last_save_leaves_no_journal(disk: Disk) -> None:
 
     assert not journal(disk).exists()
     assert saved(disk) == ["a"]
+    ledger.record(allocation("b"))  # by a task that ends after the last save
+    await it.save(durable=False)
+    assert not journal(disk).exists()
+    assert saved(disk) == ["a", "b"]
 
 
 async def test_what_a_failed_save_lacked_comes_with_the_next_one_in_the_order_of_the_ledger(

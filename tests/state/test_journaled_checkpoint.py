@@ -19,6 +19,7 @@ from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.errors import StateError
 from agent.core.model import Allocation, AllocationSource, AllocationState, Cordon, Owner
 from agent.host import files as host_files
+from agent.state import journal as journal_module
 from agent.state import journaled_checkpoint
 from agent.state.checkpoint import CheckpointFile, SavedState
 from agent.state.damaged_files import SetAside
@@ -653,6 +654,37 @@ def test_a_disk_with_room_for_a_change_and_none_for_a_checkpoint_takes_the_chang
         agent.files.save(state, changes, durable=False)
 
     assert Agent(directory).names == [*place, "d"]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EPERM, errno.EACCES])
+def test_a_journal_that_can_not_be_written_costs_a_checkpoint_and_no_change(
+    agent: Agent, directory: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    really = os.open
+
+    def refused(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if Path(path) == journal and flags & os.O_WRONLY:
+            raise OSError(error, os.strerror(error))
+        return really(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refused)
+
+    agent.allocate("d")
+
+    assert not journal.exists()
+    assert Agent(directory).names == ["a", "b", "c", "d"]
+
+
+def test_a_full_journal_is_followed_by_a_checkpoint(
+    agent: Agent, directory: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A longer journal would not be read at the next start."""
+    monkeypatch.setattr(journal_module, "MAX_BYTES", journal.stat().st_size + 1)
+
+    agent.allocate("d")
+
+    assert not journal.exists()
+    assert Agent(directory).names == ["a", "b", "c", "d"]
 
 
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(

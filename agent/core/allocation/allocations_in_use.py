@@ -180,8 +180,8 @@ class AllocationsInUse(Sequence[Allocation]):
         """The value without these allocations."""
         left = self
         for allocation in allocations:
-            for age in self.group("id", allocation.id):
-                left = left.replaced(age, allocation, None)
+            for age, known in self.group("id", allocation.id).items():
+                left = left.replaced(age, known, None)
         return left
 
     def replaced(self, age: int, before: Allocation | None, after: Allocation | None) -> AllocationsInUse:

@@ -53,7 +53,8 @@ class LedgerChange:
         if _has_hardware(after):
             return False
         if before is None:
-            return after.source is AllocationSource.ALLOCATE or after.state is AllocationState.RELEASED
+            is_answer = after.source is AllocationSource.ALLOCATE and not self.is_moved
+            return is_answer or after.state is AllocationState.RELEASED
         if after.state is AllocationState.RELEASED:
             return self._changes_only(_OF_RELEASE)
         return not self.is_moved and self._changes_only(_OF_OWNER)
