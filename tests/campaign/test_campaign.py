@@ -28,9 +28,8 @@ AFTER = {
 LOADED = "driver loaded anew"
 OF_METAX = [*(it.name for it in metax.KINDS), LOADED]
 OF_ENFLAME = [*(it.name for it in enflame.KINDS), LOADED]
-NAMES = [
-    name for kind in KINDS if kind not in (*OF_METAX, *OF_ENFLAME, BREAKS) for name in AFTER.get(kind, [kind])
-]
+OF_ANY = [kind for kind in KINDS if kind not in (*OF_METAX, *OF_ENFLAME, BREAKS)]
+NAMES = [name for kind in OF_ANY for name in AFTER.get(kind, [kind])]
 #: Those that only some kubelets can show.
 PARTIAL = {"stream cut in the middle", "registration refused for a while", "kubelet frozen"}
 HALF = len(NAMES) // 2  # two tests of a minute are sooner done than one of two
@@ -43,7 +42,12 @@ NODES = {
 }
 #: With the simulated kubelet: what it alone can show, and enough others to hold the campaign itself.
 FEW = {
-    "mixed": [name for place, name in enumerate(NAMES) if name in PARTIAL or place % 6 == 0],
+    "mixed": [
+        name
+        for place, kind in enumerate(OF_ANY)
+        if kind in PARTIAL or place % 6 == 0
+        for name in AFTER.get(kind, [kind])
+    ],
     "metax": NODES["metax"][::4],
     "enflame": NODES["enflame"][::6],
 }

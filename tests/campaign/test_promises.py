@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from agent.core.allocation import room_on_cards
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.container_allocations import ContainersWithAllocation
 from agent.core.attribution import answered_claims, pod_attribution
 from agent.core.placement import request_placement
 from agent.daemon.allocation import allocator
@@ -33,7 +35,12 @@ DAYS = 300
             "on other cards than were given",
         ),
         (answered_claims, "swap_claims", lambda *_: {}, "the claim of another"),
-        (pod_attribution, "containers_with_allocation", lambda *_: frozenset(), "was promised"),
+        (
+            pod_attribution,
+            "containers_with_allocation",
+            lambda _, resource, pods: ContainersWithAllocation(AllocationsInUse.of(()), resource),
+            "was promised",
+        ),
         (allocator, "annotations_of", lambda it: {ALLOCATION: ""}, "no allocation"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",
