@@ -24,7 +24,7 @@ class KillAt(Fault):
     def __init__(self, step: str, rng: Random) -> None:
         super().__init__(rng)
         self.step = step
-        self._nth = rng.choice((1, 1, 2)) if step.startswith(("checkpoint/", "journal/")) else 1
+        self._nth = rng.choice((1, 1, 2)) if step.startswith("checkpoint/") else 1
         self.detail = f"time {self._nth}"
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
