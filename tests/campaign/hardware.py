@@ -177,6 +177,11 @@ class Hardware:
         its = (Card(offer.vendor, index) for offer in self.offers for index in offer.cards)
         return list(dict.fromkeys(its))
 
+    @property
+    def appended(self) -> tuple[Offer, ...]:
+        """The offers of which an allocation goes to the journal; made hardware replaces the checkpoint."""
+        return tuple(it for it in self.offers if not it.prepares)
+
     def well(self) -> list[Card]:
         return [card for card in self.cards() if card not in self.broken | self.cordoned]
 

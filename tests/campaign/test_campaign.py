@@ -15,6 +15,7 @@ from scenarios.kubelets import kinds as kubelets_of
 
 from .bed import Bed
 from .faults import KINDS, Fault, Kind, enflame, metax
+from .faults.fault import appends
 from .hardware import SimulatedCards
 from .run import Plan, Result, run
 from .traffic import Traffic
@@ -28,6 +29,8 @@ AFTER = {
 LOADED = "driver loaded anew"
 OF_METAX = [*(it.name for it in metax.KINDS), LOADED]
 OF_ENFLAME = [*(it.name for it in enflame.KINDS), LOADED]
+#: What a node without made hardware alone comes by.
+APPENDED = frozenset(name for name, kind in KINDS.items() if kind.fits is appends)
 OF_ANY = [kind for kind in KINDS if kind not in (*OF_METAX, *OF_ENFLAME, BREAKS)]
 NAMES = [name for kind in OF_ANY for name in AFTER.get(kind, [kind])]
 #: Those that only some kubelets can show.
@@ -35,8 +38,8 @@ PARTIAL = {"stream cut in the middle", "registration refused for a while", "kube
 HALF = len(NAMES) // 2  # two tests of a minute are sooner done than one of two
 #: What is struck on which node.
 NODES = {
-    "sliced": [it for it in NAMES[:HALF] if "journal/" not in it],
-    "mixed": [*NAMES[HALF:], *(it for it in NAMES[:HALF] if "journal/" in it)],
+    "sliced": [name for name in NAMES[:HALF] if name not in APPENDED],
+    "mixed": [*NAMES[HALF:], *(name for name in NAMES[:HALF] if name in APPENDED)],
     "metax": [*OF_METAX, "slice lost under a container", "kill at allocate/prepared"],
     "enflame": [*OF_ENFLAME, "slice lost under a container", "kill at allocate/prepared"],
 }
@@ -71,7 +74,7 @@ def kubelet(request: pytest.FixtureRequest) -> KubeletKind:
     return built(request)
 
 
-@pytest.mark.timeout(900)  # sixty faults on two busy cores; no test depends on speed
+@pytest.mark.timeout(300)
 async def test_after_every_fault_everything_holds(
     kubelet: KubeletKind, layout: str, names: list[str]
 ) -> None:

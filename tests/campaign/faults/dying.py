@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
 from random import Random
 
@@ -12,7 +13,7 @@ from .. import failpoints
 from ..bed import LOOK, Bed
 from ..hardware import Offer
 from ..traffic import Traffic
-from .fault import Fault, Kind, Unreached
+from .fault import Fault, Kind, Unreached, appends
 
 #: Seconds until the process must have come by a step.
 REACHED = 5.0
@@ -24,14 +25,12 @@ class KillAt(Fault):
     def __init__(self, step: str, rng: Random) -> None:
         super().__init__(rng)
         self.step = step
-        drawn = rng.choice((1, 1, 2)) if step.startswith(("checkpoint/", "journal/")) else 1
-        # On a node of slices most changes replace the checkpoint: a second append may not come.
-        self._nth = 1 if step.startswith("journal/") else drawn
+        self._nth = rng.choice((1, 1, 2)) if step.startswith(("checkpoint/", "journal/")) else 1
         self.detail = f"time {self._nth}"
 
     async def strike(self, bed: Bed, traffic: Traffic) -> None:
-        offers = [it for it in bed.hardware.offers if it.prepares or self.step not in PREPARED]
-        offer = self.rng.choice(offers)
+        among = bed.hardware.appended if self.step in failpoints.JOURNAL else bed.hardware.offers
+        offer = self.rng.choice([it for it in among if it.prepares or self.step not in PREPARED])
         await bed.make_room(offer, 2)
         bed.agent.plan_end()
         bed.switches.arm(self.step, self._nth)
@@ -127,6 +126,12 @@ def makes_hardware(bed: Bed) -> bool:
     return any(it.prepares for it in bed.hardware.offers)
 
 
+def _fits(step: str) -> Callable[[Bed], bool]:
+    if step in failpoints.JOURNAL:
+        return appends
+    return makes_hardware if step in PREPARED else any_node
+
+
 STEPS = (
     *failpoints.ALLOCATE,
     *failpoints.CHECKPOINT,
@@ -140,7 +145,7 @@ KINDS = (
         Kind(
             f"kill at {step}",
             partial(KillAt, step),
-            makes_hardware if step in PREPARED else any_node,
+            _fits(step),
             mixes=False,
         )
         for step in STEPS

@@ -33,6 +33,11 @@ class Fault(ABC):
         """Nothing to do where the agent alone must cope."""
 
 
+def appends(bed: Bed) -> bool:
+    """Whether admissions reach the journal on this node."""
+    return bool(bed.hardware.appended)
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A fault by its name; `fits` says whether a node can show it."""

@@ -14,7 +14,7 @@ from ..bed import Bed
 from ..enflame import EnflameCards
 from ..process import children
 from ..traffic import Traffic
-from .fault import Fault, Kind, Unreached
+from .fault import Fault, Kind, Unreached, appends
 
 #: Parts of the file, each of which is to be torn now and then.
 REGIONS = 16
@@ -84,7 +84,7 @@ class _OfJournal(_WhileAway):
             return bed.journal.exists()
 
         for _ in range(3):  # a change of a card's health may take the journal away again
-            offer = self.rng.choice(bed.hardware.offers)
+            offer = self.rng.choice(bed.hardware.appended)
             await bed.make_room(offer)
             if await bed.admit(traffic.single(offer)) and await bed.comes(is_there, 1.0):
                 return
@@ -218,8 +218,8 @@ class KubeletCheckpoint(Fault):
 KINDS = (
     Kind("checkpoint torn", Torn),
     Kind("checkpoint edited", Edited),
-    Kind("journal torn", JournalTorn, mixes=False),
-    Kind("journal edited", JournalEdited, mixes=False),
+    Kind("journal torn", JournalTorn, appends, mixes=False),
+    Kind("journal edited", JournalEdited, appends, mixes=False),
     Kind("checkpoint replaced by an older one", Older),
     Kind("checkpoint deleted", Deleted),
     Kind("disk full", Full),
