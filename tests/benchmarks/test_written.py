@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from bench.written import Count, Counter
-
-needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="the counter needs a C compiler")
 
 
 def counted(code: str, directory: Path) -> Count:
@@ -24,7 +21,6 @@ def counted(code: str, directory: Path) -> Count:
     return counter.read()
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     ("code", "count"),
     [
@@ -41,7 +37,6 @@ def test_bytes_below_the_directory_are_counted(code: str, count: Count, tmp_path
     assert counted(code, tmp_path) == count
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     "code",
     [
@@ -57,7 +52,6 @@ def test_other_bytes_are_not_counted(code: str, tmp_path: Path) -> None:
     assert counted(code, tmp_path) == Count(0, 0)
 
 
-@needs_compiler
 def test_all_processes_count_together(tmp_path: Path) -> None:
     child = "import subprocess, sys; open('state/a', 'w').write('x'); "
     child += "subprocess.run([sys.executable, '-c', \"open('state/b', 'w').write('yy')\"], check=True)"
@@ -65,7 +59,6 @@ def test_all_processes_count_together(tmp_path: Path) -> None:
     assert counted(child, tmp_path) == Count(3, 2)
 
 
-@needs_compiler
 def test_a_failed_write_is_not_counted_and_its_error_stays(tmp_path: Path) -> None:
     code = "import os\ntry:\n    os.write(os.open('state/a', 64), b'x')\n"
     code += "except OSError as error:\n    assert error.errno == 9, error\nelse:\n    raise SystemExit(1)"
