@@ -24,7 +24,7 @@ from agent.core.model import Resource, SessionStatus
 
 from .device_list import too_long
 from .device_plugin import DevicePlugin, PluginLimits, PluginStats, RequestHandler
-from .directory_watch import KUBELET_SOCKET, FileIdentity, KubeletDirectory
+from .directory_watch import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
 from .kubelet_errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .pending_calls import PendingCalls
@@ -202,7 +202,7 @@ class KubeletSession:
             self.kubelet = self._directory.kubelet.value or kubelet
             async with self._serving(session_run, path):
                 self._report(SessionStatus("registering"))
-                await self._register(session_run.plugin, path, channel, self.kubelet)
+                self.kubelet = await self._register(session_run.plugin, path, channel, self.kubelet)
                 await self._await_list(session_run.plugin)
                 self._log.info("registered", socket=path.name)
                 self._logged_error = ""
@@ -226,12 +226,14 @@ class KubeletSession:
 
     async def _register(
         self, plugin: DevicePlugin, path: Path, channel: ServerChannel, kubelet: FileIdentity
-    ) -> None:
+    ) -> FileIdentity:
         """Call Register. From 1.25 on the kubelet dials back and reads the options before it answers.
 
+        Returns the kubelet that has the registration now.
+
         Raises:
-            KubeletError: The kubelet refused or did not answer, or another one began since it was connected:
-                the answer came from the one before.
+            KubeletError: The kubelet refused or did not answer, or another one began since it was connected,
+                which has no registration.
         """
         request = RegisterRequest(
             version=VERSION, endpoint=path.name, resource_name=self.name, options=plugin.options
@@ -241,8 +243,17 @@ class KubeletSession:
         channel.close()
         self.status.set(replace(self.status.value, registrations=self.status.value.registrations + 1))
         self._directory.refresh()
-        if (self._directory.kubelet.value or kubelet) != kubelet:
+        now = self._directory.kubelet.value or kubelet
+        if now != kubelet and not self._is_held(path, channel):
             raise KubeletError("the kubelet restarted during Register")
+        return now
+
+    def _is_held(self, path: Path, channel: ServerChannel) -> bool:
+        """Whether the agent's socket is there, and the process that answered still serves the kubelet's."""
+        if identify(path) is None:
+            return False
+        with closing(ServerChannel(channel.path)) as now:
+            return now.peer == channel.peer
 
     async def _await_list(self, plugin: DevicePlugin) -> None:
         """Wait for the list stream: 1.20 answers Register before it dials, 1.37 may ignore a socket."""

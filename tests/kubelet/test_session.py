@@ -25,8 +25,11 @@ from support.waiting import eventually
 from agent.core.cell import Cell
 from agent.core.endless_tasks import LoopEnded
 from agent.core.model import SessionStatus
+from agent.host.peer_credentials import Connected
+from agent.kubelet import rpc
 from agent.kubelet.directory_watch import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
+from agent.kubelet.peer_process import PeerProcess, peer_of
 from agent.kubelet.plugin_sockets import socket_name, sweep
 from agent.kubelet.session import KubeletSession
 from agent.kubelet.session_timing import SessionTiming
@@ -571,11 +574,21 @@ async def test_nothing_is_offered_without_a_healthy_device_or_a_kubelet(plugins_
         await eventually(lambda: not node.session.offers)
 
 
-@pytest.mark.parametrize("wiped", [False, True], ids=["before the socket was made", "after it was made"])
-async def test_a_kubelet_that_begins_as_we_register_gets_a_registration_of_its_own(
-    plugins_dir: Path, wiped: bool
+@pytest.mark.parametrize(
+    ("wiped", "other", "registrations"),
+    [(False, False, 1), (True, False, 2), (False, True, 2)],
+    ids=["took-it", "wiped-it", "wiped-before-it-was-made"],
+)
+async def test_a_kubelet_that_begins_as_we_register_keeps_what_it_took_and_is_told_anew_of_what_it_wiped(
+    plugins_dir: Path, monkeypatch: pytest.MonkeyPatch, wiped: bool, other: bool, registrations: int
 ) -> None:
-    """The kubelet of the connection answers, and the one that begins knows nothing of its answer."""
+    """The process that was connected answers. Another one that listens since then knows nothing of it."""
+    peers = iter([False, other])
+
+    def peer(connected: Connected) -> PeerProcess:
+        return PeerProcess(1) if next(peers, False) else peer_of(connected)
+
+    monkeypatch.setattr(rpc, "peer_of", peer)
     kubelet = FakeKubelet(plugins_dir)
     connect = kubelet.connect
 
@@ -589,9 +602,9 @@ async def test_a_kubelet_that_begins_as_we_register_gets_a_registration_of_its_o
 
     kubelet.connect = another  # type: ignore[method-assign]
     async with bench(plugins_dir, kubelet=kubelet) as node:
-        await node.registered(2)
+        await node.registered(registrations)
 
-        assert len(kubelet.requests) == 2
+        assert len(kubelet.requests) == registrations
         assert node.session.kubelet == node.directory.kubelet.value
 
 
