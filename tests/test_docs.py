@@ -11,7 +11,7 @@ from support.vendor_inputs import INPUTS
 from agent.cli import command_line
 from agent.config import parse
 from agent.core.errors import ConfigError
-from agent.core.notices import ACTIONS
+from agent.core.event_notices import ACTIONS
 from agent.vendors import enflame, metax, nvidia, simulated
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from agent.core.notices import Notice, PodRef
+from agent.core.event_notices import Notice, PodRef
 
 #: Seconds after which an equal notice becomes a new Event.
 WINDOW = 600.0

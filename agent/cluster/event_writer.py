@@ -20,7 +20,7 @@ import structlog
 
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.notices import Notice, PodRef
+from agent.core.event_notices import Notice, PodRef
 from agent.vendor_api.text import printable
 
 from .api_errors import ApiAway, ApiError, ApiRefused, Busy, Conflict, Forbidden, NotFound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 
-from agent.kubelet.directory_lock import UNKNOWN, DirectoryLock
+from agent.kubelet.kubelet_lock import UNKNOWN, DirectoryLock
 from agent.state.agent_lock import AgentLock
 
 

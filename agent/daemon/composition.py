@@ -25,10 +25,10 @@ from agent.daemon.allocation.allocate_calls import AllocateCalls
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.early_processes import EarlyProcesses
+from agent.daemon.event_notice_source import RecentRefusals
 from agent.daemon.external_use import ExternalUseKeeper
 from agent.daemon.node_lock_keeper import NodeLockKeeper
 from agent.daemon.node_state import NodeState
-from agent.daemon.notice_source import RecentRefusals
 from agent.daemon.publishing.publisher import Publisher
 from agent.daemon.reconciling.evidence_sources import EvidenceSources, running_pods
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
@@ -42,10 +42,10 @@ from agent.daemon.state_saver import StateSaver
 from agent.daemon.vendor_hardware import VendorHardware
 from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
-from agent.isolation import container_memory
-from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
-from agent.kubelet.directory_watch import KubeletDirectory
+from agent.isolation import agent_memory_limit
+from agent.isolation.vendor_memory_limit import MemoryLimit
+from agent.isolation.vendor_supervisor import ProcessTiming, VendorSupervisor
+from agent.kubelet.kubelet_directory import KubeletDirectory
 from agent.kubelet.kubelet_view import KubeletView
 from agent.kubelet.plugin_sockets import sweep
 from agent.kubelet.pod_resources import PodResources
@@ -124,7 +124,7 @@ class Composition:
     def _build_hardware(self) -> None:
         """Build what runs the vendors' processes and writes their CDI specs."""
         settings, record = self._settings, self.uninstall_record
-        self.vendors = VendorsInService(self.node, self._vendor_process, container_memory.memory_limit())
+        self.vendors = VendorsInService(self.node, self._vendor_process, agent_memory_limit.memory_limit())
         self._cdi = CdiDirectory(settings.cdi_dir, self.node.specs, self._timing.specs, note=record.note)
         self._hardware = VendorHardware(self.vendors, self.node, self._cdi)
 

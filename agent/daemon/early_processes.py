@@ -12,9 +12,9 @@ import structlog
 from agent.config import Config, ConfigState
 from agent.daemon.vendor_config import plugins_in_service
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.isolation import container_memory, descendants
+from agent.isolation import agent_memory_limit, descendants
 from agent.isolation.presence import absence
-from agent.isolation.process_memory import limits
+from agent.isolation.vendor_memory_limit import limits
 from agent.isolation.vendor_process import EXIT_PATIENCE, VendorProcess
 from agent.state import vendor_directories
 from agent.vendor_api.agent import Vendor
@@ -66,7 +66,7 @@ def start_early(state: ConfigState, state_dir: Path, watch: float) -> EarlyProce
     vendors = {it.name: it.vendor for it in plugins if it.vendor is not None and _is_here(it.vendor, config)}
     sizes = {name: config.vendor(name).memory_limit for name in vendors}
     processes: dict[str, VendorProcess] = {}
-    for name, limit in limits(sizes, container_memory.memory_limit()).items():
+    for name, limit in limits(sizes, agent_memory_limit.memory_limit()).items():
         directory = vendor_directories.of(state_dir, name)
         with suppress(OSError):
             processes[name] = VendorProcess(vendors[name], watch=watch, limit=limit, directory=directory)

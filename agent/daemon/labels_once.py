@@ -20,7 +20,7 @@ from agent.daemon.publishing.wanted_labels import machine
 from agent.daemon.vendor_config import check_config, wanted_plugins
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.host.nfd_features import write
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.vendor_api.agent import Device, HealthEvent, Vendor
 
 #: Seconds in which a vendor must have listed its devices; a driver may take some to wake each card.

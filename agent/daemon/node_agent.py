@@ -21,7 +21,7 @@ from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.early_processes import EarlyProcesses, start_early
 from agent.host.version import version
-from agent.kubelet.directory_lock import UNKNOWN, DirectoryRemoved
+from agent.kubelet.kubelet_lock import UNKNOWN, DirectoryRemoved
 from agent.logs import file_error
 from agent.scheduler_api import Candidate
 from agent.state.agent_lock import AgentLock, LockLost

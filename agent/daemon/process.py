@@ -23,7 +23,7 @@ from agent.config import AgentSettings, Config, ConfigState, ConfigWatch, Labels
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell, first
 from agent.core.endless_tasks import for_ever
-from agent.core.notices import Notice
+from agent.core.event_notices import Notice
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
 from agent.host.version import version
@@ -172,7 +172,7 @@ async def _cluster(
     await agent.serving.until(True)  # a standby agent writes nothing
     with anyio.move_on_after(0.0 if config.value.waiting else CONNECT_AFTER):
         await first(lambda: agent.registered.until(True), lambda: agent.pod_state.wanted.until(True))
-    from agent.daemon.notice_source import follow
+    from agent.daemon.event_notice_source import follow
 
     module = await anyio.to_thread.run_sync(import_module, "agent.cluster.api_connection")
     parts = agent.parts

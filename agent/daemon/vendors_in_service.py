@@ -20,8 +20,8 @@ from agent.daemon.early_processes import EarlyProcesses
 from agent.daemon.node_state import NodeState
 from agent.daemon.vendor_config import plugins_in_service, vendor_rules
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.isolation.process_memory import MemoryLimit, limits
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_memory_limit import MemoryLimit, limits
+from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.scheduler_api import Scheduler, reads
 from agent.scheduler_api.scheduler import AnnotationFilter
 from agent.vendor_api.agent import Vendor

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from agent.doctor.surroundings import Surroundings
-from agent.kubelet.directory_watch import KUBELET_SOCKET
+from agent.kubelet.kubelet_directory import KUBELET_SOCKET
 from agent.scheduler_api.findings import Finding, FindingKind, Severity, not_made, well
 
 KUBELET = "kubelet"

@@ -13,7 +13,7 @@ from agent.core.devices.device_ids import short_forms
 from agent.doctor.socket_listeners import SocketListener
 from agent.doctor.surroundings import Surroundings
 from agent.kubelet.checkpoint_reader import CheckpointReader
-from agent.kubelet.directory_watch import KUBELET_CHECKPOINT
+from agent.kubelet.kubelet_directory import KUBELET_CHECKPOINT
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.plugin_sockets import OWN_NAME
 from agent.scheduler_api.document_parts import part_of

@@ -12,7 +12,7 @@ from typing import Literal
 
 from agent.host.file_locks import program
 from agent.host.peer_credentials import credentials
-from agent.kubelet.directory_watch import KUBELET_SOCKET
+from agent.kubelet.kubelet_directory import KUBELET_SOCKET
 
 #: Entries of a directory that are read; the kubelet's directory has a few.
 MAX_SOCKETS = 200

@@ -33,7 +33,7 @@ from agent.doctor.surroundings import (
 )
 from agent.host.scheduler_report_file import other_files
 from agent.host.version import version
-from agent.kubelet.directory_watch import KUBELET_SOCKET
+from agent.kubelet.kubelet_directory import KUBELET_SOCKET
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
 from agent.kubelet.pod_resources import PodResources
 from agent.scheduler_api import Scheduler

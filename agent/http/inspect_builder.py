@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from agent.core.devices.memory_units import counted_in
+from agent.core.event_notices import PlacementMismatch
 from agent.core.model import (
     AbsentDevice,
     Allocation,
@@ -18,7 +19,6 @@ from agent.core.model import (
     Resource,
     VendorStatus,
 )
-from agent.core.notices import PlacementMismatch
 from agent.core.publishing.agent_status import AgentStatus, ApiServer, SchedulerReport
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.http.inspect_document import (

@@ -1,1 +1,4 @@
-"""A vendor's process: `child` runs in it, `supervisor` in the agent. Empty, because the child imports it."""
+"""A vendor's process: `child` runs in it, `vendor_supervisor` in the agent.
+
+Empty, because the child imports this package.
+"""

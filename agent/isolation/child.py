@@ -330,7 +330,7 @@ class EventWatch:
         return QUICK_PAUSE if self._quick > FREE_QUICK_WAITS else 0.0
 
     def _count(self, events: Sequence[HealthEvent]) -> int:
-        """The events as the agent counts them (`event_queue.weight`)."""
+        """The events as the agent counts them (`vendor_event_queue.weight`)."""
         broadcasts = sum(getattr(it, "uuid", "") is None or bool(getattr(it, "proof", None)) for it in events)
         return len(events) - broadcasts + broadcasts * self._devices()
 

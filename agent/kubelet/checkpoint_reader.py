@@ -10,8 +10,8 @@ from pathlib import Path
 from agent.host import files
 
 from .decoded_checkpoint import DecodedCheckpoint
-from .directory_watch import FileIdentity, identify
 from .kubelet_checkpoint import WRONG, KubeletCheckpoint
+from .kubelet_directory import FileIdentity, identify
 from .kubelet_errors import KubeletError
 
 #: A node of 500 pods that hold 100 IDs each has 5 MB.

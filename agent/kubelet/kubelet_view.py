@@ -6,14 +6,14 @@ from collections.abc import Collection
 
 from agent.core.cell import Cell
 from agent.kubelet.checkpoint_reader import CheckpointReader
-from agent.kubelet.directory_watch import (
+from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
+from agent.kubelet.kubelet_directory import (
     KUBELET_CHECKPOINT,
     KUBELET_SOCKET,
     KubeletDirectory,
     OtherSocket,
     identify_socket,
 )
-from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint
 from agent.kubelet.plugin_sockets import is_served
 from agent.kubelet.pod_resources import PodResources
 

@@ -24,7 +24,7 @@ from agent.core.model import Resource, SessionStatus
 
 from .device_list import too_long
 from .device_plugin import DevicePlugin, PluginLimits, PluginStats, RequestHandler
-from .directory_watch import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
+from .kubelet_directory import KUBELET_SOCKET, FileIdentity, KubeletDirectory, identify
 from .kubelet_errors import KubeletError, KubeletRefused
 from .pb.deviceplugin.v1beta1 import RegisterRequest
 from .pending_calls import PendingCalls

@@ -26,7 +26,7 @@ from agent.cluster.pods import PODS
 from agent.cluster.reflector import FollowTiming
 from agent.core.allocation.node_lock_rules import parsed_lock
 from agent.core.cell import Cell
-from agent.core.notices import Notice
+from agent.core.event_notices import Notice
 from agent.core.publishing.agent_status import AgentStatus, FollowedList
 from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures

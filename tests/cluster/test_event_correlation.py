@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster.event_correlation import BURST, COMBINED, REFILL, SIMILAR, WINDOW, Correlator, Series
-from agent.core.notices import Notice, PodRef
+from agent.core.event_notices import Notice, PodRef
 
 SICK = Notice("DeviceUnhealthy", "acme card GPU-0 is unhealthy: hot")
 

@@ -26,7 +26,7 @@ from agent.cluster.event_correlation import BURST
 from agent.cluster.event_writer import INSTANCE, NOTE, Events, bounded
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.notices import Notice, PodRef
+from agent.core.event_notices import Notice, PodRef
 from agent.testing.simapi import SimApiServer
 
 from .fakes import Unasked

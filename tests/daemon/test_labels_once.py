@@ -107,7 +107,7 @@ def plugin(vendor: Vendor | None, name: str = "acme", reason: str = "") -> Vendo
 def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the vendors' processes find the faulty backends."""
     from agent.daemon import labels_once as labels
-    from agent.isolation.supervisor import VendorSupervisor
+    from agent.isolation.vendor_supervisor import VendorSupervisor
 
     def start(vendor: Vendor, sink: Any) -> VendorSupervisor:
         return VendorSupervisor(vendor, sink, python_path=[str(Path(__file__).parents[1])])

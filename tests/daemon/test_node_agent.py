@@ -20,7 +20,7 @@ from agent.daemon import node_agent
 from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
-from agent.kubelet.directory_lock import DirectoryRemoved
+from agent.kubelet.kubelet_lock import DirectoryRemoved
 from agent.state.agent_lock import AgentLock, LockLost
 from agent.state.checkpoint_store import LedgerStore
 

@@ -107,7 +107,7 @@ def never(module):  # on a slow machine the first registration takes longer
     module.VIEWS_AFTER = module.CONNECT_AFTER = 3600.0
 
 PATCHES = {
-    "agent.isolation.process_runner": at_spawn,
+    "agent.isolation.backend_runner": at_spawn,
     "agent.kubelet.session": at_register,
     "agent.daemon.process": never,
 }

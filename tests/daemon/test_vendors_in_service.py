@@ -20,7 +20,7 @@ from agent.daemon import vendor_config, vendors_in_service
 from agent.daemon.early_processes import EarlyProcesses
 from agent.daemon.node_state import NodeState
 from agent.daemon.vendor_plugins import VendorPlugin
-from agent.isolation.process_memory import MemoryLimit
+from agent.isolation.vendor_memory_limit import MemoryLimit
 from agent.scheduler_api import Dialect
 from agent.scheduler_api.candidate import OWN
 from agent.scheduler_api.scheduler import AnnotationFilter

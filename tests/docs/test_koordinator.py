@@ -11,7 +11,7 @@ import yaml
 from schedulers.koordinator.test_upstream_choice import FAULTS
 
 from agent.config import parse
-from agent.core.notices import ACTIONS
+from agent.core.event_notices import ACTIONS
 from agent.daemon.vendor_config import check_config
 from agent.http.metrics import metrics
 from agent.scheduler_api.node_report import WantedMode

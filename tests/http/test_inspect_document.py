@@ -26,8 +26,8 @@ from support.short_places import SHORT_PLACE
 from agent.cli.inspect_cells import age
 from agent.cli.inspect_tables import show
 from agent.core.devices.unit_changes import KeptUnit
+from agent.core.event_notices import PlacementMismatch, PodRef
 from agent.core.model import AdvertisedDevice, AllocationSource, Owner
-from agent.core.notices import PlacementMismatch, PodRef
 from agent.core.publishing.agent_status import ApiServer, SchedulerReport
 from agent.host.terminal import show_table
 from agent.http import serving

@@ -14,8 +14,8 @@ import anyio
 
 from agent.core.model import VendorState
 from agent.isolation.deadlines import Deadlines
-from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
+from agent.isolation.vendor_memory_limit import MemoryLimit
+from agent.isolation.vendor_supervisor import ProcessTiming, VendorSupervisor
 from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Settings, Vendor
 
 HERE = str(Path(__file__).parents[1])

@@ -11,7 +11,7 @@ import pytest
 
 from agent.core.errors import NotServable, VendorError, VendorTimeout
 from agent.isolation.cdi_requests import CdiRequests
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.vendor_api.agent import Device, Request
 
 from .rig import QUICK, Flag, Recorder, serving

@@ -16,7 +16,7 @@ from support.waiting import eventually
 
 from agent.core.model import VendorState
 from agent.isolation import descendants
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_supervisor import VendorSupervisor
 
 from .rig import HERE, QUICK, Recorder, exists, is_running, serving, vendor
 

@@ -12,7 +12,7 @@ import structlog.testing
 
 from agent.core.errors import VendorAbsent, VendorError
 from agent.isolation.presence import absence
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.vendor_api.agent import Host, Signs, Vendor
 
 from .rig import Recorder, vendor

@@ -21,9 +21,9 @@ from support.waiting import eventually
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
-from agent.isolation import process_runner, vendor_process
+from agent.isolation import backend_runner, vendor_process
 from agent.isolation.deadlines import Deadlines
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.state.agent_lock import AgentLock
 
 from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, vendor
@@ -68,11 +68,11 @@ def test_the_process_gets_no_environment_but_what_libraries_need(monkeypatch: py
     for name in ("AWS_SECRET_ACCESS_KEY", "KUBECONFIG", "PYTHONPATH", "LC_ALL", "CUDA_HOME", "XPU_NVML_STUB"):
         monkeypatch.setenv(name, "x")
 
-    found = process_runner.environment(("CUDA_",))
+    found = backend_runner.environment(("CUDA_",))
 
     assert {"PATH", "LC_ALL", "CUDA_HOME", "XPU_NVML_STUB"} <= found.keys()
     assert not {"AWS_SECRET_ACCESS_KEY", "KUBECONFIG", "PYTHONPATH"} & found.keys()
-    assert "CUDA_HOME" not in process_runner.environment()
+    assert "CUDA_HOME" not in backend_runner.environment()
 
 
 async def test_a_process_that_runs_has_no_secret_of_the_agents_environment(
@@ -193,7 +193,7 @@ AGENT = """
 import asyncio, sys
 from agent.vendor_api.agent import Settings, Vendor
 from agent.isolation.deadlines import Deadlines
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_supervisor import VendorSupervisor
 class Sink:
     def discovered(self, vendor, devices): print(process.pid, file=sys.stderr, flush=True)
     def observed(self, vendor, events): pass

@@ -23,7 +23,7 @@ from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import AdvertisedDevice, IdRange, Resource, SessionStatus
-from agent.kubelet.directory_watch import KubeletDirectory
+from agent.kubelet.kubelet_directory import KubeletDirectory
 from agent.kubelet.pb.deviceplugin.v1beta1 import (
     AllocateRequest,
     AllocateResponse,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from agent.host import files
 from agent.kubelet import checkpoint_reader
 from agent.kubelet.checkpoint_reader import SECOND_NS, YOUNG_NS, CheckpointReader
-from agent.kubelet.directory_watch import FileIdentity
 from agent.kubelet.kubelet_checkpoint import KubeletCheckpoint, parse
+from agent.kubelet.kubelet_directory import FileIdentity
 from agent.kubelet.kubelet_errors import KubeletError
 
 from .test_kubelet_checkpoint import RECORDED_1_32, RECORDED_1_36, entry, written

@@ -27,7 +27,7 @@ from agent.core.endless_tasks import LoopEnded
 from agent.core.model import SessionStatus
 from agent.host.peer_credentials import Connected
 from agent.kubelet import rpc
-from agent.kubelet.directory_watch import KubeletDirectory, identify_socket
+from agent.kubelet.kubelet_directory import KubeletDirectory, identify_socket
 from agent.kubelet.pb.deviceplugin.v1beta1 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.peer_process import PeerProcess, peer_of
 from agent.kubelet.plugin_sockets import socket_name, sweep

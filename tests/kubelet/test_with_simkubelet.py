@@ -14,7 +14,7 @@ from support.waiting import eventually
 from agent.core.cell import Cell
 from agent.core.model import Resource
 from agent.kubelet.checkpoint_reader import CheckpointReader
-from agent.kubelet.directory_watch import KubeletDirectory
+from agent.kubelet.kubelet_directory import KubeletDirectory
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.session import KubeletSession
 from agent.testing.kubelet import SimKubelet

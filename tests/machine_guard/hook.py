@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: Names the file that touches are written to. Without it nothing is refused. A vendor's process is handed
-#: what begins like this (`agent.isolation.process_runner`).
+#: what begins like this (`agent.isolation.backend_runner`).
 REPORT = "XPU_MACHINE_GUARD"
 #: The home directory of the user, which children with another HOME do not know.
 HOME = "XPU_MACHINE_GUARD_HOME"

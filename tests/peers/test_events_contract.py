@@ -21,7 +21,7 @@ from agent.cluster.event_correlation import BURST
 from agent.cluster.event_writer import NOTE, Events
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
-from agent.core.notices import ACTIONS, Notice, PodRef
+from agent.core.event_notices import ACTIONS, Notice, PodRef
 
 from .apiserver import RealApiServer
 

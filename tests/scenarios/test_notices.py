@@ -11,10 +11,10 @@ import anyio.lowlevel
 import pytest
 from peers.plugin import TinyPlugin
 
+from agent.core.event_notices import Notice, PodRef
 from agent.core.model import Command
-from agent.core.notices import Notice, PodRef
 from agent.core.publishing.agent_status import AgentStatus
-from agent.daemon.notice_source import follow
+from agent.daemon.event_notice_source import follow
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from agent.testing.node_kubelet import Container, Pod
 

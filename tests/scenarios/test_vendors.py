@@ -9,7 +9,7 @@ import pytest
 from agent.core.model import VendorState
 from agent.http.inspect_builder import inspect_document
 from agent.http.metrics import metrics
-from agent.isolation import container_memory, descendants
+from agent.isolation import agent_memory_limit, descendants
 from agent.testing.node_kubelet import Capacity
 from agent.vendor_api.agent import Signs
 from agent.vendors.nvidia import plugin
@@ -80,7 +80,7 @@ async def test_a_library_that_leaks_is_replaced_and_no_pod_notices(node: Node) -
 async def test_a_library_that_leaks_in_a_container_with_a_limit_leaves_room_for_the_agent(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_memory, "memory_limit", lambda: 512 << 20)
+    monkeypatch.setattr(agent_memory_limit, "memory_limit", lambda: 512 << 20)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 

@@ -12,8 +12,8 @@ from agent.core.attribution.claim_reading import read_claims
 from agent.core.attribution.dialects_of_resource import scheduler_dialects
 from agent.core.attribution.external_use_rules import objection
 from agent.core.attribution.scheduler_promises import Promises
+from agent.core.event_notices import PlacementMismatch, PodRef
 from agent.core.model import Allocation, Resource
-from agent.core.notices import PlacementMismatch, PodRef
 from agent.scheduler_api.candidate import Candidate, PodContainer
 from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.scheduler import ContainerRequest, Scheduler

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.core.devices.unit_changes import KeptUnit
+from agent.core.event_notices import ClaimSwap, PlacementMismatch, Refusal, StartRefusal
 from agent.core.model import (
     Allocation,
     NodeSnapshot,
@@ -15,7 +16,6 @@ from agent.core.model import (
     SessionStatus,
     VendorState,
 )
-from agent.core.notices import ClaimSwap, PlacementMismatch, Refusal, StartRefusal
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.scheduler import Scheduler

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from agent.core.devices.health_rules import LOST_CONTACT
+from agent.core.event_notices import ClaimSwap, Notice, PodRef, Refusal
 from agent.core.model import (
     Allocation,
     AllocationSource,
@@ -15,7 +16,6 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.core.named_list import named_list
-from agent.core.notices import ClaimSwap, Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import AgentStatus, SchedulerReport
 from agent.scheduler_api.candidate import Candidate
 from agent.vendor_api.agent import State

@@ -14,8 +14,8 @@ import structlog
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import AgentError, AllocationError, LimitsUnread, StartRefused
+from agent.core.event_notices import ClaimSwap, PodRef, StartRefusal
 from agent.core.model import Allocation
-from agent.core.notices import ClaimSwap, PodRef, StartRefusal
 from agent.core.publishing.agent_status import BUCKETS
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter

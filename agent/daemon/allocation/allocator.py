@@ -20,10 +20,10 @@ from agent.core.allocation.current_holders import allocations_with_owner, owners
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.allocation.vendor_requests import devices_of, request_of
+from agent.core.attribution.abandoned_allocations import abandoned_ids, answers_never_taken
 from agent.core.attribution.pod_attribution import is_chosen_for
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.attribution.unowned_answers import abandoned_ids, answers_never_taken
 from agent.core.devices.memory_units import counted_in
 from agent.core.errors import (
     AllocationError,

@@ -9,8 +9,8 @@ from dataclasses import replace
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.answered_claims import claims_after_swaps, kept_parameters, shown_claim
 from agent.core.attribution.scheduler_promises import Promises
+from agent.core.event_notices import ClaimSwap
 from agent.core.model import AllocationSource
-from agent.core.notices import ClaimSwap
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 
 #: Claim swaps that are still shown.

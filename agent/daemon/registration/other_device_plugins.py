@@ -29,8 +29,8 @@ from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_state import NodeState
 from agent.daemon.reconciling.recovery import Recovery
 from agent.daemon.registration.sessions import Sessions
-from agent.kubelet.directory_watch import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
+from agent.kubelet.kubelet_directory import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.kubelet_view import KubeletView
 from agent.vendor_api.agent import Vendor

@@ -14,7 +14,7 @@ from agent.core.model import Resource, SessionStatus
 from agent.core.renewal_rules import Registration
 from agent.daemon.node_state import NodeState
 from agent.kubelet.device_plugin import PluginStats, RequestHandler
-from agent.kubelet.directory_watch import FileIdentity, KubeletDirectory
+from agent.kubelet.kubelet_directory import FileIdentity, KubeletDirectory
 from agent.kubelet.registration_gate import RegistrationGate
 from agent.kubelet.session import KubeletSession
 from agent.kubelet.session_timing import SessionTiming

@@ -13,7 +13,7 @@ import structlog
 from agent.cluster.pod_state import PodState
 from agent.core.cell import Cell
 from agent.core.model import Plan
-from agent.kubelet.directory_watch import FileIdentity
+from agent.kubelet.kubelet_directory import FileIdentity
 
 log = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.plan import plan
 from agent.core.devices.topology import topology
+from agent.core.event_notices import PodRef
 from agent.core.model import Allocation, Owner
-from agent.core.notices import PodRef
 from agent.core.placement.placement_mismatch import MismatchNotices, placement_mismatches
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer

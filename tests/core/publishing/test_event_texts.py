@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.core.devices.health_rules import LOST_CONTACT
 from agent.core.devices.unit_changes import KeptUnit
+from agent.core.event_notices import ACTIONS, ClaimSwap, Notice, PodRef, Refusal, StartRefusal
 from agent.core.model import (
     AllocationSource,
     AllocationState,
@@ -22,7 +23,6 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.notices import ACTIONS, ClaimSwap, Notice, PodRef, Refusal, StartRefusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus, SchedulerReport
 from agent.core.publishing.event_texts import notices
 from agent.scheduler_api import Candidate, Claim

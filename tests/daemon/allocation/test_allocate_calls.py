@@ -13,8 +13,8 @@ from support.waiting import eventually
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.errors import InvalidRequest, LimitsUnread, NotAllocated, StartRefused, VendorError
+from agent.core.event_notices import PodRef
 from agent.core.model import Allocation, AllocationState
-from agent.core.notices import PodRef
 from agent.daemon.allocation.allocate_calls import MAX_REMEMBERED, AllocateCalls
 from agent.daemon.allocation.allocator import Allocator, Answer
 from agent.daemon.allocation.pod_waiter import PodWaiter

@@ -15,8 +15,8 @@ from agent.core.model import AdvertisedDevice, IdRange, Plan, Resource, SessionS
 from agent.daemon.node_state import NodeState
 from agent.daemon.registration.other_device_plugins import REMEMBERED, CardPlugins, Takeovers
 from agent.daemon.registration.sessions import Sessions
-from agent.kubelet.directory_watch import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_checkpoint import CheckpointEntry, KubeletCheckpoint
+from agent.kubelet.kubelet_directory import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.kubelet_view import KubeletView
 from agent.vendor_api.agent import ContainerEdits, ReplacedPlugins, ResourceRule, Vendor

@@ -17,7 +17,7 @@ from agent.core.renewal_rules import Registration
 from agent.daemon.registration.other_device_plugins import ServedSockets
 from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
-from agent.kubelet.directory_watch import FileIdentity, OtherSocket
+from agent.kubelet.kubelet_directory import FileIdentity, OtherSocket
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.kubelet_view import KubeletView
 

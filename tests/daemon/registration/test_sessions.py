@@ -20,7 +20,7 @@ from agent.core.model import Plan, Resource
 from agent.core.renewal_rules import Registration
 from agent.daemon.node_state import NodeState
 from agent.daemon.registration.sessions import Sessions
-from agent.kubelet.directory_watch import FileIdentity, KubeletDirectory, identify_socket
+from agent.kubelet.kubelet_directory import FileIdentity, KubeletDirectory, identify_socket
 
 OLD = FileIdentity(1, 2, 3)
 

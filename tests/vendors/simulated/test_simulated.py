@@ -19,7 +19,7 @@ import pytest
 from agent.core.model import VendorState
 from agent.daemon.vendor_plugins import load
 from agent.isolation.deadlines import Deadlines
-from agent.isolation.supervisor import ProcessTiming, VendorSupervisor
+from agent.isolation.vendor_supervisor import ProcessTiming, VendorSupervisor
 from agent.scheduler_api import findings as kinds
 from agent.testing import agent_half, conformance
 from agent.testing.bench import Bench

@@ -20,9 +20,9 @@ from agent.isolation.breaker import Breaker
 from agent.isolation.cdi_requests import PAUSES, CdiRequests
 from agent.isolation.deadlines import Deadlines
 from agent.isolation.presence import absence
-from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import LinkCache, ReportSink, Service
+from agent.isolation.vendor_memory_limit import MemoryLimit
 from agent.isolation.vendor_process import ContactLost, VendorProcess
+from agent.isolation.vendor_service import LinkCache, ReportSink, Service
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
 log = structlog.get_logger()

@@ -13,7 +13,7 @@ from agent.core.allocation.container_allocations import containers_with_allocati
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.waiting_pods import waiting_for
-from agent.core.notices import Notice, PodRef, Refusal
+from agent.core.event_notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
 from agent.scheduler_api import Candidate

@@ -19,10 +19,10 @@ from support.waiting import eventually
 
 from agent.core.errors import VendorTimeout
 from agent.core.model import VendorState
-from agent.isolation import process_runner, vendor_process
+from agent.isolation import backend_runner, vendor_process
 from agent.isolation.deadlines import Deadlines
-from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.supervisor import ProcessTiming, RestartBackoff, VendorSupervisor
+from agent.isolation.vendor_memory_limit import MemoryLimit
+from agent.isolation.vendor_supervisor import ProcessTiming, RestartBackoff, VendorSupervisor
 from agent.vendor_api.agent import Device, Host, Signs
 
 from .rig import HERE, QUICK, Flag, Recorder, children, exists, files_of, serving, vendor
@@ -117,9 +117,9 @@ async def test_no_process_is_started_until_something_shows_that_the_vendor_is_he
     sink: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    real = process_runner.ProcessRunner
+    real = backend_runner.ProcessRunner
 
-    def start(*given: Any) -> process_runner.ProcessRunner:
+    def start(*given: Any) -> backend_runner.ProcessRunner:
         started.append(given)
         return real(*given)
 
@@ -304,7 +304,7 @@ async def test_cancelling_by_a_scope_collects_the_process(sink: Recorder) -> Non
 async def test_a_process_stuck_in_the_kernel_is_told_and_not_joined_by_a_second(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_runner.ProcessRunner, "kill", lambda self: None)
+    monkeypatch.setattr(backend_runner.ProcessRunner, "kill", lambda self: None)
     short = Deadlines(call=0.1, close=0.01, kill=0.01)
     async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
         await sink.until(lambda: sink.lists)
@@ -339,10 +339,10 @@ async def test_a_bug_in_the_sink_travels_up(sink: Recorder) -> None:
 async def test_a_process_that_can_not_start_is_told_and_tried_again(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = process_runner.ProcessRunner
+    real = backend_runner.ProcessRunner
     tries = iter([OSError("no more processes")])
 
-    def start(sock: Any, limit: MemoryLimit, prefixes: Sequence[str]) -> process_runner.ProcessRunner:
+    def start(sock: Any, limit: MemoryLimit, prefixes: Sequence[str]) -> backend_runner.ProcessRunner:
         for exc in tries:
             sock.close()
             raise exc
@@ -418,9 +418,9 @@ async def test_a_driver_that_is_away_for_long_opens_no_breaker(sink: Recorder, f
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Processes that a signal does not end, as those that wait in a driver (state D) do not."""
-    spared: set[process_runner.ProcessRunner] = set()
+    spared: set[backend_runner.ProcessRunner] = set()
     with monkeypatch.context() as patch:
-        patch.setattr(process_runner.ProcessRunner, "kill", lambda self: spared.add(self))
+        patch.setattr(backend_runner.ProcessRunner, "kill", lambda self: spared.add(self))
         yield
     for body in spared:
         if body.ended() is None:

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.daemon.agent_locks import AgentLocks
-from agent.kubelet.directory_lock import DirectoryRemoved
+from agent.kubelet.kubelet_lock import DirectoryRemoved
 from agent.kubelet.plugin_sockets import socket_name
 from agent.state.agent_lock import AgentLock
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import VendorError
-from agent.isolation import process_memory
-from agent.isolation.container_memory import memory_limit
+from agent.isolation import vendor_memory_limit
+from agent.isolation.agent_memory_limit import memory_limit
 from agent.isolation.deadlines import Deadlines
-from agent.isolation.process_memory import MemoryLimit
+from agent.isolation.vendor_memory_limit import MemoryLimit
 
 from .rig import Recorder, serving
 
@@ -35,7 +35,7 @@ def test_more_than_the_limit_is_said_with_both_figures(size: int, used: int, tol
 
 
 def test_no_limit_is_no_wall_either() -> None:
-    assert (MemoryLimit(0).wall, MemoryLimit(1).wall) == (0, 1 + process_memory.ADDRESS_ROOM_BYTES)
+    assert (MemoryLimit(0).wall, MemoryLimit(1).wall) == (0, 1 + vendor_memory_limit.ADDRESS_ROOM_BYTES)
 
 
 SIZES = st.dictionaries(
@@ -47,9 +47,9 @@ SIZES = st.dictionaries(
 def test_what_all_vendors_and_the_agent_may_have_lies_below_the_limit_of_their_container(
     sizes: Mapping[str, int], of: int
 ) -> None:
-    found = process_memory.limits(sizes, of)
+    found = vendor_memory_limit.limits(sizes, of)
 
-    assert sum(it.wall for it in found.values()) + min(process_memory.AGENT_BYTES, of // 2) <= of
+    assert sum(it.wall for it in found.values()) + min(vendor_memory_limit.AGENT_BYTES, of // 2) <= of
     assert found.keys() == sizes.keys()
     for name, limit in found.items():
         assert 0 < limit.bound < limit.wall
@@ -60,15 +60,15 @@ def test_what_all_vendors_and_the_agent_may_have_lies_below_the_limit_of_their_c
 def test_without_a_limit_of_their_container_vendors_may_have_what_the_config_says(
     sizes: Mapping[str, int],
 ) -> None:
-    assert {name: it.bound for name, it in process_memory.limits(sizes, 0).items()} == sizes
+    assert {name: it.bound for name, it in vendor_memory_limit.limits(sizes, 0).items()} == sizes
 
 
 @given(sizes=SIZES)
 def test_a_container_with_room_for_all_changes_nothing(sizes: Mapping[str, int]) -> None:
     sizes = {name: size for name, size in sizes.items() if size}
-    found = process_memory.limits(sizes, 1 << 50)
+    found = vendor_memory_limit.limits(sizes, 1 << 50)
 
-    alone = process_memory.limits(sizes, 0)
+    alone = vendor_memory_limit.limits(sizes, 0)
     assert {name: (it.bound, it.wall, str(it)) for name, it in found.items()} == {
         name: (it.bound, it.wall, str(it)) for name, it in alone.items()
     }
@@ -79,10 +79,10 @@ def test_a_running_process_keeps_its_limit_unless_all_do_not_fit_and_it_has_more
     before: Mapping[str, int], sizes: Mapping[str, int], of: int
 ) -> None:
     sizes = {name: before.get(name, size) for name, size in sizes.items()}
-    kept = process_memory.limits(before, of)
-    new, found = process_memory.limits(sizes, of), process_memory.limits(sizes, of, kept)
+    kept = vendor_memory_limit.limits(before, of)
+    new, found = vendor_memory_limit.limits(sizes, of), vendor_memory_limit.limits(sizes, of, kept)
 
-    left = of - min(process_memory.AGENT_BYTES, of // 2)
+    left = of - min(vendor_memory_limit.AGENT_BYTES, of // 2)
     assert found.keys() == sizes.keys()
     assert sum(it.wall for it in found.values()) <= left
     mixed = {**new, **{name: it for name, it in kept.items() if name in sizes}}
@@ -94,14 +94,14 @@ def test_a_running_process_keeps_its_limit_unless_all_do_not_fit_and_it_has_more
 
 
 def test_who_may_have_little_leaves_more_to_the_others() -> None:
-    none = process_memory.ADDRESS_ROOM_BYTES
-    found = process_memory.limits({"little": 64 * MIB, "much": 1 << 40, "any": 0}, 10 << 30)
+    none = vendor_memory_limit.ADDRESS_ROOM_BYTES
+    found = vendor_memory_limit.limits({"little": 64 * MIB, "much": 1 << 40, "any": 0}, 10 << 30)
 
     assert found["little"].wall == 64 * MIB + none
     assert (
         found["much"].wall
         == found["any"].wall
-        == ((10 << 30) - process_memory.AGENT_BYTES - 64 * MIB - none) // 2
+        == ((10 << 30) - vendor_memory_limit.AGENT_BYTES - 64 * MIB - none) // 2
     )
 
 
@@ -110,14 +110,14 @@ async def test_a_library_that_allocates_without_end_costs_its_process_before_its
 ) -> None:
     (tmp_path / "memory.max").write_text(f"{512 * MIB}\n")
     (tmp_path / "own").write_text("0::/\n")
-    limit = process_memory.limits({"acme": 0}, memory_limit(tmp_path, tmp_path / "own"))["acme"]
+    limit = vendor_memory_limit.limits({"acme": 0}, memory_limit(tmp_path, tmp_path / "own"))["acme"]
     async with serving(sink, does={"discover": "leak_for_ever"}, memory_limit=limit) as process:
         await sink.until(lambda: sink.losses)
 
         told = "its part of the container's limit of 512 MiB is 205 MiB (vendors.acme.memoryLimit is none)"
         assert sink.losses[0][1].endswith(told)
         assert process.status.memory_limit == limit.bound
-    assert limit.wall + process_memory.AGENT_BYTES <= 512 * MIB
+    assert limit.wall + vendor_memory_limit.AGENT_BYTES <= 512 * MIB
 
 
 def test_what_a_process_has_of_its_own_is_read_and_grows() -> None:
@@ -126,14 +126,14 @@ def test_what_a_process_has_of_its_own_is_read_and_grows() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        before = process_memory.used(process.pid)
+        before = vendor_memory_limit.used(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
         process.stdout.readline()
 
-        assert 64 * MIB <= process_memory.used(process.pid) - before <= 96 * MIB
+        assert 64 * MIB <= vendor_memory_limit.used(process.pid) - before <= 96 * MIB
         process.kill()
-    assert process_memory.used(process.pid) == 0
+    assert vendor_memory_limit.used(process.pid) == 0
 
 
 async def test_a_library_that_leaks_is_killed_told_and_replaced(sink: Recorder) -> None:
@@ -188,7 +188,9 @@ async def test_a_call_that_wants_too_much_memory_costs_its_caller_only_the_answe
 async def test_a_library_that_crashes_for_want_of_memory_is_told_with_what_it_had(
     sink: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "ADDRESS_ROOM_BYTES", 64 * MIB)  # as little of the machine as may be
+    monkeypatch.setattr(
+        vendor_memory_limit, "ADDRESS_ROOM_BYTES", 64 * MIB
+    )  # as little of the machine as may be
     does = {"discover": "leak_and_segfault"}
     async with serving(sink, does=does, memory_limit=512 * MIB, every=100):
         await sink.until(lambda: sink.losses)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.isolation.container_memory import memory_limit
+from agent.isolation.agent_memory_limit import memory_limit
 
 V1_NONE = "9223372036854771712\n"
 

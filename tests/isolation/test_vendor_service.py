@@ -17,14 +17,14 @@ from grpclib.const import Status
 
 from agent.core.errors import AllocationError, InsufficientRoom, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
-from agent.isolation import service
+from agent.isolation import vendor_service
 from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.deadlines import Deadlines
-from agent.isolation.event_queue import AT_ONCE
-from agent.isolation.process_memory import MemoryLimit
-from agent.isolation.service import LinkCache, Service
-from agent.isolation.supervisor import VendorSupervisor
+from agent.isolation.vendor_event_queue import AT_ONCE
+from agent.isolation.vendor_memory_limit import MemoryLimit
 from agent.isolation.vendor_process import ProcessListener, VendorProcess, failed
+from agent.isolation.vendor_service import LinkCache, Service
+from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.kubelet.rpc import as_status
 from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State, Usage
 
@@ -439,7 +439,7 @@ def service_of(process: Played, sink: Recorder) -> Service:
 async def test_an_event_is_told_at_once_and_those_after_it_wait_for_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service, "TURN_SECONDS", 1000.0)
+    monkeypatch.setattr(vendor_service, "TURN_SECONDS", 1000.0)
     faults = [HealthEvent("dev-a", Fault(f"xid-{number}")) for number in range(10)]
     process, sink = Played(*([it] for it in faults), rests=True), Turns()
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from support.waiting import eventually
 
-from agent.kubelet.directory_watch import (
+from agent.kubelet.kubelet_directory import (
     FileIdentity,
     KubeletDirectory,
     OtherSocket,

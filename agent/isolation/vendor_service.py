@@ -17,8 +17,8 @@ from agent.core.model import VendorState
 from agent.isolation import answers, vendor_process
 from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.deadlines import MAKING, Deadlines
-from agent.isolation.event_queue import BURST, RATE, TURN_SECONDS, EventQueue
-from agent.isolation.process_memory import LOOK_SECONDS
+from agent.isolation.vendor_event_queue import BURST, RATE, TURN_SECONDS, EventQueue
+from agent.isolation.vendor_memory_limit import LOOK_SECONDS
 from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 

@@ -15,11 +15,11 @@ from agent.cluster.pod_state import PodState
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.refused_requests import RefusedAllocate
+from agent.core.event_notices import Notice, PodRef
 from agent.core.model import Allocation, AllocationState, Owner
-from agent.core.notices import Notice, PodRef
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
-from agent.daemon.notice_source import MAX_SHOWN_IDS, MAX_SHOWN_REFUSALS, RecentRefusals, follow
+from agent.daemon.event_notice_source import MAX_SHOWN_IDS, MAX_SHOWN_REFUSALS, RecentRefusals, follow
 from agent.scheduler_api import Candidate, PodContainer
 
 XPU = "example.com/xpu"

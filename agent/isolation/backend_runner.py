@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from agent.isolation import child, descendants
-from agent.isolation.process_memory import MemoryLimit, used
+from agent.isolation.vendor_memory_limit import MemoryLimit, used
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.core.devices.inventory import Inventory
 from agent.core.model import DeviceStatus, VendorState, VendorStatus
-from agent.isolation.event_queue import AT_ONCE, BURST, RATE, EventQueue
+from agent.isolation.vendor_event_queue import AT_ONCE, BURST, RATE, EventQueue
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof, State
 
 DEVICES = (Device("a", 0), Device("b", 1), Device("a-1", 0, parent="a", slice=1))
