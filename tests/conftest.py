@@ -27,6 +27,8 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],  # so is a machine that does something else, too
 )
+#: For a second Python, which is to show that the language fits and not that the rules hold.
+settings.register_profile("brief", settings.get_profile("quick"), max_examples=6)
 settings.register_profile("campaign", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable, Sequence
 
 import pytest
 from scenarios.kubelets import Kind as KubeletKind
@@ -32,28 +33,36 @@ OF_ENFLAME = [*(it.name for it in enflame.KINDS), LOADED]
 #: What a node without made hardware alone comes by.
 APPENDED = frozenset(name for name, kind in KINDS.items() if kind.fits is appends)
 OF_ANY = [kind for kind in KINDS if kind not in (*OF_METAX, *OF_ENFLAME, BREAKS)]
-NAMES = [name for kind in OF_ANY for name in AFTER.get(kind, [kind])]
 #: Those that only some kubelets can show.
 PARTIAL = {"stream cut in the middle", "registration refused for a while", "kubelet frozen"}
-HALF = len(NAMES) // 2  # two tests of a minute are sooner done than one of two
-#: What is struck on which node.
-NODES = {
-    "sliced": [name for name in NAMES[:HALF] if name not in APPENDED],
-    "mixed": [*NAMES[HALF:], *(name for name in NAMES[:HALF] if name in APPENDED)],
-    "metax": [*OF_METAX, "slice lost under a container", "kill at allocate/prepared"],
-    "enflame": [*OF_ENFLAME, "slice lost under a container", "kill at allocate/prepared"],
-}
+OF_BOTH = ["slice lost under a container", "kill at allocate/prepared"]
+
+
+def following(kinds: Iterable[str]) -> list[str]:
+    """The names to strike for these kinds, with what has to come before."""
+    return [name for kind in kinds for name in AFTER.get(kind, [kind])]
+
+
+def parts(kinds: Sequence[str], count: int) -> list[list[str]]:
+    """The kinds in so many parts, in their order. Short tests are sooner done by several processes."""
+    size = -(-len(kinds) // count)
+    return [following(kinds[start : start + size]) for start in range(0, len(kinds), size)]
+
+
+HALF = len(OF_ANY) // 2
+#: What is struck on which node: layout and names, a test each.
+NODES = [
+    *(("sliced", it) for it in parts([name for name in OF_ANY[:HALF] if name not in APPENDED], 3)),
+    *(("mixed", it) for it in parts([*(it for it in OF_ANY[:HALF] if it in APPENDED), *OF_ANY[HALF:]], 3)),
+    ("metax", [*OF_METAX, *OF_BOTH]),
+    *(("enflame", it) for it in parts([*OF_ENFLAME, *OF_BOTH], 3)),
+]
 #: With the simulated kubelet: what it alone can show, and enough others to hold the campaign itself.
-FEW = {
-    "mixed": [
-        name
-        for place, kind in enumerate(OF_ANY)
-        if kind in PARTIAL or place % 6 == 0
-        for name in AFTER.get(kind, [kind])
-    ],
-    "metax": NODES["metax"][::4],
-    "enflame": NODES["enflame"][::6],
-}
+FEW = [
+    ("mixed", following(kind for place, kind in enumerate(OF_ANY) if kind in PARTIAL or place % 6 == 0)),
+    ("metax", [*OF_METAX, *OF_BOTH][::4]),
+    ("enflame", [*OF_ENFLAME, *OF_BOTH][::6]),
+]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -64,8 +73,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     real = [it for it in kubelets_of(metafunc.config) if it.binary or every]
     use = real if every else (real or simulated())[:1]
     nodes = NODES if real else FEW
-    cases = [(kubelet, layout, names) for kubelet in use for layout, names in nodes.items()]
-    ids = [f"{kubelet.id}-{layout}" for kubelet, layout, _ in cases]
+    cases = [(kubelet, layout, names) for kubelet in use for layout, names in nodes]
+    ids = [f"{kubelet.id}-{layout}-{names[0]}" for kubelet, layout, names in cases]
     metafunc.parametrize(("kubelet", "layout", "names"), cases, indirect=["kubelet"], ids=ids)
 
 
