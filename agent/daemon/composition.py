@@ -149,7 +149,14 @@ class Composition:
             partial(self.sessions.has_served, seconds=timing.settle),
             pods_at_once=at_once.in_use,
         )
-        self.recovery = Recovery(self.ledger, self._sources, node.plan, self._clock, node.answer_reader)
+        self.recovery = Recovery(
+            self.ledger,
+            self._sources,
+            node.plan,
+            self._clock,
+            node.answer_reader,
+            ledger_is_short=self.set_aside is not None,
+        )
         self.other_plugins = OtherPlugins(self.config, node, kubelet, self.sessions, self.recovery, timing)
         self._renewals = Renewals(
             self.sessions,

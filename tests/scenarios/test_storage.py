@@ -225,6 +225,34 @@ async def test_a_journal_that_is_spoilt_is_set_aside_and_read_back_from_the_kube
     assert len(list(node.state.glob("checkpoint.journal.corrupt-*"))) == 1
 
 
+async def test_pods_of_a_journal_that_is_lost_are_known_where_the_kubelets_checkpoint_is_unreadable_too(
+    node: Node, process: AgentProcess
+) -> None:
+    node.configure(whole(XPU))
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    await node.admit("in-checkpoint", {XPU: 1})
+    await node.saved('"pod":"in-checkpoint"')
+    await process.kill()
+    await process.start()
+    await node.counts({XPU: (4, 4)})
+    await node.admit("in-journal", {XPU: 1})
+    await node.saved('"pod":"in-journal"')
+    await process.kill()
+    await node.unserved()
+    journal = node.state / "checkpoint.journal"
+    journal.write_bytes(b"not a journal\n")
+    node.kubelet.checkpoint.write_bytes(b"{")
+
+    await process.start()
+
+    document = await process.until(lambda it: it["ready"] and len(it["allocations"]) == 2)
+    assert {it["owner"]["pod"]: it["source"] for it in document["allocations"]} == {
+        "in-checkpoint": "checkpoint",
+        "in-journal": "pod-resources",
+    }
+
+
 class Disk:
     """The disk under a state directory; a test makes it refuse what is written, also what root writes."""
 

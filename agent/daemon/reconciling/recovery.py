@@ -10,7 +10,7 @@ import structlog
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
-from agent.core.model import AllocationSource, Plan
+from agent.core.model import Allocation, AllocationSource, Plan
 from agent.core.reconciling.cards_of_answers import AnswerReader
 from agent.core.reconciling.reconcile_changes import RecoveredAllocation
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer, Evidence
@@ -35,10 +35,17 @@ class Recovery:
         plan: Cell[Plan],
         clock: Callable[[], float],
         answer_reader: Cell[AnswerReader] | None = None,
+        *,
+        ledger_is_short: bool = False,
     ) -> None:
-        """`answer_reader` has the present cards. A new value means that the cards have changed."""
+        """`answer_reader` has the present cards. A new value means that the cards have changed.
+
+        `ledger_is_short`: a file of the ledger was set aside at the start, so that the ledger may lack some
+        allocations and have others.
+        """
         self._reader = answer_reader or Cell(AnswerReader())
         self._ledger = ledger
+        self._ledger_is_short = ledger_is_short
         self._sources = sources
         self._plan = plan
         self._clock = clock
@@ -140,17 +147,23 @@ class Recovery:
         return self._unrecorded is None or allocation in self._unrecorded or allocation.startswith(FOREIGN)
 
     def _record_from_pods(self, evidence: Evidence) -> Sequence[RecoveredAllocation]:
-        """Record what PodResources lists of the cards, where the ledger has nothing from an Allocate."""
+        """Record what PodResources lists of the cards, where the ledger may lack what an Allocate answered.
+
+        IDs that the ledger has in use are not recorded again.
+        """
         # An allocation from a scheduler's annotation needed no Allocate, so the ledger may lack all others.
         bare = (AllocationSource.POD_RESOURCES, AllocationSource.ANNOTATION)
-        known = any(it.source not in bare for it in self._ledger.in_use())
-        if evidence.pods is None or known or (self.is_done and not self._unrecorded):
+        is_whole = not self._ledger_is_short and any(it.source not in bare for it in self._ledger.in_use())
+        if evidence.pods is None or is_whole or (self.is_done and not self._unrecorded):
             return ()
         recovered = recover_from_pods(
             evidence.pods, self._plan.value, foreign_id, self._clock(), self._reader.value
         )
-        return self._record_allocations(
-            [it for it in recovered if self._ledger.get(it.allocation.id) is None]
+        return self._record_allocations([it for it in recovered if not self._is_known(it.allocation)])
+
+    def _is_known(self, allocation: Allocation) -> bool:
+        return self._ledger.get(allocation.id) is not None or bool(
+            self._ledger.holders(allocation.resource, allocation.ids)
         )
 
     def _record_allocations(self, recovered: Sequence[RecoveredAllocation]) -> Sequence[RecoveredAllocation]:

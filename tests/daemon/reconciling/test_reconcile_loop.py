@@ -78,6 +78,7 @@ class Node:
     pods: Pods | None = field(default_factory=dict)
     slices: list[Partition] = field(default_factory=list)
     prepares: bool = False
+    ledger_is_short: bool = False
     now: float = 1000.0
     life: str = "k1"
     settled: bool = True
@@ -115,7 +116,7 @@ class Node:
             self.ledger,
             sources,
             self.allocator,
-            Recovery(self.ledger, sources, self.plan, lambda: self.now),
+            Recovery(self.ledger, sources, self.plan, lambda: self.now, ledger_is_short=self.ledger_is_short),
             LedgerUpdates(
                 self.ledger,
                 self.allocator,
@@ -974,6 +975,20 @@ async def test_where_our_checkpoint_is_there_pod_resources_adds_nothing_to_it() 
     await it.full()
 
     assert [one.id for one in it.ledger.in_use()] == ["a1"]
+
+
+async def test_where_some_of_our_checkpoint_was_lost_pod_resources_adds_what_it_lacks() -> None:
+    other = {"main": {XPU: frozenset({"a::2"})}}
+    shown = {**ALIVE, ("default", "job"): other}
+    it = Node([held(owner=None)], entries=None, pods=shown, ledger_is_short=True)
+
+    for _ in range(3):
+        await it.full()
+
+    assert [(one.ids, one.source) for one in it.ledger.in_use()] == [
+        (("a::1",), AllocationSource.ALLOCATE),
+        (("a::2",), AllocationSource.POD_RESOURCES),
+    ]
 
 
 async def test_what_a_scheduler_gave_by_itself_keeps_nothing_from_being_taken_back() -> None:
