@@ -129,7 +129,7 @@ def test_an_access_is_seen(source: str) -> None:
         "super()._scene()",
         "getattr(self, '_scene', None)",
         "it.__dict__",
-        "from agent.core.allocation import container_edit_rules",
+        "from agent.core.allocation import container_edit_checks",
         "sys._getframe()",
         "PodRef._replace(name='a')",
     ],

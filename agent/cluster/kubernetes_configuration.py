@@ -11,7 +11,7 @@ from typing import Any
 from agent.cluster import kubernetes_library
 from agent.cluster.api_errors import ApiAway
 from agent.cluster.credentials import ApiAccess, parsed
-from agent.cluster.tokens import FileToken, FixedToken, PluginToken, Token
+from agent.cluster.token_file import FileToken, FixedToken, PluginToken, Token
 from agent.vendor_api.text import shorten
 
 #: Connections of one pool; each watch holds one for as long as it lasts.

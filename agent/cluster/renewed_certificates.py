@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from agent.cluster.credentials import MAX_BYTES
-from agent.cluster.tokens import Token
+from agent.cluster.token_file import Token
 from agent.host import files
 
 log = structlog.get_logger()

@@ -14,7 +14,7 @@ import msgspec
 from agent.config import keys_of_newer_versions
 from agent.config.location import camel, refused
 from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.vendor_api.agent import Sharing
 from agent.vendor_api.config_inputs import Path, YamlNode, found, nearest
 
@@ -175,9 +175,9 @@ _READ = {
     (VendorSettings, "memory_limit"): _size,
     (AgentSettings, "http"): _off,
     (Sharing, "unit"): _unit,
-    (HealthTiming, "good_for"): _seconds,
-    (HealthTiming, "patience"): _seconds,
-    (HealthTiming, "forget_after"): _seconds,
+    (HealthThresholds, "good_for"): _seconds,
+    (HealthThresholds, "patience"): _seconds,
+    (HealthThresholds, "forget_after"): _seconds,
     (ReconcileSettings, "interval"): _seconds,
     (ReconcileSettings, "grace"): _seconds,
 }

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from agent.config import location
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.errors import ConfigError
 from agent.vendor_api.agent import Modes, ResourceRule
 from agent.vendor_api.config_inputs import Path
@@ -60,7 +60,7 @@ class AgentSettings:
     watch_pods: bool = True
     log: LogSettings = LogSettings()
     #: The timing of the health rules.
-    health: HealthTiming = field(default_factory=HealthTiming)
+    health: HealthThresholds = field(default_factory=HealthThresholds)
     reconcile: ReconcileSettings = ReconcileSettings()
 
 

@@ -19,7 +19,7 @@ from agent.config.settings import (
     VendorSettings,
 )
 from agent.core.devices.dynamic_modes import rules_with_equal_ids
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.errors import ConfigError
 from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import MAX_REPLICAS, ResourceRule, Sharing, Unit
@@ -126,7 +126,7 @@ def _agent(agent: AgentSettings) -> Iterator[Problem]:
     yield from _reconcile(agent.reconcile)
 
 
-def _health(health: HealthTiming) -> Iterator[Problem]:
+def _health(health: HealthThresholds) -> Iterator[Problem]:
     for key, polls in (("badPolls", health.bad_polls), ("goodPolls", health.good_polls)):
         if not 1 <= polls <= MAX_POLLS:
             yield Problem(("agent", "health", key), f"must be from 1 to {MAX_POLLS} polls, found {polls}")

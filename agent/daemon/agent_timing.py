@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.cluster.pod_state import LISTS_AFTER
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.isolation.deadlines import Deadlines
 from agent.kubelet.session_timing import SessionTiming
 
@@ -56,7 +56,7 @@ class AgentTiming:
     #: Before a vendor's process is started again, the first pause and the longest.
     backoff: tuple[float, float] = (0.1, 30.0)
     #: In place of `agent.health` of the config.
-    health: HealthTiming | None = None
+    health: HealthThresholds | None = None
     #: In place of `agent.reconcile.interval` of the config.
     reconcile: float | None = None
     #: In place of `agent.reconcile.grace` of the config.

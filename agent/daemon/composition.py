@@ -38,7 +38,7 @@ from agent.daemon.registration.other_device_plugins import OtherPlugins
 from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
 from agent.daemon.registration.wait_for_pods import PodSync
-from agent.daemon.state_saver import StateSaver
+from agent.daemon.save_triggers import StateSaver
 from agent.daemon.vendor_hardware import VendorHardware
 from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory

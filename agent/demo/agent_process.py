@@ -14,7 +14,7 @@ from agent import logs
 from agent.cluster.credentials import find
 from agent.config import ConfigWatch, Labels
 from agent.core.cell import Cell
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.process import serve
 from agent.isolation.deadlines import Deadlines
@@ -32,7 +32,7 @@ PACE = AgentTiming(
     pod_resources=0.1,
     lists_after=0.0,
     backoff=(0.1, 1.0),
-    health=HealthTiming(good_for=0.4),
+    health=HealthThresholds(good_for=0.4),
     session=SessionTiming(shortest_pause=0.05, longest_pause=0.5),
     deadlines=Deadlines(open=5.0, discover=2.0),
 )

@@ -9,11 +9,11 @@ import structlog
 
 from agent.config import AgentSettings
 from agent.core.allocation.ledger import Ledger
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
 from agent.state.checkpoint import boot_id
-from agent.state.checkpoint_store import LedgerStore
+from agent.state.checkpoint_writes import LedgerStore
 from agent.state.damaged_files import SetAside
 from agent.state.journaled_checkpoint import JournaledCheckpoint
 
@@ -34,7 +34,7 @@ class RecalledState:
     first: FirstList | None = None
 
 
-def recalled(settings: AgentSettings, timing: HealthTiming, clock: Callable[[], float]) -> RecalledState:
+def recalled(settings: AgentSettings, timing: HealthThresholds, clock: Callable[[], float]) -> RecalledState:
     """Read the checkpoint; call with the agent's lock held. After a reboot, the state is adjusted.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.daemon.agent_timing import AgentTiming
 from agent.demo.agent_process import PACE as PACE_OF_DEMO
 from agent.isolation.deadlines import Deadlines
@@ -24,7 +24,7 @@ PACE = replace(
     pod_resources=0.03,
     specs=0.5,
     backoff=(0.05, 0.3),
-    health=HealthTiming(good_for=0.15, patience=0.5),
+    health=HealthThresholds(good_for=0.15, patience=0.5),
     session=SessionTiming(
         register=2.0, stream=1.0, shortest_pause=0.05, longest_pause=0.3, min_list_interval=0.02, allocate=3.0
     ),

@@ -22,7 +22,7 @@ from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Confli
 from agent.cluster.api_protocol import Patch, WatchMessage
 from agent.cluster.credentials import ApiAccess
 from agent.cluster.renewed_certificates import ClientPool, Connections
-from agent.cluster.tokens import FixedToken
+from agent.cluster.token_file import FixedToken
 from agent.cluster.watch_pace import LEAST
 
 from .wire import Answer, Asked, Wire, head, line, nothing, says, sends, wire

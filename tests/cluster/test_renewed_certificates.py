@@ -18,7 +18,7 @@ from agent.cluster.api_client import Client
 from agent.cluster.api_errors import ApiAway
 from agent.cluster.credentials import ApiAccess, of_kubeconfig
 from agent.cluster.renewed_certificates import ClientPool, Connections, marks
-from agent.cluster.tokens import FixedToken
+from agent.cluster.token_file import FixedToken
 
 from .contract import talking
 from .wire import says, wire

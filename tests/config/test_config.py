@@ -23,7 +23,7 @@ from agent.config import (
     seen_labels,
     to_yaml,
 )
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.errors import ConfigError
 from agent.daemon.vendor_config import check_config, complete_config
 from agent.vendor_api.agent import ResourceRule, Sharing, Unit
@@ -115,7 +115,7 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     )
     assert config.agent.cdi_dir == Path("/c")
     assert config.agent.watch_pods is False
-    assert config.agent.health == HealthTiming(5, 4, 90.0, 60.0, 7200.0)
+    assert config.agent.health == HealthThresholds(5, 4, 90.0, 60.0, 7200.0)
     assert config.agent.reconcile == ReconcileSettings(10.0, 300.0)
     assert config.report == ReportSettings(
         "none", False, "/f", False, "", "file", "gpu", False, "nvidia", "/d"

@@ -61,6 +61,7 @@ BEFORE_REGISTER = BEFORE_THE_SPAWN | {
     "agent.core.attribution",
     "agent.core.placement",
     "agent.core.reconciling",
+    "agent.core.registration",
     "agent.daemon.allocation",
     "agent.daemon.publishing",
     "agent.daemon.reconciling",

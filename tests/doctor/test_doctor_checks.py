@@ -15,7 +15,7 @@ import pytest
 
 from agent import core, daemon, isolation, kubelet
 from agent.config import AgentSettings, Config, VendorSettings
-from agent.core.allocation.container_edit_rules import UnusableEdits
+from agent.core.allocation.container_edit_checks import UnusableEdits
 from agent.core.errors import (
     AgentError,
     AllocationError,

@@ -16,7 +16,7 @@ from support.vendor_inputs import INPUTS
 
 from agent.config import ConfigSource, ConfigWatch, GivenValue, given_flags
 from agent.core.allocation.answer_annotations import ALLOCATION
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.publishing.agent_status import AgentStatus
 from agent.daemon.node_agent import NodeAgent
@@ -44,7 +44,7 @@ PACE_OF_TESTS = replace(
     pod_resources=0.05,
     # Longer than a slow machine ever takes: what a test lets hang, it gives less.
     deadlines=Deadlines(open=PATIENCE, discover=PATIENCE, call=PATIENCE, prepare=PATIENCE),
-    health=HealthTiming(good_for=0.2),
+    health=HealthThresholds(good_for=0.2),
     # What the kubelet gets to write down an answer; one that got less has its pod's cards taken away.
     grace=1.0,
     specs=0.2,

@@ -10,7 +10,7 @@ import pytest
 
 from agent.cli.operator_requests import send
 from agent.core.devices.health_rules import LOST_CONTACT
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.errors import NotOnDisk
 from agent.core.model import Command, VendorState
 from agent.core.publishing.agent_status import AgentStatus
@@ -183,7 +183,7 @@ async def test_a_card_that_vanishes_is_unknown_then_unhealthy_and_never_dropped_
     node: Node,
 ) -> None:
     scenario = simulated(node).scenario
-    node.pace = replace(node.pace, health=HealthTiming(good_for=0.2, patience=2.0, forget_after=8.0))
+    node.pace = replace(node.pace, health=HealthThresholds(good_for=0.2, patience=2.0, forget_after=8.0))
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     pod = await node.admit("three", {XPU: 3})

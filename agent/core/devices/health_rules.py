@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.model import Health
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof, State
 
@@ -20,7 +20,7 @@ class HealthRecord:
     since: float = 0.0
     #: The advertised health: whether the last list called the device healthy.
     told_healthy: bool = True
-    #: Failed polls in a row, up to `HealthTiming.bad_polls`.
+    #: Failed polls in a row, up to `HealthThresholds.bad_polls`.
     bad: int = 0
     #: Clean polls in a row, and the time of the first one.
     good: int = 0
@@ -53,7 +53,7 @@ class HealthRecord:
         return Health(self.fault.state, self.fault.reason, self.fault.message, self.since)
 
 
-def polled(record: HealthRecord, fault: Fault | None, now: float, timing: HealthTiming) -> HealthRecord:
+def polled(record: HealthRecord, fault: Fault | None, now: float, timing: HealthThresholds) -> HealthRecord:
     """The record after a poll that returned `fault`, or None for a clean poll. Any poll restores contact."""
     record = _found_again(record, now, timing)
     if fault is not None and not (fault.state is State.UNKNOWN and _is_real(record.fault)):
@@ -132,12 +132,12 @@ def lost(record: HealthRecord, why: str, now: float) -> HealthRecord:
     return replace(record, lost=why, lost_since=now, good=0, good_since=None)
 
 
-def ticked(record: HealthRecord, now: float, timing: HealthTiming) -> HealthRecord:
+def ticked(record: HealthRecord, now: float, timing: HealthThresholds) -> HealthRecord:
     """The record at a later time: after `patience` seconds of lost contact the device is unhealthy."""
     return replace(record, told_healthy=_is_advertised_healthy(record, now, timing))
 
 
-def _is_advertised_healthy(record: HealthRecord, now: float, timing: HealthTiming) -> bool:
+def _is_advertised_healthy(record: HealthRecord, now: float, timing: HealthThresholds) -> bool:
     if _is_real(record.fault):
         return False
     if record.lost_since is None:
@@ -145,7 +145,7 @@ def _is_advertised_healthy(record: HealthRecord, now: float, timing: HealthTimin
     return record.told_healthy and now - record.lost_since < timing.patience
 
 
-def deadline(record: HealthRecord, timing: HealthTiming) -> float | None:
+def deadline(record: HealthRecord, timing: HealthThresholds) -> float | None:
     """When `ticked` will next change the record, Unix seconds; None where time changes nothing."""
     if record.lost_since is None or not record.told_healthy:
         return None
@@ -167,7 +167,7 @@ def must_be_saved(record: HealthRecord) -> bool:
     return _is_real(record.fault)
 
 
-def _found_again(record: HealthRecord, now: float, timing: HealthTiming) -> HealthRecord:
+def _found_again(record: HealthRecord, now: float, timing: HealthThresholds) -> HealthRecord:
     if record.lost_since is None:
         return record
     advertised = record.told_healthy and now - record.lost_since < timing.patience

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from agent.core.devices import health_rules
 from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.errors import NoSuchDevice
 from agent.core.model import (
     AbsentDevice,
@@ -49,13 +49,13 @@ class Inventory:
     def __init__(
         self,
         remembered: Mapping[str, HealthRecord] | None = None,
-        timing: HealthTiming | None = None,
+        timing: HealthThresholds | None = None,
         now: float = math.inf,
         devices: Mapping[str, Sequence[Device]] | None = None,
         cordons: Mapping[str, Cordon] | None = None,
     ) -> None:
         """`now` caps times in `remembered`. `devices`: vendor to the devices listed before the restart."""
-        self._timing = timing or HealthTiming()
+        self._timing = timing or HealthThresholds()
         self._remembered = {
             uuid: health_rules.without_future_times(record, now)
             for uuid, record in (remembered or {}).items()

@@ -15,12 +15,12 @@ from itertools import chain
 from agent.core.allocation.admission import Admitted, admit, refuse_outdated, refuse_retired, serving_vendor
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.answer_annotations import annotations_of
-from agent.core.allocation.container_edit_rules import check_edits
+from agent.core.allocation.container_edit_checks import check_edits
 from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.allocation.vendor_requests import devices_of, request_of
-from agent.core.attribution.abandoned_allocations import abandoned_ids, answers_never_taken
+from agent.core.attribution.answers_never_taken import abandoned_ids, answers_never_taken
 from agent.core.attribution.pod_attribution import is_chosen_for
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.scheduler_promises import Promises

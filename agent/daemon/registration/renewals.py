@@ -1,6 +1,6 @@
 """Registers resources again that the kubelet may have lost: it may have no live endpoint for them.
 
-`core/renewal_rules` decides from what is observed here.
+`core/registration/renewal_rules` decides from what is observed here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import anyio
 import structlog
 
 from agent.core.endless_tasks import for_ever
-from agent.core.renewal_rules import (
+from agent.core.registration.renewal_rules import (
     KubeletObservation,
     Registration,
     RegistrationStanding,

@@ -11,7 +11,7 @@ import structlog
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.model import Resource, SessionStatus
-from agent.core.renewal_rules import Registration
+from agent.core.registration.renewal_rules import Registration
 from agent.daemon.node_state import NodeState
 from agent.kubelet.device_plugin import PluginStats, RequestHandler
 from agent.kubelet.kubelet_directory import FileIdentity, KubeletDirectory

@@ -11,11 +11,11 @@ from support import strategies
 
 from agent.core.devices import health_rules
 from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord
-from agent.core.devices.health_timing import HealthTiming
+from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.model import Health
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Proof, State
 
-TIMING = HealthTiming()
+TIMING = HealthThresholds()
 HOT = Fault("hot", "91 C")
 XID = Fault("xid-48", "double bit error", cleared_by=(Proof.RESET, Proof.REBOOT))
 OFF_THE_BUS = Fault("xid-79", "fell off the bus", cleared_by=(Proof.REBOOT,))

@@ -13,7 +13,7 @@ from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, he
 from core.values import allocation
 
 from agent.core.allocation.answer_annotations import ALLOCATION, CARDS
-from agent.core.allocation.container_edit_rules import UnusableEdits
+from agent.core.allocation.container_edit_checks import UnusableEdits
 from agent.core.errors import (
     AllocationError,
     GivenTwice,

@@ -13,7 +13,7 @@ import pytest
 from support.waiting import eventually
 
 from agent.core.cell import Cell
-from agent.core.renewal_rules import Registration
+from agent.core.registration.renewal_rules import Registration
 from agent.daemon.registration.other_device_plugins import ServedSockets
 from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions

@@ -17,7 +17,7 @@ from support.waiting import eventually
 
 from agent.core.cell import Cell
 from agent.core.model import Plan, Resource
-from agent.core.renewal_rules import Registration
+from agent.core.registration.renewal_rules import Registration
 from agent.daemon.node_state import NodeState
 from agent.daemon.registration.sessions import Sessions
 from agent.kubelet.kubelet_directory import FileIdentity, KubeletDirectory, identify_socket

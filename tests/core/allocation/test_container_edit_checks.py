@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.core.allocation.container_edit_rules import UnusableEdits, check_edits
+from agent.core.allocation.container_edit_checks import UnusableEdits, check_edits
 from agent.core.errors import AllocationError
 from agent.vendor_api.agent import ContainerEdits, DeviceNode, Mount
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.renewal_rules import (
+from agent.core.registration.renewal_rules import (
     FIRST_PAUSE,
     KubeletObservation,
     Registration,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class HealthTiming:
+class HealthThresholds:
     """How many polls and seconds the rules wait; times are in seconds."""
 
     bad_polls: int = 3  # failed polls in a row before a device is called unhealthy
