@@ -306,7 +306,11 @@ def _promised(pod: Any) -> bool:
     found = candidate(pod, READS) if isinstance(pod, dict) else None
     node = Node((found,) if found else (), "auto")
     external_allocations(
-        registered(), (found,) if found else (), (), {"acme": {it.uuid: it.minor for it in CARDS}}, 1000.0
+        registered(),
+        KnownPods.of([found] if found else []),
+        (),
+        {"acme": {it.uuid: it.minor for it in CARDS}},
+        1000.0,
     )
     ids = node.allocator.preferred(WHOLE, ["GPU-0", "GPU-1"], [], 1)
     try:

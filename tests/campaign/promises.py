@@ -287,7 +287,7 @@ async def _lived(day: Day, clearly: Callable[[Exception], bool]) -> bool:
         if node.rng.random() < 0.8:
             await node.confirms()
         cards = {one.uuid: one.minor for one in CARDS}
-        external_allocations(registered(), node.heard, node.plan, {"acme": cards}, 1000.0)
+        external_allocations(registered(), KnownPods.of(node.heard), node.plan, {"acme": cards}, 1000.0)
     return honoured
 
 

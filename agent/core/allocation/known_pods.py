@@ -78,6 +78,10 @@ class KnownPods(Sequence[Candidate]):
             known = self.tested[name] = PodsWith(depends_on, found, frozenset())
         return known.uids
 
+    def of_uids(self, uids: Iterable[str]) -> Sequence[Candidate]:
+        """The pods of these uids, oldest first."""
+        return sorted(map(self.by_uid.__getitem__, uids), key=_age)
+
     def updated(self, pods: Iterable[Candidate]) -> KnownPods:
         """The value of these pods, each uid once. All that this value has of them already is shared."""
         left = {pod.uid: pod for pod in pods}
