@@ -107,8 +107,8 @@ def _after(known: KnownPods, before: Mapping[str, Candidate], after: Mapping[str
         return replace(pod, appeared=first) if first and first != pod.appeared else pod
 
     come = {key: pod for key, pod in after.items() if before.get(key) is not pod}
-    gone = [pod.uid for key, pod in before.items() if key in come or key not in after]
-    pods = known.after(gone, map(appeared, come.values()))
+    over = (before.keys() - after.keys()) | (before.keys() & come.keys())
+    pods = known.after([before[key].uid for key in over], map(appeared, come.values()))
     if len(pods) != len(after):
         return known.updated(map(appeared, one_of_each_uid(after.values())))
     return pods

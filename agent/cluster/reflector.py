@@ -209,9 +209,8 @@ def after(objects: Mapping[str, T], message: WatchMessage, keep: Keep[T]) -> Map
     value = keep(message.object) if message.kind != "DELETED" else None
     if objects.get(key) == value:
         return objects
-    left = {**objects}
-    left.pop(key, None)
-    return MappingProxyType(left if value is None else {**left, key: value})
+    others = {name: it for name, it in objects.items() if name != key}
+    return MappingProxyType(others if value is None else {**others, key: value})
 
 
 def kept(items: Iterable[Object], keep: Keep[T]) -> dict[str, T]:
