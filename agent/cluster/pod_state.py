@@ -62,9 +62,8 @@ class PodState:
         #: The last list, and when it came.
         self._listed: PodList | None = None
         self._at = 0.0
-        #: The candidates, as last merged of followed pods, their resourceVersion, and the list.
-        self._merged: KnownPods | None = None
-        self._merged_of: tuple[KnownPods, int, PodList] | None = None
+        #: The followed pods, their resourceVersion and the list, and the candidates that were merged of them.
+        self._merged: tuple[tuple[KnownPods, int, PodList], KnownPods] | None = None
 
     @property
     def candidates(self) -> KnownPods:
@@ -74,10 +73,10 @@ class PodState:
         followed, listed = self.pods.value, self._listed
         if listed is None:
             return followed
-        if (followed, self.reached, listed) != self._merged_of or self._merged is None:
-            self._merged_of = followed, self.reached, listed
-            self._merged = followed.updated(merged(followed, self.reached, listed))
-        return self._merged
+        parts = followed, self.reached, listed
+        if self._merged is None or self._merged[0] != parts:
+            self._merged = parts, followed.updated(merged(*parts))
+        return self._merged[1]
 
     def follow_to(self, version: int) -> None:
         """The pods are followed up to this resourceVersion.

@@ -73,7 +73,7 @@ class KnownPods(Sequence[Candidate]):
         known = self.tested.get(name)
         if known is None or known.depends_on != depends_on:
             known = PodsWith(depends_on, frozenset(), frozenset(self.by_uid))
-        if known.untested or name not in self.tested:
+        if known.untested:
             found = known.uids.union(uid for uid in known.untested if test(self.by_uid[uid]))
             known = self.tested[name] = PodsWith(depends_on, found, frozenset())
         return known.uids
