@@ -29,6 +29,7 @@ from agent.cluster.receipt_writer import ReceiptWriter
 from agent.cluster.reflector import FollowTiming, MirroredObjects, Reflector
 from agent.cluster.scheduler_report_follower import SchedulerReportFollower
 from agent.cluster.scheduler_report_state import SchedulerReportState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
@@ -37,7 +38,7 @@ from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import WantedFeatures
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import OwedReceipt
-from agent.scheduler_api.candidate import Candidate, PodList
+from agent.scheduler_api.candidate import PodList
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.scheduler import AnnotationFilter
 
@@ -60,7 +61,7 @@ FOLLOWED = "the API server is followed again"
 class FollowedPods:
     """The pods of this node, kept as the API server has them."""
 
-    candidates: Cell[tuple[Candidate, ...]]
+    candidates: Cell[KnownPods]
     #: Which of their annotations are kept. Another value has the pods listed again.
     reads: Cell[AnnotationFilter]
 

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from agent.cluster.node_lock_state import NodeLockState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.cell import Cell
 from agent.core.model import FirstList
-from agent.scheduler_api.candidate import Candidate, PodList, merged
+from agent.scheduler_api.candidate import PodList, merged
 
 #: Seconds that an Allocate waits for a list of pods.
 SOON = 0.5
@@ -29,14 +30,14 @@ class PodState:
 
     def __init__(
         self,
-        pods: Cell[tuple[Candidate, ...]] | None = None,
+        pods: Cell[KnownPods] | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         lists_after: float = LISTS_AFTER,
     ) -> None:
         """`clock` is monotonic, `wall` gives Unix seconds."""
         #: The pods that are followed.
-        self.pods: Cell[tuple[Candidate, ...]] = pods or Cell(())
+        self.pods: Cell[KnownPods] = pods or Cell(KnownPods())
         #: The locks that schedulers hold on the node for its pods.
         self.locks = NodeLockState()
         #: Whether all pods were listed once, and the resourceVersion up to which they are followed.
@@ -61,14 +62,21 @@ class PodState:
         #: The last list, and when it came.
         self._listed: PodList | None = None
         self._at = 0.0
+        #: The followed pods, their resourceVersion and the list, and the candidates that were merged of them.
+        self._merged: tuple[tuple[KnownPods, int, PodList], KnownPods] | None = None
 
     @property
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> KnownPods:
         """The known pods, oldest first: the followed ones, with the ones that were listed since."""
         if self._listed is not None and self._clock() - self._at > SHOWN_AFTER:
-            self._listed = None
-        followed = self.pods.value
-        return followed if self._listed is None else merged(followed, self.reached, self._listed)
+            self._listed = self._merged = None
+        followed, listed = self.pods.value, self._listed
+        if listed is None:
+            return followed
+        parts = followed, self.reached, listed
+        if self._merged is None or self._merged[0] != parts:
+            self._merged = parts, followed.updated(merged(*parts))
+        return self._merged[1]
 
     def follow_to(self, version: int) -> None:
         """The pods are followed up to this resourceVersion.
@@ -94,11 +102,11 @@ class PodState:
         if left > -SEEN_WITHIN:
             await asyncio.sleep(min(max(left, 0.0), self._lists_after))  # the clock may have been set
             if self.followed.value and not self.is_away:
-                self._keep(pod.uid for pod in self.candidates if pod.waits)
+                self._keep(pod.uid for pod in self.candidates.waiting)
         elif self.followed.value and not self.is_away:
             self._keep(self._found_by_times(self.candidates))
 
-    def found(self, candidates: Iterable[Candidate]) -> frozenset[str]:
+    def found(self, candidates: KnownPods) -> frozenset[str]:
         """The uids of the pods that the kubelet found at its start.
 
         Where the first list was not seen, these are the candidates that their times show to be in it.
@@ -106,13 +114,13 @@ class PodState:
         known = self._known()
         return self._found_by_times(candidates) if known is None else frozenset(known.pods)
 
-    def _found_by_times(self, candidates: Iterable[Candidate]) -> frozenset[str]:
+    def _found_by_times(self, candidates: KnownPods) -> frozenset[str]:
         """The candidates that waited when the kubelet listed the pods.
 
         Times are whole seconds. Pods of the second of the list count as found: more pods are bound while a
         kubelet is away than in the rest of that second.
         """
-        return frozenset(pod.uid for pod in candidates if pod.waits and 0 < pod.bound <= self._listed_at)
+        return frozenset(pod.uid for pod in candidates.waiting if 0 < pod.bound <= self._listed_at)
 
     @property
     def _listed_at(self) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from agent.cluster.api_protocol import Object
 from agent.cluster.object_fields import text, texts
 from agent.cluster.reflector import MirroredObjects, number
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.cell import Cell
 from agent.scheduler_api.candidate import DEFAULT_SCHEDULER, Candidate, PodContainer, one_of_each_uid
 from agent.scheduler_api.document_parts import part_of
@@ -79,20 +80,38 @@ def candidate(pod: Object, reads: AnnotationFilter) -> Candidate | None:
 
 async def follow(
     mirror: Cell[MirroredObjects[Candidate]],
-    pods: Cell[tuple[Candidate, ...]],
+    pods: Cell[KnownPods],
     reached: Callable[[int], None] = lambda version: None,
 ) -> None:
     """Keep the cell equal to the mirror, oldest pod first, for ever. The pods stay while the server is away.
 
     `reached` is called after the cell is set, with the resourceVersion that the pods are known up to.
     """
-    appeared: dict[str, int] = {}
+    known = KnownPods()
+    objects: Mapping[str, Candidate] = {}
     async for seen in mirror.watch():
         if seen.synced:
-            candidates = one_of_each_uid(seen.objects.values())
-            appeared = {it.uid: appeared.get(it.uid) or it.appeared for it in candidates}
-            pods.set(tuple(replace(it, appeared=appeared[it.uid]) for it in candidates))
+            known, objects = _after(known, objects, seen.objects), seen.objects
+            pods.set(known)
             reached(seen.version)
+
+
+def _after(known: KnownPods, before: Mapping[str, Candidate], after: Mapping[str, Candidate]) -> KnownPods:
+    """The known pods after the mirror has changed. They keep the version at which they appeared.
+
+    Only objects that have changed are looked at, as long as no two of them have the same uid.
+    """
+
+    def appeared(pod: Candidate) -> Candidate:
+        first = known.by_uid[pod.uid].appeared if pod.uid in known.by_uid else 0
+        return replace(pod, appeared=first) if first and first != pod.appeared else pod
+
+    come = {key: pod for key, pod in after.items() if before.get(key) is not pod}
+    over = (before.keys() - after.keys()) | (before.keys() & come.keys())
+    pods = known.after([before[key].uid for key in over], map(appeared, come.values()))
+    if len(pods) != len(after):
+        return known.updated(map(appeared, one_of_each_uid(after.values())))
+    return pods
 
 
 def version(metadata: Mapping[str, Any]) -> int:

@@ -14,7 +14,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.external_use_rules import external_allocations, external_changes
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever, set_on_change
-from agent.core.model import AllocationSource, NodeSnapshot, Plan
+from agent.core.model import NodeSnapshot, Plan
 from agent.core.placement.double_booking import double_bookings
 from agent.scheduler_api import Cards, Scheduler
 
@@ -75,7 +75,9 @@ class ExternalUseKeeper:
         pods, now = self._pods.pods.value, self._clock()
         self._has_seen_pods = self._has_seen_pods or bool(pods)
         found = external_allocations(self._schedulers, pods, self._plan.value, self._vendor_cards(), now)
-        changed, ended = external_changes(self._ledger.in_use(), found, pods, pods_known=self._has_seen_pods)
+        changed, ended = external_changes(
+            self._ledger.in_use().external(), found, pods, pods_known=self._has_seen_pods
+        )
         for allocation in changed:
             self._ledger.record(allocation)
             owner = allocation.owner
@@ -92,7 +94,7 @@ class ExternalUseKeeper:
 
     def _follow_double_bookings(self) -> bool:
         """Remark double bookings in the ledger; return whether any came or went."""
-        known = [it for it in self._ledger.in_use() if it.source is AllocationSource.ANNOTATION]
+        known = self._ledger.in_use().external()
         if not (known and self._has_seen_pods):
             return False
         pods, plan, snapshot = self._pods.pods.value, self._plan.value, self._snapshot.value

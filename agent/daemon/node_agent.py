@@ -13,6 +13,7 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.config import ConfigState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import NotServing
@@ -23,7 +24,6 @@ from agent.daemon.early_processes import EarlyProcesses, start_early
 from agent.host.version import version
 from agent.kubelet.kubelet_lock import UNKNOWN, DirectoryRemoved
 from agent.logs import file_error
-from agent.scheduler_api import Candidate
 from agent.state.agent_lock import AgentLock, LockLost
 
 if TYPE_CHECKING:  # loaded only once the vendors' processes run, or the kubelet is served
@@ -76,7 +76,7 @@ class NodeAgent:
         #: How often a new state directory, or a new kubelet's directory, was locked. It may be empty.
         self.moves = Cell(0)
         #: The pods bound to this node. The API connection sets them.
-        self.pods: Cell[tuple[Candidate, ...]] = Cell(())
+        self.pods: Cell[KnownPods] = Cell(KnownPods())
         #: What the pods and the schedulers' locks mean for answers to the kubelet.
         self.pod_state = PodState(self.pods, lists_after=self._timing.lists_after)
         if not api:

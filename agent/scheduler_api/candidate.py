@@ -95,7 +95,8 @@ def merged(known: Iterable[Candidate], reached: int, listed: PodList) -> tuple[C
     for pod in known:
         other = others.pop((pod.namespace, pod.name, pod.uid), None)
         if other is None:
-            found.append(replace(pod, over=pod.over or 0 < pod.version <= listed.version))
+            is_over = pod.over or 0 < pod.version <= listed.version
+            found.append(pod if is_over == pod.over else replace(pod, over=True))
         elif pod.over or other.version < pod.version or 0 < other.version == pod.version:
             found.append(pod)
         else:

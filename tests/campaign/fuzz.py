@@ -24,6 +24,7 @@ from support.vendor_inputs import INPUTS
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate
 from agent.config import parse
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.allocation.scene import Scene
@@ -159,7 +160,12 @@ class Node:
         vendors = {"acme": self.vendor}
         shown = topology(self.snapshot)
         return Scene(
-            self.plan, self.snapshot, shown, vendors, candidates=self.candidates, schedulers=registered()
+            self.plan,
+            self.snapshot,
+            shown,
+            vendors,
+            candidates=KnownPods.of(self.candidates),
+            schedulers=registered(),
         )
 
     async def save(self, *, durable: bool) -> None:
@@ -300,7 +306,11 @@ def _promised(pod: Any) -> bool:
     found = candidate(pod, READS) if isinstance(pod, dict) else None
     node = Node((found,) if found else (), "auto")
     external_allocations(
-        registered(), (found,) if found else (), (), {"acme": {it.uuid: it.minor for it in CARDS}}, 1000.0
+        registered(),
+        KnownPods.of([found] if found else []),
+        (),
+        {"acme": {it.uuid: it.minor for it in CARDS}},
+        1000.0,
     )
     ids = node.allocator.preferred(WHOLE, ["GPU-0", "GPU-1"], [], 1)
     try:

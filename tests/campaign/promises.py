@@ -17,6 +17,7 @@ from support.read_annotations import READS
 
 from agent.cluster.pods import candidate
 from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.attribution.external_use_rules import external_allocations
@@ -165,7 +166,7 @@ class Kubelet:
 
     def scene(self) -> Scene:
         vendors = {"acme": self.vendor}
-        shown, heard = topology(self.snapshot), tuple(self.heard)
+        shown, heard = topology(self.snapshot), KnownPods.of(self.heard)
         return Scene(self.plan, self.snapshot, shown, vendors, candidates=heard, schedulers=registered())
 
     async def save(self, *, durable: bool) -> None: ...
@@ -286,7 +287,7 @@ async def _lived(day: Day, clearly: Callable[[Exception], bool]) -> bool:
         if node.rng.random() < 0.8:
             await node.confirms()
         cards = {one.uuid: one.minor for one in CARDS}
-        external_allocations(registered(), node.heard, node.plan, {"acme": cards}, 1000.0)
+        external_allocations(registered(), KnownPods.of(node.heard), node.plan, {"acme": cards}, 1000.0)
     return honoured
 
 

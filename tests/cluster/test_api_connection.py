@@ -24,6 +24,7 @@ from agent.cluster.object_record import ObjectRecord, ObjectRecords
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import PODS
 from agent.cluster.reflector import FollowTiming
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.node_lock_rules import parsed_lock
 from agent.core.cell import Cell
 from agent.core.event_notices import Notice
@@ -32,7 +33,6 @@ from agent.core.publishing.extended_resource_rules import Extended
 from agent.core.publishing.label_rules import VendorLabels, WantedFeatures
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.core.publishing.receipt_rules import OwedReceipt
-from agent.scheduler_api import Candidate
 from agent.scheduler_api.candidate import PodList
 from agent.scheduler_api.scheduler import AnnotationFilter
 from agent.schedulers.common.node_lock import LOCKS
@@ -50,7 +50,7 @@ class Here:
     server: SimApiServer
     door: ApiConnection
     labels: Cell[Mapping[str, str] | None]
-    pods: Cell[tuple[Candidate, ...]]
+    pods: Cell[KnownPods]
     wanted: Cell[WantedFeatures | None]
     noted: list[str]
     reads: Cell[AnnotationFilter]
@@ -85,7 +85,7 @@ async def opened(
         access = find(server.kubeconfig(tmp_path / "kubeconfig"), {})
         assert access is not None
         labels: Cell[Mapping[str, str] | None] = Cell(None)
-        candidates: Cell[tuple[Candidate, ...]] = Cell(())
+        candidates: Cell[KnownPods] = Cell(KnownPods())
         wanted: Cell[WantedFeatures | None] = Cell(None)
         noted: list[str] = []
         reads: Cell[AnnotationFilter] = Cell(READS)
@@ -462,7 +462,7 @@ async def test_a_way_that_can_not_be_opened_is_tried_again(monkeypatch: pytest.M
         ApiAccess("http://127.0.0.1:1"),
         NODE,
         Cell(None),
-        pods=FollowedPods(Cell(()), Cell(READS)),
+        pods=FollowedPods(Cell(KnownPods()), Cell(READS)),
         options=ConnectionOptions(following=QUICK, open=opening),
     )
     assert (way.status.error, way.status.up) == ("not opened yet", False)

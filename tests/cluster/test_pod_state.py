@@ -9,6 +9,7 @@ import pytest
 
 from agent.cluster import pod_state
 from agent.cluster.pod_state import SHOWN_AFTER, PodState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import FirstList
 from agent.scheduler_api import Candidate
 from agent.scheduler_api.candidate import PodList
@@ -28,7 +29,7 @@ class Clock:
 
 def following(its: PodState, *pods: Candidate, to: int) -> None:
     """Let the watch have these pods, up to this resourceVersion."""
-    its.pods.set(pods)
+    its.pods.set(KnownPods.of(pods))
     its.follow_to(to)
 
 
@@ -40,7 +41,7 @@ async def looked(its: PodState, *listed: Candidate, at: int = 20) -> tuple[Candi
 
     its.ask = ask
     await its.look()
-    return its.candidates
+    return tuple(its.candidates)
 
 
 async def test_who_was_listed_is_a_candidate_beside_who_is_followed_oldest_first() -> None:
@@ -65,7 +66,7 @@ async def test_what_is_followed_knows_a_pod_better_than_a_list_from_before() -> 
 
     following(its, runs, to=21)
 
-    assert its.candidates == (runs,)
+    assert tuple(its.candidates) == (runs,)
 
 
 async def test_who_is_over_stays_so_whatever_a_list_says() -> None:
@@ -81,7 +82,7 @@ async def test_what_is_followed_later_need_not_have_all_of_the_list_yet() -> Non
 
     following(its, WEB, to=10)
 
-    assert its.candidates == (WEB, JOB)
+    assert tuple(its.candidates) == (WEB, JOB)
 
 
 async def test_a_pod_that_was_listed_does_not_come_back_once_the_watch_has_seen_it_go() -> None:
@@ -92,7 +93,7 @@ async def test_a_pod_that_was_listed_does_not_come_back_once_the_watch_has_seen_
 
     following(its, JOB, to=21)  # WEB is deleted, at 21
 
-    assert its.candidates == (JOB,)
+    assert tuple(its.candidates) == (JOB,)
 
 
 async def test_a_pod_that_came_and_went_before_anybody_looked_does_not_come_back_either() -> None:
@@ -101,7 +102,7 @@ async def test_a_pod_that_came_and_went_before_anybody_looked_does_not_come_back
 
     following(its, to=21)
 
-    assert its.candidates == ()
+    assert tuple(its.candidates) == ()
 
 
 async def test_a_pod_of_which_the_list_knows_no_more_is_over_before_the_watch_tells() -> None:
@@ -139,7 +140,7 @@ async def test_an_api_server_that_does_not_say_leaves_the_last_list() -> None:
     its.ask = away
     await its.look()
 
-    assert its.candidates == (WEB,)
+    assert tuple(its.candidates) == (WEB,)
 
 
 async def test_who_was_listed_and_never_shows_is_gone() -> None:
@@ -150,7 +151,7 @@ async def test_who_was_listed_and_never_shows_is_gone() -> None:
 
     clock.now = SHOWN_AFTER + 1
 
-    assert its.candidates == (OTHER,)
+    assert tuple(its.candidates) == (OTHER,)
 
 
 async def test_a_mirror_that_forges_a_pods_uid_replaces_it_in_no_list() -> None:
@@ -164,7 +165,7 @@ async def test_a_mirror_that_forges_a_pods_uid_replaces_it_in_no_list() -> None:
 async def test_nobody_waits_long_for_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_state, "SOON", 0.0)
     its = PodState()
-    its.pods.set((WEB,))
+    its.pods.set(KnownPods.of((WEB,)))
 
     async def ask() -> PodList:
         await anyio.sleep_forever()
@@ -173,7 +174,7 @@ async def test_nobody_waits_long_for_a_list(monkeypatch: pytest.MonkeyPatch) -> 
     its.ask = ask
     await its.look()
 
-    assert its.candidates == (WEB,)
+    assert tuple(its.candidates) == (WEB,)
 
 
 async def test_without_an_api_server_nobody_is_listed() -> None:
@@ -181,7 +182,7 @@ async def test_without_an_api_server_nobody_is_listed() -> None:
 
     await its.look()
 
-    assert its.candidates == ()
+    assert tuple(its.candidates) == ()
 
 
 # Whom the kubelet found

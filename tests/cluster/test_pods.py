@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,10 @@ from support.read_annotations import READS
 
 from agent.cluster import pods
 from agent.cluster.reflector import MirroredObjects
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.cell import Cell
 from agent.scheduler_api import Candidate, PodContainer
-from agent.scheduler_api.candidate import PodList, merged
+from agent.scheduler_api.candidate import PodList, merged, one_of_each_uid
 from agent.scheduler_api.scheduler import AnnotationFilter
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 
@@ -305,11 +307,11 @@ def test_no_pod_is_too_strange_to_be_read(odd: dict[str, Any], limits: Any) -> N
 
 def followed(seen: MirroredObjects[Candidate], before: tuple[Candidate, ...] = ()) -> tuple[Candidate, ...]:
     """What the cell holds then; to be called where a loop runs."""
-    cell = Cell(before)
+    cell = Cell(KnownPods.of(before))
     following = pods.follow(Cell(seen), cell)
     following.send(None)  # until it waits for the next change
     following.close()
-    return cell.value
+    return tuple(cell.value)
 
 
 #: Times of creation.
@@ -358,7 +360,7 @@ def test_when_a_pod_was_bound_is_said_by_its_condition(conditions: Any, bound: f
 
 
 async def test_when_a_pod_appeared_stays_though_it_changes() -> None:
-    mirror, cell = Cell(MirroredObjects[Candidate]()), Cell[tuple[Candidate, ...]](())
+    mirror, cell = Cell(MirroredObjects[Candidate]()), Cell(KnownPods())
     following = asyncio.create_task(pods.follow(mirror, cell))
     for version, name in ((5, "a"), (9, "b")):
         it = taken(metadata={"resourceVersion": str(version)}, spec={"schedulerName": name})
@@ -374,7 +376,7 @@ async def test_when_a_pod_appeared_stays_though_it_changes() -> None:
 
 
 async def test_how_far_the_pods_are_followed_is_told_with_them() -> None:
-    mirror, cell = Cell(MirroredObjects[Candidate]()), Cell[tuple[Candidate, ...]](())
+    mirror, cell = Cell(MirroredObjects[Candidate]()), Cell(KnownPods())
     told: list[int] = []
     following = asyncio.create_task(pods.follow(mirror, cell, told.append))
     mirror.set(MirroredObjects({"team-a/a": taken()}, synced=True, version=7))
@@ -402,3 +404,44 @@ async def test_of_two_that_say_one_static_pods_uid_the_older_is_believed() -> No
     hostile = mirror(name="hostile", uid="u-2", creationTimestamp=LATE)
 
     assert followed(MirroredObjects({"a/a": hostile, "b/b": mirror()}, synced=True)) == (mirror(),)
+
+
+SHOWN = st.builds(
+    Candidate,
+    uid=st.sampled_from(["u-a", "u-b", "u-c"]),
+    namespace=st.just("team-a"),
+    name=st.just("web"),
+    created=st.sampled_from([1.0, 2.0]),
+    message=st.sampled_from(["", "refused"]),
+    static=st.booleans(),
+    appeared=st.integers(0, 9),
+)
+MIRRORED = st.dictionaries(st.sampled_from(["team-a/a", "team-a/b", "team-a/c"]), SHOWN)
+
+
+@given(listed=st.lists(MIRRORED, min_size=1, max_size=6))
+def test_the_pods_are_what_a_look_at_the_whole_mirror_finds(listed: Sequence[dict[str, Candidate]]) -> None:
+    """Each uid once, and each pod with the version at which it appeared, whatever changed before."""
+    asyncio.run(follow_all(listed))
+
+
+async def follow_all(listed: Sequence[dict[str, Candidate]]) -> None:
+    """Let the mirror have these objects one after the other, and compare the cell with a look at all."""
+    mirror, cell, reached = Cell(MirroredObjects[Candidate]()), Cell(KnownPods()), Cell(0)
+    following = asyncio.create_task(pods.follow(mirror, cell, reached.set))
+    appeared: dict[str, int] = {}
+    expected: list[Candidate] = []
+    for version, drawn in enumerate(listed, 1):
+        # Only a static pod names its uid itself.
+        objects = {key: it if it.static else replace(it, uid=f"u-{key[-1]}") for key, it in drawn.items()}
+        # What has not changed is the same object, as in a mirror.
+        same = {key: pod for key, pod in mirror.value.objects.items() if objects.get(key) == pod}
+        mirror.set(MirroredObjects({**objects, **same}, synced=True, version=version))
+        await reached.until(mirror.value.version)
+        found = one_of_each_uid(mirror.value.objects.values())
+        appeared = {it.uid: appeared.get(it.uid) or it.appeared for it in found}
+        after = [replace(it, appeared=appeared[it.uid]) for it in found]
+        expected = after if after != expected else expected  # a newer version alone is no news
+        assert [*cell.value] == expected
+        assert [it.appeared for it in cell.value] == [it.appeared for it in expected]
+    following.cancel()

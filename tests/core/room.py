@@ -53,7 +53,7 @@ class Room:
     meanwhile: Callable[[Ledger], object] = lambda ledger: None
 
     #: Where the pods are looked for, instead of `candidates`.
-    heard: Callable[[], tuple[Candidate, ...]] | None = None
+    heard: Callable[[], Sequence[Candidate]] | None = None
     #: Cards that have failed by now.
     failed: frozenset[str] = frozenset()
     #: Whether the vendor is left out.

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.scene import Scene
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import ResourceUsage
@@ -93,7 +94,7 @@ def scene(
         snapshot,
         topology(snapshot),
         {} if left_out else {"acme": vendor},
-        candidates=candidates,
+        candidates=KnownPods.of(candidates),
         external=external or {},
         schedulers=registered(),
         **more,

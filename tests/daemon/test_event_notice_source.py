@@ -13,6 +13,7 @@ from support.waiting import eventually
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.allocations_in_use import AllocationsInUse
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.event_notices import Notice, PodRef
@@ -46,8 +47,8 @@ class Desk:
         self.refusals = RecentRefusals(cast("PodState", self), cast("Ledger", self), 3.0, lambda: self.now)
 
     @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        return self.pods
+    def candidates(self) -> KnownPods:
+        return KnownPods.of(self.pods)
 
     def in_use(self) -> AllocationsInUse:
         return AllocationsInUse.of(

@@ -13,6 +13,7 @@ from schedulers.koordinator.cards import card, node
 from support.waiting import eventually
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_lock_rules import AHEAD, EXPIRED, EXPIRES
 from agent.core.cell import Cell
@@ -97,7 +98,7 @@ class Here:
         self.plan.set(plan(offers, EVERYBODY))
 
     async def pods(self, *its: Candidate) -> None:
-        self.scheduled.pods.set((OURS, *its))
+        self.scheduled.pods.set(KnownPods.of((OURS, *its)))
         await self.schedulers.once()
         self.locks.once()
 
@@ -352,18 +353,18 @@ async def test_news_of_pods_plan_devices_and_answers_are_heard_at_once() -> None
         group.start_soon(here.schedulers.run)
         group.start_soon(here.locks.run)
         here.snapshot.set(node(METAX))
-        here.scheduled.pods.set((OURS, pod("one", *NVIDIA), pod("two", *METAX)))
+        here.scheduled.pods.set(KnownPods.of((OURS, pod("one", *NVIDIA), pod("two", *METAX))))
         await eventually(lambda: "two" in here.used)
         here.snapshot.set(EVERYBODY)
         await eventually(lambda: "one" in here.used)
         here.places(nvidia="auto", metax="local")
-        here.scheduled.pods.set((OURS, pod("three", *METAX)))
+        here.scheduled.pods.set(KnownPods.of((OURS, pod("three", *METAX))))
         await eventually(lambda: "two" not in here.used)
         here.places(nvidia="auto", metax="auto")
         await eventually(lambda: "three" in here.used)
         here.scheduled.locks.annotations.set({KEY: f"{STAMP},default,two"})
         asking = replace(pod("two", limits={GPU: 1}), uid="uid-again")
-        here.scheduled.pods.set((OURS, asking))
+        here.scheduled.pods.set(KnownPods.of((OURS, asking)))
         await eventually(lambda: not here.used)
         here.ledger.record(
             allocation("a1", ["GPU-1"], resource=GPU, owner=Owner(asking.uid, "main", "default", "two"))

@@ -9,6 +9,7 @@ import structlog
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import admit
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_lock_rules import EXPIRES, parsed_lock
 from agent.core.cell import Cell
@@ -173,13 +174,13 @@ def test_a_pod_that_was_listed_at_once_is_in_the_scene() -> None:
     async def listed() -> PodList:
         return PodList((web, job))
 
-    scheduled = PodState(Cell((web,)))
+    scheduled = PodState(Cell(KnownPods.of([web])))
     scheduled.ask = listed
     node = NodeState(Inventory(), Ledger(), lambda: 0.0, scheduled, registered())
 
     asyncio.run(scheduled.look())
 
-    assert node.scene().candidates == (job, web)
+    assert tuple(node.scene().candidates) == (job, web)
 
 
 # Health

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.devices.inventory import Inventory
 from agent.core.model import Allocation, AllocationSource, Command, Resource, VendorState, VendorStatus, Verb
@@ -140,13 +141,13 @@ class Life:
         self.node.apply(Command(verb, card, "somebody"))
 
     async def kubelet_began(self) -> None:
-        self.scheduled.pods.set(self.world.candidates())
+        self.scheduled.pods.set(KnownPods.of(self.world.candidates()))
         self.scheduled.followed.set(True)
         await self.scheduled.kubelet_began(int(self.world.kubelet.began * 1e9))
 
     async def speak(self) -> None:
         """Register what is new, tell the kubelet of all that is served, leave what is no more."""
-        self.scheduled.pods.set(self.world.candidates())
+        self.scheduled.pods.set(KnownPods.of(self.world.candidates()))
         await self.schedulers.once()
         kubelet = self.world.kubelet
         while fresh := self.plan.keys() - self.registered:
@@ -172,7 +173,7 @@ class Life:
         return self.node.makes(self.plan[resource])
 
     async def allocate(self, resource: str, ids: Sequence[str]) -> ContainerEdits:
-        self.scheduled.pods.set(self.world.candidates())
+        self.scheduled.pods.set(KnownPods.of(self.world.candidates()))
         (answer,) = await self.allocator.allocate(resource, [ids])
         lists = listed(self.plan[resource])
         if not all(lists.get(one) for one in ids):

@@ -21,6 +21,7 @@ from schedulers.koordinator.cards import report
 from schedulers.koordinator.koordlet import refused
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
@@ -200,7 +201,7 @@ class Agent:
         """Take in what there is to see, and write the Device."""
         self.snapshot.set(self._world.snapshot)
         self.refresh()
-        self.scheduled.pods.set(tuple(it.candidate for it in self._world.pods))
+        self.scheduled.pods.set(KnownPods.of(tuple(it.candidate for it in self._world.pods)))
         await self._schedulers.once()
         self.refresh()
         self._write()

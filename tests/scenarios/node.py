@@ -16,6 +16,7 @@ from support.vendor_inputs import INPUTS
 
 from agent.config import ConfigSource, ConfigWatch, GivenValue, given_flags
 from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.model import Allocation, AllocationState, DeviceStatus, VendorState
 from agent.core.publishing.agent_status import AgentStatus
@@ -179,7 +180,7 @@ class Node:
         )
         self.watch = watch
         self.agent = NodeAgent(watch.cell, "node", self.pace)
-        self.agent.pods.set(self._pods)
+        self.agent.pods.set(KnownPods.of(self._pods))
         if self.knows_pods:
             self.agent.pod_state.follow_to(0)
         self._tasks = [asyncio.create_task(self.agent.run()), asyncio.create_task(watch.run())]
@@ -300,19 +301,19 @@ class Node:
     def _show(self, fresh: Iterable[Candidate]) -> None:
         self._pods = (*self._pods, *fresh)
         if self._tasks:
-            self.agent.pods.set(self._pods)
+            self.agent.pods.set(KnownPods.of(self._pods))
 
     def forgets(self, pod: Pod) -> None:
         """Let the agent hear of this one no more."""
         self._pods = tuple(it for it in self._pods if it.uid != pod.uid)
         if self._tasks:
-            self.agent.pods.set(self._pods)
+            self.agent.pods.set(KnownPods.of(self._pods))
 
     def hides(self) -> None:
         """Let the agent hear of none."""
         self._pods = ()
         if self._tasks:
-            self.agent.pods.set(())
+            self.agent.pods.set(KnownPods())
 
     def promises(self, pod: Pod, /, **parameters: str) -> None:
         """Let a scheduler have said how the slices of the pod's main container are to be made."""

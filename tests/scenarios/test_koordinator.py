@@ -16,6 +16,7 @@ from support.read_annotations import READS
 from support.waiting import eventually
 
 from agent.cluster.pods import candidate
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import Allocation, AllocationSource, FirstList
 from agent.core.publishing.agent_status import AgentStatus
 from agent.schedulers.common.node_lock import LOCKS
@@ -564,7 +565,7 @@ async def test_a_pod_that_ran_before_a_boot_of_which_nobody_knows_gets_its_card_
         READS,
     )
     assert shown is not None
-    node.agent.pods.set((shown,))
+    node.agent.pods.set(KnownPods.of((shown,)))
 
     verdict = await node.kubelet.admit(pod)
 
@@ -606,6 +607,8 @@ async def test_a_lock_whose_pod_was_refused_is_over_as_soon_as_the_pod_has_faile
     node.agent.pod_state.locks.annotations.set(locked(pod))
     assert not (await node.kubelet.admit(pod)).admitted
 
-    node.agent.pods.set(tuple(replace(it, over=True, ended=True) for it in node.agent.pods.value))
+    node.agent.pods.set(
+        KnownPods.of(tuple(replace(it, over=True, ended=True) for it in node.agent.pods.value))
+    )
 
     await node.until(lambda _: [*node.agent.pod_state.locks.over.value.values()] == ["its pod is over"])

@@ -7,6 +7,7 @@ import json
 import pytest
 from peers.faults import FaultyPodResources
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendors.simulated.agent.claims import ANNOTATION
 
@@ -151,7 +152,7 @@ async def test_enflame_b19_the_end_of_a_pod_that_was_never_allocated_is_nothing(
 ) -> None:
     await served(node)
     node.promises(one("never", XPU), memory="8")
-    node.agent.pods.set(())
+    node.agent.pods.set(KnownPods())
 
     pod = await node.admit("next", {XPU: 1})
 

@@ -117,6 +117,10 @@ class AllocationsInUse(Sequence[Allocation]):
         """The allocations of the resource with a pod of unknown uid, oldest first."""
         return self.group("pod", resource, "").values()
 
+    def of_pod(self, resource: str, uid: str) -> Collection[Allocation]:
+        """The allocations of the resource that the containers of this pod have, oldest first."""
+        return self.group("pod", resource, uid).values()
+
     def of_container(self, resource: str, key: tuple[str, str]) -> Sequence[Allocation]:
         """The allocations of the resource that the container has, oldest first. `key`: pod uid and name."""
         return [it for it in self.group("pod", resource, key[0]).values() if it.container_key == key]

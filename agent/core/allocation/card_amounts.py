@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import Allocation, AllocationSource, Plan
-from agent.scheduler_api.candidate import Candidate
+from agent.scheduler_api.candidate import PodContainer
 from agent.scheduler_api.claims import Claim, Part
 from agent.scheduler_api.dialects import Dialect, Measure
 
 #: By how much the parts on a card may exceed it, because sums of floats are not exact.
 ROUNDING = 1e-6
-#: Pod uid and container name.
-ContainerKey = tuple[str, str]
 
 
 def total(parts: Iterable[Part]) -> Part:
@@ -48,9 +47,8 @@ class CardAmounts:
     measures: Mapping[str, Measure] = field(default_factory=dict)
     #: Card to its bytes.
     memory: Mapping[str, int] = field(default_factory=dict)
-    #: Init containers that end before the next container starts, and sidecars, which keep running.
-    inits: Collection[ContainerKey] = ()
-    sidecars: Collection[ContainerKey] = ()
+    #: The pods whose init containers are known.
+    pods: KnownPods = field(default_factory=KnownPods)
 
     def amount_of_claim(self, claim: Claim | None, uuid: str, cards: int) -> Part | None:
         """What a claim on `cards` cards takes of this card; None where its IDs are counted."""
@@ -99,12 +97,19 @@ class CardAmounts:
 
     def _amount_of_pod(self, uuid: str, allocations: Sequence[Allocation]) -> Part:
         parts = [(it, self.amount_of_allocation(it, uuid)) for it in allocations]
-        measured = [(it.container_key, part) for it, part in parts if part is not None]
-        inits = largest(part for place, part in measured if place in self.inits)
-        sidecars = total(part for place, part in measured if place in self.sidecars)
-        running = total(part for place, part in measured if place not in self.inits)
+        measured = [(self._container_of(it), part) for it, part in parts if part is not None]
+        ending = largest(part for it, part in measured if it.init and not it.restartable)
+        sidecars = total(part for it, part in measured if it.init and it.restartable)
+        running = total(part for it, part in measured if not it.init or it.restartable)
         counted = total(self._amounts_by_ids(uuid, [it for it, part in parts if part is None]))
-        return total((largest((running, total((inits, sidecars)))), counted))
+        return total((largest((running, total((ending, sidecars)))), counted))
+
+    def _container_of(self, allocation: Allocation) -> PodContainer:
+        """The container that has the allocation, as its pod says; no init container where that is unknown."""
+        uid, name = allocation.container_key or ("", "")
+        pod = self.pods.by_uid.get(uid)
+        containers = pod.containers if pod is not None else ()
+        return next((it for it in containers if it.name == name), PodContainer(name))
 
     def _amounts_by_ids(self, uuid: str, allocations: Sequence[Allocation]) -> Iterable[Part]:
         for resource in dict.fromkeys(it.resource for it in allocations):
@@ -155,10 +160,3 @@ def _ids_on(uuid: str, allocation: Allocation) -> Sequence[str]:
 def measures(dialects: Iterable[Dialect]) -> dict[str, Measure]:
     """Dialect to its measure, for dialects that have one."""
     return {it.name: it.measure for it in dialects if it.measure is not None}
-
-
-def init_containers(pods: Iterable[Candidate]) -> tuple[frozenset[ContainerKey], frozenset[ContainerKey]]:
-    """(pod uid, name) of the init containers that end, and of the sidecars, which keep running."""
-    places = [(pod.uid, it) for pod in pods for it in pod.containers if it.init]
-    ends = frozenset((uid, it.name) for uid, it in places if not it.restartable)
-    return ends, frozenset((uid, it.name) for uid, it in places if it.restartable)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import Allocation
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 
 #: A container's place: pod uid, container name.
@@ -44,7 +44,7 @@ class ContainersWithAllocation:
 
 
 def containers_with_allocation(
-    in_use: AllocationsInUse, resource: str, pods: Iterable[Candidate] = ()
+    in_use: AllocationsInUse, resource: str, pods: KnownPods
 ) -> ContainersWithAllocation:
     """The containers that have an allocation of the resource.
 
@@ -53,9 +53,9 @@ def containers_with_allocation(
     shown = [(it.owner, it.since) for it in in_use.without_pod(resource) if it.owner and it.owner.pod]
     containers = frozenset(
         (pod.uid, owner.container)
-        for pod in (pods if shown else ())
         for owner, since in shown
-        if (owner.namespace, owner.pod) == (pod.namespace, pod.name) and pod.created <= since
+        for pod in pods.by_name.get((owner.namespace, owner.pod), ())
+        if pod.created <= since
     )
     return ContainersWithAllocation(in_use, resource, containers)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.devices.resource_waits import ResourceWait
 from agent.core.devices.topology import Topology
 from agent.core.model import (
@@ -12,7 +13,6 @@ from agent.core.model import (
     NodeSnapshot,
     Plan,
 )
-from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import Vendor
 
@@ -29,7 +29,7 @@ class Scene:
     #: Vendor or resource to why none of its devices is given out.
     withheld: Mapping[str, str] | None = None
     #: The pods bound to this node that the agent knows.
-    candidates: tuple[Candidate, ...] = ()
+    candidates: KnownPods = field(default_factory=KnownPods)
     #: (namespace, name) of the pods that schedulers' locks of the node name.
     locked: frozenset[tuple[str, str]] = frozenset()
     #: The uids of the pods that waited when the kubelet started.
@@ -48,4 +48,4 @@ class Scene:
     @property
     def alive(self) -> frozenset[str]:
         """The uids of the pods that have not ended."""
-        return frozenset(pod.uid for pod in self.candidates if not pod.ended)
+        return self.candidates.alive

@@ -116,8 +116,7 @@ def shown_claim(promises: Promises, allocation: Allocation) -> Claim | None:
         return None
     name = (allocation.owner.namespace, allocation.owner.pod)
     # The newest pod of this name: an older one may still be there while it is deleted.
-    newest = reversed(promises.scene.candidates)
-    pod = next((pod for pod in newest if (pod.namespace, pod.name) == name), None)
+    pod = next(reversed(promises.scene.candidates.by_name.get(name, ())), None)
     claim = promises.claim_of(allocation, pod, allocation.owner.container)
     if claim is None or not claim.devices or set(claim.devices) == set(allocation.cards):
         return claim
@@ -144,7 +143,7 @@ def is_unread(promises: Promises, allocation: Allocation, answer: CheckpointAnsw
     claim = allocation.claim
     if claim is not None and (claim.uid, claim.container) == (answer.uid, answer.container):
         return False
-    return all(pod.uid != answer.uid for pod in promises.scene.candidates)
+    return answer.uid not in promises.pods
 
 
 def kept_parameters(

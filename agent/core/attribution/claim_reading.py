@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.core.allocation.container_allocations import container_of
+from agent.core.allocation.known_pods import KnownPods
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.dialects import Cards, Dialect
@@ -85,6 +86,15 @@ def read_claims(
     wrong: list[str] = []
     found = claims(pod, resource, dialects, devices, wrong)
     return (found, ()) if found else ((), tuple(wrong))
+
+
+def any_claims(pods: KnownPods, resource: str, dialects: Sequence[Dialect], cards: Cards) -> bool:
+    """Whether any pod that is not over has a claim on the resource. Only pods that have changed are read."""
+
+    def has_claims(pod: Candidate) -> bool:
+        return not pod.over and bool(claims(pod, resource, dialects, cards, []))
+
+    return bool(pods.uids_with(("claims", resource), (tuple(dialects), cards), has_claims))
 
 
 def promised_claim(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.claim_reading import writable
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.scheduler_api.candidate import Candidate
@@ -33,7 +34,7 @@ class ExternalUseRefused:
 
 def external_allocations(
     schedulers: Sequence[Scheduler],
-    pods: Iterable[Candidate],
+    pods: KnownPods,
     served: Collection[str],
     vendors: Mapping[str, Cards],
     now: float,
@@ -44,11 +45,13 @@ def external_allocations(
     schedulers choose cards. A pod that is being deleted still has its cards. Annotations that cannot be read
     and cards that are not known do not count.
     """
-    uses = _uses(schedulers)
+    uses, names = _uses(schedulers), frozenset(served)
+
+    def may_have_cards(pod: Candidate) -> bool:
+        return bool(pod.annotations) and not pod.ended and not _asks_a_plugin(pod, names)
+
     external: list[Allocation] = []
-    for pod in pods:
-        if pod.ended or _asks_a_plugin(pod, served):
-            continue
+    for pod in pods.of_uids(pods.uids_with(("external use",), names, may_have_cards)):
         for vendor, cards in vendors.items():
             allocations = (_allocation(vendor, pod, use, cards, now) for use in uses)
             external += [it for it in allocations if it is not None][:1]
@@ -74,7 +77,7 @@ def objection(
 def external_changes(
     known: Iterable[Allocation],
     annotated: Iterable[Allocation],
-    pods: Collection[Candidate],
+    pods: KnownPods,
     *,
     pods_known: bool,
 ) -> tuple[list[Allocation], list[ReleasedPod]]:
@@ -86,8 +89,7 @@ def external_changes(
     """
     before = {it.id: it for it in known if it.source is AllocationSource.ANNOTATION}
     changed = [it for it in annotated if it.id not in before or _has_changed(before[it.id], it)]
-    alive = {it.uid for it in pods if not it.ended}
-    gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in alive]
+    gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in pods.alive]
     return changed, [ReleasedPod(name, "its pod is gone") for name in gone] if pods_known else []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from agent.core.allocation.card_choice import card_finder, knows_room
 from agent.core.allocation.container_allocations import containers_with_allocation
@@ -15,6 +16,7 @@ from agent.core.allocation.current_holders import card_holders
 from agent.core.allocation.holder_texts import claims_on_cards
 from agent.core.allocation.taken_room import TakenRoom
 from agent.core.allocation.vendor_requests import names_no_card
+from agent.core.attribution.claim_reading import any_claims
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.attribution.waiting_claims import WaitingClaims
 from agent.core.attribution.waiting_pods import WaitingPods, waiting_for
@@ -97,8 +99,11 @@ def claims_due(resource: str, waiting: WaitingPods) -> tuple[Claim, ...]:
 
 def any_promised(resource: str, waiting: WaitingPods) -> bool:
     """Whether a scheduler promised something of the resource to any of the pods."""
-    claims = WaitingClaims(resource, waiting)
-    return any(claims.claims_of_pod(pod.uid) for pod in waiting.candidates if not pod.over)
+    claims, pods = WaitingClaims(resource, waiting), waiting.candidates
+    locked = chain.from_iterable(pods.by_name.get(name, ()) for name in waiting.locked)
+    return any(claims.claims_of_pod(pod.uid) for pod in locked if not pod.over) or any_claims(
+        pods, resource, waiting.dialects, waiting.devices
+    )
 
 
 def most_likely_pod(attribution: Attribution, resource: str, count: int, waiting: WaitingPods) -> str:
@@ -193,10 +198,9 @@ def _claims_of_next_pod(promises: Promises, attribution: Attribution) -> tuple[C
     if attribution.claim is None and all(claim.uid != uid for claim in attribution.elsewhere):
         return ()
     scene = promises.scene
-    known_order = (
-        {pod.uid for pod in scene.candidates if pod.appeared} - scene.pods_at_kubelet_start - promises.refused
-    )
-    return asking if uid in known_order else ()
+    pod = scene.candidates.by_uid.get(uid)
+    has_known_order = pod is not None and bool(pod.appeared) and uid not in scene.pods_at_kubelet_start
+    return asking if has_known_order and uid not in promises.refused else ()
 
 
 def waiting_pods(promises: Promises, resource: str, free: Collection[str] = ()) -> WaitingPods:

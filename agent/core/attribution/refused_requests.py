@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.scheduler_api.candidate import Candidate
 
 #: Requests that are remembered, the last ones.
@@ -55,20 +56,18 @@ class RefusedRequest:
         return bool(self.text) and self.text in pod.message and pod.uid not in self.others
 
 
-def unexplained_requests(
-    requests: Sequence[RefusedRequest], pods: Sequence[Candidate]
-) -> tuple[RefusedRequest, ...]:
+def unexplained_requests(requests: Sequence[RefusedRequest], pods: KnownPods) -> tuple[RefusedRequest, ...]:
     """The requests that no pod's status shows yet, while a pod that may have sent them seems to wait.
 
     The status of one pod explains one request.
     """
     left = list(requests)
     explained: set[str] = set()
-    for pod in pods if left else ():
+    for pod in pods.with_message if left else ():
         if matching := [request for request in left if request.is_shown_by(pod)]:
             left.remove(min(matching, key=lambda request: (*request.uids, pod.uid).index(pod.uid)))
             explained.add(pod.uid)
-    waiting = {pod.uid for pod in pods if pod.waits}
+    waiting = {pod.uid for pod in pods.waiting}
     return tuple(
         replace(request, uids=_uids_without(explained, request), others=request.others | explained)
         for request in left
@@ -81,20 +80,20 @@ def without_answered_pod(uid: str, requests: Iterable[RefusedRequest]) -> tuple[
     return tuple(replace(request, uids=_uids_without({uid}, request)) for request in requests)
 
 
-def suspected_uids(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
+def suspected_uids(requests: Sequence[RefusedRequest], pods: KnownPods) -> frozenset[str]:
     """The uids of pods that were refused most likely and still seem to wait, one for each request."""
     return frozenset(uid for uid, _ in _suspects_with_requests(requests, pods))
 
 
-def guessed_suspects(requests: Sequence[RefusedRequest], pods: Sequence[Candidate]) -> frozenset[str]:
+def guessed_suspects(requests: Sequence[RefusedRequest], pods: KnownPods) -> frozenset[str]:
     """The uids of suspects for requests that another pod may have sent as well."""
     return frozenset(uid for uid, request in _suspects_with_requests(requests, pods) if len(request.uids) > 1)
 
 
 def _suspects_with_requests(
-    requests: Sequence[RefusedRequest], pods: Sequence[Candidate]
+    requests: Sequence[RefusedRequest], pods: KnownPods
 ) -> Iterator[tuple[str, RefusedRequest]]:
-    waiting = {pod.uid for pod in pods if pod.waits}
+    waiting = {pod.uid for pod in pods.waiting}
     suspected: set[str] = set()
     for request in unexplained_requests(requests, pods):
         uid = next((uid for uid in request.uids if uid not in suspected), "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
-from agent.core.allocation.card_amounts import CardAmounts, init_containers, measures
+from agent.core.allocation.card_amounts import CardAmounts, measures
 from agent.core.allocation.scene import Scene
 from agent.core.allocation.taken_room import TakenRoom
 from agent.core.attribution.claim_reading import promised_claim
@@ -32,7 +32,7 @@ class Promises:
     @property
     def pods(self) -> Mapping[str, Candidate]:
         """uid to pod."""
-        return {pod.uid: pod for pod in self.scene.candidates}
+        return self.scene.candidates.by_uid
 
     def served(self, resource: str) -> tuple[Resource, Vendor] | None:
         """The planned resource with its vendor; None where no vendor serves it."""
@@ -51,8 +51,8 @@ class Promises:
     def amounts(self, planned: Resource) -> CardAmounts:
         """How the claims on the resource's cards are measured."""
         memory = {it.uuid: it.memory for it in self.scene.snapshot.present(planned.vendor)}
-        ends, runs_on = init_containers(self.scene.candidates)
-        return CardAmounts(self.scene.plan, measures(self.dialects(planned)), memory, ends, runs_on)
+        dialects_with_measure = measures(self.dialects(planned))
+        return CardAmounts(self.scene.plan, dialects_with_measure, memory, self.scene.candidates)
 
     def claim_of(self, allocation: Allocation, pod: Candidate | None, container: str) -> Claim | None:
         """What the allocation's resource promised to this container, as its pod says now."""

@@ -18,7 +18,7 @@ class WaitingClaims:
     def __init__(self, resource: str, waiting: WaitingPods) -> None:
         self._resource = resource
         self._waiting = waiting
-        self._pods = {it.uid: it for it in waiting.candidates}
+        self._pods = waiting.candidates.by_uid
         self._failed = frozenset(waiting.failed)
         self._claims: dict[str, Sequence[Claim]] = {}
         #: What is wrong with annotations, a sentence each.
@@ -56,9 +56,8 @@ class WaitingClaims:
 
     def pods(self, count: int) -> Iterator[tuple[Candidate, frozenset[str]]]:
         """The pods with their containers that ask for this number of IDs, the pod that asks next first."""
-        resource, taken = self._resource, self._waiting.taken
-        known = ((pod, asking_containers(pod, resource, count, taken)) for pod in self._pods.values())
-        # Hundreds of pods run, and a few wait: only these are sorted.
+        resource, taken, pods = self._resource, self._waiting.taken, self._waiting.candidates.waiting
+        known = ((pod, asking_containers(pod, resource, count, taken)) for pod in pods)
         yield from sorted((it for it in known if it[1]), key=lambda it: self._order(it[0]))
 
     def claims_that_may_ask(self, count: int) -> Iterator[Claim | None]:
@@ -77,14 +76,18 @@ class WaitingClaims:
         for pod, asking in self.pods(count):
             turn = self._turn(pod)[:-1]
             first = first or turn
-            guess = pod.uid in self._waiting.guessed or self._is_order_unknown()
-            if turn == first or (turn < first and guess):
+            if turn == first or (turn < first and self._may_be_refused_wrongly(pod)):
                 yield pod, asking
 
-    def _is_order_unknown(self) -> bool:
-        """Whether pods of one second waited at the kubelet's start: which one was refused is a guess then."""
-        waited = (it for it in self._pods.values() if it.uid in self._waiting.pods_at_kubelet_start)
-        seconds = [pod.created for pod in waited if pod.pending or pod.over]
+    def _may_be_refused_wrongly(self, pod: Candidate) -> bool:
+        """Whether another pod than this one may have been refused.
+
+        Pods of one second that waited at the kubelet's start have no known order.
+        """
+        if pod.uid in self._waiting.guessed:
+            return True
+        waited = (self._pods.get(uid) for uid in self._waiting.pods_at_kubelet_start)
+        seconds = [it.created for it in waited if it is not None and (it.pending or it.over)]
         return len(set(seconds)) < len(seconds)
 
     def claims_of_pod(self, uid: str) -> Sequence[Claim]:
@@ -149,8 +152,8 @@ class WaitingClaims:
 
     def claims_due(self) -> Iterator[Claim]:
         """The claims of containers of waiting pods that have no allocation of the resource yet."""
-        for pod in self._pods.values():
-            if pod.waits and any(self._resource in it.limits for it in pod.containers):
+        for pod in self._waiting.candidates.waiting:
+            if any(self._resource in it.limits for it in pod.containers):
                 claims = self.claims_of_pod(pod.uid)
                 yield from (it for it in claims if (pod.uid, it.container) not in self._waiting.taken)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.allocation.container_allocations import ContainerKey
+from agent.core.allocation.known_pods import KnownPods
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 from agent.scheduler_api.dialects import Cards, Dialect
@@ -22,7 +23,7 @@ def _no_cards(claim: Claim, count: int) -> Sequence[str]:
 class WaitingPods:
     """The pods that may ask for a resource, with all that decides which pod asks next."""
 
-    candidates: Sequence[Candidate]
+    candidates: KnownPods
     dialects: Sequence[Dialect]
     #: The vendor's cards.
     devices: Cards
@@ -47,10 +48,10 @@ class WaitingPods:
 
 
 def waiting_for(
-    resource: str, count: int, candidates: Iterable[Candidate], taken: Container[ContainerKey]
+    resource: str, count: int, candidates: KnownPods, taken: Container[ContainerKey]
 ) -> tuple[Candidate, ...]:
     """The pods with a container that asks for exactly this number of IDs and has no allocation yet."""
-    return tuple(it for it in candidates if asking_containers(it, resource, count, taken))
+    return tuple(it for it in candidates.waiting if asking_containers(it, resource, count, taken))
 
 
 def asking_containers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,7 @@ from agent.core.event_notices import PlacementMismatch, PodRef
 from agent.core.model import Allocation, Resource
 from agent.scheduler_api.candidate import Candidate, PodContainer
 from agent.scheduler_api.claims import Claim
+from agent.scheduler_api.dialects import Cards
 from agent.scheduler_api.scheduler import ContainerRequest, Scheduler
 from agent.vendor_api.agent import Vendor
 from agent.vendor_api.text import shorten
@@ -81,7 +82,7 @@ def placement_mismatches(promises: Promises, started: Collection[str] = ()) -> t
         if (pod.namespace, pod.name) in scene.locked:
             pod = replace(pod, scheduler="")  # as in pod attribution
         resources = [it for it in plan.values() if it.vendor in vendors]
-        mismatch = next(_mismatches(promises, pod, resources, moving), None)
+        mismatch = next(_mismatches(promises, pod, resources, vendors, moving), None)
         if mismatch is None and (wrong := objection(scene.schedulers, pod, scene.plan, vendors)):
             why = f"{wrong.resource}: {wrong.why}; the cards that it uses count as free here"
             mismatch = PlacementMismatch(_ref(pod), why)
@@ -95,19 +96,25 @@ def _ref(pod: Candidate) -> PodRef:
 
 
 def _mismatches(
-    promises: Promises, pod: Candidate, plan: Sequence[Resource], moving: Collection[str]
+    promises: Promises,
+    pod: Candidate,
+    plan: Sequence[Resource],
+    cards: Mapping[str, Cards],
+    moving: Collection[str],
 ) -> Iterator[PlacementMismatch]:
-    """`moving`: ids of allocations that get their hardware on the chosen card when their container starts."""
+    """`cards`: vendor to its cards.
+
+    `moving`: ids of allocations that get their hardware on the chosen card when their container starts.
+    """
     scene = promises.scene
     names = {name for it in pod.containers for name in it.limits}
     for planned in plan:
         if planned.name not in names:
             continue
         vendor = scene.vendors[planned.vendor]
-        cards = promises.cards(vendor.name)
         dialects = scheduler_dialects(scene.schedulers, vendor, planned)
-        claims, wrong = read_claims(pod, planned.name, dialects, cards)
-        allocations = [it for it in promises.in_use if it.resource == planned.name and _has_pod(it, pod)]
+        claims, wrong = read_claims(pod, planned.name, dialects, cards[vendor.name])
+        allocations = promises.in_use.of_pod(planned.name, pod.uid)
         asking = [
             (container, asked)
             for container in pod.containers
@@ -175,10 +182,6 @@ def _describe_without_claim(planned: Resource, vendor: Vendor, count: int) -> st
 
 def _name_pod(pod: Candidate) -> str:
     return f"{shorten(pod.namespace)}/{shorten(pod.name)}"
-
-
-def _has_pod(allocation: Allocation, pod: Candidate) -> bool:
-    return allocation.container_key is not None and allocation.container_key[0] == pod.uid
 
 
 def _describe_other_cards(

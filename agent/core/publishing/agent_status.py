@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.devices.unit_changes import KeptUnit
 from agent.core.event_notices import ClaimSwap, PlacementMismatch, Refusal, StartRefusal
 from agent.core.model import (
@@ -17,7 +18,6 @@ from agent.core.model import (
     VendorState,
 )
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import Vendor
 
@@ -99,7 +99,7 @@ class AgentStatus:
     #: The vendors in service.
     vendors: Mapping[str, Vendor] = field(default_factory=dict)
     #: The pods bound to the node; empty without an API server.
-    pods: tuple[Candidate, ...] = ()
+    pods: KnownPods = field(default_factory=KnownPods)
     #: The registered scheduler plugins, in the order in which their claims are read.
     schedulers: tuple[Scheduler, ...] = ()
     #: Vendors that the config demands by name. Other vendors are `auto` and can be absent.

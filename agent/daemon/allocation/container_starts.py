@@ -105,7 +105,7 @@ class ContainerStarts:
         own = self._ledger.get(allocation_id)
         if own is None:
             return
-        waiting = {pod.uid for pod in self._promises().scene.candidates if pod.waits}
+        waiting = {pod.uid for pod in self._promises().scene.candidates.waiting}
         for other in self._ledger.in_use():
             shares_card = other.vendor == vendor.name and not {*other.cards}.isdisjoint(own.cards)
             is_waiting = other.claim is not None and other.claim.uid in waiting

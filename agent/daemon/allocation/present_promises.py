@@ -46,7 +46,7 @@ class PresentPromises:
         """Remember which pods may have sent the request: their status shows the refusal a moment later."""
         promises, life = self.now(), self._evidence.life
         pods = promises.scene.candidates
-        others = frozenset(pod.uid for pod in pods if refused.text in pod.message)
+        others = frozenset(pod.uid for pod in pods.with_message if refused.text in pod.message)
         requests = (
             RefusedRequest(refused.text, suspected_pods(promises, refused.resource, ids), others, life)
             for ids in refused.containers

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent.config import Config, ConfigState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import NodeSnapshot
 from agent.core.publishing.node_annotation_rules import annotations_of, grants
 from agent.daemon.publishing.wanted_vendor_keys import WantedVendorKeys
-from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Device, Vendor
 
 
@@ -25,7 +25,7 @@ class WantedNodeAnnotations(WantedVendorKeys[str]):
         config: Cell[ConfigState],
         snapshot: Cell[NodeSnapshot],
         ledger: Ledger,
-        pods: Cell[tuple[Candidate, ...]],
+        pods: Cell[KnownPods],
         vendors: Callable[[], Mapping[str, Vendor]],
         *,
         settle: float = 0.05,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.publishing.receipt_rules import OwedReceipt, PodReceipts, owed_receipts
 from agent.daemon.publishing.debounce import Debounced
-from agent.scheduler_api import Candidate, Dialect, Scheduler
+from agent.scheduler_api import Dialect, Scheduler
 from agent.scheduler_api.scheduler import AnnotationFilter, common_dialects
 from agent.vendor_api.agent import Vendor
 
@@ -24,7 +25,7 @@ class WantedReceipts(Debounced[tuple[OwedReceipt, ...]]):
 
     def __init__(
         self,
-        pods: Cell[tuple[Candidate, ...]],
+        pods: Cell[KnownPods],
         ledger: Ledger,
         configured: Cell[AnnotationFilter],
         vendors: Callable[[], Iterable[Vendor]],

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.allocation.admission import admit
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.attribution.pod_attribution import suspected_pods
@@ -96,16 +97,15 @@ class Node:
             snapshot,
             Topology(),
             {"acme": vendor},
-            candidates=tuple(self.pods),
+            candidates=KnownPods.of(self.pods),
             pods_at_kubelet_start=found,
             schedulers=registered(),
         )
 
     def promises(self) -> Promises:
-        refused = suspected_uids(self.requests, self.pods)
-        return Promises(
-            self.scene(), self.ledger.in_use(), refused, guessed_suspects(self.requests, self.pods)
-        )
+        scene, requests = self.scene(), self.requests
+        refused = suspected_uids(requests, scene.candidates)
+        return Promises(scene, self.ledger.in_use(), refused, guessed_suspects(requests, scene.candidates))
 
     def free(self) -> list[str]:
         held = {one for it in self.ledger.in_use() for one in it.ids}
@@ -125,7 +125,7 @@ class Node:
             self.refused.append(pod.name)
             others = frozenset(it.uid for it in self.pods if str(exc) in it.message)
             request = RefusedRequest(str(exc), suspected_pods(promises, GPU, [device_id]), others)
-            self.requests = unexplained_requests((*self.requests, request), self.pods)
+            self.requests = unexplained_requests((*self.requests, request), promises.scene.candidates)
             self.why[pod.uid] = f"Pod was rejected: Allocate failed due to {exc}, which is unexpected"
             if self.shows:
                 self.ends(pod)

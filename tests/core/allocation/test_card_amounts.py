@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.allocation.card_amounts import CardAmounts, fit, init_containers, measures
+from agent.core.allocation.card_amounts import CardAmounts, fit, measures
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import Allocation, AllocationSource, Owner
 from agent.scheduler_api import Candidate, Claim, Dialect, Part, PodContainer
 from agent.schedulers.common.grants import measured
@@ -98,8 +99,7 @@ def test_containers_that_do_not_run_at_one_time_take_as_much_as_the_larger_time(
         PodContainer("side", init=True, restartable=True),
         PodContainer("main"),
     )
-    inits, sidecars = init_containers([Candidate("web", "default", "web", containers)])
-    amounts = replace(AMOUNTS, inits=inits, sidecars=sidecars)
+    amounts = replace(AMOUNTS, pods=KnownPods.of([Candidate("web", "default", "web", containers)]))
     its = [
         takes("web", f"a::{n}", container=name, said={"core": core})
         for n, (name, core) in enumerate({"init": "60", "side": "10", "main": "40"}.items())

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 from support import recorded_pods
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
+from agent.core.attribution.external_use_rules import ReleasedPod, external_changes
 from agent.core.attribution.external_use_rules import external_allocations as of_schedulers
-from agent.core.attribution.external_use_rules import external_changes
-from agent.core.model import AllocationSource, AllocationState
+from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.daemon.scheduler_plugins import registered
-from agent.scheduler_api import Candidate, PodContainer
+from agent.scheduler_api import Candidate, Cards, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
 from core.values import allocation
 
-external = partial(of_schedulers, registered())
 GPU = "nvidia.com/gpu"
 CORE, RATIO = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"
 CARDS = {"nvidia": {"GPU-a": 0, "GPU-b": 1}}
+
+
+def external(
+    pods: Iterable[Candidate], served: Collection[str], vendors: Mapping[str, Cards], now: float
+) -> list[Allocation]:
+    """What the registered schedulers gave to these pods."""
+    return of_schedulers(registered(), KnownPods.of(pods), served, vendors, now)
+
+
+def changes(
+    known: Iterable[Allocation],
+    annotated: Iterable[Allocation],
+    pods: Iterable[Candidate],
+    *,
+    known_pods: bool = True,
+) -> tuple[list[Allocation], list[ReleasedPod]]:
+    """What changes in the ledger with these pods."""
+    return external_changes(known, annotated, KnownPods.of(pods), pods_known=known_pods)
 
 
 def pod(*uuids: str, limits: dict[str, int] | None = None, **more: Any) -> Candidate:
@@ -99,7 +117,7 @@ def test_a_share_that_was_changed_on_the_same_card_is_news() -> None:
     less = {"gpu": [{"minor": 0, "id": "GPU-a", "resources": {CORE: "50", RATIO: "50"}}]}
     [after] = external([replace(pod("GPU-a"), annotations={ALLOCATED: json.dumps(less)})], (), CARDS, 8.0)
 
-    assert external_changes([before], [after], [pod("GPU-a")], pods_known=True) == ([after], [])
+    assert changes([before], [after], [pod("GPU-a")]) == ([after], [])
 
 
 def test_what_is_known_is_no_news_and_a_pod_that_is_missing_is_over_once_pods_are_known() -> None:
@@ -107,12 +125,12 @@ def test_what_is_known_is_no_news_and_a_pod_that_is_missing_is_over_once_pods_ar
     [moved] = external([pod("GPU-b")], (), CARDS, 8.0)
     answered, there = allocation("a1", ["GPU-b"]), [pod("GPU-a")]
 
-    assert external_changes([answered], [one], there, pods_known=True) == ([one], [])
-    assert external_changes([one], [replace(one, since=9.0)], there, pods_known=True) == ([], [])
-    assert external_changes([one], [moved], there, pods_known=True) == ([moved], [])
-    assert external_changes([one, answered], [], [], pods_known=False) == ([], [])
+    assert changes([answered], [one], there) == ([one], [])
+    assert changes([one], [replace(one, since=9.0)], there) == ([], [])
+    assert changes([one], [moved], there) == ([moved], [])
+    assert changes([one, answered], [], [], known_pods=False) == ([], [])
     for pods in ([], [replace(there[0], ended=True)], [replace(there[0], uid="uid-next")]):
-        _, [gone] = external_changes([one, answered], [], pods, pods_known=True)
+        _, [gone] = changes([one, answered], [], pods)
         assert gone.allocation == one.id
 
 
@@ -127,7 +145,7 @@ def test_a_pod_that_runs_keeps_its_cards_whatever_becomes_of_them() -> None:
         ([replace(its, annotations={})], CARDS),
         ([replace(its, annotations={ALLOCATED: "{"})], CARDS),
     ):
-        assert external_changes(ledger, external(pods, (), vendors, 8.0), pods, pods_known=True) == ([], [])
+        assert changes(ledger, external(pods, (), vendors, 8.0), pods) == ([], [])
 
 
 def test_cards_that_nobody_knows_yet_are_in_use_once_they_are_here() -> None:
@@ -136,7 +154,7 @@ def test_cards_that_nobody_knows_yet_are_in_use_once_they_are_here() -> None:
     [both] = external([its], (), CARDS, 8.0)
 
     assert one.devices == ("GPU-a",)
-    assert external_changes([one], [both], [its], pods_known=True) == ([both], [])
+    assert changes([one], [both], [its]) == ([both], [])
 
 
 def test_a_card_is_in_use_also_of_who_was_given_more_than_it_asks_for() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.refused_requests import (
     MAX_REMEMBERED,
     RefusedRequest,
@@ -59,32 +60,34 @@ def gone(pod: Candidate) -> Candidate:
 def test_who_seems_to_wait_is_suspected_of_a_request_that_no_status_explains(
     requests: list[RefusedRequest], pods: list[Candidate], expected: list[Candidate]
 ) -> None:
-    assert suspected_uids(requests, pods) == {pod.uid for pod in expected}
+    assert suspected_uids(requests, KnownPods.of(pods)) == {pod.uid for pod in expected}
 
 
 def test_a_pod_explains_no_request_after_the_one_that_it_was_refused_with() -> None:
-    left = unexplained_requests([refused(FULL, A, B), refused(FULL, A, C)], [A, told(B, FULL), C])
+    left = unexplained_requests(
+        [refused(FULL, A, B), refused(FULL, A, C)], KnownPods.of([A, told(B, FULL), C])
+    )
 
-    assert suspected_uids(left, [A, told(B, FULL), C]) == {A.uid}
+    assert suspected_uids(left, KnownPods.of([A, told(B, FULL), C])) == {A.uid}
 
 
 def test_a_pod_whose_status_said_so_before_was_refused_with_another_request() -> None:
     request = replace(refused(FULL, A), others=frozenset({B.uid}))
 
-    assert suspected_uids([request], [A, told(B, FULL)]) == {A.uid}
+    assert suspected_uids([request], KnownPods.of([A, told(B, FULL)])) == {A.uid}
 
 
 def test_of_who_was_suspected_and_gets_an_answer_the_next_likely_one_was_refused() -> None:
     requests = without_answered_pod(A.uid, [refused(FULL, A, B), refused(FULL, A)])
 
-    assert suspected_uids(requests, [A, B]) == {B.uid}
+    assert suspected_uids(requests, KnownPods.of([A, B])) == {B.uid}
 
 
 def test_of_requests_that_nobody_ever_explains_the_last_ones_are_remembered() -> None:
     requests = [refused(f"{n}", A) for n in range(MAX_REMEMBERED + 1)]
 
-    assert unexplained_requests(requests, [A]) == tuple(requests[1:])
-    assert unexplained_requests(requests, [gone(A)]) == ()
+    assert unexplained_requests(requests, KnownPods.of([A])) == tuple(requests[1:])
+    assert unexplained_requests(requests, KnownPods.of([gone(A)])) == ()
 
 
 @given(data=st.data())
@@ -100,6 +103,6 @@ def test_nobody_is_suspected_any_more_once_every_pod_that_was_refused_says_so(da
     for name in data.draw(st.permutations(its)):
         pods[name] = told(pods[name], texts[name])
         if data.draw(st.booleans()):
-            requests = unexplained_requests(requests, list(pods.values()))
+            requests = unexplained_requests(requests, KnownPods.of(pods.values()))
 
-    assert not suspected_uids(requests, list(pods.values()))
+    assert not suspected_uids(requests, KnownPods.of(pods.values()))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support import strategies
 
 from agent.core.allocation.container_allocations import containers_with_allocation, starting_allocations
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.claim_reading import promised_claim
 from agent.core.attribution.claim_swap_rules import swap_claims
 from agent.core.attribution.next_request import next_request
@@ -64,7 +65,9 @@ def asked(
     dialects: Sequence[Dialect] = (DIALECT,),
     taken: Iterable[tuple[str, str]] = (),
 ) -> Attribution:
-    return attribute(GPU, count, set(cards), WaitingPods(candidates, dialects, CARDS, set(taken)))
+    return attribute(
+        GPU, count, set(cards), WaitingPods(KnownPods.of(candidates), dialects, CARDS, set(taken))
+    )
 
 
 WEB, JOB = pod("web", created=1), pod("job", created=2)
@@ -166,7 +169,7 @@ def swapped(
     holders = {card: f"uid-{name}" for card, name in has.items()}
     taken = {(it.uid, it.containers[0].name) for it in others}
     waiting = WaitingPods(
-        (asks, *others), (DIALECT,), dict.fromkeys(("c0", "c1", "c2", "c3")), taken, holders
+        KnownPods.of((asks, *others)), (DIALECT,), dict.fromkeys(("c0", "c1", "c2", "c3")), taken, holders
     )
     wanted = set(cards)
     return attribute(GPU, len(wanted), wanted, waiting).claim
@@ -188,7 +191,7 @@ def test_who_comes_late_gets_what_is_left_though_three_have_each_others() -> Non
     holders = {"c0": "uid-both", "c1": "uid-both", "c2": "uid-third"}
     taken = {("uid-both", "main"), ("uid-third", "main")}
     cards = dict.fromkeys(("c0", "c1", "c2", "c3", "c4"))
-    waiting = WaitingPods((late, both, third), (DIALECT,), cards, taken, holders)
+    waiting = WaitingPods(KnownPods.of((late, both, third)), (DIALECT,), cards, taken, holders)
 
     assert attribute(GPU, 2, {"c3", "c4"}, waiting).claim == claim("late", "c4", "c3")
 
@@ -201,7 +204,7 @@ def pair_of_containers(*first: str, failed: str = "") -> WaitingPods:
 
     key = ("uid-pair", "one")
     return WaitingPods(
-        (pod("pair", ("one", 1), ("two", 1)),),
+        KnownPods.of((pod("pair", ("one", 1), ("two", 1)),)),
         (Dialect("each", each),),
         CARDS,
         {key} if first else (),
@@ -238,7 +241,7 @@ def test_a_container_that_comes_late_gets_none_that_another_of_its_pod_has() -> 
         )
 
     waiting = WaitingPods(
-        pair,
+        KnownPods.of(pair),
         (Dialect("each", each),),
         dict.fromkeys(("c0", "c1", "c2", "c3")),
         {("uid-pair", "one"), ("uid-job", "main")},
@@ -489,7 +492,7 @@ def test_containers_are_known_by_their_owner_or_else_by_their_claim() -> None:
         allocation("4", ["4"], resource="acme.com/other", claim=claim("d")),
     ]
 
-    found = containers_with_allocation(grouped(its), GPU)
+    found = containers_with_allocation(grouped(its), GPU, KnownPods())
     places = [(f"uid-{name}", "main") for name in "abcd"]
     assert [it for it in places if it in found] == [("uid-a", "main"), ("uid-c", "main")]
 
@@ -509,7 +512,7 @@ def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
 ) -> None:
     its = [allocation("1", ["1"], since=5.0, owner=Owner("", "main", "default", "web"))]
 
-    found = containers_with_allocation(grouped(its), GPU, [waits])
+    found = containers_with_allocation(grouped(its), GPU, KnownPods.of([waits]))
     assert {it for it in [(waits.uid, "main"), (waits.uid, "other")] if it in found} == taken
 
 
@@ -539,14 +542,14 @@ def test_whom_pod_resources_alone_shows_is_the_pod_of_its_name(
 def test_who_is_refused_is_who_most_likely_asked(
     pods: Sequence[Candidate], cards: Sequence[str], expected: str
 ) -> None:
-    waiting = WaitingPods(pods, (DIALECT,), CARDS)
+    waiting = WaitingPods(KnownPods.of(pods), (DIALECT,), CARDS)
 
     assert most_likely_pod(attribute(GPU, 1, cards, waiting), GPU, 1, waiting) == expected
 
 
 def test_who_is_refused_is_who_has_a_lock_of_the_node() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c1", created=2)
-    waiting = WaitingPods((web, job), (DIALECT,), CARDS, locked={("default", "job")})
+    waiting = WaitingPods(KnownPods.of((web, job)), (DIALECT,), CARDS, locked={("default", "job")})
 
     assert most_likely_pod(attribute(GPU, 1, ["c2"], waiting), GPU, 1, waiting) == job.uid
 
@@ -564,7 +567,7 @@ def test_of_two_pods_that_were_bound_at_once_who_came_first_asks_first_whom_the_
         replace(pod("web", says="c0", created=1), appeared=web),
         replace(pod("job", says="c1", created=2), appeared=job),
     )
-    waiting = WaitingPods(pods, (DIALECT,), CARDS, locked={("default", "job")})
+    waiting = WaitingPods(KnownPods.of(pods), (DIALECT,), CARDS, locked={("default", "job")})
 
     assert next_request(GPU, 1, set(), {"c0", "c1"}, waiting).claim == claim(
         first, {"web": "c0", "job": "c1"}[first]
@@ -581,7 +584,7 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
     )
     names = {("default", name) for name in locked}
     waiting = WaitingPods(
-        pods, (DIALECT,), CARDS, locked=names, pods_at_kubelet_start={pods[0].uid, pods[1].uid}
+        KnownPods.of(pods), (DIALECT,), CARDS, locked=names, pods_at_kubelet_start={pods[0].uid, pods[1].uid}
     )
     order: list[str] = []
     for _ in pods:
@@ -595,15 +598,17 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
 
 def test_who_was_refused_most_likely_comes_last() -> None:
     web, job = pod("web", says="c0", created=1), pod("job", says="c0", created=2)
-    waiting = WaitingPods((web, job), (DIALECT,), CARDS, refused={web.uid})
+    waiting = WaitingPods(KnownPods.of((web, job)), (DIALECT,), CARDS, refused={web.uid})
 
     assert attribute(GPU, 1, {"c0"}, waiting).claim == claim("job", "c0")
-    assert attribute(GPU, 1, {"c0"}, replace(waiting, candidates=(web,))).claim == claim("web", "c0")
+    assert attribute(GPU, 1, {"c0"}, replace(waiting, candidates=KnownPods.of([web]))).claim == claim(
+        "web", "c0"
+    )
 
 
 def test_who_was_refused_most_likely_is_no_pod_of_which_no_scheduler_spoke() -> None:
     mute, job = pod("mute", says=None, created=1), pod("job", says="c1", created=2)
-    waiting = WaitingPods((mute, job), (DIALECT,), CARDS)
+    waiting = WaitingPods(KnownPods.of((mute, job)), (DIALECT,), CARDS)
 
     assert attribute(GPU, 1, {"c0"}, waiting).unclaimed
     assert not attribute(GPU, 1, {"c0"}, replace(waiting, refused={mute.uid})).unclaimed

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.devices.cards_of_resources import Offer
@@ -102,7 +103,7 @@ class World:
         )
         ledger = self.ledger
         planned = plan([Offer("acme", rules)], CARDS, usage=ledger.usage())
-        return Scene(planned, CARDS, Topology(), {"acme": VENDOR}, candidates=self.candidates)
+        return Scene(planned, CARDS, Topology(), {"acme": VENDOR}, candidates=KnownPods.of(self.candidates))
 
     async def save(self, *, durable: bool) -> None: ...
 

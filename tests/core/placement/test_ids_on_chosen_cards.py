@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.waiting_pods import WaitingPods
 from agent.core.devices.topology import Topology
 from agent.core.model import Resource
@@ -30,7 +31,7 @@ def steer(
     whole_of: dict[str, str] | None = None,
 ) -> list[str]:
     cards = {card.uuid: n for n, card in enumerate(resource.cards)}
-    waiting = WaitingPods(pods, [CHOSEN], cards, holders=whole_of or {})
+    waiting = WaitingPods(KnownPods.of(pods), [CHOSEN], cards, holders=whole_of or {})
     return chosen_ids(resource, available.split(), required.split(), size, Topology(), waiting)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.scene import Scene
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.cards_of_resources import Offer
@@ -52,7 +53,7 @@ def told(
         snapshot,
         topology(snapshot),
         its,
-        candidates=(it,),
+        candidates=KnownPods.of([it]),
         locked=frozenset(locked),
         schedulers=registered(),
     )
@@ -230,7 +231,12 @@ def test_what_is_made_on_the_chosen_card_before_its_container_starts_is_told_onl
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     it = pod(written("c0"))
     scene = Scene(
-        planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=(it,), schedulers=registered()
+        planned,
+        snapshot,
+        topology(snapshot),
+        {"acme": vendor},
+        candidates=KnownPods.of([it]),
+        schedulers=registered(),
     )
     claim = Claim("u", "default", "web", "main", ("c0",))
     started: set[str] = set()
@@ -277,7 +283,12 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
         replace(pod("{{", CARD), uid="alone", name="alone"),
     )
     scene = Scene(
-        planned, snapshot, topology(snapshot), {"acme": vendor}, candidates=pods, schedulers=registered()
+        planned,
+        snapshot,
+        topology(snapshot),
+        {"acme": vendor},
+        candidates=KnownPods.of(pods),
+        schedulers=registered(),
     )
     lookout = MismatchNotices(lambda: Promises(scene, grouped([held("c1")])))
 
@@ -286,7 +297,7 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
 
 
 def _other_pods(it: Promises) -> Promises:
-    return replace(it, scene=replace(it.scene, candidates=(pod(written("c0")),)))
+    return replace(it, scene=replace(it.scene, candidates=KnownPods.of([pod(written("c0"))])))
 
 
 def _other_plan(it: Promises) -> Promises:
@@ -320,7 +331,12 @@ def test_what_is_not_heeded_is_looked_for_anew_whatever_of_it_changes(
     planned = plan([Offer("acme", (ResourceRule(WHOLE, placement="auto"),))], snapshot)
     its = {"acme": vendor}
     scene = Scene(
-        planned, snapshot, topology(snapshot), its, candidates=(pod(written("c7")),), schedulers=registered()
+        planned,
+        snapshot,
+        topology(snapshot),
+        its,
+        candidates=KnownPods.of([pod(written("c7"))]),
+        schedulers=registered(),
     )
     now = [Promises(scene, grouped())]
     lookout = MismatchNotices(lambda: now[0])
@@ -351,7 +367,7 @@ def test_nothing_is_read_again_while_nothing_has_changed() -> None:
                 snapshot,
                 topology(snapshot),
                 its,
-                candidates=(pod("{}", {WHOLE: 1}),),
+                candidates=KnownPods.of([pod("{}", {WHOLE: 1})]),
                 schedulers=registered(),
             ),
             grouped(),

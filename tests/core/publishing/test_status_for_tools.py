@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.status_for_tools import formats, node_listing
@@ -59,7 +60,7 @@ def test_who_has_something_is_shown_oldest_pod_first() -> None:
     old, young = pod("old", 1.0, {GPU: 1}), pod("young", 2.0, {GPU: 2})
     its = (had("young", "c0", "a::0", "a::1"), had("old", "c0", "a::2"))
 
-    found = node_listing(replace(VIEW, allocations=its, pods=(young, old)), ACME)
+    found = node_listing(replace(VIEW, allocations=its, pods=KnownPods.of((young, old))), ACME)
 
     assert found.shares == (
         ContainerShare(GPU, "a", 1, shown(old), "c0"),
@@ -72,7 +73,7 @@ def test_who_is_promised_something_and_has_it_not_yet_is_shown_too() -> None:
     waiting = pod("waiting", 1.0, {GPU: 1}, {GPU: 2}, card="b")
     its = (had("waiting", "c0", "b::0", card="b"),)
 
-    found = node_listing(replace(VIEW, allocations=its, pods=(waiting,)), ACME)
+    found = node_listing(replace(VIEW, allocations=its, pods=KnownPods.of((waiting,))), ACME)
 
     assert {(it.container, it.count, it.allocated) for it in found.shares} == {
         ("c0", 1, True),
@@ -82,7 +83,9 @@ def test_who_is_promised_something_and_has_it_not_yet_is_shown_too() -> None:
 
 @pytest.mark.parametrize("ended", [{"over": True}, {"over": True, "ended": True}])
 def test_who_is_over_is_promised_nothing(ended: Mapping[str, bool]) -> None:
-    found = node_listing(replace(VIEW, pods=(pod("over", 1.0, {GPU: 1}, card="a", **ended),)), ACME)
+    found = node_listing(
+        replace(VIEW, pods=KnownPods.of((pod("over", 1.0, {GPU: 1}, card="a", **ended),))), ACME
+    )
 
     assert found.shares == ()
 
@@ -90,7 +93,7 @@ def test_who_is_over_is_promised_nothing(ended: Mapping[str, bool]) -> None:
 def test_an_annotation_that_makes_no_sense_hides_nobody_else() -> None:
     pods = (pod("mad", 1.0, {GPU: 1}, card="nonsense"), pod("good", 2.0, {GPU: 1}, card="a"))
 
-    found = node_listing(replace(VIEW, pods=pods), ACME)
+    found = node_listing(replace(VIEW, pods=KnownPods.of(pods)), ACME)
 
     assert [it.pod.name for it in found.shares if it.pod] == ["good"]
 
@@ -98,7 +101,7 @@ def test_an_annotation_that_makes_no_sense_hides_nobody_else() -> None:
 def test_an_id_that_an_init_container_had_before_counts_once() -> None:
     its = (had("p", "init", "a::0", "a::1"), had("p", "c0", "a::1"))
 
-    found = node_listing(replace(VIEW, allocations=its, pods=(pod("p", 1.0, {GPU: 1}),)), ACME)
+    found = node_listing(replace(VIEW, allocations=its, pods=KnownPods.of((pod("p", 1.0, {GPU: 1}),))), ACME)
 
     assert {it.container: it.count for it in found.shares} == {"init": 1, "c0": 1}
 
@@ -107,7 +110,7 @@ def test_what_is_promised_to_an_init_container_is_not_counted_beside_those_after
     waiting = pod("p", 1.0, {GPU: 1}, {GPU: 1}, card="a")
     waiting = replace(waiting, containers=(replace(waiting.containers[0], init=True), waiting.containers[1]))
 
-    found = node_listing(replace(VIEW, pods=(waiting,)), ACME)
+    found = node_listing(replace(VIEW, pods=KnownPods.of((waiting,))), ACME)
 
     assert [(it.container, it.count) for it in found.shares] == [("c1", 1)]
 
@@ -115,7 +118,7 @@ def test_what_is_promised_to_an_init_container_is_not_counted_beside_those_after
 def test_a_pod_that_asks_for_more_than_there_is_is_shown_with_all_that_is_there() -> None:
     mad = pod("mad", 1.0, {GPU: 10**15}, card="a")
 
-    found = node_listing(replace(VIEW, pods=(mad,)), ACME)
+    found = node_listing(replace(VIEW, pods=KnownPods.of((mad,))), ACME)
 
     assert {it.uuid: it.count for it in found.shares} == {"a": 4}
 
@@ -128,7 +131,7 @@ def test_what_is_promised_on_several_cards_is_counted_on_them_in_turn(
 ) -> None:
     waiting = pod("p", 1.0, {GPU: wanted}, card="a b")
 
-    found = node_listing(replace(VIEW, pods=(waiting,)), ACME)
+    found = node_listing(replace(VIEW, pods=KnownPods.of((waiting,))), ACME)
 
     assert {it.uuid: it.count for it in found.shares} == counts
 
@@ -153,7 +156,9 @@ def test_a_share_that_lies_elsewhere_counts_there(where: tuple[str, ...], counts
 def test_without_an_api_server_a_pod_is_called_as_the_kubelet_calls_it_and_comes_last() -> None:
     unseen, seen = had("unseen", "c0", "a::0"), had("seen", "c0", "a::1")
 
-    found = node_listing(replace(VIEW, allocations=(unseen, seen), pods=(pod("seen", 9.0, {GPU: 1}),)), ACME)
+    found = node_listing(
+        replace(VIEW, allocations=(unseen, seen), pods=KnownPods.of((pod("seen", 9.0, {GPU: 1}),))), ACME
+    )
 
     assert [it.pod.name for it in found.shares if it.pod] == ["seen", "unseen"]
     assert found.shares[1].pod is not None

@@ -13,6 +13,7 @@ from core.scenes import SHARE, SLICE, WHOLE, bound, held, shown
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.admission import Admitted, admit
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
 from agent.core.errors import AllocationError, NotPromised, UnhealthyDevice
@@ -35,7 +36,7 @@ class Node:
     scheduled: PodState = field(default_factory=PodState)
 
     def __post_init__(self) -> None:
-        self.scheduled.pods.set(self.room.candidates)
+        self.scheduled.pods.set(KnownPods.of(self.room.candidates))
         self.scheduled.ask = self.ask
         self.room.heard = lambda: self.scheduled.candidates
         self.askers = PodWaiter(
@@ -126,7 +127,7 @@ async def test_a_promise_that_is_heard_of_while_it_is_waited_for_counts() -> Non
     node = Node(heeding(placement="claim"))
 
     async def heard() -> Sequence[Candidate]:
-        node.scheduled.pods.set((bound("web", "c1"),))
+        node.scheduled.pods.set(KnownPods.of((bound("web", "c1"),)))
         return ()
 
     node.listed = heard
@@ -164,7 +165,7 @@ async def test_who_waits_for_a_promise_holds_nobody_up() -> None:
     await node.timed.allocate(SHARE, [["c4::0"]])
 
     assert not waits.done()
-    node.scheduled.pods.set((bound("job", "c1"),))
+    node.scheduled.pods.set(KnownPods.of((bound("job", "c1"),)))
     await waits
     assert node.pods() == ["web", "job"]
 

@@ -9,6 +9,7 @@ from core.values import allocation
 from support.waiting import eventually
 
 from agent.config import Config, ConfigState
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
@@ -40,7 +41,7 @@ async def test_they_follow_what_is_given_out() -> None:
     )
     config, ledger = Cell(ConfigState(Config(), "test")), Ledger()
     annotating = WantedNodeAnnotations(
-        config, Cell(snapshot), ledger, Cell(()), lambda: {"acme": vendor}, settle=0.001
+        config, Cell(snapshot), ledger, Cell(KnownPods()), lambda: {"acme": vendor}, settle=0.001
     )
 
     def texts() -> Mapping[str, str | None]:

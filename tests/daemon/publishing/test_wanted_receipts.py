@@ -12,6 +12,7 @@ from core.values import GPU, allocation
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import Owner
@@ -40,7 +41,7 @@ class Here:
     """A Receipting, and what it looks at."""
 
     def __init__(self) -> None:
-        self.pods: Cell[tuple[Candidate, ...]] = Cell(())
+        self.pods: Cell[KnownPods] = Cell(KnownPods())
         self.ledger = Ledger()
         self.configured: Cell[AnnotationFilter] = Cell(AnnotationFilter())
         self.vendors = [acme()]
@@ -69,7 +70,7 @@ async def test_it_follows_the_ledger_the_pods_and_the_vendors() -> None:
     here.gives("web")
     async with here.runs():
         here.ledger.confirm("web", Owner("uid-web", "main"))
-        here.pods.set((pod("web"),))
+        here.pods.set(KnownPods.of((pod("web"),)))
         await eventually(lambda: here.texts() == {"web": {KEY: "c0"}})
         held = here.ledger.get("web")
         assert held is not None
@@ -78,10 +79,10 @@ async def test_it_follows_the_ledger_the_pods_and_the_vendors() -> None:
         here.ledger.record(held)
         await eventually(lambda: here.texts() == {"web": {KEY: "c0"}})
 
-        here.pods.set((replace(pod("web"), annotations={KEY: "c0"}),))
+        here.pods.set(KnownPods.of((replace(pod("web"), annotations={KEY: "c0"}),)))
         await eventually(lambda: here.texts() == {})
 
-        here.pods.set((pod("web"),))
+        here.pods.set(KnownPods.of((pod("web"),)))
         await eventually(lambda: here.texts())
         here.vendors.clear()
         here.configured.set(AnnotationFilter(("acme.com/",)))
@@ -90,7 +91,7 @@ async def test_it_follows_the_ledger_the_pods_and_the_vendors() -> None:
 
 async def test_until_the_kubelet_confirms_it_no_pod_says_anything() -> None:
     here = Here()
-    here.pods.set((pod("web"), pod("job")))
+    here.pods.set(KnownPods.of((pod("web"), pod("job"))))
     here.gives("web")
 
     await here.receipting.once()
@@ -107,7 +108,7 @@ async def test_what_is_wrong_is_told_once_of_few_pods_and_ends() -> None:
 
     here = Here()
     names = [f"pod-{n}" for n in range(NAMED_ERRORS + 2)]
-    here.pods.set(tuple(map(pod, names)))
+    here.pods.set(KnownPods.of(tuple(map(pod, names))))
     for name in names:
         here.gives(name)
         here.ledger.confirm(name, Owner(f"uid-{name}", "main"))
@@ -130,7 +131,7 @@ async def test_a_vendors_own_dialect_of_a_generic_name_is_the_one_that_counts(re
     here = Here()
     (dialect,) = acme(receipt).dialects
     here.vendors[:] = [replace(acme(), dialects=(replace(dialect, name="hami"),))]
-    here.pods.set((pod("web"),))
+    here.pods.set(KnownPods.of((pod("web"),)))
     claim = Claim("uid-web", "default", "web", "main", dialect="hami")
     here.ledger.record(allocation("web", ("c0",), claim=claim, owner=Owner("uid-web", "main")))
 

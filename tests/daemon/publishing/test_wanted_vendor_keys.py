@@ -11,6 +11,7 @@ import pytest
 from support.waiting import eventually
 
 from agent.config import Config, ConfigState, VendorSettings
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.model import Cordon, DeviceStatus, Health, NodeSnapshot, VendorState, VendorStatus
@@ -64,7 +65,7 @@ def _extended(make: Make | None, keys: tuple[str, ...]) -> Vendor:
 ANNOTATIONS = Sort(
     _annotated,
     lambda config, snapshot, vendors: WantedNodeAnnotations(
-        config, snapshot, Ledger(), Cell(()), vendors, settle=0.001
+        config, snapshot, Ledger(), Cell(KnownPods()), vendors, settle=0.001
     ),
     str,
     {"foreign.com/x": "1"},

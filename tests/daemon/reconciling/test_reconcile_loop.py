@@ -15,6 +15,7 @@ from core.values import allocation, node, status
 from support.waiting import eventually
 
 from agent.core.allocation.answer_annotations import ALLOCATION
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import FORGOTTEN, Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
@@ -795,7 +796,7 @@ async def test_what_a_pod_that_has_ended_was_given_is_let_go_of_though_its_owner
     claim = Claim("uid-web", "default", "web", "main", ("a",))
     it = Node([held(owner=None, claim=claim, life="k1", since=1000.0 - TAKEN_WITHIN)], life="k1", now=1000.0)
     web = Candidate("uid-web", "default", "web", ended=ended, over=ended)
-    it.scene = replace(it.scene, candidates=(web,))
+    it.scene = replace(it.scene, candidates=KnownPods.of([web]))
     await it.full()
 
     assert it.states() == {"a1": state}
@@ -1009,7 +1010,7 @@ async def test_whom_pod_resources_alone_shows_is_known_with_its_claim_once_its_p
     claim = Claim("uid-web", "default", "web", "main", **said)
     its = replace(vendor(prepares=False), dialects=(Dialect("plain", lambda pod, resource, cards: [claim]),))
     web = Candidate("uid-web", "default", "web", (PodContainer("main", {XPU: 1}),))
-    it.scene = Scene(PLAN, node(status("a")), Topology(), {"acme": its}, candidates=(web,))
+    it.scene = Scene(PLAN, node(status("a")), Topology(), {"acme": its}, candidates=KnownPods.of([web]))
     it.log.clear()
 
     await it.full()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import recorded_pods, strategies
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.pod_attribution import attribute
 from agent.core.attribution.waiting_pods import WaitingPods
 from agent.scheduler_api import Candidate, Cards, Claim, PodContainer
@@ -272,6 +273,6 @@ words = st.lists(st.sampled_from(["GPU-a", "GPU-b", ",NVIDIA", ",1", ",", ":", "
 def test_no_annotation_crashes_or_names_a_card_that_it_does_not_hold(first: str, second: str) -> None:
     it = pod(GPU, {METAX_ALLOCATED: first, KEY: second})
 
-    found = attribute(GPU, 1, {"GPU-a"}, WaitingPods((it,), (METAX, HAMI), CARDS)).claim
+    found = attribute(GPU, 1, {"GPU-a"}, WaitingPods(KnownPods.of((it,)), (METAX, HAMI), CARDS)).claim
 
     assert found is None or "GPU-a" in first + second

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import recorded_pods, strategies
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.next_request import next_request
 from agent.core.attribution.pod_attribution import attribute
 from agent.core.attribution.waiting_pods import WaitingPods
@@ -233,7 +234,7 @@ def test_a_pod_that_kubernetes_own_scheduler_bound_is_not_believed() -> None:
 def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bound_it() -> None:
     """koord-scheduler may run under the name of Kubernetes' own; only schedulers write on the Node."""
     it = pod(whole("main"), annotations=written(1), scheduler="default-scheduler")
-    waiting = WaitingPods((it,), (KOORDINATOR,), NVIDIA)
+    waiting = WaitingPods(KnownPods.of((it,)), (KOORDINATOR,), NVIDIA)
 
     doubted = attribute(GPU, 1, {uuid(1)}, waiting)
     found = attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("default", "web")}))
@@ -248,7 +249,7 @@ def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bou
 def test_a_claim_says_in_whose_words_it_was_made() -> None:
     it = pod(whole("main"), annotations=written(1))
 
-    found = attribute(GPU, 1, {uuid(1)}, WaitingPods((it,), (KOORDINATOR,), NVIDIA)).claim
+    found = attribute(GPU, 1, {uuid(1)}, WaitingPods(KnownPods.of((it,)), (KOORDINATOR,), NVIDIA)).claim
 
     assert found is not None
     assert found.dialect == "koordinator"
@@ -320,8 +321,8 @@ containers = st.builds(
 def test_no_annotation_crashes_or_promises_a_card_twice(its: list[PodContainer], text: str) -> None:
     it = pod(*its, annotations={ALLOCATED: text})
 
-    found = attribute(GPU, 1, {uuid(0)}, WaitingPods((it,), (KOORDINATOR,), NVIDIA))
-    aim = next_request(GPU, 1, (), NVIDIA, WaitingPods((it,), (KOORDINATOR,), NVIDIA))
+    found = attribute(GPU, 1, {uuid(0)}, WaitingPods(KnownPods.of((it,)), (KOORDINATOR,), NVIDIA))
+    aim = next_request(GPU, 1, (), NVIDIA, WaitingPods(KnownPods.of((it,)), (KOORDINATOR,), NVIDIA))
 
     assert set(aim.cards) <= set(NVIDIA)
     if found.claim is not None:

@@ -15,6 +15,7 @@ from support import recorded_pods
 from support.read_annotations import READS
 
 from agent.cluster.pods import candidate
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.node_lock_rules import EXPIRED, EXPIRES, parsed_lock, why_over
 from agent.core.attribution.pod_attribution import attribute
 from agent.core.attribution.waiting_pods import WaitingPods
@@ -209,7 +210,9 @@ def test_cards_that_are_written_as_one_containers_are_split_over_all() -> None:
     assert [*found] == ["a", "b"]
     assert len({*found["a"], *found["b"]}) == 2
     for container, cards in found.items():
-        its = attribute(SGPU, 1, set(cards), WaitingPods((alone,), (METAX, KOORDINATOR), MXC)).claim
+        its = attribute(
+            SGPU, 1, set(cards), WaitingPods(KnownPods.of((alone,)), (METAX, KOORDINATOR), MXC)
+        ).claim
         assert its is not None
         assert its.container == container
 
