@@ -24,18 +24,6 @@ NO_ANSWERS: Mapping[IdChoice, tuple[str, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class InRange:
-    """The IDs of this range."""
-
-    ids: IdRange
-
-    def __call__(self, ids: Iterable[str]) -> Collection[str]:
-        given = [*ids]
-        outside = frozenset(self.ids.without(given))
-        return [it for it in given if it not in outside] if outside else given
-
-
-@dataclass(frozen=True, slots=True)
 class OutsideRanges:
     """The IDs of none of these ranges."""
 
@@ -66,7 +54,7 @@ class NoShares:
 class HeldIds:
     """A value: the IDs, and the answers to all that was asked of the IDs."""
 
-    __slots__ = ("_answers", "_before", "_changed", "_numbers", "ids", "lies_here", "stems")
+    __slots__ = ("_answers", "_before", "_changed", "_in_range", "_numbers", "ids", "lies_here", "stems")
 
     def __init__(
         self,
@@ -88,6 +76,7 @@ class HeldIds:
         self._before = before
         self._changed = changed
         self._answers: dict[IdChoice, tuple[str, ...]] = {}
+        self._in_range: dict[IdRange, tuple[str, ...]] = {}
         self._numbers: dict[IdRange, tuple[int, ...]] = {}
 
     def changed(self, changed: Collection[str], new: Mapping[str, bool]) -> HeldIds:
@@ -117,13 +106,19 @@ class HeldIds:
         come = choice([it for it, is_away in self._changed.items() if is_away is not None])
         return tuple(sorted((*left, *come))) if come else tuple(left)
 
+    def in_range(self, ids: IdRange) -> tuple[str, ...]:
+        """The IDs of this range, sorted."""
+        if ids not in self._in_range:
+            outside = frozenset(self.chosen(OutsideRanges((ids,))))
+            inside = [it for it in self.ids if it not in outside] if outside else self.ids
+            self._in_range[ids] = tuple(sorted(inside))
+        return self._in_range[ids]
+
     def numbers(self, ids: IdRange) -> tuple[int, ...]:
         """The share numbers of the IDs in this range, highest first."""
         if ids not in self._numbers:
             end = len(ids.stem) + len("::")
-            self._numbers[ids] = tuple(
-                sorted((int(it[end:]) for it in self.chosen(InRange(ids))), reverse=True)
-            )
+            self._numbers[ids] = tuple(sorted((int(it[end:]) for it in self.in_range(ids)), reverse=True))
         return self._numbers[ids]
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.core.devices.held_ids import HeldIds, InRange, OutsideRanges
+from agent.core.devices.held_ids import HeldIds, OutsideRanges
 from agent.core.model import AdvertisedDevice, DeviceStatus
 
 #: The IDs of a card without any in use.
@@ -88,7 +88,7 @@ class IdsInUse:
 
     def listed(self, resource: str, card: AdvertisedDevice) -> tuple[str, ...]:
         """The IDs of the resource in use on the card that the card lists, sorted."""
-        in_range = self.on_card(resource, card.uuid).chosen(InRange(card.ids)) if card.ids else ()
+        in_range = self.on_card(resource, card.uuid).in_range(card.ids) if card.ids else ()
         return tuple(sorted((*in_range, *card.kept))) if card.kept else in_range
 
 
