@@ -278,7 +278,7 @@ def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_
 def test_a_card_is_held_by_an_id_by_which_one_of_several_pods_lies_there() -> None:
     """The kubelet gave it out again, and the ledger has not let go of who had it before."""
     on_a, on_b = (
-        allocation("one", ["a::0", "a::1"]),
+        allocation("one", ["a::0"]),
         replace(allocation("two", ["a::0"]), diverged=("b",)),
     )
 
