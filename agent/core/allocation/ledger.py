@@ -99,17 +99,15 @@ class Ledger:
     def _held_now(self, resource: str, changed: Collection[str]) -> Mapping[str, HeldIds]:
         """The resource's IDs in use by card. `changed`: the IDs that were held, let go or moved."""
         before, holding = self._held.get(resource, {}), self._holders.get(resource, {})
-        ids_by_newest: dict[str, dict[str, bool]] = {}
+        ids_by_holders: dict[tuple[str, ...], list[str]] = {}
         for device_id in changed:
             if names := holding.get(device_id):
-                newest = max(names, key=self._ages.__getitem__) if len(names) > 1 else names[0]
-                ids_by_newest.setdefault(newest, {})[device_id] = self._is_away(names)
+                ids_by_holders.setdefault(names, []).append(device_id)
         new: dict[str, dict[str, bool]] = {}
-        for name, ids in ids_by_newest.items():
-            cards = _cards_of_ids(self._allocations[name])
-            for device_id, is_away in ids.items():
-                if device_id in cards:
-                    new.setdefault(cards[device_id], {})[device_id] = is_away
+        for names, ids in ids_by_holders.items():
+            newest = max(names, key=self._ages.__getitem__)
+            for uuid, on_card in _ids_by_card(self._allocations[newest], ids).items():
+                new.setdefault(uuid, {}).update(dict.fromkeys(on_card, self._is_away(names)))
         after = {
             uuid: before.get(uuid, NONE).changed(changed, new.get(uuid, {})) for uuid in {**before, **new}
         }
@@ -359,10 +357,16 @@ def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, .
     )
 
 
-def _cards_of_ids(allocation: Allocation) -> Mapping[str, str]:
-    """Device ID to the card that the ID names."""
-    ids, cards = allocation.ids, allocation.devices
-    return dict(zip(ids, cards if len(cards) == len(ids) else cards[:1] * len(ids), strict=False))
+def _ids_by_card(allocation: Allocation, ids: Collection[str]) -> Mapping[str, Collection[str]]:
+    """These IDs of the allocation by the cards that they name."""
+    cards = allocation.devices
+    if len(cards) != len(allocation.ids) or len({*cards}) == 1:
+        return dict.fromkeys(cards[:1], ids)
+    card_of = dict(zip(allocation.ids, cards, strict=True))
+    found: dict[str, list[str]] = {}
+    for device_id in ids:
+        found.setdefault(card_of[device_id], []).append(device_id)
+    return found
 
 
 def _with_unit(allocation: Allocation) -> tuple[object, ...]:
