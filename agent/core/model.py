@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -219,10 +219,11 @@ class AdvertisedDevice:
 
     def has_share(self, device_id: str) -> bool:
         """Whether the ID is one of the card's shares in the form of another plugin."""
-        written = share(device_id)
-        if written is None or written.between == "::" or written.stem not in self.names:
-            return False
-        return self.ids is not None and self.ids.count is not None and written.number < self.shares
+        return (
+            self.ids is not None
+            and self.ids.count is not None
+            and is_share_of(device_id, self.names, self.shares)
+        )
 
     def __iter__(self) -> Iterator[str]:
         yield from self.ids or ()
@@ -264,6 +265,16 @@ class Index:
             if card is not None and card.ids is not None and device_id in card.ids:
                 return card
         return self._kept_ids.get(device_id)
+
+    def ranges(self, stems: Iterable[str]) -> tuple[IdRange, ...]:
+        """The ranges with one of these stems."""
+        cards = map(self._stems.get, stems)
+        return tuple(card.ids for card in cards if card is not None and card.ids is not None)
+
+    @property
+    def stems(self) -> KeysView[str]:
+        """The stems of all ranges."""
+        return self._stems.keys()
 
 
 # No slots: the index is built once per value.
@@ -351,6 +362,17 @@ def share(device_id: str) -> ShareId | None:
         if stem and number.isascii() and number.isdigit() and str(int(number[:9])) == number:
             return ShareId(stem, between, int(number))
     return None
+
+
+def is_share_of(device_id: str, names: Collection[str], count: int) -> bool:
+    """Whether the ID is one of the first `count` shares of a card in the form of another plugin.
+
+    `names`: the stems that IDs of the card can have.
+    """
+    written = share(device_id)
+    if written is None or written.between == "::" or written.stem not in names:
+        return False
+    return written.number < count
 
 
 @dataclass(frozen=True, slots=True)

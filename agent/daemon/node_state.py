@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import anyio
 import structlog
 
 from agent.cluster.pod_state import PodState
+from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.node_lock_rules import lock_keys, locks_on_node, named_pods
 from agent.core.allocation.scene import Scene
 from agent.core.cell import Cell
-from agent.core.devices.cards_of_resources import missing_cards
+from agent.core.devices.cards_of_resources import Offer, missing_cards
 from agent.core.devices.health_rules import HealthRecord
 from agent.core.devices.inventory import ClearedFaults, Inventory
 from agent.core.devices.offers import OfferedResources, VendorRules
@@ -46,6 +48,19 @@ _CLEARED = {
 }
 
 Memory = tuple[Mapping[str, HealthRecord], Mapping[str, tuple[Device, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanInputs:
+    """All that the plan depends on: equal inputs have the same plan."""
+
+    offers: tuple[Offer, ...]
+    snapshot: NodeSnapshot
+    in_use: AllocationsInUse
+    before: Plan
+    counting: UnitPlan
+    withheld: frozenset[str]
+    answer_reader: AnswerReader
 
 
 class NodeState:
@@ -88,6 +103,9 @@ class NodeState:
         #: Vendor to the reason why it has no CDI specs, or why they are not on disk.
         self._unspecified: dict[str, str] = {}
         self._unwritten: Mapping[str, str] = {}
+        #: The last plan that was made, and what it was made of: most reports say the same again.
+        self._planned: Plan = {}
+        self._planned_from: _PlanInputs | None = None
         #: What each session serves. A cell lives as long as its resource.
         self.resources: dict[str, Cell[Resource]] = {}
 
@@ -192,27 +210,20 @@ class NodeState:
             self.snapshot.set(after)
         if before != after or self.answer_reader.value.vendors is not self.vendors:
             self.answer_reader.set(AnswerReader(after.devices, self.vendors))
-        usage, planned_before = self._ledger.usage(), self.plan.value
-        self._counting = plan_units(
-            self._offers.of(after), after, usage, planned_before, self._counting, _too_long
+        inputs = _PlanInputs(
+            self._offers.of(after),
+            after,
+            self._ledger.in_use(),
+            self.plan.value,
+            self._counting,
+            frozenset(self.withheld),
+            self.answer_reader.value,
         )
-        offers = self._counting.offers
-        self._waits = waits_of_resources(offers, after, usage)
+        if inputs != self._planned_from:
+            self._planned_from, self._planned = inputs, self._plan(inputs)
         self._log_unserved(after)
         self.memory.set((self._inventory.records(), self._inventory.remembered_devices()))
-        of_others = {
-            name
-            for name in resources_of_other_plugins(self._ledger.in_use())
-            if not self.answer_reader.value.vendor_of_resource(name)
-        }
-        planned = plan(
-            offers,
-            after,
-            before=planned_before,
-            usage=usage,
-            withheld=self.withheld.keys(),
-            of_others=of_others,
-        )
+        planned = self._planned
         for name, resource in planned.items():
             if name in self.resources:
                 self.resources[name].set(resource)
@@ -221,6 +232,21 @@ class NodeState:
         for name in self.resources.keys() - planned.keys():
             del self.resources[name]
         self.plan.set(planned)
+
+    def _plan(self, inputs: _PlanInputs) -> Plan:
+        """The plan that follows from the inputs."""
+        snapshot, before, usage = inputs.snapshot, inputs.before, self._ledger.usage()
+        self._counting = plan_units(inputs.offers, snapshot, usage, before, inputs.counting, _too_long)
+        offers = self._counting.offers
+        self._waits = waits_of_resources(offers, snapshot, usage)
+        of_others = {
+            name
+            for name in resources_of_other_plugins(inputs.in_use)
+            if not inputs.answer_reader.vendor_of_resource(name)
+        }
+        return plan(
+            offers, snapshot, before=before, usage=usage, withheld=inputs.withheld, of_others=of_others
+        )
 
     def makes(self, resource: Resource) -> bool:
         """Whether slices are made for the resource's containers. A vendor that is left out makes none."""

@@ -7,8 +7,11 @@ can be joined in any order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 
 from agent.core.devices.memory_units import coarser, counted_in
@@ -35,13 +38,15 @@ def device_list(resource: Resource) -> bytes:
     cards = [(card.ids, _rest(card, card.healthy)) for card in alike if card.ids is not None]
     rows = (_rows(cards, numbers) for numbers in _spans([len(ids) for ids, _ in cards]))
     holding = (_one_by_one(card) for card in resource.cards if card.held and not card.healthy)
-    kept = (
-        (device_id, _rest(card, card.healthy or device_id in card.held))
-        for card in resource.cards
-        for device_id in card.kept
-    )
+    kept = chain.from_iterable(map(_kept, resource.cards))
     last = (_entry(device_id.encode(), rest) for device_id, rest in sorted(kept, key=itemgetter(0)))
     return b"".join([*rows, *holding, *last])
+
+
+def _kept(card: AdvertisedDevice) -> Iterator[tuple[str, bytes]]:
+    """The kept IDs of a card, each with the part of its entry after the ID."""
+    held, well, sick = frozenset(card.held), _rest(card, healthy=True), _rest(card, healthy=False)
+    return ((it, well if card.healthy or it in held else sick) for it in card.kept)
 
 
 def _rest(card: AdvertisedDevice, healthy: bool) -> bytes:
@@ -120,7 +125,13 @@ def _id_lengths(card: AdvertisedDevice) -> Iterator[tuple[int, int]]:
     if card.ids is not None:
         stem = len(card.ids.stem.encode())
         yield from [(stem, 1)] if card.ids.count is None else _numbered_lengths(stem + 2, card.ids.count)
-    yield from ((len(device_id.encode()), 1) for device_id in card.kept)
+    yield from _counted_lengths(card.kept).items()
+
+
+@lru_cache(maxsize=64)
+def _counted_lengths(ids: tuple[str, ...]) -> Mapping[int, int]:
+    """Length in bytes to the number of IDs with that length. The kept IDs of a card seldom change."""
+    return Counter(map(len, map(str.encode, ids)))
 
 
 def _numbered_lengths(stem: int, count: int) -> Iterator[tuple[int, int]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.taken_room import TakenRoom
+from agent.core.devices.held_ids import HeldIds
+from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.topology import DISTANCE_SCORE, LANE_SCORE, Topology
 from agent.core.model import (
     AdvertisedDevice,
@@ -117,6 +119,34 @@ def allocation(
 def grouped(allocations: Iterable[Allocation] = ()) -> AllocationsInUse:
     """These allocations, oldest first."""
     return AllocationsInUse.of(enumerate(allocations))
+
+
+def held_ids(used: ResourceUsage) -> dict[str, dict[str, str]]:
+    """Resource to device ID to the card that the ID names, for every ID in use."""
+    return {
+        name: {one: uuid for uuid, held in cards.items() for one in held.ids}
+        for name, cards in used.held.items()
+    }
+
+
+def usage(
+    held: Mapping[str, Mapping[str, str]] | None = None,
+    diverged: Mapping[str, Mapping[str, Collection[str]]] | None = None,
+    units: Mapping[str, Mapping[str, Collection[str]]] | None = None,
+    *,
+    vendors: Mapping[str, str] | None = None,
+    external: Iterable[str] = (),
+) -> ResourceUsage:
+    """What is in use. `held`: resource to ID to card. `diverged`: resource to card to IDs that lie there."""
+    found: dict[str, dict[str, HeldIds]] = {}
+    for name, ids in (held or {}).items():
+        away = {one for its in (diverged or {}).get(name, {}).values() for one in its}
+        found[name] = {
+            uuid: HeldIds({one: one in away for one, card in ids.items() if card == uuid})
+            for uuid in dict.fromkeys(ids.values())
+        }
+    cards = {name: frozenset(its) for name, its in (diverged or {}).items()}
+    return ResourceUsage(found, cards, units or {}, vendors=vendors or {}, external=frozenset(external))
 
 
 def taking(allocations: Iterable[Allocation] = (), resource: str = GPU) -> TakenRoom:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import structlog
@@ -15,6 +17,7 @@ from agent.core.allocation.node_lock_rules import EXPIRES, parsed_lock
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.offers import VendorRules
+from agent.core.devices.plan import plan
 from agent.core.errors import ClosedDevice, StillHeld
 from agent.core.model import (
     Allocation,
@@ -23,9 +26,11 @@ from agent.core.model import (
     Command,
     Cordon,
     Owner,
+    Plan,
     VendorState,
     VendorStatus,
 )
+from agent.daemon import node_state
 from agent.daemon.node_state import NodeState
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate
@@ -259,3 +264,48 @@ def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last
     assert node.scene().locked == {("default", "web")}
     now[0] += EXPIRES
     assert node.scene().locked == frozenset()
+
+
+# Reports that say the same again
+
+
+def test_a_plan_is_made_again_only_where_something_that_it_depends_on_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = Ledger([Allocation("a", XPU, "acme", ("a-0",), ("a-0",), AllocationState.DONE, 0.0)])
+    node = served(by_cdi=True, ledger=ledger)
+    made: list[Plan] = []
+
+    def counted(*args: Any, **more: Any) -> Plan:
+        made.append(plan(*args, **more))
+        return made[-1]
+
+    def plans_after(change: Callable[[], object]) -> bool:
+        """Whether the change makes a new plan, which no later refresh makes again."""
+        change()
+        node.refresh()
+        count = len(made)
+        node.refresh()  # a plan that follows from its own predecessor, too
+        made.clear()
+        node.tick()
+        node.refresh()
+        return count > 0 and not made
+
+    monkeypatch.setattr(node_state, "plan", counted)
+
+    assert plans_after(lambda: node.discovered("acme", [Device("a-0", 0), Device("a-1", 1)]))
+    assert plans_after(lambda: ledger.confirm("a", Owner("uid-web", "main")))
+    assert plans_after(lambda: node.unwritten({"acme": "/cdi: no space"}))
+    assert plans_after(lambda: node.apply(Command("cordon", "a-1", "me")))
+    assert plans_after(lambda: ledger.release("a", "over", now=1.0))
+    assert not plans_after(lambda: None)
+
+
+def test_a_resource_whose_session_has_ended_is_planned_again_where_all_else_is_as_before() -> None:
+    node = served(by_cdi=False)
+    planned = node.plan.value
+
+    node.ended(XPU)
+
+    assert node.plan.value == planned
+    assert node.resources[XPU].value == planned[XPU]

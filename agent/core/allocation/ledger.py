@@ -10,7 +10,8 @@ from itertools import chain
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.cell import Cell
-from agent.core.devices.ids_in_use import ResourceUsage
+from agent.core.devices.held_ids import HeldIds
+from agent.core.devices.ids_in_use import NONE, ResourceUsage
 from agent.core.model import Allocation, AllocationState, Owner
 from agent.vendor_api.agent import Partition
 
@@ -42,8 +43,8 @@ class Ledger:
         self.changes: Cell[None] = Cell(None)
         #: Id to the allocation before its first change since `take_changes`, and whether it was dropped.
         self._changed: dict[str, tuple[Allocation | None, bool]] = {}
-        #: What `held` returned last, and resource to the IDs that were held or let go since.
-        self._held: Mapping[str, Mapping[str, str]] = {}
+        #: What `_held_ids` returned last, and resource to the IDs that were held or let go since.
+        self._held: Mapping[str, Mapping[str, HeldIds]] = {}
         self._changed_ids: dict[str, set[str]] = {}
         #: What `_units` returned last, and resource and card to the units that came or went since.
         self._units_by_card: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
@@ -78,7 +79,7 @@ class Ledger:
         """What is in use of all resources now."""
         if self._usage is None:
             self._usage = ResourceUsage(
-                held=self.held(),
+                held=self._held_ids(),
                 diverged=self._diverged(),
                 units=self._units(),
                 forgotten={name: frozenset(holders) for name, holders in self.forgotten().items()},
@@ -87,27 +88,34 @@ class Ledger:
             )
         return self._usage
 
-    def held(self) -> Mapping[str, Mapping[str, str]]:
-        """Resource to device ID to card, for every ID in use."""
+    def _held_ids(self) -> Mapping[str, Mapping[str, HeldIds]]:
+        """Resource to the cards that its IDs in use name, with these IDs."""
         if self._changed_ids:
             changed = {name: self._held_now(name, ids) for name, ids in self._changed_ids.items()}
-            self._held = {name: ids for name, ids in {**self._held, **changed}.items() if ids}
+            self._held = {name: cards for name, cards in {**self._held, **changed}.items() if cards}
             self._changed_ids = {}
         return self._held
 
-    def _held_now(self, resource: str, changed: Iterable[str]) -> Mapping[str, str]:
-        """The held IDs of the resource with their cards. `changed`: the IDs that were held or let go."""
-        held, holding = {**self._held.get(resource, {})}, self._holders.get(resource, {})
-        ids_by_newest: dict[str, list[str]] = {}
+    def _held_now(self, resource: str, changed: Collection[str]) -> Mapping[str, HeldIds]:
+        """The resource's IDs in use by card. `changed`: the IDs that were held, let go or moved."""
+        before, holding = self._held.get(resource, {}), self._holders.get(resource, {})
+        ids_by_holders: dict[tuple[str, ...], list[str]] = {}
         for device_id in changed:
-            held.pop(device_id, None)
             if names := holding.get(device_id):
-                newest = max(names, key=self._ages.__getitem__) if len(names) > 1 else names[0]
-                ids_by_newest.setdefault(newest, []).append(device_id)
-        for name, ids in ids_by_newest.items():
-            cards = _cards_of_ids(self._allocations[name])
-            held.update((device_id, cards[device_id]) for device_id in ids if device_id in cards)
-        return held
+                ids_by_holders.setdefault(names, []).append(device_id)
+        new: dict[str, dict[str, bool]] = {}
+        for names, ids in ids_by_holders.items():
+            newest = max(names, key=self._ages.__getitem__)
+            for uuid, on_card in _ids_by_card(self._allocations[newest], ids).items():
+                new.setdefault(uuid, {}).update(dict.fromkeys(on_card, self._is_away(names)))
+        after = {
+            uuid: before.get(uuid, NONE).changed(changed, new.get(uuid, {})) for uuid in {**before, **new}
+        }
+        return {uuid: held for uuid, held in after.items() if held.ids}
+
+    def _is_away(self, names: Iterable[str]) -> bool:
+        """Whether none of the allocations with an ID lies on the card that the ID names."""
+        return all(self._allocations[name].diverged for name in names)
 
     def _units(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         """Resource to card to the memory units of its IDs in use, oldest first; "" for IDs without a unit.
@@ -123,25 +131,13 @@ class Ledger:
         self._changed_units = {}
         return {name: cards for name, cards in self._units_by_card.items() if cards}
 
-    def _diverged(self) -> Mapping[str, Mapping[str, Collection[str]]]:
-        """Resource to the cards of diverged allocations, with the IDs that leave their own card free."""
-        cards_by_resource: dict[str, dict[str, set[str]]] = {}
-        for allocation in chain.from_iterable(map(self._in_use.diverged, self._in_use.counts)):
-            cards, ids = cards_by_resource.setdefault(allocation.resource, {}), self._ids_away(allocation)
-            for uuid in allocation.diverged:
-                cards.setdefault(uuid, set()).update(ids)
-        return cards_by_resource
-
-    def _ids_away(self, allocation: Allocation) -> frozenset[str]:
-        """The IDs of a diverged allocation that no other allocation has on the cards that the IDs name."""
-        holding = self._holders[allocation.resource]
-        shared = (device_id for device_id in allocation.ids if len(holding[device_id]) > 1)
-        at_home = (
-            device_id
-            for device_id in shared
-            if any(not self._allocations[name].diverged for name in holding[device_id])
-        )
-        return frozenset(allocation.ids).difference(at_home)
+    def _diverged(self) -> Mapping[str, frozenset[str]]:
+        """Resource to the cards of its diverged allocations."""
+        cards = {
+            name: frozenset(chain.from_iterable(it.diverged for it in self._in_use.diverged(name)))
+            for name in self._in_use.counts
+        }
+        return {name: uuids for name, uuids in cards.items() if uuids}
 
     def forgotten(self) -> Mapping[str, Mapping[str, Allocation]]:
         """Resource to device ID to the forgotten allocation that has the ID: the kubelet takes it for free.
@@ -166,7 +162,7 @@ class Ledger:
 
     def _vendors(self) -> Mapping[str, str]:
         """Resource in use to its vendor."""
-        holders = {name: next(iter(self._holders[name].values())) for name in self.held()}
+        holders = {name: next(iter(self._holders[name].values())) for name in self._held_ids()}
         return {resource: self._allocations[names[-1]].vendor for resource, names in holders.items()}
 
     def devices_in_use(self) -> frozenset[str]:
@@ -222,6 +218,8 @@ class Ledger:
             if before is not None:
                 self._remove_holder(before)
             self._add_holder(allocation)
+        elif bool(before.diverged) != bool(allocation.diverged):
+            self._note_ids(allocation)
         self.changes.touch()
 
     def drop(self, allocation_id: str) -> None:
@@ -247,10 +245,15 @@ class Ledger:
             for uuid in dict.fromkeys((*allocation.devices, *allocation.diverged)):
                 self._changed_units.setdefault((allocation.resource, uuid), set()).add(allocation.unit)
 
-    def _add_holder(self, allocation: Allocation) -> None:
-        """Note the IDs that the allocation holds."""
+    def _note_ids(self, allocation: Allocation) -> None:
+        """Note that the IDs of the allocation may have come, gone or moved."""
         resource, ids, _ = _held_by(allocation)
         self._changed_ids.setdefault(resource, set()).update(ids)
+
+    def _add_holder(self, allocation: Allocation) -> None:
+        """Note the IDs that the allocation holds."""
+        self._note_ids(allocation)
+        resource, ids, _ = _held_by(allocation)
         holding = self._holders.setdefault(resource, {})
         shared = [device_id for device_id in dict.fromkeys(ids) if device_id in holding]
         others = {device_id: (*holding[device_id], allocation.id) for device_id in shared}
@@ -258,8 +261,8 @@ class Ledger:
         holding.update(others)
 
     def _remove_holder(self, allocation: Allocation) -> None:
+        self._note_ids(allocation)
         resource, ids, _ = _held_by(allocation)
-        self._changed_ids.setdefault(resource, set()).update(ids)
         for device_id in set(ids):
             holding = self._holders[resource]
             if left := tuple(name for name in holding.pop(device_id) if name != allocation.id):
@@ -309,7 +312,7 @@ class Ledger:
         holding = self._holders[allocation.resource]
         for device_id in allocation.ids:
             holding[device_id] = tuple(dict.fromkeys((allocation_id, *holding[device_id])))
-        self._changed_ids.setdefault(allocation.resource, set()).update(allocation.ids)
+        self._note_ids(revived)
 
     def remark(self, allocation_id: str, text: str) -> None:
         """Set what a person should know of the allocation; an empty text ends the effects of a reboot."""
@@ -354,10 +357,16 @@ def _held_by(allocation: Allocation) -> tuple[str, tuple[str, ...], tuple[str, .
     )
 
 
-def _cards_of_ids(allocation: Allocation) -> Mapping[str, str]:
-    """Device ID to the card that the ID names."""
-    ids, cards = allocation.ids, allocation.devices
-    return dict(zip(ids, cards if len(cards) == len(ids) else cards[:1] * len(ids), strict=False))
+def _ids_by_card(allocation: Allocation, ids: Collection[str]) -> Mapping[str, Collection[str]]:
+    """These IDs of the allocation by the cards that they name."""
+    cards = allocation.devices
+    if len(cards) != len(allocation.ids) or len({*cards}) == 1:
+        return dict.fromkeys(cards[:1], ids)
+    card_of = dict(zip(allocation.ids, cards, strict=True))
+    found: dict[str, list[str]] = {}
+    for device_id in ids:
+        found.setdefault(card_of[device_id], []).append(device_id)
+    return found
 
 
 def _with_unit(allocation: Allocation) -> tuple[object, ...]:

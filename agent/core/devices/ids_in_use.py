@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
-from agent.core.model import AdvertisedDevice, DeviceStatus, share
+from agent.core.devices.held_ids import HeldIds, OutsideRanges
+from agent.core.model import AdvertisedDevice, DeviceStatus
+
+#: The IDs of a card without any in use.
+NONE = HeldIds()
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
     """The device IDs and cards that allocations have; `Ledger.usage` makes the value."""
 
-    #: Resource to device ID to the uuid of its card, for every ID in use.
-    held: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    #: Resource to the cards of its diverged allocations, each with the IDs of these allocations. IDs by which
-    #: another allocation has their own card are left out.
-    diverged: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
+    #: Resource to the uuid of each card that IDs in use name, with these IDs.
+    held: Mapping[str, Mapping[str, HeldIds]] = field(default_factory=dict)
+    #: Resource to the cards of its diverged allocations.
+    diverged: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: Resource to card to the memory units of the IDs in use there, oldest first. The empty text stands for
     #: IDs that do not count memory.
     units: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
@@ -31,26 +33,25 @@ class ResourceUsage:
 
     def cards_of(self, resource: str) -> frozenset[str]:
         """The cards on which allocations of the resource lie."""
-        held, diverged = self.held.get(resource, {}), self.diverged.get(resource, {})
-        if not diverged:
-            return frozenset(held.values())
-        away = frozenset(chain.from_iterable(diverged.values()))
-        return frozenset(diverged).union(uuid for device_id, uuid in held.items() if device_id not in away)
+        at_home = (uuid for uuid, held in self.held.get(resource, {}).items() if held.lies_here)
+        return frozenset(self.diverged.get(resource, ())).union(at_home)
 
 
 class IdsInUse:
-    """Answers questions about the IDs in use. Reads each ID once, as there can be tens of thousands."""
+    """Answers questions about the IDs in use. `HeldIds` keeps the answers for which IDs are read."""
 
     def __init__(self, usage: ResourceUsage, kin: Mapping[str, Sequence[str]]) -> None:
         self._usage = usage
         self._kin = kin
-        self._ids = {resource: _by_card(ids) for resource, ids in usage.held.items()}
         self._lies_on = {name: usage.cards_of(name) for name in {*usage.held, *usage.diverged}}
-        self._others: dict[tuple[str, AdvertisedDevice], list[str]] = {}
 
     def cards(self, resource: str) -> Iterable[str]:
         """The cards on which IDs of the resource are in use."""
-        return self._ids.get(resource, {})
+        return self._usage.held.get(resource, {})
+
+    def on_card(self, resource: str, uuid: str) -> HeldIds:
+        """The IDs of the resource in use on the card."""
+        return self._usage.held.get(resource, {}).get(uuid, NONE)
 
     def elsewhere(self, resource: str, uuid: str) -> bool:
         """Whether shares of another resource lie on the card, or of any on its slices or its own card."""
@@ -81,31 +82,14 @@ class IdsInUse:
         """Whether an allocation with IDs of other cards lies on this card."""
         return any(uuid in cards for cards in self._usage.diverged.values())
 
-    def outside_range(self, resource: str, uuid: str, card: AdvertisedDevice | None) -> list[str]:
-        """The IDs of the resource in use on the card that are not in the card's range."""
-        ids = self._ids.get(resource, {}).get(uuid, [])
-        if card is None or card.ids is None or not ids:
-            return ids
-        if (resource, card) not in self._others:
-            self._others[resource, card] = card.ids.without(ids)
-        return self._others[resource, card]
+    def outside_range(self, resource: str, card: AdvertisedDevice) -> Sequence[str]:
+        """The IDs of the resource in use on the card that are not in the card's range, sorted."""
+        return self.on_card(resource, card.uuid).chosen(OutsideRanges((card.ids,) if card.ids else ()))
 
     def listed(self, resource: str, card: AdvertisedDevice) -> tuple[str, ...]:
         """The IDs of the resource in use on the card that the card lists, sorted."""
-        ids = self._ids.get(resource, {}).get(card.uuid, [])
-        return tuple(sorted(device_id for device_id in ids if device_id in card))
-
-    def numbers(self, resource: str, card: AdvertisedDevice) -> list[int]:
-        """The share numbers of the listed IDs that are in use, highest first."""
-        listed = (share(it) for it in self.listed(resource, card))
-        return sorted((it.number for it in listed if it), reverse=True)
-
-
-def _by_card(ids: Mapping[str, str]) -> dict[str, list[str]]:
-    cards: defaultdict[str, list[str]] = defaultdict(list)
-    for device_id, uuid in ids.items():
-        cards[uuid].append(device_id)
-    return cards
+        in_range = self.on_card(resource, card.uuid).in_range(card.ids) if card.ids else ()
+        return tuple(sorted((*in_range, *card.kept))) if card.kept else in_range
 
 
 def kin(statuses: Iterable[DeviceStatus]) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agent.core.devices.cards_of_resources import Offer, cards_of_rules, other_modes
 from agent.core.devices.device_ids import stems
+from agent.core.devices.held_ids import HeldIds, NoShares, OutsideRanges
 from agent.core.devices.ids_in_use import IdsInUse, ResourceUsage, kin
 from agent.core.devices.memory_units import counted_in, units
 from agent.core.model import (
@@ -69,7 +70,7 @@ def _offered_resources(
     offers: Sequence[Offer],
     snapshot: NodeSnapshot,
     before: Plan,
-    held: Mapping[str, Mapping[str, str]],
+    held: Collection[str],
     uses: IdsInUse,
 ) -> dict[str, Resource]:
     """The resources of the offers, with the cards that they can list now.
@@ -211,7 +212,7 @@ def _orphans(names: Iterable[str], usage: ResourceUsage, snapshot: NodeSnapshot)
     vendors = {status.uuid: status.vendor for status in snapshot.devices}
     found: dict[str, Resource] = {}
     for name in sorted(names):
-        known = (vendors[uuid] for uuid in usage.held[name].values() if uuid in vendors)
+        known = (vendors[uuid] for uuid in usage.held[name] if uuid in vendors)
         vendor = next(known, usage.vendors.get(name))
         if vendor in started:
             rule = ResourceRule(name)
@@ -256,10 +257,9 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) 
         return True
     if uses.has_other_unit(rule.name, card.uuid, counted_in(rule.sharing)):
         return True
-    others = uses.outside_range(rule.name, card.uuid, card)
     if rule.sharing.kind == "exclusive":
-        return bool(others) or uses.has_shares_of_others(card.uuid)
-    return not all("::" in device_id or card.has_share(device_id) for device_id in others)
+        return bool(uses.outside_range(rule.name, card)) or uses.has_shares_of_others(card.uuid)
+    return bool(uses.on_card(rule.name, card.uuid).chosen(NoShares(card.ids, card.names)))
 
 
 def _with_shorter_range(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> AdvertisedDevice:
@@ -271,11 +271,11 @@ def _with_shorter_range(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInU
     """
     if card.ids is None or card.ids.count is None:
         return card
-    others = len(uses.outside_range(rule.name, card.uuid, card))
+    others = len(uses.outside_range(rule.name, card))
     if not others:
         return card
     left = card.ids.count - others
-    for number in uses.numbers(rule.name, card):
+    for number in uses.on_card(rule.name, card.uuid).numbers(card.ids):
         if number < left:
             break
         left -= 1
@@ -286,17 +286,17 @@ def _with_shorter_range(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInU
 def _with_kept_ids(resource: Resource, uses: IdsInUse, snapshot: NodeSnapshot) -> Resource:
     """The resource with `kept` set to the IDs in use that its rule no longer makes."""
     cards = {card.uuid: card for card in resource.cards}
+    name = resource.name
     to_keep = {
-        uuid: _ids_to_keep(resource, uuid, cards.get(uuid), uses) for uuid in uses.cards(resource.name)
+        uuid: _ids_to_keep(resource, cards.get(uuid), uses.on_card(name, uuid)) for uuid in uses.cards(name)
     }
     if not any(to_keep.values()):
         return resource
     statuses = {status.uuid: status for status in snapshot.devices}
     local = resource.rule.placement == "local"
-    for uuid, ids in to_keep.items():
-        if ids:
+    for uuid, kept in to_keep.items():
+        if kept:
             status, old = statuses.get(uuid), cards.get(uuid)
-            kept = tuple(sorted(ids))
             if old is not None and old.mode:
                 cards[uuid] = replace(old, kept=kept, held=(*old.held, *kept))
                 continue
@@ -309,6 +309,10 @@ def _with_kept_ids(resource: Resource, uses: IdsInUse, snapshot: NodeSnapshot) -
     return replace(resource, cards=tuple(cards.values()))
 
 
-def _ids_to_keep(resource: Resource, uuid: str, card: AdvertisedDevice | None, uses: IdsInUse) -> list[str]:
-    """IDs in use on the card that the resource lists nowhere."""
-    return [it for it in uses.outside_range(resource.name, uuid, card) if resource.index.find(it) is None]
+def _ids_to_keep(resource: Resource, card: AdvertisedDevice | None, held: HeldIds) -> tuple[str, ...]:
+    """IDs in use on the card that the resource lists nowhere, sorted."""
+    if card is not None and card.ids is not None and not held.chosen(OutsideRanges((card.ids,))):
+        return ()
+    index = resource.index
+    named = sorted((index.stems & held.stems) | (index.stems & held.ids.keys()))
+    return held.chosen(OutsideRanges(index.ranges(named)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -81,11 +81,13 @@ def confirmations(allocations: Sequence[Allocation], evidence: Evidence) -> list
 
 
 def revivals(
-    released: Iterable[Allocation], held: Mapping[str, Collection[str]], evidence: Evidence
+    released: Iterable[Allocation],
+    holders: Callable[[str, Collection[str]], Collection[Allocation]],
+    evidence: Evidence,
 ) -> list[Revive]:
     """The allocations that were released although the kubelet grants and shows them, with proof.
 
-    `held`: resource to device IDs that other allocations have by now.
+    `holders` returns the allocations that have some of these device IDs of a resource by now.
     """
     if not evidence.proven or evidence.pods is None:
         return []
@@ -99,7 +101,7 @@ def revivals(
         Revive(allocation.id)
         for allocation in granted
         if _is_listed(allocation, owners[allocation.id], evidence.pods)
-        and not any(device_id in held.get(allocation.resource, ()) for device_id in allocation.ids)
+        and not holders(allocation.resource, allocation.ids)
     ]
 
 

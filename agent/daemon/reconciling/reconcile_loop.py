@@ -246,7 +246,7 @@ class Reconciler:
         of_slices = slice_changes(in_use, evidence, busy)
         rest = [it for it in of_slices if isinstance(it, Remove) or it.allocation not in settled]
         released = (it for it in self._ledger.all() if it.state is AllocationState.RELEASED)
-        back = revivals(released, self._ledger.held(), evidence)
+        back = revivals(released, self._ledger.holders, evidence)
         return [*changes, *back, *self._without_young_removals(rest, evidence, now)]
 
     def _without_young_removals(

@@ -14,7 +14,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.scheduler_api import Claim
-from core.values import GPU, allocation, grouped
+from core.values import GPU, allocation, grouped, held_ids
 
 OTHER = "acme.com/other"
 CARDS = ("c0", "c1")
@@ -109,6 +109,17 @@ def held(allocations: Sequence[Allocation]) -> dict[str, dict[str, str]]:
     return found
 
 
+def cards_with_shares(allocations: Sequence[Allocation]) -> dict[str, frozenset[str]]:
+    """Resource to the cards of diverged allocations, and those of the IDs that any other allocation has."""
+    found: dict[str, frozenset[str]] = {}
+    for resource in (GPU, OTHER):
+        its = [it for it in allocations if it.resource == resource]
+        at_home = {one for it in its if not it.diverged for one in it.ids}
+        named = {uuid for one, uuid in held(its).get(resource, {}).items() if one in at_home}
+        found[resource] = frozenset(named.union(*(it.diverged for it in its)))
+    return found
+
+
 def units(allocations: Sequence[Allocation]) -> dict[str, dict[str, tuple[str, ...]]]:
     """Resource to card to units as a look at all allocations finds them, oldest first."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -175,13 +186,14 @@ def test_each_group_is_what_a_look_at_all_allocations_finds_after_every_history(
         assert len(in_use) == len(known)
         assert_as_a_look_finds(in_use, known)
         usage = ledger.usage()
-        assert (usage.held, usage.units) == (held(known), units(known))
+        assert (held_ids(usage), usage.units) == (held(known), units(known))
+        assert {name: usage.cards_of(name) for name in (GPU, OTHER)} == cards_with_shares(known)
         assert usage.vendors == dict.fromkeys(usage.held, "acme")
         assert usage.forgotten.keys() == {it.resource for it in known if it.forgotten}
         assert ledger.devices_in_use() == {uuid for it in known for uuid in (*it.devices, *it.diverged)}
         used.append((usage, held(known), units(known)))
     for usage, ids, units_then in used:
-        assert (usage.held, usage.units) == (ids, units_then)
+        assert (held_ids(usage), usage.units) == (ids, units_then)
     for in_use, known in handed_out:  # later changes alter no value that was handed out
         assert [*in_use] == known
         assert groups(in_use) == groups(grouped(known))

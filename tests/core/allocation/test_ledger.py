@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.core.allocation.ledger import FORGOTTEN, KEPT_RELEASED, Ledger
 from agent.core.model import AllocationSource, AllocationState, Owner
 from agent.vendor_api.agent import Partition
-from core.values import GPU, allocation
+from core.values import GPU, allocation, held_ids
 
 OWNER = Owner("uid-1", "main", "default", "web-0")
 ANY = st.sampled_from(["loaded", "one", "two"])
@@ -38,7 +38,7 @@ def test_recording_the_same_id_again_replaces() -> None:
 def test_intended_allocations_hold_their_ids() -> None:
     ledger = Ledger([allocation("one", ["a"], state=AllocationState.INTENT)])
 
-    assert ledger.held() == {GPU: {"a": "a"}}
+    assert held_ids(ledger.usage()) == {GPU: {"a": "a"}}
     assert ledger.devices_in_use() == {"a"}
 
 
@@ -57,25 +57,25 @@ def test_every_id_is_held_on_its_own_card() -> None:
         [allocation("one", ["a::0", "b::3"]), allocation("two", ["a::1"], resource="acme.com/other")]
     )
 
-    assert ledger.held() == {GPU: {"a::0": "a", "b::3": "b"}, "acme.com/other": {"a::1": "a"}}
+    assert held_ids(ledger.usage()) == {GPU: {"a::0": "a", "b::3": "b"}, "acme.com/other": {"a::1": "a"}}
     assert ledger.devices_in_use() == {"a", "b"}
 
 
 def test_ids_of_an_allocation_that_names_one_card_are_held_on_it() -> None:
     ledger = Ledger([allocation("one", ["x-0", "x-1"], devices=("a",))])
 
-    assert ledger.held() == {GPU: {"x-0": "a", "x-1": "a"}}
+    assert held_ids(ledger.usage()) == {GPU: {"x-0": "a", "x-1": "a"}}
 
 
 def test_an_id_that_two_containers_share_is_held_until_both_are_over() -> None:
     ledger = Ledger([allocation("init", ["a"]), allocation("app", ["a"])])
 
     ledger.release("init", "pod gone", now=1)
-    held = ledger.held()
+    held = held_ids(ledger.usage())
     ledger.release("app", "pod gone", now=1)
 
     assert held == {GPU: {"a": "a"}}
-    assert ledger.held() == {}
+    assert held_ids(ledger.usage()) == {}
     assert ledger.devices_in_use() == frozenset()
 
 
@@ -159,7 +159,7 @@ def test_who_holds_an_id_is_always_what_a_look_at_every_allocation_says(
         for one in "abc":
             holding = [it for it in ledger.in_use() if it.resource == GPU and one in it.ids]
             assert ledger.holders(GPU, [one, "z"]) == holding
-            assert (one in ledger.held().get(GPU, {})) == bool(holding)
+            assert (one in held_ids(ledger.usage()).get(GPU, {})) == bool(holding)
 
 
 def test_ids_that_the_kubelet_has_forgotten_are_told_by_resource_until_they_are_released() -> None:
@@ -252,17 +252,17 @@ def test_an_allocation_of_a_clock_that_was_ahead_counts_from_now() -> None:
 
 def test_ids_in_use_follow_every_change() -> None:
     ledger = Ledger([allocation("one", ["0"])])
-    seen = [ledger.held(), ledger.held()]
+    seen = [held_ids(ledger.usage())]
+    assert ledger.usage() is ledger.usage()
 
     ledger.record(allocation("two", ["1"]))
-    seen.append(ledger.held())
+    seen.append(held_ids(ledger.usage()))
     ledger.release("one", "pod gone", now=1)
-    seen.append(ledger.held())
+    seen.append(held_ids(ledger.usage()))
     ledger.drop("two")
-    seen.append(ledger.held())
+    seen.append(held_ids(ledger.usage()))
 
-    assert seen[0] is seen[1]
-    assert [sorted(it.get(GPU, {})) for it in seen] == [["0"], ["0"], ["0", "1"], ["1"], []]
+    assert [sorted(it.get(GPU, {})) for it in seen] == [["0"], ["0", "1"], ["1"], []]
 
 
 def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_are_free() -> None:
@@ -271,19 +271,19 @@ def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_
     lying = ledger.usage().diverged
     ledger.release("one", "its pod is gone", 2.0)
 
-    assert lying == {GPU: {"b": {"a::0"}}}
+    assert lying == {GPU: {"b"}}
     assert ledger.usage().diverged == {}
 
 
 def test_a_card_is_held_by_an_id_by_which_one_of_several_pods_lies_there() -> None:
     """The kubelet gave it out again, and the ledger has not let go of who had it before."""
     on_a, on_b = (
-        allocation("one", ["a::0", "a::1"]),
+        allocation("one", ["a::0"]),
         replace(allocation("two", ["a::0"]), diverged=("b",)),
     )
 
-    assert Ledger([on_b]).usage().diverged == {GPU: {"b": {"a::0"}}}
-    assert Ledger([on_a, on_b]).usage().diverged == {GPU: {"b": set()}}
+    assert Ledger([on_b]).usage().cards_of(GPU) == {"b"}
+    assert Ledger([on_a, on_b]).usage().cards_of(GPU) == {"a", "b"}
 
 
 def test_who_has_a_card_is_also_who_lies_there_by_the_id_of_another() -> None:

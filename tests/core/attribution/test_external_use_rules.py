@@ -18,7 +18,7 @@ from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from core.values import allocation
+from core.values import allocation, held_ids
 
 GPU = "nvidia.com/gpu"
 CORE, RATIO = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"
@@ -184,7 +184,7 @@ def test_the_kubelet_holds_no_ids_of_it_and_the_card_is_in_use() -> None:
 
     ledger = Ledger([one])
 
-    assert ledger.held() == {}
+    assert held_ids(ledger.usage()) == {}
     assert ledger.usage().vendors == {}
     assert ledger.devices_in_use() == {"GPU-a"}
     assert {uuid: it.id for uuid, it in ledger.external().items()} == {"GPU-a": one.id}

@@ -21,7 +21,7 @@ from agent.core.devices.topology import Topology
 from agent.core.errors import InOtherMode
 from agent.core.model import AdvertisedDevice, DeviceStatus, Plan, Resource
 from agent.vendor_api.agent import ResourceRule, Sharing
-from core.values import allocation, node, status
+from core.values import allocation, held_ids, node, status, usage
 
 WHOLE, SHARE, UNIT = "acme.com/whole", "acme.com/share", "acme.com/unit"
 RULES = (
@@ -39,9 +39,10 @@ def planned(
     rules: tuple[ResourceRule, ...] = RULES,
     before: Plan | None = None,
     diverged: Mapping[str, Mapping[str, Collection[str]]] | None = None,
+    used: ResourceUsage | None = None,
 ) -> dict[str, Resource]:
     offers = [Offer("acme", rules, dynamic=True)]
-    return plan(offers, node(*cards), before=before or {}, usage=ResourceUsage(held or {}, diverged or {}))
+    return plan(offers, node(*cards), before=before or {}, usage=used or usage(held, diverged))
 
 
 def card(it: Resource, uuid: str) -> AdvertisedDevice:
@@ -128,9 +129,7 @@ def test_a_policy_that_the_config_names_wins() -> None:
 def test_nobody_waits_for_a_card_that_changes_its_mode_by_itself() -> None:
     held = {SHARE: {"a::0": "a"}, "acme.com/former": {"b": "b"}}
 
-    found = waits_of_resources(
-        [Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), ResourceUsage(held=held)
-    )
+    found = waits_of_resources([Offer("acme", RULES[:2], dynamic=True)], node(*CARDS), usage(held))
 
     former = "acme.com/former"
     assert found == (
@@ -219,8 +218,8 @@ def test_nor_where_shares_lie_on_other_cards_than_those_of_their_ids(
     """A scheduler chooses the card of each share; a whole card is that of its ID."""
     ledger = Ledger()
     for number, (name, at, takes, chosen) in enumerate(steps):
-        its = planned(ledger.held(), diverged=ledger.usage().diverged)
-        held = ledger.held().get(name, {})
+        its = planned(used=ledger.usage())
+        held = held_ids(ledger.usage()).get(name, {})
         free = [(one, it.uuid) for it in its[name].cards if it.healthy for one in it if one not in held]
         mine = [it.id for it in ledger.in_use() if it.resource == name]
         if takes and at < len(free):
@@ -231,7 +230,7 @@ def test_nor_where_shares_lie_on_other_cards_than_those_of_their_ids(
                 ledger.record(replace(answer, diverged=(uuid,) if uuid != own else ()))
         elif not takes and at < len(mine):
             ledger.release(mine[at], "over", 1.0)
-        after = planned(ledger.held(), diverged=ledger.usage().diverged)
+        after = planned(used=ledger.usage())
         for uuid in ("a", "b"):
             names = {it.resource for it in ledger.in_use() if uuid in it.cards}
             assert len(names) <= 1

@@ -26,7 +26,7 @@ from agent.core.model import (
     VendorStatus,
 )
 from agent.vendor_api.agent import FOREIGN_SLICES, IdForm, Placement, ResourceRule, Sharing
-from core.values import GPU, node, status
+from core.values import GPU, node, status, usage
 
 CARDS = (
     status("GPU-a", 0, minor=4, numa=1),
@@ -52,7 +52,7 @@ def planned(
         offers,
         its,
         before=before or {},
-        usage=ResourceUsage(held or {}, diverged or {}, units or {}, external=frozenset(external)),
+        usage=usage(held, diverged, units, external=external),
     )
 
 
@@ -115,7 +115,7 @@ def test_a_card_whose_ids_in_use_count_something_else_is_offered_once_free(
     it = plan(
         [Offer("acme", (rule,))],
         node(*SIZED),
-        usage=ResourceUsage(held=held, units={GPU: {"GPU-a": (unit,)}}),
+        usage=usage(held=held, units={GPU: {"GPU-a": (unit,)}}),
     )[GPU]
 
     assert listed(it)["GPU-a"] == (["bl62ea::0", "bl62ea::1"] if offered else ["bl62ea::1"])
@@ -454,7 +454,7 @@ def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
     rules = (ResourceRule(GPU, devices=(1,)), ResourceRule("acme.com/new"))
     held = {"acme.com/old": {"GPU-a::0": "GPU-a", "GPU-b::0": "GPU-b"}, GPU: {"GPU-b": "GPU-b"}}
 
-    found = waits_of_resources([Offer("acme", rules)], node(*CARDS), ResourceUsage(held=held))
+    found = waits_of_resources([Offer("acme", rules)], node(*CARDS), usage(held=held))
 
     assert found == (
         ResourceWait(GPU, "acme.com/old", ("GPU-b",), frozenset({"GPU-b"})),
@@ -464,10 +464,10 @@ def test_what_waits_for_pods_is_told_with_their_resource_and_cards() -> None:
 
 def test_slices_wait_for_their_card_and_cards_for_their_slices() -> None:
     whole = waits_of_resources(
-        [Offer("acme", (SLICES,))], node(*SLICED), ResourceUsage(held={GPU: {"GPU-a": "GPU-a"}})
+        [Offer("acme", (SLICES,))], node(*SLICED), usage(held={GPU: {"GPU-a": "GPU-a"}})
     )
     sliced = waits_of_resources(
-        [Offer("acme", (WHOLE,))], node(*SLICED), ResourceUsage(held={"acme.com/slice": {"MIG-a1": "MIG-a1"}})
+        [Offer("acme", (WHOLE,))], node(*SLICED), usage(held={"acme.com/slice": {"MIG-a1": "MIG-a1"}})
     )
 
     assert whole == (ResourceWait("acme.com/slice", GPU, ("MIG-a0", "MIG-a1"), frozenset({"GPU-a"})),)
@@ -526,8 +526,8 @@ def test_ids_in_use_wait_for_their_vendor_to_be_heard_after_a_restart() -> None:
     failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED),))
     offers = [Offer("acme", (ResourceRule(GPU),))]
 
-    assert plan(offers, starting, usage=ResourceUsage(held=held)) == {}
-    assert listed(plan(offers, failed, usage=ResourceUsage(held=held))[GPU]) == {"GPU-a": ["GPU-a"]}
+    assert plan(offers, starting, usage=usage(held=held)) == {}
+    assert listed(plan(offers, failed, usage=usage(held=held))[GPU]) == {"GPU-a": ["GPU-a"]}
 
 
 @given(
@@ -677,7 +677,7 @@ def test_ids_in_use_are_listed_though_their_vendor_can_not_be_asked_since_the_st
     failed = NodeSnapshot((VendorStatus("acme", VendorState.FAILED, "hung"),))
     held = {GPU: {"GPU-a": "GPU-a"}}
 
-    it = plan([Offer("acme", ())], failed, usage=ResourceUsage(held=held, vendors={GPU: "acme"}))[GPU]
+    it = plan([Offer("acme", ())], failed, usage=usage(held=held, vendors={GPU: "acme"}))[GPU]
 
     assert listed(it) == {"GPU-a": ["GPU-a"]}
     assert it.allocatable == 0
@@ -690,7 +690,7 @@ def test_ids_in_use_are_not_listed_before_their_vendor_was_heard() -> None:
         plan(
             [Offer("acme", ())],
             starting,
-            usage=ResourceUsage(held={GPU: {"GPU-a": "GPU-a"}}, vendors={GPU: "acme"}),
+            usage=usage(held={GPU: {"GPU-a": "GPU-a"}}, vendors={GPU: "acme"}),
         )
         == {}
     )
@@ -846,7 +846,7 @@ def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
     it = plan(
         [Offer("acme", (ResourceRule(GPU),))],
         node(cordoned("GPU-a")),
-        usage=ResourceUsage(held=held),
+        usage=usage(held=held),
         withheld={"acme"},
     )[GPU]
 
@@ -855,33 +855,28 @@ def test_what_is_given_out_to_nobody_at_all_is_well_for_nobody() -> None:
 
 SHARES, WHOLES = "example.com/share", "example.com/whole"
 #: By its ID the share is of GPU-a; it lies on GPU-b.
-ELSEWHERE = ResourceUsage(held={SHARES: {"GPU-a::0": "GPU-a"}}, diverged={SHARES: {"GPU-b": ["GPU-a::0"]}})
+HELD, DIVERGED = {SHARES: {"GPU-a::0": "GPU-a"}}, {SHARES: {"GPU-b": ["GPU-a::0"]}}
 
 
 @pytest.mark.parametrize("sharing", [Sharing(), replicas(2)])
 def test_a_card_on_which_a_share_lies_by_the_id_of_another_is_nobody_elses(sharing: Sharing) -> None:
-    held, diverged = ELSEWHERE.held, ELSEWHERE.diverged
     rules = (
         ResourceRule(SHARES, devices=("GPU-a",), sharing=replicas(2)),
         ResourceRule(WHOLES, devices=("GPU-b", "GPU-c"), sharing=sharing),
     )
 
-    assert [*listed(planned(*rules, held=held, diverged=diverged)[WHOLES])] == ["GPU-c"]
-    (wait,) = waits_of_resources([Offer("acme", rules)], node(*CARDS), ELSEWHERE)
+    assert [*listed(planned(*rules, held=HELD, diverged=DIVERGED)[WHOLES])] == ["GPU-c"]
+    (wait,) = waits_of_resources([Offer("acme", rules)], node(*CARDS), usage(HELD, DIVERGED))
     assert wait == ResourceWait(WHOLES, SHARES, ("GPU-b",), frozenset({"GPU-b"}))
 
 
 def test_a_card_on_which_a_share_lies_is_not_whole_where_its_resource_is_shared_no_more() -> None:
-    held, diverged = ELSEWHERE.held, ELSEWHERE.diverged
-
-    it = planned(ResourceRule(SHARES), held=held, diverged=diverged)[SHARES]
+    it = planned(ResourceRule(SHARES), held=HELD, diverged=DIVERGED)[SHARES]
 
     assert {card.uuid for card in it.cards if card.healthy and card.uuid in card} == {"GPU-c"}
 
 
 def test_a_card_on_which_a_share_lies_stays_shared() -> None:
-    held, diverged = ELSEWHERE.held, ELSEWHERE.diverged
-
-    it = planned(ResourceRule(SHARES, sharing=replicas(2)), held=held, diverged=diverged)[SHARES]
+    it = planned(ResourceRule(SHARES, sharing=replicas(2)), held=HELD, diverged=DIVERGED)[SHARES]
 
     assert listed(it)["GPU-b"] == ["GPU-b::0", "GPU-b::1"]

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from core.room import Room, heeding, promising
 from core.scenes import LOW, ONE, SHARE, SLICE, UNCUT, WHOLE, bound, full_c5, held
-from core.values import allocation
+from core.values import allocation, held_ids
 
 from agent.core.allocation.answer_annotations import ALLOCATION, CARDS
 from agent.core.allocation.container_edit_checks import UnusableEdits
@@ -87,7 +87,7 @@ async def test_an_id_named_twice_is_held_once() -> None:
     [recorded] = room.ledger.all()
     assert recorded.ids == ("c2::3", "c2::0")
     assert recorded.devices == ("c2", "c2")
-    assert room.ledger.held() == {SLICE: {"c2::3": "c2", "c2::0": "c2"}}
+    assert held_ids(room.ledger.usage()) == {SLICE: {"c2::3": "c2", "c2::0": "c2"}}
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ async def test_a_share_lies_on_the_chosen_card_whatever_its_ids_are() -> None:
     [recorded] = room.ledger.all()
     assert (recorded.devices, recorded.diverged, recorded.cards) == (("c4", "c4"), ("c5",), ("c5",))
     assert room.ledger.devices_in_use() == {"c4", "c5"}
-    assert room.ledger.held() == {SHARE: {"c4::0": "c4", "c4::1": "c4"}}
+    assert held_ids(room.ledger.usage()) == {SHARE: {"c4::0": "c4", "c4::1": "c4"}}
 
 
 def record(room: Room, *allocations: Allocation) -> None:
