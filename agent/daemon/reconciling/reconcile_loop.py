@@ -46,6 +46,8 @@ class ReconcileTiming:
     grace: float = 60.0
     #: What the kubelet gets to write its checkpoint, where a request waits for it.
     written_within: float = 4.0
+    #: From the first answer to a quick pass, so that answers close together cost one pass.
+    burst: float = 0.25
     #: What the kubelet gets to hear that a pod is over, which the API server tells all at once.
     heard_within: float = 0.5
 
@@ -75,6 +77,8 @@ class Reconciler:
         self._timing = timing
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
+        #: The ages at which an answer without an owner may be released, seconds.
+        self._ages_of_release = (TAKEN_WITHIN, timing.grace)
         #: Set where a quick pass is wanted.
         self._wanted_soon = asyncio.Event()
         self._next_look: asyncio.TimerHandle | None = None
@@ -152,12 +156,15 @@ class Reconciler:
         """A quick pass whenever the kubelet has written its checkpoint: then the file names owners.
 
         `pods_listable` returns once PodResources may be asked again. What the kubelet writes until then is
-        read in one pass: a pass that began earlier would wait with an old file.
+        read in one pass: a pass that began earlier would wait with an old file. The first pass after a pause
+        waits a moment for more answers.
         """
         async with anyio.create_task_group() as group:
             group.start_soon(for_ever, set_on_change, self._wanted_soon, checkpoint)
             while True:
-                await self._wanted_soon.wait()
+                if not self._wanted_soon.is_set():
+                    await self._wanted_soon.wait()
+                    await anyio.sleep(self._timing.burst)
                 self._wanted_soon.clear()
                 await self.reconcile(full=False)
                 await pods_listable()
@@ -243,7 +250,7 @@ class Reconciler:
         done += await self._ask_kubelet(changes)
         if recovered or swapped or any(not isinstance(it, AskKubelet) for it in done):
             await self._changed()
-        self._look_when_due()
+        self._look_when_due(began)
         return [*recovered, *done]
 
     async def _ask_kubelet(self, changes: Sequence[Change]) -> list[Change]:
@@ -260,20 +267,24 @@ class Reconciler:
             decided = [*confirmations(self._allocations_from_allocate(), written), *decided]
         return [it for it in decided if self._updates.apply(it)]
 
-    def _look_when_due(self) -> None:
-        """Have a quick pass when an answer without an owner comes to an age at which it may be released."""
+    def _look_when_due(self, judged_at: float) -> None:
+        """Have a quick pass when an answer without an owner comes to an age at which it may be released.
+
+        `judged_at`: the time by which the last pass has judged the answers.
+        """
         if self._next_look is not None:
             self._next_look.cancel()
             self._next_look = None
-        now, ages = self._clock(), (TAKEN_WITHIN, self._timing.grace)
-        dues = (it.since + age - now for it in self._answers_without_owner() for age in ages)
-        if (first := min((it for it in dues if it > 0), default=None)) is not None:
-            self._next_look = asyncio.get_running_loop().call_later(first, self._look_at_due)
+        times = [it.since + age for it in self._answers_without_owner() for age in self._ages_of_release]
+        if (due := min((it for it in times if it > judged_at), default=None)) is not None:
+            wait = max(0.0, due - self._clock()) + 0.001
+            self._next_look = asyncio.get_running_loop().call_later(wait, self._look_at_due)
 
     def _may_release_untaken(self) -> bool:
         """Whether the kubelet must have taken an answer of its present life that has no owner."""
-        life, taken_by = self._sources.life, self._clock() - TAKEN_WITHIN
-        return any(it.life == life and it.since <= taken_by for it in self._answers_without_owner())
+        life, now = self._sources.life, self._clock()
+        answers = self._answers_without_owner()
+        return any(it.life == life and now - it.since >= TAKEN_WITHIN for it in answers)
 
     def _look_at_due(self) -> None:
         self._next_look = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -127,7 +128,7 @@ class Node:
             ),
             self.changed,
             lambda: self.now,
-            ReconcileTiming(self.every, GRACE, self.written_within, heard_within=0.0),
+            ReconcileTiming(self.every, GRACE, self.written_within, burst=0.0, heard_within=0.0),
         )
 
     def ask_again(self, resource: str) -> None:
@@ -606,7 +607,7 @@ async def test_an_answer_without_an_owner_is_looked_at_as_soon_as_its_age_allows
         group.start_soon(node.reconciler.follow, Cell(0), anyio.lowlevel.checkpoint)
         await eventually(lambda: node.log.count("read") >= 2)
         assert node.states()["a1"] == "done"
-        node.now += 0.001
+        node.now += 1.0
         await eventually(lambda: node.states()["a1"] == "released")
         group.cancel_scope.cancel()
 
@@ -1126,6 +1127,31 @@ async def test_the_first_full_pass_after_a_start_comes_with_the_first_resource()
 
 
 # Bursts of answers
+
+
+async def test_the_first_answers_after_a_pause_cost_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("a1", "a2", "a3")
+    shown: Pods = {("default", name): {"main": {XPU: frozenset({f"{name}::1"})}} for name in names}
+    node = Node([held(name, since=999.0, owner=None, ids=(f"{name}::1",)) for name in names], pods=shown)
+    written, waits, goes_on = Cell(0), asyncio.Event(), asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        waits.set()
+        await goes_on.wait()
+
+    paused = SimpleNamespace(**{**vars(anyio), "sleep": pause})
+    monkeypatch.setattr("agent.daemon.reconciling.reconcile_loop.anyio", paused)
+    following = asyncio.create_task(node.reconciler.follow(written, anyio.lowlevel.checkpoint))
+    await waits.wait()
+    for number in range(1, len(names) + 1):
+        node.entries = [entry(name, f"uid-{name}", (f"{name}::1",)) for name in names[:number]]
+        written.set(number)
+        await asyncio.sleep(0)
+    goes_on.set()
+    await eventually(lambda: all(it.owner for it in node.ledger.in_use()))
+    following.cancel()
+
+    assert node.log == ["prove", "changed"]
 
 
 async def test_answers_close_together_cost_one_pass_that_confirms_them_all() -> None:
