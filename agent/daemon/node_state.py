@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -73,6 +74,8 @@ class NodeState:
         self._logged: tuple[str, ...] = ()
         self._waits: tuple[ResourceWait, ...] = ()
         self._counting = UnitPlan()
+        #: What the last plan was made of, if another one of that would be the same; and what was withheld.
+        self._planned_from: tuple[tuple[object, ...], Mapping[str, str]] = ((), {})
         self.vendors: Mapping[str, Vendor] = {}
         #: What ties other plugins' answers to the cards of this node; a new value when the cards change.
         self.answer_reader: Cell[AnswerReader] = Cell(AnswerReader())
@@ -192,14 +195,16 @@ class NodeState:
             self.snapshot.set(after)
         if before != after or self.answer_reader.value.vendors is not self.vendors:
             self.answer_reader.set(AnswerReader(after.devices, self.vendors))
-        usage, planned_before = self._ledger.usage(), self.plan.value
+        usage, planned_before, counted_before = self._ledger.usage(), self.plan.value, self._counting
+        self.memory.set((self._inventory.records(), self._inventory.remembered_devices()))
+        if self._is_planned():
+            return
         self._counting = plan_units(
-            self._offers.of(after), after, usage, planned_before, self._counting, _too_long
+            self._offers.of(after), after, usage, planned_before, counted_before, _too_long
         )
         offers = self._counting.offers
         self._waits = waits_of_resources(offers, after, usage)
         self._log_unserved(after)
-        self.memory.set((self._inventory.records(), self._inventory.remembered_devices()))
         of_others = {
             name
             for name in resources_of_other_plugins(self._ledger.in_use())
@@ -221,6 +226,20 @@ class NodeState:
         for name in self.resources.keys() - planned.keys():
             del self.resources[name]
         self.plan.set(planned)
+        is_settled = self.plan.value is planned_before and self._counting == counted_before
+        self._planned_from = (self._known_to_plan() if is_settled else (), self.withheld)
+
+    def _is_planned(self) -> bool:
+        """Whether the plan follows from what is known now. A poll that shows nothing new changes nothing."""
+        before, withheld = self._planned_from
+        known = self._known_to_plan()
+        return bool(before) and all(map(operator.is_, before, known)) and withheld == self.withheld
+
+    def _known_to_plan(self) -> tuple[object, ...]:
+        """What a plan is made of. Each is another object once it has changed."""
+        ledger = self._ledger
+        vendors, plan_now = self.vendors, self.plan.value
+        return self.snapshot.value, ledger.in_use(), ledger.usage(), vendors, plan_now, self._counting
 
     def makes(self, resource: Resource) -> bool:
         """Whether slices are made for the resource's containers. A vendor that is left out makes none."""

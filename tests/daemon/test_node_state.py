@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import structlog
@@ -14,6 +15,7 @@ from agent.core.allocation.node_lock_rules import EXPIRES, parsed_lock
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.offers import VendorRules
+from agent.core.devices.plan import plan
 from agent.core.errors import ClosedDevice, StillHeld
 from agent.core.model import (
     Allocation,
@@ -22,6 +24,7 @@ from agent.core.model import (
     Command,
     Cordon,
     Owner,
+    Plan,
     VendorState,
     VendorStatus,
 )
@@ -258,3 +261,34 @@ def test_a_lock_of_a_time_to_come_names_its_pod_only_for_as_long_as_one_may_last
     assert node.scene().locked == {("default", "web")}
     now[0] += EXPIRES
     assert node.scene().locked == frozenset()
+
+
+def test_a_poll_that_shows_nothing_new_makes_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, plans = Ledger(), []
+    node = served(by_cdi=False, ledger=ledger)
+
+    def counted(*args: Any, **kwargs: Any) -> Plan:
+        plans.append(args)
+        return plan(*args, **kwargs)
+
+    def poll() -> int:
+        before = len(plans)
+        node.discovered("acme", [device])
+        node.tick()
+        node.lost("other", VendorState.UNAVAILABLE, "not here")
+        return len(plans) - before
+
+    monkeypatch.setattr("agent.daemon.node_state.plan", counted)
+    device = next(it.device for it in node.snapshot.value.devices)
+    poll()
+    assert poll() == 0
+
+    ledger.record(Allocation("a1", XPU, "acme", ("a",), ("a",), AllocationState.DONE, 0.0))
+    assert (poll() > 0, poll()) == (True, 0)
+    ledger.release("a1", "pod gone", 0.0)
+    assert (poll() > 0, poll()) == (True, 0)
+    node.observed("acme", [HealthEvent("a-0", Fault("fan"))])
+    assert not next(iter(node.plan.value[XPU].cards)).healthy
+    poll()
+    node.unspecified("acme", "no spec")
+    assert poll() == 0
