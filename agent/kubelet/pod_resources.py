@@ -191,7 +191,7 @@ class _Listing:
 
     def read(self, data: bytes, needles: Collection[bytes]) -> None:
         for number, value in self._fields(data):
-            if number == 1 and any(it in value for it in needles):
+            if number == 1 and (needles is ANY_POD or any(it in value for it in needles)):
                 self._add_entry(value)
 
     def _add_entry(self, data: bytes) -> None:
@@ -201,7 +201,7 @@ class _Listing:
             pod, containers = self._decode_pod(data)
             entry = _Entry(pod, containers, self._fields_read - fields_before, self._names - names_before)
         else:
-            self._count_fields(entry.fields)
+            self._fields_read += entry.fields  # compared with its bound at the next field that is read
             self._count_names(entry.names)
         self.entries[data] = entry
         before = self.pods.get(entry.pod)
@@ -245,15 +245,12 @@ class _Listing:
     def _fields(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """The fields of type bytes."""
         for number, value in fields(data):
-            self._count_fields(1)
+            self._fields_read += 1
+            if self._fields_read > MAX_FIELDS:
+                what = f"the kubelet's list has more than {MAX_FIELDS} fields, four for an ID of a container"
+                raise Malformed(f"{what}; device plugins of this node with fewer IDs would help")
             if isinstance(value, bytes):
                 yield number, value
-
-    def _count_fields(self, count: int) -> None:
-        self._fields_read += count
-        if self._fields_read > MAX_FIELDS:
-            what = f"the kubelet's list has more than {MAX_FIELDS} fields, four for an ID of a container"
-            raise Malformed(f"{what}; device plugins of this node with fewer IDs would help")
 
     def _count_names(self, count: int) -> None:
         self._names += count
