@@ -135,7 +135,7 @@ def pods_in_use(data: bytes, needles: Collection[bytes] = ANY_POD) -> Pods:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _PodEntry:
     """The entry of a pod in an answer."""
 
     pod: tuple[str, str]
@@ -150,7 +150,7 @@ class ListedPods:
     """A decoded answer with the bytes of its entries: of the next answer only new entries are decoded."""
 
     pods: Pods = field(default_factory=lambda: MappingProxyType({}))
-    entries: Mapping[bytes, _Entry] = field(default_factory=dict)
+    entries: Mapping[bytes, _PodEntry] = field(default_factory=dict)
 
     def next(self, data: bytes) -> ListedPods:
         """Decode the next answer as `pods_in_use` does. Nothing of the answers before is kept."""
@@ -182,10 +182,10 @@ def _joined(one: _Containers, other: _Containers) -> _Containers:
 class _Listing:
     """Decoder with a bound on memory: a decoded answer can take fifty times its bytes."""
 
-    def __init__(self, known: Mapping[bytes, _Entry]) -> None:
+    def __init__(self, known: Mapping[bytes, _PodEntry]) -> None:
         """`known`: the bytes of entries to these entries, which are not decoded again."""
         self.pods: dict[tuple[str, str], _Containers] = {}
-        self.entries: dict[bytes, _Entry] = {}
+        self.entries: dict[bytes, _PodEntry] = {}
         self._known = known
         self._fields_read = self._names = 0
 
@@ -199,7 +199,7 @@ class _Listing:
         if entry is None:
             fields_before, names_before = self._fields_read, self._names
             pod, containers = self._decode_pod(data)
-            entry = _Entry(pod, containers, self._fields_read - fields_before, self._names - names_before)
+            entry = _PodEntry(pod, containers, self._fields_read - fields_before, self._names - names_before)
         else:
             self._fields_read += entry.fields  # compared with its bound at the next field that is read
             self._count_names(entry.names)
