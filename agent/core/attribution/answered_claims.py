@@ -26,9 +26,6 @@ def claims_after_swaps(promises: Promises, granted: Sequence[CheckpointAnswer]) 
     `granted`: which container the kubelet gave each allocation. None: nothing was promised to the container.
     """
     pods = promises.pods
-    claimed = {it.id: it.claim.uid for it in promises.in_use if it.claim is not None}
-    involved = {*pods, *claimed.values()}
-    granted = [it for it in granted if it.uid in involved or it.allocation in claimed]
 
     def promise(allocation: Allocation, answer: CheckpointAnswer) -> Claim | None:
         pod = pods.get(answer.uid)
