@@ -236,6 +236,7 @@ class Composition:
             self.reconciler.run,
             partial(self.reconciler.follow, checkpoint, self._pod_resources.until_free),
             partial(self.reconciler.follow_lives, kubelet),
+            partial(self.reconciler.follow_pods, self.pod_state.pods),
             partial(self.other_plugins.run, self._renewals.in_force),
             self._renewals.run,
             self._saver.run,

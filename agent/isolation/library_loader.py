@@ -70,6 +70,14 @@ def _prefixes() -> list[str]:
 def _holds(folder: str, name: str) -> bool:
     if os.path.lexists(f"{folder}/{name}"):
         return True
-    if any(os.path.lexists(it / name) for it in Path(folder, BY_PROCESSOR).glob("*")):
+    by_processor = f"{folder}/{BY_PROCESSOR}"
+    if any(os.path.lexists(f"{by_processor}/{it}/{name}") for it in _names_in(by_processor)):
         return True
     return folder not in FOLDERS and any(os.path.isdir(f"{folder}/{it}") for it in BY_OLD_PROCESSOR)
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 LOOK_SECONDS = 1.0  # seconds between two measurements
 #: Bytes of addresses above the limit: stacks and buffers count as data before they are used.
@@ -97,8 +96,8 @@ def _key(vendor: str) -> str:
 def used(pid: int) -> int:
     """Bytes of the process's own memory; 0 if it is gone."""
     total = 0
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    with suppress(OSError), open(f"/proc/{pid}/status") as lines:  # each second: a Path takes as long again
+        for line in lines:
             if line.startswith(OWN_MEMORY_FIELDS):
                 total += int(line.split()[1]) << 10
     return total

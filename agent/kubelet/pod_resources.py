@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -25,6 +27,8 @@ ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 MAX_FIELDS = 1_000_000
 #: Each takes half a kilobyte. 500 pods of 10 containers with devices of 10 resources each make 55,500.
 MAX_NAMES = 100_000
+#: Of an answer that is longer, no entry is kept: its decoded entries take several times its bytes.
+KEPT_BYTES = 512 * 1024
 #: For so many IDs at most, each entry is searched for each of them.
 MAX_NEEDLES = 8
 ANY_POD = (b"",)
@@ -33,7 +37,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _Devices = dict[str, set[str]]
-_Pods = dict[tuple[str, str], dict[str, _Devices]]
+_Containers = Mapping[str, Mapping[str, frozenset[str]]]
 
 
 class PodResources:
@@ -45,6 +49,8 @@ class PodResources:
         self._timeout = timeout
         self._turn = anyio.Lock()
         self._next = 0.0
+        #: The last whole answer. It is replaced at once: a call at the same time may decode an entry again.
+        self._listed = ListedPods()
 
     async def in_use(self, ids: Collection[str] | None = None) -> Pods:
         """Return every pod that the kubelet lists, with or without devices.
@@ -58,8 +64,10 @@ class PodResources:
             KubeletError: The kubelet did not answer, refused, or its answer cannot be decoded.
         """
         answer = await self._call_in_turn(LIST)
-        needles = ANY_POD if ids is None else needles_in(answer, ids)
-        if not needles:
+        if ids is None:
+            self._listed = await decoded("ListPodResourcesResponse", self._listed.next, answer)
+            return self._listed.pods
+        if not (needles := needles_in(answer, ids)):
             return MappingProxyType({})
         return await decoded("ListPodResourcesResponse", partial(pods_in_use, needles=needles), answer)
 
@@ -121,12 +129,38 @@ def pods_in_use(data: bytes, needles: Collection[bytes] = ANY_POD) -> Pods:
 
     Entries that contain none of the `needles` are skipped undecoded.
     """
-    listing = _Listing()
+    listing = _Listing({})
     listing.read(data, needles)
-    return MappingProxyType({key: _frozen(containers) for key, containers in listing.pods.items()})
+    return MappingProxyType(listing.pods)
 
 
-def _frozen(containers: Mapping[str, _Devices]) -> Mapping[str, Mapping[str, frozenset[str]]]:
+@dataclass(frozen=True, slots=True)
+class _PodEntry:
+    """The entry of a pod in an answer."""
+
+    pod: tuple[str, str]
+    containers: _Containers
+    #: What decoding it counted.
+    fields: int
+    names: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPods:
+    """A decoded answer with the bytes of its entries: of the next answer only new entries are decoded."""
+
+    pods: Pods = field(default_factory=lambda: MappingProxyType({}))
+    entries: Mapping[bytes, _PodEntry] = field(default_factory=dict)
+
+    def next(self, data: bytes) -> ListedPods:
+        """Decode the next answer as `pods_in_use` does. Nothing of the answers before is kept."""
+        listing = _Listing(self.entries)
+        listing.read(data, ANY_POD)
+        entries = listing.entries if len(data) <= KEPT_BYTES else {}
+        return ListedPods(MappingProxyType(listing.pods), entries)
+
+
+def _frozen(containers: Mapping[str, _Devices]) -> _Containers:
     return MappingProxyType(
         {
             name: MappingProxyType({resource: frozenset(ids) for resource, ids in devices.items()})
@@ -135,19 +169,45 @@ def _frozen(containers: Mapping[str, _Devices]) -> Mapping[str, Mapping[str, fro
     )
 
 
+def _joined(one: _Containers, other: _Containers) -> _Containers:
+    """The containers of both entries of one name."""
+    joined: dict[str, _Devices] = {}
+    for name, devices in chain(one.items(), other.items()):
+        for resource, ids in devices.items():
+            joined.setdefault(name, {}).setdefault(resource, set()).update(ids)
+        joined.setdefault(name, {})
+    return _frozen(joined)
+
+
 class _Listing:
     """Decoder with a bound on memory: a decoded answer can take fifty times its bytes."""
 
-    def __init__(self) -> None:
-        self.pods: _Pods = {}
+    def __init__(self, known: Mapping[bytes, _PodEntry]) -> None:
+        """`known`: the bytes of entries to these entries, which are not decoded again."""
+        self.pods: dict[tuple[str, str], _Containers] = {}
+        self.entries: dict[bytes, _PodEntry] = {}
+        self._known = known
         self._fields_read = self._names = 0
 
     def read(self, data: bytes, needles: Collection[bytes]) -> None:
         for number, value in self._fields(data):
-            if number == 1 and any(it in value for it in needles):
-                self._add_pod(value)
+            if number == 1 and (needles is ANY_POD or any(it in value for it in needles)):
+                self._add_entry(value)
 
-    def _add_pod(self, data: bytes) -> None:
+    def _add_entry(self, data: bytes) -> None:
+        entry = self._known.get(data)
+        if entry is None:
+            fields_before, names_before = self._fields_read, self._names
+            pod, containers = self._decode_pod(data)
+            entry = _PodEntry(pod, containers, self._fields_read - fields_before, self._names - names_before)
+        else:
+            self._fields_read += entry.fields  # compared with its bound at the next field that is read
+            self._count_names(entry.names)
+        self.entries[data] = entry
+        before = self.pods.get(entry.pod)
+        self.pods[entry.pod] = entry.containers if before is None else _joined(before, entry.containers)
+
+    def _decode_pod(self, data: bytes) -> tuple[tuple[str, str], _Containers]:
         name, namespace, found = "", "", []
         for number, value in self._fields(data):
             if number == 1:
@@ -156,9 +216,11 @@ class _Listing:
                 namespace = text(value)
             elif number == 3:
                 found.append(value)
-        containers = self._at(self.pods, (namespace, name), dict)
+        self._count_names(1)
+        containers: dict[str, _Devices] = {}
         for container in found:
             self._add_container(containers, container)
+        return (namespace, name), _frozen(containers)
 
     def _add_container(self, containers: dict[str, _Devices], data: bytes) -> None:
         name, found = "", []
@@ -190,10 +252,13 @@ class _Listing:
             if isinstance(value, bytes):
                 yield number, value
 
+    def _count_names(self, count: int) -> None:
+        self._names += count
+        if self._names > MAX_NAMES:
+            raise Malformed(f"more than {MAX_NAMES} pods, containers and their resources")
+
     def _at(self, table: dict[K, V], key: K, make: Callable[[], V]) -> V:
         if key not in table:
-            self._names += 1
-            if self._names > MAX_NAMES:
-                raise Malformed(f"more than {MAX_NAMES} pods, containers and their resources")
+            self._count_names(1)
             table[key] = make()
         return table[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
@@ -11,11 +11,14 @@ import anyio
 import pytest
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.kubelet import pod_resources
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.pb.podresources import v1 as pb
 from agent.kubelet.pod_resources import ALLOCATABLE, LIST, PodResources
+from agent.kubelet.protobuf import Malformed
 from agent.kubelet.rpc import MAX_ANSWER, ByteStream, SocketServer, streaming, unary
 
 from .fakes import listening
@@ -27,6 +30,14 @@ async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> As
     server = SocketServer({LIST: unary(answer), ALLOCATABLE: unary(answer)})
     async with listening(path / "kubelet.sock", server):
         yield path / "kubelet.sock"
+
+
+def pod_entry(name: str, ids: Iterable[str]) -> bytes:
+    """The entry of a pod with one container, as a message of this pod alone."""
+    devices = [pb.ContainerDevices(resource_name="example.com/gpu", device_ids=[*ids])]
+    containers = [pb.ContainerResources(name="main", devices=devices)]
+    pod = pb.PodResources(name=name, namespace="n", containers=containers)
+    return pb.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
 
 
 async def test_the_pods_of_the_node_are_listed(plugins_dir: Path) -> None:
@@ -52,6 +63,48 @@ async def test_only_pods_with_the_ids_in_question_are_decoded(
         assert list(await client.in_use(["b"])) == [("ml", "train")]
         monkeypatch.setattr(pod_resources, "decoded", pytest.fail)
         assert await client.in_use(["b::1"]) == {}
+
+
+async def test_of_an_answer_only_new_entries_are_decoded(plugins_dir: Path) -> None:
+    held = {"one": ["a"], "two": ["b"], "three": ["c"]}
+    asked = iter([["one", "two"], ["two", "three"], ["one", "two"]])
+
+    async def answer(request: bytes) -> bytes:
+        return b"".join(pod_entry(it, held[it]) for it in next(asked))
+
+    async with kubelet(plugins_dir, answer) as path:
+        client = PodResources(path, min_interval=0.0)
+        first, second, third = [await client.in_use() for _ in range(3)]
+
+    assert [sorted(name for _, name in it) for it in (second, third)] == [["three", "two"], ["one", "two"]]
+    assert first["n", "two"] is second["n", "two"] is third["n", "two"]
+    assert first["n", "one"] is not third["n", "one"]  # nothing of the answers before is kept
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from(["", "a", "b", "ab"])))))
+def test_an_answer_says_the_same_whatever_came_before_it(answers: list[list[tuple[str, str]]]) -> None:
+    listed = pod_resources.ListedPods()
+    for entries in answers:
+        data = b"".join(pod_entry(name, ids) for name, ids in entries)
+        listed = listed.next(data)
+        assert listed.pods == pod_resources.pods_in_use(data)
+
+
+@pytest.mark.parametrize("bound", ["MAX_FIELDS", "MAX_NAMES"])
+def test_entries_that_are_known_count_like_new_ones(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [pod_entry(f"pod-{number}", ["a"]) for number in range(10)]
+    known = pod_resources.ListedPods().next(b"".join(entries))
+    monkeypatch.setattr(pod_resources, bound, 15)
+
+    with pytest.raises(Malformed):
+        known.next(b"".join(entries))
+
+
+def test_of_a_long_answer_no_entry_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pod_entry("one", ["a"])
+    monkeypatch.setattr(pod_resources, "KEPT_BYTES", len(data) - 1)
+
+    assert pod_resources.ListedPods().next(data).entries == {}
 
 
 async def test_what_was_listed_can_not_be_changed(plugins_dir: Path) -> None:

@@ -51,8 +51,9 @@ def reconcile(
     if evidence.granted is None:
         return changes
     freed = _freed_ids(allocations, superseded, owners, lives, grants, evidence) if superseded else ()
-    old = [
-        allocation
+    never_used = {*abandoned, *_passed_ids(allocations, grants, evidence)}
+    old = {
+        allocation.id
         for allocation in allocations
         if allocation.id not in busy
         and (
@@ -60,13 +61,15 @@ def reconcile(
             or allocation.id in freed
             or (allocation.id not in fresh and _was_known(allocation, grants, evidence))
             or (
-                _is_untaken(allocation, now, abandoned)
+                _is_untaken(allocation, now, never_used)
                 and evidence.proven
                 and _granted_before(allocation, evidence)
             )
         )
-    ]
-    cases = _build_cases(allocations, old, owners, lives, superseded, freed, evidence)
+    }
+    written = {it.id for it in allocations if it.id in grants and _granted_before(it, evidence)}
+    judged = [it for it in allocations if it.id in old or (it.id in written and it.id not in busy)]
+    cases = _build_cases(allocations, judged, owners, lives, superseded, freed, evidence, old)
     verdicts = (_decide(it, evidence) for it in cases)
     return [*changes, *(it for it in verdicts if it is not None)]
 
@@ -173,11 +176,16 @@ class _Case:
     known_better: bool
     #: The kubelet started without its record of it, although its pod has not ended.
     forgotten: bool
+    #: It may be released. The kubelet may only be asked about an allocation that is too young for that.
+    old: bool
 
 
 def _decide(case: _Case, evidence: Evidence) -> Change | None:
     """The change that the first fitting rule asks for."""
     allocation = case.allocation
+    if not case.old:
+        is_doubted = evidence.pods is not None and case.granted and not (case.shown or case.runs)
+        return AskKubelet(allocation.id, allocation.resource) if is_doubted else None
     if allocation.state is not AllocationState.DONE:
         return None if case.granted else Release(allocation.id, "never answered")
     if evidence.pods is None:
@@ -213,15 +221,33 @@ def _was_known(allocation: Allocation, grants: Collection[str], evidence: Eviden
     return known and _granted_before(allocation, evidence)
 
 
-def _is_untaken(allocation: Allocation, now: float, abandoned: Collection[str]) -> bool:
+def _is_untaken(allocation: Allocation, now: float, never_used: Collection[str]) -> bool:
     """Whether the kubelet has taken the answer by now, or never will.
 
     An answer of an earlier process of the agent cannot be under way any more. An answer to a pod that has
-    ended can be under way for TAKEN_WITHIN; the kubelet may have dropped that answer before the agent saw its
-    owner.
+    ended, or one that the kubelet has passed, can be under way for TAKEN_WITHIN; the kubelet may have dropped
+    that answer before the agent saw its owner.
     """
-    is_over = allocation.id in abandoned and now - allocation.since >= TAKEN_WITHIN
+    is_over = allocation.id in never_used and now - allocation.since >= TAKEN_WITHIN
     return allocation.owner is None and (is_over or allocation.source is AllocationSource.CHECKPOINT)
+
+
+def _passed_ids(allocations: Sequence[Allocation], grants: Collection[str], evidence: Evidence) -> set[str]:
+    """Ids of allocations before one that the kubelet's checkpoint has, of the present life of the kubelet.
+
+    The kubelet admits one container at a time, and keeps each answer in memory before it asks for the next. A
+    file with one answer was written from a memory that had received all earlier ones.
+    """
+    passed: set[str] = set()
+    is_passed = False
+    for allocation in reversed(allocations):
+        if not (_is_answered_here(allocation) and _granted_before(allocation, evidence)):
+            continue
+        if allocation.id in grants:
+            is_passed = True
+        elif is_passed:
+            passed.add(allocation.id)
+    return passed
 
 
 def _granted_before(allocation: Allocation, evidence: Evidence) -> bool:
@@ -241,7 +267,9 @@ def _build_cases(
     superseded: Collection[str],
     freed: Collection[str],
     evidence: Evidence,
+    old: Collection[str],
 ) -> Iterable[_Case]:
+    """The cases of these allocations, without those that are plainly in use."""
     pods, granted = evidence.pods or {}, evidence.granted or ()
     grants = {it.allocation for it in granted}
     current = (it for it in allocations if it.id not in superseded)
@@ -254,6 +282,9 @@ def _build_cases(
     anew = _ids_given_anew(allocations, owners, granted)
     uids_by_name = _uids_by_name(allocations, owners, grants)
     for allocation in wanted:
+        is_known = allocation.id in shown and allocation.id in grants and allocation.id not in anew
+        if is_known and allocation.state is AllocationState.DONE and not (allocation.forgotten or read):
+            continue  # nearly always: the kubelet shows everywhere what the ledger has
         owner = owners[allocation.id]
         missing = allocation.id not in grants and allocation.id not in shown
         yield _Case(
@@ -268,6 +299,7 @@ def _build_cases(
             known_better=allocation.source is AllocationSource.POD_RESOURCES
             and (allocation.resource, frozenset(allocation.ids)) in answers,
             forgotten=missing and _is_forgotten(lives[allocation.id], owner, uids_by_name, evidence),
+            old=allocation.id in old,
         )
 
 
@@ -432,7 +464,9 @@ def _listed_pods(pods: Pods, wanted: Collection[str]) -> dict[tuple[str, str, st
 
 
 def _with_name(owner: Owner, name: tuple[str, str] | None) -> Owner:
-    return replace(owner, namespace=name[0], pod=name[1]) if name and owner.uid else owner
+    if not name or not owner.uid or name == (owner.namespace, owner.pod):
+        return owner  # nearly always: to make an equal value for each pod takes a third of a pass
+    return replace(owner, namespace=name[0], pod=name[1])
 
 
 def _present_owner(allocation: Allocation, grant: CheckpointAnswer | None) -> Owner | None:

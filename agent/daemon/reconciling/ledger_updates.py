@@ -101,7 +101,7 @@ class LedgerUpdates:
             case Confirm():
                 self._confirm(allocation, change)
             case AskKubelet():
-                return self._ask_kubelet(allocation)
+                return self._ask_kubelet(change)
             case Revive():
                 self._ledger.revive(allocation.id)
                 self._log_change("revive", "allocation released wrongly, the kubelet has it", allocation)
@@ -124,6 +124,8 @@ class LedgerUpdates:
 
     def _confirm(self, allocation: Allocation, change: Confirm) -> None:
         self._ledger.confirm(allocation.id, change.owner, change.life)
+        if change.owner.pod:
+            self._asked_at.pop(allocation.id, None)  # the kubelet shows the pod: the doubt is over
         if change.owner == allocation.owner and allocation.state is AllocationState.DONE:
             return  # only the life of the kubelet is another one
         self.actions["confirm"] += 1
@@ -135,14 +137,17 @@ class LedgerUpdates:
             **_log_fields(allocation),
         )
 
-    def _ask_kubelet(self, allocation: Allocation) -> bool:
-        """Have the kubelet write its checkpoint. Ask again only after a while: it may not know yet."""
-        now = self._clock()
-        if now - self._asked_at.get(allocation.id, float("-inf")) < self._request_again_after:
+    def may_ask(self, doubt: AskKubelet) -> bool:
+        """Whether the kubelet was not asked lately because of this allocation: it may not know yet."""
+        asked_at = self._asked_at.get(doubt.allocation, float("-inf"))
+        return self._clock() - asked_at >= self._request_again_after
+
+    def _ask_kubelet(self, doubt: AskKubelet) -> bool:
+        if not self.may_ask(doubt):
             return False
-        self._asked_at[allocation.id] = now
+        self._asked_at[doubt.allocation] = self._clock()
         self.actions["doubt"] += 1
-        self._request_checkpoint(allocation.resource)
+        self._request_checkpoint(doubt.resource)
         return True
 
     # Changes that may wait for hardware

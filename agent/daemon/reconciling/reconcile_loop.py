@@ -12,11 +12,13 @@ import anyio
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
+from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.core.reconciling.missing_slices import foreign_slices, slice_changes
 from agent.core.reconciling.reconcile_changes import (
     AskKubelet,
     Change,
+    Confirm,
     Find,
     RecoveredAllocation,
     Release,
@@ -25,11 +27,12 @@ from agent.core.reconciling.reconcile_changes import (
     SetForgotten,
 )
 from agent.core.reconciling.reconcile_evidence import Evidence
-from agent.core.reconciling.reconcile_rules import confirmations, reconcile, revivals
+from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, confirmations, reconcile, revivals
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.recovery import Recovery
+from agent.scheduler_api import Candidate
 
 T = TypeVar("T")
 
@@ -43,6 +46,10 @@ class ReconcileTiming:
     grace: float = 60.0
     #: What the kubelet gets to write its checkpoint, where a request waits for it.
     written_within: float = 4.0
+    #: From the first answer to a quick pass, so that answers close together cost one pass.
+    burst: float = 0.25
+    #: What the kubelet gets to hear that a pod is over, which the API server tells all at once.
+    heard_within: float = 0.5
 
 
 class Reconciler:
@@ -70,6 +77,11 @@ class Reconciler:
         self._timing = timing
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
+        #: The ages at which an answer without an owner may be released, seconds.
+        self._ages_of_release = (TAKEN_WITHIN, timing.grace)
+        #: Set where a quick pass is wanted.
+        self._wanted_soon = asyncio.Event()
+        self._next_look: asyncio.TimerHandle | None = None
         self._passes: set[asyncio.Task[Sequence[Change | RecoveredAllocation]]] = set()
         #: The life of the kubelet that wrote the last proven checkpoint.
         self._known_life = ""
@@ -100,6 +112,10 @@ class Reconciler:
     def look_again(self) -> None:
         """Have a full pass soon, as after a refusal: ledger and kubelet may differ."""
         self._wanted.set()
+
+    def look_soon(self) -> None:
+        """Have a quick pass, once PodResources may be asked again."""
+        self._wanted_soon.set()
 
     async def recover_at_start(self) -> None:
         """Recover allocations before the first list goes to the kubelet: that list must be true.
@@ -140,11 +156,31 @@ class Reconciler:
         """A quick pass whenever the kubelet has written its checkpoint: then the file names owners.
 
         `pods_listable` returns once PodResources may be asked again. What the kubelet writes until then is
-        read in one pass: a pass that began earlier would wait with an old file.
+        read in one pass: a pass that began earlier would wait with an old file. The first pass after a pause
+        waits a moment for more answers.
         """
-        async for _ in checkpoint.watch():
-            await self.reconcile(full=False)
-            await pods_listable()
+        async with anyio.create_task_group() as group:
+            group.start_soon(for_ever, set_on_change, self._wanted_soon, checkpoint)
+            while True:
+                if not self._wanted_soon.is_set():
+                    await self._wanted_soon.wait()
+                    await anyio.sleep(self._timing.burst)
+                self._wanted_soon.clear()
+                await self.reconcile(full=False)
+                await pods_listable()
+
+    async def follow_pods(self, pods: Cell[tuple[Candidate, ...]]) -> None:
+        """A quick pass when a pod with an allocation has ended, as the API server says.
+
+        That word is no proof. The kubelet is asked after a moment: the kubelet may hear later.
+        """
+        alive: frozenset[str] = frozenset()
+        async for known in pods.watch():
+            before, alive = alive, frozenset(it.uid for it in known if not it.ended)
+            gone = before - alive
+            if gone and any(it.owner is not None and it.owner.uid in gone for it in self._ledger.in_use()):
+                await anyio.sleep(self._timing.heard_within)
+                self.look_soon()
 
     async def follow_lives(self, kubelet: Cell[T]) -> None:
         """Confirm allocations in each new life of the kubelet."""
@@ -182,8 +218,8 @@ class Reconciler:
         self, makers: Sequence[str], *, full: bool
     ) -> Sequence[Change | RecoveredAllocation]:
         # What a new life of the kubelet has kept, and what it has forgotten, shows only in the first file of
-        # that life. So that file is read with its checksum.
-        prove = full or self._sources.life != self._known_life
+        # that life. So that file is read with its checksum, and so is one that may lack an answer for good.
+        prove = full or self._sources.life != self._known_life or self._may_release_untaken()
         began, owned = self._clock(), self._ids_with_owner()
         evidence = await self._sources.evidence(makers, prove=prove)
         if full:
@@ -204,16 +240,61 @@ class Reconciler:
             swapped = self._updates.recognise_claims()
         else:
             swapped = self._updates.swap_claims(evidence.granted)
-        at_once = [it for it in changes if not isinstance(it, Release | Remove)]
+        at_once = [it for it in changes if not isinstance(it, Release | Remove | AskKubelet)]
         done: list[Change] = [it for it in at_once if self._updates.apply(it)]
         ended = await self._updates.apply_releases(changes)
         for change in ended:
             if isinstance(change, Remove):
                 self._ownerless.pop((change.vendor, change.allocation), None)
         done += ended
+        done += await self._ask_kubelet(changes)
         if recovered or swapped or any(not isinstance(it, AskKubelet) for it in done):
             await self._changed()
+        self._look_when_due(began)
         return [*recovered, *done]
+
+    async def _ask_kubelet(self, changes: Sequence[Change]) -> list[Change]:
+        """Have the kubelet write its checkpoint because of these doubts; return what was done.
+
+        The owners in the present file are recorded before. The next file lacks the answers of pods that have
+        ended, and perhaps no pass has read them.
+        """
+        doubts = [it for it in changes if isinstance(it, AskKubelet) and self._updates.may_ask(it)]
+        granted = await self._sources.checkpoint_answers(prove=False) if doubts else None
+        decided: list[Confirm | AskKubelet] = [*doubts]
+        if granted is not None:
+            written = Evidence(granted, proven=False)
+            decided = [*confirmations(self._allocations_from_allocate(), written), *decided]
+        return [it for it in decided if self._updates.apply(it)]
+
+    def _look_when_due(self, judged_at: float) -> None:
+        """Have a quick pass when an answer without an owner comes to an age at which it may be released.
+
+        `judged_at`: the time by which the last pass has judged the answers.
+        """
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
+        times = [it.since + age for it in self._answers_without_owner() for age in self._ages_of_release]
+        if (due := min((it for it in times if it > judged_at), default=None)) is not None:
+            wait = max(0.0, due - self._clock()) + 0.001
+            self._next_look = asyncio.get_running_loop().call_later(wait, self._look_at_due)
+
+    def _may_release_untaken(self) -> bool:
+        """Whether the kubelet must have taken an answer of its present life that has no owner."""
+        life, now = self._sources.life, self._clock()
+        answers = self._answers_without_owner()
+        return any(it.life == life and now - it.since >= TAKEN_WITHIN for it in answers)
+
+    def _look_at_due(self) -> None:
+        self._next_look = None
+        if self._answers_without_owner():
+            self.look_soon()
+
+    def _answers_without_owner(self) -> list[Allocation]:
+        in_use = self._ledger.in_use()
+        groups = (in_use.without_owner(name) for name in in_use.counts)
+        return [it for group in groups for it in group if it.source is not AllocationSource.ANNOTATION]
 
     def _count_foreign(self, makers: Sequence[str], evidence: Evidence) -> None:
         """Count the slices that this agent did not make. An unread vendor's count stays as it was."""

@@ -280,6 +280,45 @@ def test_what_was_given_to_a_pod_that_has_ended_by_now_needs_a_moment_alone_to_a
     assert found(replace(it, since=it.since + 0.1)) == found(replace(it, life="k0")) == []
 
 
+def test_an_answer_that_the_kubelet_has_passed_needs_a_moment_alone_to_appear() -> None:
+    """A file with a later answer of the same life was written from a memory that had received this one."""
+    one = replace(allocation("one", ["a"], since=NOW - TAKEN_WITHIN), life=LIFE)
+    two = allocation("two", ["b"], since=NOW, owner=Owner("uid-2", "main", "default", "two"), life=LIFE)
+    beside = pods(two={"main": ["b"]})
+
+    def found(*its: Allocation, shown: Pods = beside, **fields: Any) -> list[Change]:
+        evidence = seen([answer("two", "uid-2", "main", "b")], shown, life=LIFE, steady=True)
+        return [
+            it for it in reconcile([*its], replace(evidence, **fields), NOW, GRACE) if it.allocation == "one"
+        ]
+
+    assert found(one, two) == [Release("one", "never used")]
+    assert found(two, one) == []
+    assert found(replace(one, since=one.since + 0.1), two) == []
+    assert found(one, two, proven=False) == found(one, two, steady=False) == []
+    assert found(replace(one, life="k0"), two) == found(one, replace(two, life="k0")) == []
+    assert found(one, replace(two, source=AllocationSource.KUBELET)) == []
+    assert found(one, two, shown=pods(two={"main": ["b"]}, web={"main": ["a"]})) == []
+
+
+def test_what_the_kubelets_file_alone_shows_is_asked_about_at_once_and_not_released() -> None:
+    """Its pod may have ended as soon as it was admitted: then no list ever showed its name."""
+    it = allocation("one", ["a"], since=NOW, owner=Owner("uid-web", "main"), life=LIFE)
+    later = allocation("two", ["a"], since=NOW, owner=Owner("uid-2", "main"), life=LIFE)
+    granted = [answer("one", "uid-web", "main", "a")]
+
+    def found(*its: Allocation, shown: Pods | None = None, **fields: Any) -> list[Change]:
+        return changes([it, *its], granted, pods() if shown is None else shown, **{"life": LIFE, **fields})
+
+    assert found() == [AskKubelet("one", GPU)]
+    assert found(later)[0] == AskKubelet("one", GPU)
+    assert found(running=frozenset({"uid-web"})) == []
+    assert found(shown=pods(web={"main": ["a"]})) == [Confirm("one", WEB, LIFE)]
+    assert not [it for it in found(life="k2") if not isinstance(it, Confirm)]
+    assert reconcile([it], seen(granted, None, life=LIFE), NOW, GRACE) == []
+    assert reconcile([it], seen(granted, pods(), life=LIFE), NOW, GRACE, busy={"one"}) == []
+
+
 @pytest.mark.parametrize("age", [1, GRACE + 1])
 def test_a_pod_whose_name_is_not_known_lives_while_a_pod_is_shown_with_its_ids(age: float) -> None:
     """The kubelet may write its checkpoint twice at once, and the older one last."""

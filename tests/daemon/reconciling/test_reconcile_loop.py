@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -129,7 +130,7 @@ class Node:
             ),
             self.changed,
             lambda: self.now,
-            ReconcileTiming(self.every, GRACE, self.written_within),
+            ReconcileTiming(self.every, GRACE, self.written_within, burst=0.0, heard_within=0.0),
         )
 
     def ask_again(self, resource: str) -> None:
@@ -228,7 +229,7 @@ async def test_a_kubelet_that_had_granted_it_before_the_agent_began_is_asked_and
     assert await it.quick() == [AskKubelet("a1", XPU)]
     it.entries = []
     assert await it.quick() == [Release("a1", "pod gone")]
-    assert it.log == ["prove", f"ask again for {XPU}", "read", "prove", "changed"]
+    assert it.log == ["prove", "read", f"ask again for {XPU}", "read", "prove", "changed"]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ async def test_what_changed_is_told_once_after_all_of_it_and_nothing_where_nothi
     await it.full()
     await it.full()
 
-    assert it.log == ["prove", f"ask again for {XPU}", "changed", "prove"]
+    assert it.log == ["prove", "read", f"ask again for {XPU}", "changed", "prove"]
 
 
 async def test_a_node_without_anything_asks_nobody() -> None:
@@ -568,6 +569,84 @@ async def test_a_pod_that_nobody_shows_has_the_kubelet_write_what_it_knows_once_
     assert +it.reconciler.actions == {"doubt": 2}
     assert "changed" not in it.log
     assert it.states() == {"a1": "done"}
+
+
+async def test_owners_that_the_next_file_may_lack_are_read_before_the_kubelet_is_asked_for_it() -> None:
+    """Both pods ended as soon as they were admitted; the second one after the pass had read the file."""
+    node = Node([held("a1", owner=None), held("a2", owner=None, ids=("a::2",), since=999.0)], [entry("a1")])
+    node.before_pods = lambda: setattr(node, "entries", [entry("a1"), entry("a2", "uid-2", ["a::2"])])
+    node.ask = lambda: setattr(node, "entries", [])
+    await node.quick()
+    node.before_pods = lambda: None
+    assert [it.owner and it.owner.uid for it in node.ledger.in_use()] == ["uid-web", "uid-2"]
+
+    await node.quick()
+
+    assert node.states() == {"a1": "released", "a2": "released"}
+
+
+async def test_a_doubt_that_the_kubelet_has_ended_by_a_list_may_come_again_at_once() -> None:
+    node = Node([held(owner=None)], [entry("a1")])
+    await node.quick()
+    node.pods = ALIVE
+    await node.quick()
+    node.pods = {}
+    await node.quick()
+
+    assert node.log.count(f"ask again for {XPU}") == 2
+
+
+# When a pass comes
+
+
+async def test_an_answer_without_an_owner_is_looked_at_as_soon_as_its_age_allows_to_release_it() -> None:
+    """A later answer is in the file, and this one never was in one that a pass has read."""
+    short = held("a1", owner=None, since=1000.0 - TAKEN_WITHIN + 0.001)
+    node = Node([short, held("a2", ids=("a::2",), since=999.0)], [entry("a2", ids=["a::2"])])
+    node.pods = {("default", "web"): {"main": {XPU: frozenset({"a::2"})}}}
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.reconciler.follow, Cell(0), anyio.lowlevel.checkpoint)
+        await eventually(lambda: node.log.count("read") >= 2)
+        assert node.states()["a1"] == "done"
+        node.now += 1.0
+        await eventually(lambda: node.states()["a1"] == "released")
+        group.cancel_scope.cancel()
+
+    assert node.states()["a2"] == "done"
+
+
+async def test_without_an_answer_that_lacks_an_owner_no_pass_comes_by_itself() -> None:
+    node = Node([held()], [entry("a1")], ALIVE)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.reconciler.follow, Cell(0), anyio.lowlevel.checkpoint)
+        await anyio.wait_all_tasks_blocked()
+        timers = [it for it in asyncio.get_running_loop()._scheduled if not it.cancelled()]  # type: ignore[attr-defined]
+        group.cancel_scope.cancel()
+
+    assert timers == []
+
+
+@pytest.mark.parametrize("uid", ["uid-web", "uid-2"])
+async def test_a_pass_follows_the_end_of_a_pod_that_has_an_allocation_and_of_no_other(uid: str) -> None:
+    node = Node([held()], [entry("a1")], ALIVE)
+    alive = Candidate("uid-web", "default", "web"), Candidate("uid-2", "default", "other")
+    pods = Cell[tuple[Candidate, ...]](alive)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.reconciler.follow, Cell(0), anyio.lowlevel.checkpoint)
+        group.start_soon(node.reconciler.follow_pods, pods)
+        await eventually(lambda: node.log)
+        await anyio.wait_all_tasks_blocked()
+        node.log.clear()
+        node.pods, node.ask = {}, lambda: setattr(node, "entries", [])
+        pods.set(tuple(it for it in alive if it.uid != uid))
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+
+    passed = ["read", "read", f"ask again for {XPU}"]
+    assert [it for it in node.log if it != "changed"] == (passed if uid == "uid-web" else [])
 
 
 # Slices without an owner
@@ -1066,9 +1145,35 @@ async def test_the_first_full_pass_after_a_start_comes_with_the_first_resource()
 # Bursts of answers
 
 
+async def test_the_first_answers_after_a_pause_cost_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("a1", "a2", "a3")
+    shown: Pods = {("default", name): {"main": {XPU: frozenset({f"{name}::1"})}} for name in names}
+    node = Node([held(name, since=999.0, owner=None, ids=(f"{name}::1",)) for name in names], pods=shown)
+    written, waits, goes_on = Cell(0), asyncio.Event(), asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        waits.set()
+        await goes_on.wait()
+
+    paused = SimpleNamespace(**{**vars(anyio), "sleep": pause})
+    monkeypatch.setattr("agent.daemon.reconciling.reconcile_loop.anyio", paused)
+    following = asyncio.create_task(node.reconciler.follow(written, anyio.lowlevel.checkpoint))
+    await waits.wait()
+    for number in range(1, len(names) + 1):
+        node.entries = [entry(name, f"uid-{name}", (f"{name}::1",)) for name in names[:number]]
+        written.set(number)
+        await asyncio.sleep(0)
+    goes_on.set()
+    await eventually(lambda: all(it.owner for it in node.ledger.in_use()))
+    following.cancel()
+
+    assert node.log == ["prove", "changed"]
+
+
 async def test_answers_close_together_cost_one_pass_that_confirms_them_all() -> None:
     names = ("a1", "a2", "a3")
-    node = Node([held(name, since=999.0, owner=None, ids=(f"{name}::1",)) for name in names])
+    shown: Pods = {("default", name): {"main": {XPU: frozenset({f"{name}::1"})}} for name in names}
+    node = Node([held(name, since=999.0, owner=None, ids=(f"{name}::1",)) for name in names], pods=shown)
     written, passed, listable = Cell(0), asyncio.Event(), asyncio.Event()
 
     async def pods_listable() -> None:
