@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import anyio
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever, set_on_change
@@ -32,7 +33,6 @@ from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
 from agent.daemon.reconciling.recovery import Recovery
-from agent.scheduler_api import Candidate
 
 T = TypeVar("T")
 
@@ -169,16 +169,16 @@ class Reconciler:
                 await self.reconcile(full=False)
                 await pods_listable()
 
-    async def follow_pods(self, pods: Cell[tuple[Candidate, ...]]) -> None:
+    async def follow_pods(self, pods: Cell[KnownPods]) -> None:
         """A quick pass when a pod with an allocation has ended, as the API server says.
 
         That word is no proof. The kubelet is asked after a moment: the kubelet may hear later.
         """
         alive: frozenset[str] = frozenset()
         async for known in pods.watch():
-            before, alive = alive, frozenset(it.uid for it in known if not it.ended)
-            gone = before - alive
-            if gone and any(it.owner is not None and it.owner.uid in gone for it in self._ledger.in_use()):
+            before, alive = alive, known.alive
+            in_use = self._ledger.in_use()
+            if any(in_use.of_pod(resource, uid) for uid in before - alive for resource in in_use.counts):
                 await anyio.sleep(self._timing.heard_within)
                 self.look_soon()
 

@@ -632,7 +632,7 @@ async def test_without_an_answer_that_lacks_an_owner_no_pass_comes_by_itself() -
 async def test_a_pass_follows_the_end_of_a_pod_that_has_an_allocation_and_of_no_other(uid: str) -> None:
     node = Node([held()], [entry("a1")], ALIVE)
     alive = Candidate("uid-web", "default", "web"), Candidate("uid-2", "default", "other")
-    pods = Cell[tuple[Candidate, ...]](alive)
+    pods = Cell(KnownPods.of(alive))
 
     async with anyio.create_task_group() as group:
         group.start_soon(node.reconciler.follow, Cell(0), anyio.lowlevel.checkpoint)
@@ -641,7 +641,7 @@ async def test_a_pass_follows_the_end_of_a_pod_that_has_an_allocation_and_of_no_
         await anyio.wait_all_tasks_blocked()
         node.log.clear()
         node.pods, node.ask = {}, lambda: setattr(node, "entries", [])
-        pods.set(tuple(it for it in alive if it.uid != uid))
+        pods.set(pods.value.after([uid], ()))
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
 
