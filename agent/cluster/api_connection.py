@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +10,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from agent.cluster import own_node as node
 from agent.cluster import pods

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
+
+from msgspec import Struct, field
 
 from agent.core.model import AdvertisedDevice, DeviceStatus, share
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUsage:
+class ResourceUsage(Struct, frozen=True):
     """The device IDs and cards that allocations have; `Ledger.usage` makes the value."""
 
     #: Resource to device ID to the uuid of its card, for every ID in use.

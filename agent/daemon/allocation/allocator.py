@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agent.core.allocation.admission import Admitted, admit, refuse_outdated, refuse_retired, serving_vendor
 from agent.core.allocation.allocations_in_use import AllocationsInUse
@@ -193,7 +193,7 @@ class Allocator:
                 if vendor.prepares(resource):
                     await self._hardware.make(vendor, allocation, request_of(allocation))
                     # A card may have failed while its slice was made.
-                    placed = replace(placed, request=_admit_at(self._scene(), placed.request))
+                    placed = structs.replace(placed, request=_admit_at(self._scene(), placed.request))
                 answers.append(self._record_answer(vendor, placed, allocation))
                 scene = placed.request.scene
             await self._store.save(durable=False)

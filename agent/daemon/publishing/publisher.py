@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.cluster.pod_state import PodState
 from agent.cluster.scheduler_report_state import SchedulerReportState

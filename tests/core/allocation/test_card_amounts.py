@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from agent.core.allocation.card_amounts import CardAmounts, fit, init_containers, measures
 from agent.core.model import Allocation, AllocationSource, Owner
@@ -99,7 +100,7 @@ def test_containers_that_do_not_run_at_one_time_take_as_much_as_the_larger_time(
         PodContainer("main"),
     )
     inits, sidecars = init_containers([Candidate("web", "default", "web", containers)])
-    amounts = replace(AMOUNTS, inits=inits, sidecars=sidecars)
+    amounts = structs.replace(AMOUNTS, inits=inits, sidecars=sidecars)
     its = [
         takes("web", f"a::{n}", container=name, said={"core": core})
         for n, (name, core) in enumerate({"init": "60", "side": "10", "main": "40"}.items())
@@ -125,7 +126,7 @@ def test_a_measure_that_raises_measures_nothing() -> None:
     def broken(parameters: Mapping[str, str], memory: int) -> Part:
         raise ZeroDivisionError
 
-    amounts = replace(AMOUNTS, measures=measures([replace(KOORDINATOR, measure=broken)]))
+    amounts = structs.replace(AMOUNTS, measures=measures([replace(KOORDINATOR, measure=broken)]))
 
     assert amounts.amount_on_card("a", [takes("web", "a::0", said=HALF, handed=HALF)]) == Part(0.25, 0.25)
 
