@@ -6,11 +6,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from agent.cluster import kubernetes_library
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, TooLong, refusal
@@ -35,8 +35,7 @@ PATCHES: Mapping[Patch, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CallTimeouts:
+class CallTimeouts(Struct, frozen=True):
     """Timeouts in seconds, and bounds in bytes."""
 
     #: Of a call in all, and of its connection.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from agent.cluster import own_node as node
 from agent.cluster import pods
@@ -57,8 +58,7 @@ NAMELESS = "the API server has no Node of this name"
 FOLLOWED = "the API server is followed again"
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedPods:
+class FollowedPods(Struct, frozen=True):
     """The pods of this node, kept as the API server has them."""
 
     candidates: Cell[KnownPods]
@@ -66,8 +66,7 @@ class FollowedPods:
     reads: Cell[AnnotationFilter]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionOptions:
+class ConnectionOptions(Struct, frozen=True):
     """How the connection is opened and kept, and which instance it stands for."""
 
     #: The pod of this agent, named as the source of Events.
@@ -157,7 +156,7 @@ class ApiConnection:
     @property
     def _reached(self) -> ApiAccess:
         """The access with the current server: a rewritten kubeconfig may name another."""
-        return replace(self._access, server=self._api.server) if self._api else self._access
+        return structs.replace(self._access, server=self._api.server) if self._api else self._access
 
     def _counters(self) -> Counters:
         counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {

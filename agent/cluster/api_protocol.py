@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 #: A Kubernetes object as decoded JSON.
 Object = Mapping[str, Any]
 Patch = Literal["merge", "strategic", "json"]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchMessage:
+class WatchMessage(Struct, frozen=True):
     """One message of a watch. `kind` is ADDED, MODIFIED, DELETED or BOOKMARK; an ERROR is raised instead."""
 
     kind: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from agent.core.errors import ConfigError
 from agent.host import files
@@ -23,8 +23,7 @@ VARIABLE = "KUBECONFIG"
 _REMEDY = "`kubectl config view --kubeconfig F` shows one that works"
 
 
-@dataclass(frozen=True, slots=True)
-class ApiAccess:
+class ApiAccess(Struct, frozen=True):
     """How to reach the API server: `server` is a URL, `namespace` the agent's own.
 
     With a `kubeconfig`, the other credentials are in it. `token_file` is read again whenever it changes.
@@ -48,8 +47,7 @@ class ApiAccess:
         return f"{self.server} ({self.kubeconfig})" if self.kubeconfig else self.server
 
 
-@dataclass(frozen=True, slots=True)
-class NamedKubeconfig:
+class NamedKubeconfig(Struct, frozen=True):
     """The named kubeconfig, and `by` which setting. `missing`: the files of KUBECONFIG, if none exists."""
 
     path: Path | None = None

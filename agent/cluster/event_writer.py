@@ -13,10 +13,10 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
+from msgspec.structs import replace
 
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 _LIBRARY = "kubernetes_asyncio"
 _CLIENT = f"{_LIBRARY}.client"
 _MODELS = f"{_CLIENT}.models"
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Struct, frozen=True):
     """What the client uses of kubernetes-asyncio, and of aiohttp below it."""
 
     api_client: Any

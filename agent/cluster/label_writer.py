@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
+from msgspec import Struct
 
 from agent.cluster.api_errors import ApiError, ApiRefused, Forbidden, NotFound
 from agent.cluster.api_protocol import Api, Object
@@ -30,8 +30,7 @@ WORDS = UpkeepTexts(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LabelTiming:
+class LabelTiming(Struct, frozen=True):
     """Seconds between writes, and between looks."""
 
     #: Between two writes, so that another writer of the same labels causes no storm.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
 def _ignore(name: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRecord:
+class ObjectRecord(Struct, frozen=True):
     """The record of one kind of objects: of the namespaces of NodeFeature objects, or of reports."""
 
     #: Called with a name before the object is made.
@@ -19,8 +19,7 @@ class ObjectRecord:
     forget: Callable[[str], object] = _ignore
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRecords:
+class ObjectRecords(Struct, frozen=True):
     """The records of all kinds of objects that the agent makes."""
 
     #: Namespaces in which NodeFeature objects may be.

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Forbidden, Gone, TooLong
 from agent.cluster.api_protocol import Api, Object, WatchMessage
 from agent.cluster.object_fields import text
@@ -49,8 +51,7 @@ class MirroredObjects(Generic[T]):
     version: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FollowTiming:
+class FollowTiming(Struct, frozen=True):
     """Seconds that a watch lasts, items of a list's page, and the pauses between tries.
 
     `refused` is the longest pause while a right is missing, which rarely changes.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from agent.cluster.credentials import MAX_BYTES
 from agent.cluster.token_file import Token
@@ -26,8 +27,7 @@ AGAIN = 5.0
 SLOW = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class FileMark:
+class FileMark(Struct, frozen=True):
     """A file's inode, time of change in nanoseconds and size, and a digest of its content."""
 
     stat: tuple[int, int, int]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from agent.core.cell import Cell
 from agent.scheduler_api.node_report import NodeReport, PublishedReport, ShownReport
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerReportState:
+class SchedulerReportState(Struct, frozen=True):
     """The policy writes `looks` and `published`; the follower of the object and the file write the others."""
 
     reporting: NodeReport

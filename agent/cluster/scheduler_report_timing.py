@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import anyio
+from msgspec import Struct
 
 from agent.core.backoff import Pauses
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerReportTiming:
+class SchedulerReportTiming(Struct, frozen=True):
     """Seconds, and the clocks that measure them. Tests have shorter ones."""
 
     #: Between two writes, so that many changes of health become few writes.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio
 import structlog
+from msgspec import Struct
 
 from agent.cluster.api_errors import ApiAway, ApiError, Busy, Conflict
 from agent.cluster.server_restart import pause_until_return
@@ -54,8 +54,7 @@ class UndoneWrites:
         return {key for key, (_, at, _, since) in contested.items() if at - since >= LASTING}
 
 
-@dataclass(frozen=True, slots=True)
-class UpkeepTexts:
+class UpkeepTexts(Struct, frozen=True):
     """Log texts of one writer: writes are refused, are delayed, work again, or are undone by others."""
 
     refused: str

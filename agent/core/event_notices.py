@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct
 
 from agent.scheduler_api.claims import Claim
 
@@ -44,8 +45,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodRef:
+class PodRef(Struct, frozen=True):
     """The pod that a notice is about; `uid` is empty where it is not known."""
 
     namespace: str
@@ -53,8 +53,7 @@ class PodRef:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """`reason` is one CamelCase word, `message` a sentence. A notice without a pod is about this node."""
 
     reason: str
@@ -68,8 +67,7 @@ class Notice:
         return ACTIONS.get(self.reason, self.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """An Allocate that was refused. The kubelet does not say for which pod it asks. `number` counts from 1.
 
     When many refusals come at once, not all are kept. A gap in the numbers shows how many are missing.
@@ -84,8 +82,7 @@ class Refusal:
     waiting: tuple[PodRef, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StartRefusal:
+class StartRefusal(Struct, frozen=True):
     """A container that cannot start with what its pod requests. `number` counts from 1."""
 
     number: int
@@ -93,8 +90,7 @@ class StartRefusal:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementMismatch:
+class PlacementMismatch(Struct, frozen=True):
     """A pod that has, or gets, other cards than its scheduler chose; `why` is a sentence."""
 
     pod: PodRef
@@ -103,8 +99,7 @@ class PlacementMismatch:
     moved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimSwap:
+class ClaimSwap(Struct, frozen=True):
     """A change of an allocation's claim: the kubelet gave the IDs to another pod. `number` counts from 1."""
 
     number: int

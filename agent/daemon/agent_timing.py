@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from agent.cluster.pod_state import LISTS_AFTER
 from agent.core.devices.health_thresholds import HealthThresholds
@@ -10,8 +10,7 @@ from agent.isolation.deadlines import Deadlines
 from agent.kubelet.session_timing import SessionTiming
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTiming:
+class AgentTiming(Struct, frozen=True):
     """Every interval of the process, in seconds. Tests run with small ones."""
 
     #: Between two discoveries of a vendor's devices.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import anyio
 import structlog
+from msgspec import Struct
 
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.allocations_in_use import AllocationsInUse
@@ -50,8 +50,7 @@ _CLEARED = {
 Memory = tuple[Mapping[str, HealthRecord], Mapping[str, tuple[Device, ...]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _PlanInputs:
+class _PlanInputs(Struct, frozen=True):
     """All that the plan depends on: equal inputs have the same plan."""
 
     offers: tuple[Offer, ...]

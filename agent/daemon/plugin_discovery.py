@@ -5,12 +5,13 @@ from __future__ import annotations
 import pkgutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 DISTRIBUTION = "xpu-agent"
 
@@ -19,8 +20,7 @@ class BrokenPlugin(Exception):
     """Raised for a plugin that does not keep the contract; the text says what would."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPlugin:
+class FoundPlugin(Struct, frozen=True):
     """A plugin by its name. `clash`: another distribution brings the same name, so this one is left out."""
 
     name: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from agent.core.publishing.agent_status import AgentStatus, Counters
 

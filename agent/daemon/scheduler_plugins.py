@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 import agent.schedulers
 from agent.core.publishing.receipt_rules import KEYS, wrong_key
@@ -24,8 +25,7 @@ log = structlog.get_logger()
 SITS_OUT = "not in use: it offers nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerPlugin:
+class SchedulerPlugin(Struct, frozen=True):
     """A scheduler's plugin. Without a `scheduler` the plugin is left out, and `reason` says why."""
 
     name: str

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from msgspec import structs
+
 from agent.config import Config, VendorSettings
 from agent.config.validation import overlaps, refuse, shares_as_cards, shares_in_doubt
 from agent.core.devices.offers import VendorRules
@@ -234,7 +236,7 @@ def _without_clashes(plugins: Iterable[VendorPlugin], config: Config) -> Iterato
                 why = (
                     f"{takers[taken]} already serves {taken}; name another in vendors.{plugin.name}.resources"
                 )
-                plugin = replace(plugin, vendor=None, reason=why, broken=True)
+                plugin = structs.replace(plugin, vendor=None, reason=why, broken=True)
             else:
                 takers.update(dict.fromkeys(served, plugin.name))
         yield plugin

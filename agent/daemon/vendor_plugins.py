@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec import Struct, structs
 
 import agent.vendors
 from agent.config.flag_overlay import settable
@@ -30,8 +31,7 @@ NOT_ENABLED = "not enabled"
 SITS_OUT = "not in use: it offers nothing with these settings, and its README says which ones it needs"
 
 
-@dataclass(frozen=True, slots=True)
-class VendorPlugin:
+class VendorPlugin(Struct, frozen=True):
     """A vendor's plugin that was found. Without a `vendor`, `reason` says why the plugin is left out.
 
     `broken`: the plugin is at fault. Other plugins without a vendor are not enabled, or sit out.
@@ -74,7 +74,7 @@ def _loaded(plugin: FoundPlugin, settings: Mapping[str, Any]) -> VendorPlugin:
     try:
         vendor = _offered(plugin, settings)
     except SettingsError as exc:
-        return replace(_left_out(plugin, f"settings: {exc}"), refusal=exc)
+        return structs.replace(_left_out(plugin, f"settings: {exc}"), refusal=exc)
     except Exception as exc:  # contributors' code
         return _left_out(plugin, failure(exc))
     reason = SITS_OUT if vendor is None else ""

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 import structlog
+from msgspec import Struct, field
 
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever, set_on_change
@@ -45,8 +45,7 @@ MAX_BYTES, MAX_FILES = 1 << 20, 64
 LINGER = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class ListedCards:
+class ListedCards(Struct, frozen=True):
     """The cards that other files list, after one write of the agent's file."""
 
     #: What keeps the program from reading the directory; empty without a fault.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 #: Calls after which containers may need other CDI specs.
 MAKING = frozenset({"prepare", "release"})
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
+class Deadlines(Struct, frozen=True):
     """Seconds for each kind of call; a call that takes longer costs the process."""
 
     open: float = 30.0

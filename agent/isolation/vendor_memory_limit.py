@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 LOOK_SECONDS = 1.0  # seconds between two measurements
 #: Bytes of addresses above the limit: stacks and buffers count as data before they are used.
@@ -18,8 +19,7 @@ FREE_PART_OF_SHARE = 5
 OWN_MEMORY_FIELDS = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimit:
+class MemoryLimit(Struct, frozen=True):
     """The memory that a process may use for itself: `size` bytes, 0 for no limit, set by the config's `key`.
 
     `part` is the vendor's share of the container's limit `of`; both are 0 without such a limit.

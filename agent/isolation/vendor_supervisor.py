@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import structlog
+from msgspec import Struct
 
 from agent.core.backoff import Pauses
 from agent.core.errors import VendorAbsent, VendorError
@@ -45,8 +45,7 @@ class RestartBackoff:
         return self._rests.next() if rest else self._pauses.next()
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessTiming:
+class ProcessTiming(Struct, frozen=True):
     """The times of a vendor's process, in seconds."""
 
     #: Between two discoveries of the vendor's devices.

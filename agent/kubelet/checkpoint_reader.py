@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from agent.host import files
 
@@ -22,8 +23,7 @@ YOUNG_NS = 100_000_000
 SECOND_NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class _LastRead:
+class _LastRead(Struct, frozen=True):
     """What the last read found. `file` is None where a change of the file might not show."""
 
     decoded: DecodedCheckpoint = field(default_factory=DecodedCheckpoint)

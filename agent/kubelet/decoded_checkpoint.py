@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .kubelet_checkpoint import (
     WRONG,
@@ -29,8 +31,7 @@ _CHECKSUM = b'},"Checksum":'
 _NUMBER = re.compile(rb"(?:0|[1-9][0-9]*)\}\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(Struct, frozen=True):
     """The bytes of the file's parts to what they mean; none where the file has another form than Go's.
 
     The kubelet writes the entries in another order each time.
@@ -41,8 +42,7 @@ class _Parts:
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedCheckpoint:
+class DecodedCheckpoint(Struct, frozen=True):
     """The bytes of a file and its content. Keeps nothing of the files before."""
 
     #: None before the first file.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .protobuf import BYTES, Malformed, chunks, read_field, text
 
@@ -13,8 +14,7 @@ MAX_IDS = 1_000_000
 _FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class PreferredRequest:
+class PreferredRequest(Struct, frozen=True):
     """One ContainerPreferredAllocationRequest."""
 
     available: tuple[str, ...]

@@ -13,6 +13,7 @@ import anyio.to_thread
 import structlog
 from grpclib.const import Handler, Status
 from grpclib.exceptions import GRPCError
+from msgspec import Struct
 
 from agent.core.cell import Cell
 from agent.core.errors import InvalidRequest
@@ -58,8 +59,7 @@ class RequestHandler(Protocol):
         """Make sure that the allocated devices exist; called before every start of a container."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginLimits:
+class PluginLimits(Struct, frozen=True):
     """What one resource's plugin allows itself."""
 
     #: Seconds between two lists; changes between them go out as one list.

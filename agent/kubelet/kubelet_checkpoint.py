@@ -11,9 +11,10 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
 
 from agent.vendor_api.agent import ContainerEdits
 
@@ -25,8 +26,7 @@ from .protobuf import decode
 WRONG = (ValueError, TypeError, KeyError, RecursionError, Undecodable)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointEntry:
+class CheckpointEntry(Struct, frozen=True):
     """The devices of one resource that one container has, and the Allocate answer for them."""
 
     pod_uid: str
@@ -36,8 +36,7 @@ class CheckpointEntry:
     edits: ContainerEdits = field(default_factory=ContainerEdits)
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletCheckpoint:
+class KubeletCheckpoint(Struct, frozen=True):
     """The file's content. May be stale: pods that are gone stay until the kubelet writes again."""
 
     entries: tuple[CheckpointEntry, ...] = ()

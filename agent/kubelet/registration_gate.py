@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from agent.core.cell import Cell
 from agent.core.model import SessionStatus
@@ -12,8 +13,7 @@ from agent.core.model import SessionStatus
 async def _nothing(resource: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationGate:
+class RegistrationGate(Struct, frozen=True):
     """Decides whether a resource may be registered now, and prepares its registration."""
 
     #: Takes a vendor. Says why resources of the vendor may not be registered now; None where they may.

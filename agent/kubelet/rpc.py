@@ -14,7 +14,6 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -34,6 +33,7 @@ from h2.errors import ErrorCodes
 from h2.events import StreamReset, UnknownFrameReceived
 from h2.exceptions import ProtocolError as H2ProtocolError
 from hyperframe.frame import Frame
+from msgspec import Struct
 
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import AllocationError, InvalidRequest, UnknownDevice, VendorError
@@ -192,8 +192,7 @@ _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Status], .
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SocketBounds:
+class SocketBounds(Struct, frozen=True):
     """Limits on what all clients of one socket may cost. The kubelet needs one connection."""
 
     connections: int = 32

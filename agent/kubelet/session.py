@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell, first, reaches
@@ -313,8 +314,7 @@ class KubeletSession:
         self.status.set(replace(status, registrations=self.status.value.registrations))
 
 
-@dataclass(frozen=True, slots=True)
-class _SessionRun:
+class _SessionRun(Struct, frozen=True):
     """The plugin, calls and tasks of one `run` of a session."""
 
     plugin: DevicePlugin

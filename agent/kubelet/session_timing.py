@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTiming:
+class SessionTiming(Struct, frozen=True):
     """How long a session waits for what, in seconds. Tests pass small values."""
 
     #: For the answer to Register. The kubelet dials back for up to 10 s before it answers.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
+from msgspec import Struct, structs
 
 from agent.core.devices.health_rules import HealthRecord
 from agent.core.errors import StateError
@@ -29,20 +30,19 @@ _WITHOUT = "starting without it: owners are read from the kubelet again, faults 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
-class SavedState:
+class SavedState(Struct, frozen=True):
     """The content of the checkpoint."""
 
     boot_id: str = ""
     allocations: tuple[Allocation, ...] = ()
-    health: Mapping[str, HealthRecord] = field(default_factory=dict)
+    health: Mapping[str, HealthRecord] = msgspec.field(default_factory=dict)
     #: The devices of each vendor, as its process reported them last.
-    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    devices: Mapping[str, tuple[Device, ...]] = msgspec.field(default_factory=dict)
     #: The operator's cordons by device UUID.
-    cordons: Mapping[str, Cordon] = field(default_factory=dict)
+    cordons: Mapping[str, Cordon] = msgspec.field(default_factory=dict)
     #: The labels of the Node that chose the configuration (None: the Node had no such label), and the name of
     #: the chosen one of several. A node starts with these while the API server is away.
-    labels: Mapping[str, str | None] = field(default_factory=dict)
+    labels: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     config: str = ""
     #: The kubelet's pods at its start, for agents that start later in the same life of the kubelet.
     first: FirstList | None = None
@@ -63,7 +63,7 @@ class Encoder:
         encoded = [self._encode(it) for it in state.allocations]
         self._known = {one[0].id: one for one in encoded}
         raw: Any = tuple(text for _, text in encoded)
-        return replace(state, allocations=raw)
+        return structs.replace(state, allocations=raw)
 
     def _encode(self, allocation: Allocation) -> tuple[Allocation, msgspec.Raw]:
         known = self._known.get(allocation.id)
@@ -168,7 +168,7 @@ def boot_id(path: Path = BOOT_ID) -> str:
 
 def restored(saved: SavedState) -> SavedState:
     """The state for a process that did not write it."""
-    return replace(saved, allocations=tuple(map(_restore, saved.allocations)))
+    return structs.replace(saved, allocations=tuple(map(_restore, saved.allocations)))
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -7,9 +7,10 @@ import os
 import re
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from agent.core.errors import StateError
 from agent.state.file_envelope import Unusable, Why
@@ -18,8 +19,7 @@ from agent.state.file_envelope import Unusable, Why
 MAX_KEPT_FILES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(Struct, frozen=True):
     """Why the agent starts without its checkpoint or a part of its journal, and where that file is now."""
 
     path: Path

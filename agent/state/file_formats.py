@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 #: The checkpoint format that is written.
 FORMAT = 2
@@ -28,8 +29,7 @@ def _version_since_2(version: int) -> bytes:
     return b"" if version == 1 else b"%d " % version
 
 
-@dataclass(frozen=True, slots=True)
-class Formats:
+class Formats(Struct, frozen=True):
     """The formats of one kind of file."""
 
     #: The file's name in error texts.

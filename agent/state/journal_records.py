@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
 import msgspec
+from msgspec import Struct
 
 from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.model import Allocation
@@ -62,16 +63,14 @@ _Changed: Any = msgspec.defstruct(
 _RECORD: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Gone | _Folded | _Changed)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEnd:
+class JournalEnd(Struct, frozen=True):
     """Where the next line begins, and the CRC of all lines before."""
 
     size: int = 0
     crc: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """The allocations of a checkpoint with the changes of its journal."""
 
     allocations: tuple[Allocation, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from agent.core.allocation.ledger_change import LedgerChange
 from agent.state.checkpoint import CHECKPOINT, CheckpointFile, SavedState, restored

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.config import AgentSettings
 from agent.core.allocation.ledger import Ledger
@@ -20,8 +21,7 @@ from agent.state.journaled_checkpoint import JournaledCheckpoint
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledState:
+class RecalledState(Struct, frozen=True):
     """The recalled state. `set_aside` says why the checkpoint or its journal was unusable, or is None.
 
     `first` are the kubelet's pods at its start, as an earlier agent saw them.

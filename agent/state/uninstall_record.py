@@ -11,8 +11,9 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from agent.host import files
 from agent.state import private_files
@@ -37,8 +38,7 @@ _WRITTEN = "written:"
 _NAME, MAX_NAME_LENGTH = rf"{LABEL}(?:\.{LABEL})*", 253
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedObject:
+class RecordedObject(Struct, frozen=True):
     """A cluster-scoped API object that may list cards of the node."""
 
     name: str

@@ -6,9 +6,10 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from campaign.switches import VARIABLE, Switches
 

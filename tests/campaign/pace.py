@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from agent.core.devices.health_thresholds import HealthThresholds
 from agent.daemon.agent_timing import AgentTiming

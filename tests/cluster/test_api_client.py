@@ -8,13 +8,13 @@ import json
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agent.cluster import server_restart
 from agent.cluster.api_client import TURN, CallTimeouts, Client, open_api

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
@@ -139,7 +140,7 @@ async def test_a_notice_about_the_node_is_an_event_in_default_that_kubectl_descr
 async def test_a_notice_about_a_pod_is_an_event_in_its_namespace() -> None:
     api = FakeApi()
 
-    await sent(api, REFUSED, replace(REFUSED, pod=PodRef("shop", "db-0")))
+    await sent(api, REFUSED, structs.replace(REFUSED, pod=PodRef("shop", "db-0")))
 
     assert [path for _, path, _ in api.calls] == [PODS, PODS]
     assert [body["regarding"] for body in api.bodies] == [
@@ -202,7 +203,7 @@ HOSTILE = {
 async def test_a_pod_of_a_name_that_no_pod_has_leads_to_the_node_and_to_no_other_path(pod: PodRef) -> None:
     api = FakeApi()
 
-    await sent(api, replace(REFUSED, pod=pod))
+    await sent(api, structs.replace(REFUSED, pod=pod))
 
     ((_, path, body),) = api.calls
     assert path == NODES
@@ -212,7 +213,7 @@ async def test_a_pod_of_a_name_that_no_pod_has_leads_to_the_node_and_to_no_other
 async def test_a_uid_that_is_none_is_left_out() -> None:
     api = FakeApi()
 
-    await sent(api, replace(REFUSED, pod=replace(WEB, uid="x" * 1000)))
+    await sent(api, structs.replace(REFUSED, pod=structs.replace(WEB, uid="x" * 1000)))
 
     assert "uid" not in api.bodies[0]["regarding"]
 
@@ -233,7 +234,7 @@ def test_a_note_is_printable_and_within_its_bytes(text: str, limit: int) -> None
 async def test_whatever_a_vendor_says_is_a_note_that_the_server_takes(text: str) -> None:
     api = FakeApi()
 
-    await sent(api, replace(SICK, message=text))
+    await sent(api, structs.replace(SICK, message=text))
 
     note = api.bodies[0]["note"]
     assert len(note.encode()) <= NOTE
@@ -259,7 +260,7 @@ async def test_an_event_has_a_name_and_an_instance_that_fit_whatever_the_node_is
 async def test_of_too_many_events_that_wait_the_oldest_make_room_and_are_counted() -> None:
     api, events = FakeApi(), made(waiting=3)
     for number in range(5):
-        events.add(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
+        events.add(structs.replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
 
     async with running(events, api):
         await eventually(lambda: events.counts["sent"] == 3)
@@ -269,7 +270,7 @@ async def test_of_too_many_events_that_wait_the_oldest_make_room_and_are_counted
 
 
 async def test_what_an_object_may_not_write_any_more_is_counted_and_not_sent() -> None:
-    events = await sent(FakeApi(), *[replace(SICK, message=f"{number}") for number in range(BURST)])
+    events = await sent(FakeApi(), *[structs.replace(SICK, message=f"{number}") for number in range(BURST)])
 
     events.add(SICK)
 
@@ -369,7 +370,7 @@ async def test_telling_never_waits_for_a_server_that_hangs() -> None:
         events.add(SICK)
         await eventually(lambda: api.calls)
         for number in range(10):
-            events.add(replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
+            events.add(structs.replace(REFUSED, pod=PodRef("shop", f"web-{number}")))
 
     assert len(api.calls) == 1
     assert events.counts["dropped"] == 8
@@ -389,7 +390,7 @@ async def test_what_is_forbidden_is_said_once_and_the_next_event_is_tried_nevert
     api = FakeApi(fails=[Forbidden(403, "Forbidden", "cannot create resource")] * 3)
 
     with capture_logs() as logged:
-        events = await sent(api, *[replace(SICK, message=f"{number}") for number in range(4)])
+        events = await sent(api, *[structs.replace(SICK, message=f"{number}") for number in range(4)])
 
     assert [it["event"] for it in logged] == ["event refused", "events are written again"]
     assert logged[0]["error"] == "403 Forbidden: cannot create resource"
@@ -451,7 +452,7 @@ async def test_events_outlast_an_outage_of_a_server_on_the_wire(tmp_path: Path) 
                 await eventually(lambda: events.counts["sent"])
                 await server.go_away()
                 events.add(SICK)
-                events.add(replace(SICK, reason="DeviceHealthy", kind="Normal"))
+                events.add(structs.replace(SICK, reason="DeviceHealthy", kind="Normal"))
                 await eventually(lambda: events.counts["retried"])
                 await server.come_back()
                 await eventually(lambda: events.counts["sent"] >= 3)

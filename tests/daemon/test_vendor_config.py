@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from agent.config import Config, VendorSettings, parse
 from agent.core.errors import ConfigError
@@ -25,7 +26,7 @@ from .made_plugins import plugin, vendor
 
 
 def refusing(message: str, *path: str | int) -> VendorPlugin:
-    return replace(plugin("acme", reason="settings"), refusal=SettingsError(message, path))
+    return structs.replace(plugin("acme", reason="settings"), refusal=SettingsError(message, path))
 
 
 def test_settings_that_a_named_vendor_does_not_know_are_the_config_s_fault(found: list[VendorPlugin]) -> None:

@@ -12,6 +12,7 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agent import core, daemon, isolation, kubelet
 from agent.config import AgentSettings, Config, VendorSettings
@@ -233,7 +234,7 @@ def needing(part: HostPart, sysfs: Path = Path("/nonexistent")) -> VendorPlugin:
     plugin = vendor("acme")
     assert plugin.vendor is not None
     host = replace(plugin.vendor.host, parts=(part,), signs=Signs(pci=("0xacac",), sysfs=str(sysfs)))
-    return replace(plugin, vendor=replace(plugin.vendor, host=host))
+    return structs.replace(plugin, vendor=replace(plugin.vendor, host=host))
 
 
 RUNTIME = HostPart("acme's runtime", ("/usr/bin/acme",), "no card is seen", "install it", on_host=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from agent.config import Config, VendorSettings
 from agent.daemon.vendor_plugins import VendorPlugin, load
@@ -59,7 +60,9 @@ def test_a_vendors_other_plugin_is_known_by_the_name_that_the_vendor_says() -> N
     made = vendor("xy")
     assert made.vendor is not None
     wide = around(
-        replace(made, vendor=replace(made.vendor, replaces=ReplacedPlugins(sockets=("sharing-*.sock",))))
+        structs.replace(
+            made, vendor=replace(made.vendor, replaces=ReplacedPlugins(sockets=("sharing-*.sock",)))
+        )
     )
     listens = SocketListener("listens")
     there = {Path(name): listens for name in ("/sharing-7.sock", "/xsharing-7.sock", "/xy.sock")}
@@ -109,7 +112,9 @@ def test_where_no_vendor_has_cards_nobody_is_said_to_serve_no_resource() -> None
 def test_another_plugin_to_which_the_configuration_leaves_the_cards_is_no_fault() -> None:
     made = vendor("xy")
     assert made.vendor is not None
-    plugin = replace(made, vendor=replace(made.vendor, replaces=ReplacedPlugins(sockets=("sharing-*.sock",))))
+    plugin = structs.replace(
+        made, vendor=replace(made.vendor, replaces=ReplacedPlugins(sockets=("sharing-*.sock",)))
+    )
     config = Config(vendors={"xy": VendorSettings(foreign="yield")})
     there = {Path("/sharing-7.sock"): SocketListener("listens")}
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.checks import examined
 from agent.doctor.host_parts import CHECK as PARTS
@@ -32,7 +34,7 @@ def _firmware(look: VendorLook) -> Iterator[Finding]:
 def _acme(*checks: VendorCheck) -> VendorPlugin:
     plugin = vendor("acme")
     assert plugin.vendor is not None
-    return replace(plugin, vendor=replace(plugin.vendor, checks=checks))
+    return structs.replace(plugin, vendor=replace(plugin.vendor, checks=checks))
 
 
 def _found(root: Path, found: Devices | None = None, check: VendorCheck | None = None) -> list[Finding]:

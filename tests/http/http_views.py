@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from agent.cli import inspect_tables
 from agent.core.model import (
     AdvertisedDevice,
@@ -105,7 +107,7 @@ def hostile() -> AgentStatus:
     owner = Owner(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
     said = {HOSTILE: HOSTILE}
     claim = Claim(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), said, HOSTILE, HOSTILE)
-    return replace(
+    return structs.replace(
         VIEW,
         snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.FAILED, HOSTILE),), (status,)),
         resources={"nvidia.com/gpu": resource},

@@ -21,6 +21,7 @@ import pytest
 from http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, as_text, document_of, hostile
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from support.short_places import SHORT_PLACE
 
 from agent.cli.inspect_cells import age
@@ -55,7 +56,9 @@ def path() -> Iterator[Path]:
 
 def reported(**what: Any) -> str:
     """What people are shown of this report."""
-    return as_text(document_of(replace(VIEW, reported=SchedulerReport(**what))), now=5000.0, width=300)
+    return as_text(
+        document_of(structs.replace(VIEW, reported=SchedulerReport(**what))), now=5000.0, width=300
+    )
 
 
 def test_what_koordinator_is_told_is_shown_with_what_it_is_not() -> None:
@@ -142,7 +145,7 @@ def test_ids_of_an_earlier_config_are_shown_with_the_pods_that_hold_them(
     held = replace(ALLOCATION, ids=("GPU-0",), owner=owner)
     card = AdvertisedDevice("GPU-0", None, healthy=True, kept=("GPU-0",))
     other = replace(ALLOCATION, id="a9", ids=("GPU-1::0",), owner=Owner("uid-9", "main", "default", "other"))
-    view = replace(
+    view = structs.replace(
         VIEW,
         resources={"nvidia.com/gpu": replace(RESOURCE, cards=(card, RESOURCE.cards[1]))},
         allocations=(held, other),
@@ -157,7 +160,7 @@ def test_ids_of_an_earlier_config_are_shown_with_the_pods_that_hold_them(
 
 def test_a_resource_that_waits_for_pods_says_so() -> None:
     waits = "nvidia.com/gpu waits for 1 card that pods hold as acme.com/old: a/b"
-    document = document_of(replace(VIEW, resource_waits={"nvidia.com/gpu": (waits,)}))
+    document = document_of(structs.replace(VIEW, resource_waits={"nvidia.com/gpu": (waits,)}))
 
     assert document["resources"][0]["waits"] == [waits]
     assert waits in as_text(document, now=5000.0)
@@ -168,7 +171,7 @@ def test_a_resource_that_keeps_its_unit_of_memory_says_so() -> None:
     name, sentence = "nvidia.com/gpu", "nvidia.com/gpu counts memory in units of 1 GiB, not of 0.1"
     counting = replace(RESOURCE, rule=ResourceRule(name, sharing=Sharing("memory", unit="1")))
     kept = {name: (KeptUnit(name, "1", "0.1"), sentence)}
-    view = replace(VIEW, resources={name: counting}, kept_units=kept)
+    view = structs.replace(VIEW, resources={name: counting}, kept_units=kept)
 
     document = document_of(view)
 
@@ -180,7 +183,7 @@ def test_a_resource_that_keeps_its_unit_of_memory_says_so() -> None:
     samples = metrics(view).body.decode()
     metric = 'xpu_agent_memory_unit_kept{resource="nvidia.com/gpu",unit="1",wanted='
     assert f'{metric}"0.1"}} 1.0' in samples
-    assert f'{metric}"1"}} 0.0' in metrics(replace(view, kept_units={})).body.decode()
+    assert f'{metric}"1"}} 0.0' in metrics(structs.replace(view, kept_units={})).body.decode()
 
 
 def test_of_many_pods_with_ids_of_an_earlier_config_a_few_are_named() -> None:
@@ -208,7 +211,7 @@ SHARE = Claim(
 
 
 def test_what_schedulers_chose_is_shown_with_who_said_it_and_how_much() -> None:
-    view = replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE, diverged=("GPU-1",)),))
+    view = structs.replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE, diverged=("GPU-1",)),))
 
     text = as_text(document_of(view), now=5000.0, width=300)
 
@@ -220,7 +223,7 @@ def test_what_schedulers_chose_is_shown_with_who_said_it_and_how_much() -> None:
 
 def test_what_a_container_was_given_otherwise_is_shown() -> None:
     for handed, words in (({"core": "60"}, "core=60"), ({}, "no limits")):
-        view = replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE, handed=handed),))
+        view = structs.replace(VIEW, allocations=(replace(ALLOCATION, claim=SHARE, handed=handed),))
 
         assert document_of(view)["allocations"][0]["handed"] == handed
         assert f"its container was given {words}" in as_text(document_of(view), now=5000.0, width=300)
@@ -231,7 +234,7 @@ def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plu
         ALLOCATION, resource="koordinator.sh/gpu", ids=(), source=AllocationSource.ANNOTATION, claim=SHARE
     )
 
-    document = document_of(replace(VIEW, allocations=(given,)))
+    document = document_of(structs.replace(VIEW, allocations=(given,)))
 
     assert subset(document["allocations"][0], source="annotation", ids=[])
     assert subset(document["allocations"][0]["claim"], dialect="koordinator", remark=SHARE.remark)
@@ -241,7 +244,7 @@ def test_cards_that_a_scheduler_gave_by_itself_are_told_from_those_of_device_plu
 def test_pods_whose_schedulers_choice_is_not_heeded_are_listed_where_there_are_any() -> None:
     told = PlacementMismatch(PodRef("default", "web", "u"), "its annotation is no JSON")
 
-    document = document_of(replace(VIEW, placement_mismatches=(told,)))
+    document = document_of(structs.replace(VIEW, placement_mismatches=(told,)))
 
     assert document["unheeded"] == [
         {"namespace": "default", "pod": "web", "reason": "its annotation is no JSON"}
@@ -263,13 +266,13 @@ def test_where_no_scheduler_chose_nothing_is_said_of_it() -> None:
 
 
 def test_a_card_on_which_a_share_lies_is_in_use_whatever_its_ids_say() -> None:
-    view = replace(VIEW, allocations=(replace(ALLOCATION, diverged=("GPU-1",)),))
+    view = structs.replace(VIEW, allocations=(replace(ALLOCATION, diverged=("GPU-1",)),))
 
     assert {it["uuid"]: it["inUse"] for it in document_of(view)["devices"]} == {"GPU-0": False, "GPU-1": True}
 
 
 def test_why_a_schedulers_lock_stays_is_shown_and_keeps_nobody_from_being_ready() -> None:
-    document = document_of(replace(VIEW, locks_error="403 Forbidden"))
+    document = document_of(structs.replace(VIEW, locks_error="403 Forbidden"))
 
     assert document["locks"] == {"error": "403 Forbidden"}
     assert "! locks: 403 Forbidden" in as_text(document, now=5000.0)
@@ -304,7 +307,7 @@ def test_a_slice_is_shown_with_its_number_on_its_card() -> None:
 
 
 def test_slices_of_others_are_counted_on_their_card_and_shown_where_there_are_any() -> None:
-    view = replace(VIEW, foreign_slices={("nvidia", "GPU-1"): 2, ("other", "GPU-0"): 1})
+    view = structs.replace(VIEW, foreign_slices={("nvidia", "GPU-1"): 2, ("other", "GPU-0"): 1})
 
     document = document_of(view)
 
@@ -318,7 +321,7 @@ def test_cards_that_are_other_resources_for_now_are_named_and_counted() -> None:
     away = replace(first, healthy=False, mode="nvidia.com/gpu.shared")
     moded = replace(RESOURCE, cards=(away, *rest))
 
-    document = document_of(replace(VIEW, resources={RESOURCE.name: moded}))
+    document = document_of(structs.replace(VIEW, resources={RESOURCE.name: moded}))
 
     assert document["resources"][0]["inOtherMode"] == {first.uuid: "nvidia.com/gpu.shared"}
     assert "cards given out as nvidia.com/gpu.shared: 1" in as_text(document, now=5000.0, width=300)
@@ -342,7 +345,7 @@ def test_cards_that_a_scheduler_must_choose_need_pods_that_are_seen(
 ) -> None:
     claimed = replace(RESOURCE, rule=replace(RESOURCE.rule, placement=placement))
     lost = ApiServer("api", error="pods: 403")
-    view = replace(VIEW, resources={"nvidia.com/gpu": claimed}, pods_unseen="403", api_server=lost)
+    view = structs.replace(VIEW, resources={"nvidia.com/gpu": claimed}, pods_unseen="403", api_server=lost)
     document = document_of(view)
 
     text = as_text(document, now=0)

@@ -12,6 +12,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 from http_views import EMPTY, VIEW
+from msgspec import structs
 
 from agent import cli
 from agent.cli.tool_format_request import NoSuchFormat, in_format
@@ -38,7 +39,7 @@ ACME = Vendor(
     lambda devices, request: ContainerEdits(),
     formats=(Format("acme", told, "/acme/inspect"),),
 )
-SHOWN = replace(VIEW, vendors={"nvidia": ACME})
+SHOWN = structs.replace(VIEW, vendors={"nvidia": ACME})
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_format_that_no_vendor_has_is_told_with_those_that_there_are() -> None
 
 
 def test_who_stands_by_shows_none_and_says_so() -> None:
-    standby = replace(EMPTY, standby="pid 7 holds the lock")
+    standby = structs.replace(EMPTY, standby="pid 7 holds the lock")
 
     assert ask("/inspect/acme", view=standby) == (503, "this agent stands by: pid 7 holds the lock\n")
 
@@ -100,7 +101,7 @@ def test_an_unknown_path_names_the_formats_too_but_to_the_network() -> None:
 def test_no_format_takes_the_place_of_a_view_of_ours() -> None:
     greedy = replace(ACME, formats=(Format("greedy", lambda *_: "mine", "/readyz"),))
 
-    assert ask("/readyz", view=replace(VIEW, vendors={"nvidia": greedy})) == (200, "ready\n")
+    assert ask("/readyz", view=structs.replace(VIEW, vendors={"nvidia": greedy})) == (200, "ready\n")
 
 
 async def test_a_format_is_served_on_loopback_and_on_the_admin_socket(path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from http_views import ALLOCATION, BAD, EMPTY, GOOD, HOSTILE, VIEW, as_text, document_of, hostile
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.core.model import (
@@ -41,7 +42,7 @@ def samples(view: AgentStatus) -> dict[tuple[str, tuple[tuple[str, str], ...]], 
 
 
 def test_slices_of_others_are_counted_by_card() -> None:
-    view = replace(VIEW, foreign_slices={("nvidia", "GPU-1"): 2})
+    view = structs.replace(VIEW, foreign_slices={("nvidia", "GPU-1"): 2})
 
     assert b'xpu_agent_foreign_slices{device="GPU-1",vendor="nvidia"} 2.0' in metrics(view).body
 
@@ -56,7 +57,7 @@ def test_ready_is_who_has_no_trouble() -> None:
 
 def test_not_ready_tells_every_reason_on_a_line_of_its_own() -> None:
     told = readyz(
-        replace(
+        structs.replace(
             VIEW,
             snapshot=NodeSnapshot((VendorStatus("nvidia", VendorState.FAILED, "hung\nfor long"),)),
             sessions={**VIEW.sessions, "a/b": SessionStatus("refused", "no")},
@@ -71,7 +72,7 @@ def test_not_ready_tells_every_reason_on_a_line_of_its_own() -> None:
 
 
 def test_a_resource_that_nobody_has_begun_to_register_is_a_reason_not_to_be_ready() -> None:
-    told = readyz(replace(VIEW, sessions={}))
+    told = readyz(structs.replace(VIEW, sessions={}))
 
     assert (told.status, told.body) == (503, b"resource nvidia.com/gpu: waiting\n")
 
@@ -90,13 +91,13 @@ def test_a_resource_that_nobody_has_begun_to_register_is_a_reason_not_to_be_read
 def test_what_can_not_be_served_or_written_is_a_reason_not_to_be_ready(
     what: dict[str, Any], reason: str
 ) -> None:
-    told = readyz(replace(VIEW, **what))
+    told = readyz(structs.replace(VIEW, **what))
 
     assert (told.status, told.body.decode()) == (503, f"{reason}\n")
 
 
 def test_a_bad_config_behind_a_good_one_leaves_the_agent_ready() -> None:
-    assert readyz(replace(VIEW, config_error="a typo; the last good one stays")).status == 200
+    assert readyz(structs.replace(VIEW, config_error="a typo; the last good one stays")).status == 200
 
 
 def test_a_reason_from_a_stranger_reaches_no_terminal_as_a_command() -> None:
@@ -107,7 +108,7 @@ def test_a_reason_from_a_stranger_reaches_no_terminal_as_a_command() -> None:
 
 
 def test_a_standby_is_ready_and_says_who_serves() -> None:
-    told = readyz(replace(EMPTY, standby="pid 7 holds the lock"))
+    told = readyz(structs.replace(EMPTY, standby="pid 7 holds the lock"))
 
     assert (told.status, told.body) == (200, b"standby: pid 7 holds the lock\n")
 
@@ -146,7 +147,7 @@ def test_the_metrics_count_what_is_in_use_of_nobody_knows_whom_and_nothing_that_
     over = replace(unowned, id="a3", state=AllocationState.RELEASED)
     begun = replace(unowned, id="a4", state=AllocationState.INTENT, resource="nvidia.com/mig-1g.10gb")
 
-    found = samples(replace(VIEW, allocations=(ALLOCATION, unowned, over, begun)))
+    found = samples(structs.replace(VIEW, allocations=(ALLOCATION, unowned, over, begun)))
 
     def counted(resource: str) -> float:
         return found["xpu_agent_allocations_unowned", (("resource", resource),)]
@@ -157,7 +158,7 @@ def test_the_metrics_count_what_is_in_use_of_nobody_knows_whom_and_nothing_that_
 
 def test_another_plugin_on_a_resource_is_shown_everywhere() -> None:
     gpu = "nvidia.com/gpu"
-    fought = replace(VIEW, other_plugins={gpu: "another plugin answered for the pod"})
+    fought = structs.replace(VIEW, other_plugins={gpu: "another plugin answered for the pod"})
     key = ("xpu_agent_foreign_plugin", (("resource", gpu),))
 
     assert (samples(VIEW)[key], samples(fought)[key]) == (0, 1)
@@ -183,7 +184,7 @@ def test_the_histogram_of_a_call_cumulates_its_buckets(call: str) -> None:
 
 
 def test_errors_of_config_and_checkpoint_are_metrics() -> None:
-    found = samples(replace(VIEW, config_error="bad", checkpoint_error="bad"))
+    found = samples(structs.replace(VIEW, config_error="bad", checkpoint_error="bad"))
 
     assert found["xpu_agent_config_valid", ()] == 0
     assert found["xpu_agent_checkpoint_valid", ()] == 0
@@ -204,7 +205,7 @@ REFUSED = FollowedList(error="403 Forbidden", refused=True)
     ],
 )
 def test_an_api_server_that_refuses_a_list_is_up(followed: dict[str, FollowedList], up: int) -> None:
-    view = replace(VIEW, api_server=ApiServer("https://a", followed=followed))
+    view = structs.replace(VIEW, api_server=ApiServer("https://a", followed=followed))
 
     assert samples(view)["xpu_agent_api_server_up", ()] == up
 
@@ -225,7 +226,7 @@ def test_a_label_is_bounded_and_stays_different_where_the_text_is() -> None:
         for reason in reasons
     )
 
-    view = replace(VIEW, snapshot=NodeSnapshot(VIEW.snapshot.vendors, devices))
+    view = structs.replace(VIEW, snapshot=NodeSnapshot(VIEW.snapshot.vendors, devices))
     told = [dict(labels) for name, labels in samples(view) if name == "xpu_agent_device_healthy"]
 
     assert len(metrics(view).body) < 20_000
@@ -321,7 +322,7 @@ def test_the_document_is_json(view: AgentStatus) -> None:
 
 def test_a_resource_without_a_session_waits() -> None:
     rule = VIEW.resources["nvidia.com/gpu"].rule
-    view = replace(EMPTY, resources={"a/b": Resource("a/b", "v", rule, "packed")})
+    view = structs.replace(EMPTY, resources={"a/b": Resource("a/b", "v", rule, "packed")})
 
     assert document_of(view)["resources"][0]["session"] == "waiting"
 
@@ -359,7 +360,9 @@ def test_the_version_is_told() -> None:
 
 def test_a_cordon_is_told_apart_from_a_fault() -> None:
     cordon = Cordon("root (alice)", "fan", since=1700.0)
-    cordoned = replace(VIEW, snapshot=replace(VIEW.snapshot, devices=(replace(GOOD, cordon=cordon), BAD)))
+    cordoned = structs.replace(
+        VIEW, snapshot=replace(VIEW.snapshot, devices=(replace(GOOD, cordon=cordon), BAD))
+    )
 
     good, bad = document_of(cordoned)["devices"]
     found = samples(cordoned)

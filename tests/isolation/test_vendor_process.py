@@ -11,12 +11,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 from support.waiting import eventually
 
 from agent.core.errors import VendorError

@@ -7,13 +7,13 @@ import json
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
 import pytest
 from grpclib.const import Status
+from msgspec.structs import replace
 
 from agent.core.errors import AllocationError, InsufficientRoom, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState

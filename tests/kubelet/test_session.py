@@ -19,6 +19,7 @@ import anyio
 import pytest
 from grpclib.const import Status
 from h2.events import DataReceived
+from msgspec import structs
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
@@ -103,7 +104,7 @@ async def test_a_kubelet_that_stays_away_is_told_again_and_again_with_its_socket
     plugins_dir: Path,
 ) -> None:
     with capture_logs() as logs:
-        async with bench(plugins_dir, started=False, timing=replace(QUICK, remind=0.01)):
+        async with bench(plugins_dir, started=False, timing=structs.replace(QUICK, remind=0.01)):
             told = await eventually(lambda: [it for it in logs if it["event"] == "still no kubelet"][1:])
 
     assert told[0]["log_level"] == "info"
@@ -118,7 +119,7 @@ async def test_a_kubelet_that_refuses_for_the_same_reason_is_told_again_now_and_
     kubelet = FakeKubelet(plugins_dir)
     kubelet.refusal = "not today"
     with capture_logs() as logs:
-        async with bench(plugins_dir, timing=replace(QUICK, remind=remind), kubelet=kubelet) as node:
+        async with bench(plugins_dir, timing=structs.replace(QUICK, remind=remind), kubelet=kubelet) as node:
             await eventually(lambda: node.session.stats.registrations_failed >= 3)
 
     said = [it for it in logs if it["event"] == "not registered, trying again"]
@@ -189,7 +190,7 @@ async def test_a_kubelet_that_never_asks_for_the_list_is_not_believed(plugins_di
     # mistake 2
     kubelet = FakeKubelet(plugins_dir)
     kubelet.asks_for_list = False
-    async with bench(plugins_dir, kubelet=kubelet, timing=replace(QUICK, stream=0.3)) as node:
+    async with bench(plugins_dir, kubelet=kubelet, timing=structs.replace(QUICK, stream=0.3)) as node:
         await eventually(lambda: "no ListAndWatch within 0.3 s" in node.status.reason)
         assert node.status.state == "waiting"
 
@@ -246,7 +247,7 @@ async def test_a_refusal_is_shown_in_the_kubelets_words_and_tried_again(plugins_
 async def test_a_kubelet_that_does_not_answer_register_is_given_up(plugins_dir: Path) -> None:
     kubelet = FakeKubelet(plugins_dir)
     kubelet.answers = False
-    async with bench(plugins_dir, kubelet=kubelet, timing=replace(QUICK, register=0.2)) as node:
+    async with bench(plugins_dir, kubelet=kubelet, timing=structs.replace(QUICK, register=0.2)) as node:
         await eventually(lambda: "no answer" in node.status.reason)
 
         kubelet.answers = True
@@ -264,7 +265,7 @@ async def test_a_dead_kubelet_sock_is_knocked_at_until_somebody_answers(plugins_
 
 
 async def test_a_new_kubelet_ends_the_pause_at_once(plugins_dir: Path) -> None:
-    patient = replace(QUICK, shortest_pause=3600.0, longest_pause=3600.0)
+    patient = structs.replace(QUICK, shortest_pause=3600.0, longest_pause=3600.0)
     async with bench(plugins_dir, timing=patient) as node:
         await node.registered()
         await restarted(node)
@@ -299,7 +300,7 @@ async def test_a_shutdown_lets_a_running_allocation_finish_and_answer(plugins_di
 
 
 async def test_a_shutdown_does_not_wait_for_an_allocation_that_hangs(plugins_dir: Path) -> None:
-    async with bench(plugins_dir, timing=replace(QUICK, drain=0.05)) as node:
+    async with bench(plugins_dir, timing=structs.replace(QUICK, drain=0.05)) as node:
         plugin = await node.registered()
         node.answers.gate = asyncio.Event()
         outcome = node.background(plugin.allocate(["a"]))
@@ -336,7 +337,7 @@ async def test_a_resource_retired_without_a_kubelet_ends(plugins_dir: Path) -> N
 async def test_a_resource_retired_during_a_pause_ends(plugins_dir: Path) -> None:
     kubelet = FakeKubelet(plugins_dir)
     kubelet.refusal = "no"
-    patient = replace(QUICK, shortest_pause=3600.0, longest_pause=3600.0)
+    patient = structs.replace(QUICK, shortest_pause=3600.0, longest_pause=3600.0)
     async with bench(plugins_dir, kubelet=kubelet, timing=patient) as node:
         await eventually(lambda: node.status.state == "refused")
         node.change(retired=True)
@@ -345,7 +346,7 @@ async def test_a_resource_retired_during_a_pause_ends(plugins_dir: Path) -> None
 
 
 async def test_a_retired_resource_whose_kubelet_does_not_read_ends_too(plugins_dir: Path) -> None:
-    async with bench(plugins_dir, timing=replace(QUICK, retire=0.05)) as node:
+    async with bench(plugins_dir, timing=structs.replace(QUICK, retire=0.05)) as node:
         plugin = await node.registered()
         plugin.read.clear()
         node.change(card("x" * 50, count=100_000), retired=True)
@@ -530,7 +531,7 @@ async def test_a_registration_that_fails_again_and_again_is_counted_and_said_onc
 
 
 async def test_a_registration_that_held_makes_the_next_pause_short(plugins_dir: Path) -> None:
-    async with bench(plugins_dir, timing=replace(QUICK, settled=0.0, longest_pause=3600.0)) as node:
+    async with bench(plugins_dir, timing=structs.replace(QUICK, settled=0.0, longest_pause=3600.0)) as node:
         for number in range(12):  # the twelfth pause would last 20 s
             (await node.registered(times=number + 1)).close()
         await node.registered(times=13)

@@ -7,12 +7,12 @@ import json
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from msgspec import structs
 from support.waiting import eventually
 
 from agent.cluster.api_client import open_api
@@ -105,7 +105,9 @@ async def test_the_longest_and_strangest_words_are_taken(
     pod = PodRef(namespace, "p" * 253, "u" * 128)
 
     async with telling(api_server, tmp_path, f"{node}." + "n" * (252 - len(node))) as events:
-        await written(events, replace(SICK, message=text), replace(SICK, message=text, pod=pod))
+        await written(
+            events, structs.replace(SICK, message=text), structs.replace(SICK, message=text, pod=pod)
+        )
 
     (found,) = await events_on(api_server, namespace, pod.name)
     assert NOTE - 12 <= len(found["message"].encode()) <= NOTE
@@ -149,8 +151,8 @@ async def test_a_namespace_that_is_not_there_or_ends_is_no_trouble(
     capsys.readouterr()
 
     async with telling(api_server, tmp_path, node) as events:
-        events.add(replace(SICK, pod=PodRef(f"no-{namespace}", "web")))
-        events.add(replace(SICK, pod=PodRef(namespace, "web")))
+        events.add(structs.replace(SICK, pod=PodRef(f"no-{namespace}", "web")))
+        events.add(structs.replace(SICK, pod=PodRef(namespace, "web")))
         await eventually(lambda: events.counts["refused"] + events.counts["sent"] == 2)
 
     assert events.counts == {"refused": 2}
@@ -175,11 +177,11 @@ async def test_create_and_patch_are_all_the_rights_that_events_need(
             told = 1
             with anyio.fail_after(PATIENCE):
                 while not events.counts["sent"]:  # a new right counts some time after it was given
-                    events.add(replace(SICK, pod=PodRef("default", secrets.token_hex(4))))
+                    events.add(structs.replace(SICK, pod=PodRef("default", secrets.token_hex(4))))
                     told += 1
                     await eventually(lambda wanted=told: sum(events.counts.values()) >= wanted)  # type: ignore[misc]
             events.counts.clear()
-            again = replace(SICK, reason="VendorFailed")
+            again = structs.replace(SICK, reason="VendorFailed")
             await written(events, again, again)
         finally:
             await api_server.kubectl("delete", "clusterrolebinding", name)

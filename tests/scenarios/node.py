@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+from msgspec import structs
 from peers.process import PeerError
 from support.vendor_inputs import INPUTS
 
@@ -39,7 +40,7 @@ T = TypeVar("T")
 PATIENCE = 60.0
 LOOK = 0.01
 AGENT_LOG = "agent.log"
-PACE_OF_TESTS = replace(
+PACE_OF_TESTS = structs.replace(
     PACE,
     discover=0.1,
     pod_resources=0.05,
@@ -187,7 +188,7 @@ class Node:
 
     def gives_up(self, **deadlines: float) -> None:
         """Let the agent wait so long for its vendors, in seconds; it must not run."""
-        self.pace = replace(self.pace, deadlines=replace(self.pace.deadlines, **deadlines))
+        self.pace = structs.replace(self.pace, deadlines=structs.replace(self.pace.deadlines, **deadlines))
 
     async def stop(self) -> None:
         """End the agent in order, and wait until the kubelet has noticed."""
@@ -217,7 +218,7 @@ class Node:
         file = CheckpointFile(self.state / "checkpoint.json")
         saved, aside = file.load()
         assert aside is None, aside
-        file.save(replace(saved, boot_id="the one before"), durable=False)
+        file.save(structs.replace(saved, boot_id="the one before"), durable=False)
 
     @property
     def view(self) -> AgentStatus:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 from peers.plugin import TinyPlugin
 from structlog.testing import capture_logs
 from support.waiting import eventually

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from agent.cli.operator_requests import send
 from agent.core.devices.health_rules import LOST_CONTACT

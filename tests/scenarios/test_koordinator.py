@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import anyio
 import pytest
+from msgspec import structs
 from played_koordinator.scheduler import BOUND
 from support import recorded_pods
 from support.read_annotations import READS
@@ -91,7 +92,7 @@ async def test_a_resource_whose_cards_schedulers_choose_is_registered_once_the_p
     node: Node,
 ) -> None:
     """Others do not wait for them."""
-    node.knows_pods, node.pace = False, replace(node.pace, pods_known=3600.0)
+    node.knows_pods, node.pace = False, structs.replace(node.pace, pods_known=3600.0)
     await node.start(whole(GPU, [0, 1], placement="auto"), whole(TOKEN, [2, 3]))
     await node.counts({TOKEN: (2, 2)})
     assert GPU not in await node.kubelet.capacity()
@@ -106,7 +107,7 @@ async def test_a_resource_whose_cards_schedulers_choose_is_registered_once_the_p
 
 
 async def test_pods_that_are_never_known_hold_up_a_registration_for_a_while_alone(node: Node) -> None:
-    node.knows_pods, node.pace = False, replace(node.pace, pods_known=0.1)
+    node.knows_pods, node.pace = False, structs.replace(node.pace, pods_known=0.1)
 
     await node.start(whole(GPU, placement="auto"))
 
@@ -134,7 +135,7 @@ async def test_pods_that_a_kubelet_finds_as_it_begins_end_on_their_cards_in_what
 async def test_pods_that_are_bound_before_a_kubelet_that_begins_lists_them_end_on_their_cards(
     node: Node,
 ) -> None:
-    node.pace = replace(node.pace, lists_after=2.0)
+    node.pace = structs.replace(node.pace, lists_after=2.0)
     await node.start(whole(GPU, placement="auto"))
     await node.counts({GPU: (4, 4)})
     pods = [one(f"pod-{n}", GPU) for n in range(4)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from played_koordinator.scheduler import BOUND
 from support import recorded_pods
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from peers.faults import FaultyPodResources
 from peers.plugin import TinyPlugin
 from support.waiting import eventually
@@ -131,7 +132,7 @@ async def test_a_stream_that_breaks_is_followed_by_one_registration(node: Node, 
 async def test_another_plugin_that_comes_and_goes_is_outlived_and_not_fought(
     node: Node, lister: FaultyPodResources, kind: Kind, own: bool
 ) -> None:
-    node.pace = replace(node.pace, renewals=0.1)
+    node.pace = structs.replace(node.pace, renewals=0.1)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     ids = node.cards.uuids[:3] if own else ("alien-0", "alien-1", "alien-2")
@@ -176,7 +177,9 @@ async def test_a_list_of_ours_does_not_hide_that_another_plugin_has_gone(node: N
 async def test_a_list_of_ours_does_not_hide_that_another_plugin_with_our_very_ids_has_gone(
     node: Node, lister: FaultyPodResources, kind: Kind
 ) -> None:
-    node.pace = replace(node.pace, renewals=0.1, renewal_again=1.0)  # the list comes between two looks
+    node.pace = structs.replace(
+        node.pace, renewals=0.1, renewal_again=1.0
+    )  # the list comes between two looks
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
 
@@ -199,7 +202,7 @@ async def test_a_pod_that_ended_as_the_kubelet_began_anew_is_released_though_a_l
     node: Node, lister: FaultyPodResources
 ) -> None:
     """What the new kubelet asks for first has it write its file without the pod."""
-    node.pace = replace(node.pace, settle=3600.0)
+    node.pace = structs.replace(node.pace, settle=3600.0)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     lister.stall()
@@ -219,7 +222,7 @@ async def test_a_pod_that_ended_as_the_kubelet_began_anew_is_released_though_a_l
 async def test_a_pod_that_went_while_no_agent_ran_is_released_by_an_agent_that_has_just_begun(
     node: Node,
 ) -> None:
-    node.pace = replace(node.pace, settle=3600.0)
+    node.pace = structs.replace(node.pace, settle=3600.0)
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     pods = [await node.admit(name, {XPU: 1}) for name in ("kept", "gone")]
@@ -238,7 +241,7 @@ async def test_a_pod_whose_ids_went_on_is_released_by_the_first_pass_of_an_agent
     node: Node, lister: FaultyPodResources
 ) -> None:
     """An agent that begins anew each few seconds never waits for any time to the end."""
-    node.pace = replace(node.pace, settle=3600.0, grace=3600.0, reconcile=3600.0)
+    node.pace = structs.replace(node.pace, settle=3600.0, grace=3600.0, reconcile=3600.0)
     await lister.go_away()  # so that nobody learns what the pod is called
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
@@ -406,7 +409,7 @@ async def test_a_fault_outlasts_the_agent_though_the_card_looks_well_again(node:
 
 
 async def test_a_fault_of_the_last_moment_is_written_at_the_end(node: Node) -> None:
-    node.pace = replace(node.pace, save=600.0)  # the first change is written, the next one is not yet
+    node.pace = structs.replace(node.pace, save=600.0)  # the first change is written, the next one is not yet
     await node.start(whole(XPU))
     await node.counts({XPU: (4, 4)})
     for index in range(3):

@@ -6,11 +6,11 @@ import errno
 import hashlib
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.core.model import Owner
 from agent.core.publishing.agent_status import AgentStatus

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from support import strategies
 
 from agent.core.errors import StateError
@@ -110,7 +111,9 @@ def test_any_state_round_trips(state: SavedState) -> None:
 def test_an_allocation_says_that_the_checkpoint_had_it(
     file: CheckpointFile, state: SavedState, source: AllocationSource, loaded: AllocationSource
 ) -> None:
-    file.save(replace(state, allocations=(replace(state.allocations[0], source=source),)), durable=False)
+    file.save(
+        structs.replace(state, allocations=(replace(state.allocations[0], source=source),)), durable=False
+    )
 
     assert [it.source for it in restored(file.load()[0]).allocations] == [loaded]
 
@@ -129,7 +132,7 @@ def test_whom_a_scheduler_gave_anothers_card_is_found_anew_in_each_life(
 ) -> None:
     states = AllocationState.RELEASED if over else AllocationState.DONE
     it = replace(state.allocations[0], source=source, state=states, reason="its pod is gone")
-    file.save(replace(state, allocations=(it,)), durable=False)
+    file.save(structs.replace(state, allocations=(it,)), durable=False)
 
     assert restored(file.load()[0]).allocations == (replace(it, reason=reason),)
 
@@ -554,7 +557,7 @@ def test_a_look_that_is_forbidden_sees_nothing(file: CheckpointFile, monkeypatch
 
 
 def with_ids(state: SavedState, *ids: str) -> SavedState:
-    return replace(state, allocations=tuple(replace(state.allocations[0], id=it) for it in ids))
+    return structs.replace(state, allocations=tuple(replace(state.allocations[0], id=it) for it in ids))
 
 
 def test_the_file_is_the_same_as_of_a_state_that_is_encoded_at_once(state: SavedState) -> None:
@@ -586,7 +589,9 @@ def test_an_allocation_is_encoded_anew_when_it_has_changed_and_not_otherwise(
     encoder.content(both)
     assert made == ["a", "b"]
 
-    encoder.content(replace(both, allocations=(both.allocations[0], replace(both.allocations[1], since=1))))
+    encoder.content(
+        structs.replace(both, allocations=(both.allocations[0], replace(both.allocations[1], since=1)))
+    )
 
     assert made == ["a", "b", "b"]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import structs
 from support.waiting import eventually
 
 from agent.core.allocation.ledger import Ledger
@@ -103,7 +104,7 @@ async def test_what_is_in_the_ledger_is_in_the_file(disk: Disk) -> None:
 
 
 async def test_what_neither_ledger_nor_inventory_holds_is_saved_again(disk: Disk, state: SavedState) -> None:
-    it = LedgerStore(disk, Ledger(), Inventory(), replace(state, boot_id="this boot"))
+    it = LedgerStore(disk, Ledger(), Inventory(), structs.replace(state, boot_id="this boot"))
 
     await it.save(durable=False)
 

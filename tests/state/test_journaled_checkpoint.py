@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from msgspec import structs
 
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.ledger_change import LedgerChange
@@ -46,11 +47,11 @@ class Agent:
     def __init__(self, directory: Path) -> None:
         self.files = JournaledCheckpoint(directory)
         state, self.aside = self.files.load()
-        self.ledger, self.rest = Ledger(state.allocations), replace(state, allocations=())
+        self.ledger, self.rest = Ledger(state.allocations), structs.replace(state, allocations=())
 
     def save(self, *, durable: bool = False, whole: bool = False) -> None:
         changes = self.ledger.take_changes()
-        state = replace(self.rest, allocations=self.ledger.all())
+        state = structs.replace(self.rest, allocations=self.ledger.all())
         self.files.save(state, changes, durable=durable, whole=whole)
 
     def allocate(self, name: str) -> None:
@@ -137,12 +138,12 @@ def test_allocates_confirmations_and_releases_leave_the_checkpoint_as_it_is(
 def test_any_other_part_of_the_state_is_written_at_once_and_whole(
     agent: Agent, directory: Path, state: SavedState, what: str
 ) -> None:
-    agent.rest = replace(agent.rest, **{what: getattr(state, what)})
+    agent.rest = structs.replace(agent.rest, **{what: getattr(state, what)})
 
     agent.save()
 
     assert files(directory) == {"checkpoint.json"}
-    assert CheckpointFile(directory / "checkpoint.json").load()[0] == replace(
+    assert CheckpointFile(directory / "checkpoint.json").load()[0] == structs.replace(
         agent.rest, allocations=agent.ledger.all()
     )
 
@@ -174,7 +175,7 @@ def test_the_checkpoint_beside_a_journal_is_in_the_format_that_agents_without_jo
     """Such an agent lacks what was appended, and nothing else."""
     content = (directory / "checkpoint.json").read_bytes()
 
-    assert content == sealed(replace(agent.rest, allocations=(allocation("a"),)))
+    assert content == sealed(structs.replace(agent.rest, allocations=(allocation("a"),)))
     assert json.loads(content).keys() == {"version", "checksum", "data"}
 
 
@@ -383,7 +384,7 @@ def test_a_journal_beside_another_checkpoint_is_not_replayed(
     """An agent without journals has written the checkpoint, or a person has put back an older one."""
     older = CheckpointFile(directory / "checkpoint.json")
     saved, _ = older.load()
-    older.save(replace(saved, cordons=CORDONED), durable=False)
+    older.save(structs.replace(saved, cordons=CORDONED), durable=False)
     content = journal.read_bytes()
 
     aside = set_aside(directory, "a")
@@ -620,7 +621,7 @@ def test_an_append_that_fails_at_any_step_loses_nothing_and_is_made_up_for(
 ) -> None:
     agent.ledger.record(allocation("d"))
     changes = agent.ledger.take_changes()
-    state = replace(agent.rest, allocations=agent.ledger.all())
+    state = structs.replace(agent.rest, allocations=agent.ledger.all())
     for _ in range(2):
         with monkeypatch.context() as patch:
             fail_at(step, number, patch)
@@ -644,7 +645,7 @@ def test_a_disk_with_room_for_a_change_and_none_for_a_checkpoint_takes_the_chang
 ) -> None:
     agent.ledger.record(allocation("d"))
     changes = agent.ledger.take_changes()
-    state = replace(agent.rest, allocations=agent.ledger.all())
+    state = structs.replace(agent.rest, allocations=agent.ledger.all())
     with monkeypatch.context() as patch:
         fail_at(step, errno.ENOSPC, patch)
         with pytest.raises(OSError, match="No space left"):
@@ -720,7 +721,7 @@ def test_a_text_that_can_not_be_written_fails_the_save_and_leaves_the_journal(
     before = journal.read_bytes()
     with pytest.raises(ValueError, match="surrogates not allowed"):
         agent.files.save(
-            replace(agent.rest, allocations=(allocation("\udc80"),)),
+            structs.replace(agent.rest, allocations=(allocation("\udc80"),)),
             [LedgerChange("\udc80", None, allocation("\udc80"))],
             durable=False,
         )

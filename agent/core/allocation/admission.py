@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from agent.core.allocation.holder_texts import holder_name, owner_name
 from agent.core.allocation.scene import Scene
@@ -28,8 +29,7 @@ from agent.core.model import (
 from agent.vendor_api.agent import FOREIGN_SLICES, Device, Vendor
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """The request of one container, which can be answered in this scene."""
 
     scene: Scene

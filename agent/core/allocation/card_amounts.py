@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isfinite
+
+from msgspec import Struct, field
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import Allocation, AllocationSource, Plan
@@ -38,8 +39,7 @@ def fit(*parts: Part) -> bool:
     return room_left(total(parts)) >= -ROUNDING
 
 
-@dataclass(frozen=True, slots=True)
-class CardAmounts:
+class CardAmounts(Struct, frozen=True):
     """How claims on the present cards are measured."""
 
     plan: Plan = field(default_factory=dict)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
+
+from msgspec import Struct
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.known_pods import KnownPods
@@ -20,8 +21,7 @@ def container_of(claim: Claim) -> ContainerKey:
     return claim.uid, claim.container
 
 
-@dataclass(frozen=True, slots=True)
-class ContainersWithAllocation:
+class ContainersWithAllocation(Struct, frozen=True):
     """The containers that have an allocation of a resource, as the kubelet or else a claim says."""
 
     in_use: AllocationsInUse

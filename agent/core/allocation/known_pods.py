@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import overload
 
+from msgspec import Struct
+
 from agent.scheduler_api.candidate import Candidate
 
 
-@dataclass(frozen=True, slots=True)
-class PodsWith:
+class PodsWith(Struct, frozen=True):
     """The pods for which a test holds, as far as the pods were tested."""
 
     #: What the test depends on besides the pod.

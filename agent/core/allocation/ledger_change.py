@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.core.model import Allocation, AllocationSource, AllocationState
 
@@ -11,8 +14,7 @@ _OF_OWNER = frozenset({"owner", "life"})
 _OF_RELEASE = frozenset({"state", "since", "reason", "forgotten", "rebooted"})
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerChange:
+class LedgerChange(Struct, frozen=True):
     """The allocation as it was written last, and as it is now; None where the ledger has none."""
 
     id: str

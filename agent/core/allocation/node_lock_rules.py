@@ -8,10 +8,11 @@ Source: Project-HAMi/HAMi pkg/util/nodelock (4707fb02), koordinator device_plugi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from agent.core.model import Allocation, AllocationSource
 from agent.scheduler_api.candidate import Candidate
@@ -30,8 +31,7 @@ AHEAD = (
 MAX_VALUE = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(Struct, frozen=True):
     """`value`: the annotation as it stands. `taken`: Unix seconds. A lock of the old form names no pod."""
 
     key: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
+
+from msgspec import Struct, field
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.card_amounts import CardAmounts
@@ -12,8 +13,7 @@ from agent.core.model import Allocation
 from agent.scheduler_api.claims import Part
 
 
-@dataclass(frozen=True, slots=True)
-class TakenRoom:
+class TakenRoom(Struct, frozen=True):
     """The allocations that take room of a resource's cards."""
 
     resource: str

@@ -6,7 +6,9 @@ Each request looks at all waiting pods, so the claims that were read are kept on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from agent.core.allocation.container_allocations import container_of
 from agent.core.allocation.known_pods import KnownPods
@@ -19,16 +21,14 @@ from agent.vendor_api.text import shorten
 MAX_SENTENCE = 240
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(Struct, frozen=True):
     """What an answer depends on besides its key: the cards of the node, and the dialect of this name."""
 
     dialect: Dialect
     cards: Mapping[str, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     question: _Question
     claims: Sequence[Claim] = ()
     #: Why there are no claims, where the annotations cannot be read.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.claim_reading import writable
@@ -16,16 +17,14 @@ from agent.scheduler_api.dialects import Cards
 from agent.scheduler_api.scheduler import ExternalUse, Scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasedPod:
+class ReleasedPod(Struct, frozen=True):
     """An allocation that is over, since its pod has ended."""
 
     allocation: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalUseRefused:
+class ExternalUseRefused(Struct, frozen=True):
     """Why the cards that a scheduler wrote on a pod do not count. `resource`: as what they would count."""
 
     resource: str

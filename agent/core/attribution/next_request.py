@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from agent.core.attribution.waiting_claims import WaitingClaims
 from agent.core.attribution.waiting_pods import WaitingPods
 from agent.scheduler_api.claims import Claim
 
 
-@dataclass(frozen=True, slots=True)
-class NextRequest:
+class NextRequest(Struct, frozen=True):
     """The claim of the pod that most likely asks next, and its cards; or the cards that it should not get."""
 
     claim: Claim | None = None

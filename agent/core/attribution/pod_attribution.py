@@ -6,9 +6,11 @@ The kubelet's checkpoint shows later which pod sent the request.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
+
+from msgspec import Struct, structs
 
 from agent.core.allocation.card_choice import card_finder, knows_room
 from agent.core.allocation.container_allocations import containers_with_allocation
@@ -25,8 +27,7 @@ from agent.core.model import Resource
 from agent.scheduler_api.claims import Claim
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """The claim that is most likely behind a request.
 
     `why_uncertain` says why it may be another claim, or why none is known.
@@ -58,7 +59,7 @@ def attribute(resource: str, count: int, cards: Collection[str], waiting: Waitin
     first.
     """
     claims = WaitingClaims(resource, waiting)
-    return replace(
+    return structs.replace(
         _find_claim(claims, count, cards), possible_claims=tuple(claims.claims_that_may_ask(count))
     )
 
@@ -168,7 +169,7 @@ def attribute_request(promises: Promises, planned: Resource, ids: Sequence[str])
     # The hardware of this answer can move to another card once the pod is known: the first pod decides.
     vendor = scene.vendors[planned.vendor]
     can_move = names_no_card(scene, vendor, planned.name, ids, cards)
-    return replace(attribution, possible_claims=()) if can_move else attribution
+    return structs.replace(attribution, possible_claims=()) if can_move else attribution
 
 
 def _attribute_ids(
@@ -181,7 +182,7 @@ def _attribute_ids(
         return attribution
     # The kubelet had no IDs left on the card of this pod. A claim of another pod is not meant.
     why = f"claims are on other cards: {claims_on_cards(asking)}"
-    return replace(attribution, claim=None, why_uncertain=why, elsewhere=asking, unclaimed=False)
+    return structs.replace(attribution, claim=None, why_uncertain=why, elsewhere=asking, unclaimed=False)
 
 
 def _claims_of_next_pod(promises: Promises, attribution: Attribution) -> tuple[Claim, ...]:

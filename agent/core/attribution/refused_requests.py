@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.scheduler_api.candidate import Candidate
@@ -13,8 +15,7 @@ from agent.scheduler_api.candidate import Candidate
 MAX_REMEMBERED = 64
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedAllocate:
+class RefusedAllocate(Struct, frozen=True):
     """An Allocate that was refused."""
 
     resource: str
@@ -36,8 +37,7 @@ class RefusedAllocate:
         return tuple(chain.from_iterable(self.containers))
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedRequest:
+class RefusedRequest(Struct, frozen=True):
     """A request of one container that was refused. The kubelet writes the text into the status of its pod.
 
     Source: k8s.io/kubernetes, pkg/kubelet/kubelet.go, rejectPod.

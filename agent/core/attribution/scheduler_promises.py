@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.card_amounts import CardAmounts, measures
@@ -18,8 +19,7 @@ from agent.scheduler_api.dialects import Cards, Dialect
 from agent.vendor_api.agent import Vendor
 
 
-@dataclass(frozen=True, slots=True)
-class Promises:
+class Promises(Struct, frozen=True):
     """All claims and allocations as of one moment. The other files of this room ask questions about them."""
 
     scene: Scene

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from agent.core.allocation.container_allocations import ContainerKey
 from agent.core.allocation.known_pods import KnownPods
@@ -19,8 +20,7 @@ def _no_cards(claim: Claim, count: int) -> Sequence[str]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingPods:
+class WaitingPods(Struct, frozen=True):
     """The pods that may ask for a resource, with all that decides which pod asks next."""
 
     candidates: KnownPods

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from agent.core.model import DeviceStatus, NodeSnapshot, VendorState
 from agent.vendor_api.agent import ResourceRule
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """The cards of one vendor that resources are to have. Rules with the same name are one resource."""
 
     vendor: str

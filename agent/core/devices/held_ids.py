@@ -6,9 +6,10 @@ A card can have 16,000 IDs. So each answer is kept, and a change of a few IDs re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
+
+from msgspec import Struct
 
 from agent.core.model import IdRange, is_share_of
 
@@ -23,8 +24,7 @@ NO_IDS: Mapping[str, bool] = MappingProxyType({})
 NO_ANSWERS: Mapping[IdChoice, tuple[str, ...]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class OutsideRanges:
+class OutsideRanges(Struct, frozen=True):
     """The IDs of none of these ranges."""
 
     ranges: tuple[IdRange, ...]
@@ -36,8 +36,7 @@ class OutsideRanges:
         return left
 
 
-@dataclass(frozen=True, slots=True)
-class NoShares:
+class NoShares(Struct, frozen=True):
     """The IDs outside the range that name no share of the card either, in a form of this or another plugin.
 
     `names`: the stems of the card.

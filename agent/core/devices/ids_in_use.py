@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from agent.core.devices.held_ids import HeldIds, OutsideRanges
 from agent.core.model import AdvertisedDevice, DeviceStatus
@@ -13,8 +14,7 @@ from agent.core.model import AdvertisedDevice, DeviceStatus
 NONE = HeldIds()
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUsage:
+class ResourceUsage(Struct, frozen=True):
     """The device IDs and cards that allocations have; `Ledger.usage` makes the value."""
 
     #: Resource to the uuid of each card that IDs in use name, with these IDs.

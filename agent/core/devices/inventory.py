@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
+
+from msgspec import Struct, structs
 
 from agent.core.devices import health_rules
 from agent.core.devices.health_rules import LOST_CONTACT, HealthRecord
@@ -26,8 +28,7 @@ from agent.vendor_api.agent import DRIVER_NOT_LOADED, Device, HealthEvent, Proof
 REMEMBERED = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """A device as its vendor last listed it, with its health record."""
 
     vendor: str
@@ -397,7 +398,7 @@ class Inventory:
                 self._update(uuid, health_rules.proven(known.record, proof, now))
 
     def _update(self, uuid: str, record: HealthRecord) -> None:
-        self._known[uuid] = replace(self._known[uuid], record=record)
+        self._known[uuid] = structs.replace(self._known[uuid], record=record)
 
 
 def _emptied(missing: int) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import get_args
+
+from msgspec import Struct
 
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.dynamic_modes import rules_with_equal_ids
@@ -28,8 +29,7 @@ from agent.vendor_api.text import shorten
 COMPLAINTS, COMPLAINT_LIMIT = 16, 500
 
 
-@dataclass(frozen=True, slots=True)
-class VendorRules:
+class VendorRules(Struct, frozen=True):
     """A vendor and its resource rules of the config. Without rules the vendor chooses its resources."""
 
     vendor: Vendor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from agent.core.devices.cards_of_resources import Offer, cards_of_rules, other_modes
 from agent.core.devices.ids_in_use import ResourceUsage, kin
@@ -15,8 +16,7 @@ from agent.core.named_list import named_list
 MAX_NAMED_PODS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceWait:
+class ResourceWait(Struct, frozen=True):
     """Cards that `resource` is to have, but that pods still hold by `holder`; the two may be the same."""
 
     resource: str

@@ -6,8 +6,10 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import cast
+
+from msgspec import Struct, field, structs
 
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import ResourceUsage
@@ -21,8 +23,7 @@ from agent.vendor_api.agent import ResourceRule, Unit
 TooLong = Callable[[Resource], str]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptUnit:
+class KeptUnit(Struct, frozen=True):
     """A resource that keeps another unit than the config wants. `why` is empty where pods hold such units."""
 
     resource: str
@@ -39,8 +40,7 @@ class KeptUnit:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class UnitPlan:
+class UnitPlan(Struct, frozen=True):
     """Offers with a size as the unit of each rule, without `auto`.
 
     `kept`: resources that keep another unit than wanted. `chosen`: resource to the size chosen for `auto`.
@@ -65,7 +65,10 @@ def plan_units(
     is too long for the kubelet and the last unit still serves. A size once chosen for `auto` is kept.
     """
     choice = _UnitChoice(snapshot, usage, before, last.chosen, too_long)
-    settled = [replace(it, rules=tuple(choice.settle(it, rule) for rule in it.rules)) for it in offers]
+    settled = [
+        structs.replace(offer, rules=tuple(choice.settle(offer, rule) for rule in offer.rules))
+        for offer in offers
+    ]
     return UnitPlan(tuple(settled), tuple(choice.kept), choice.chosen)
 
 
@@ -116,7 +119,7 @@ class _UnitChoice:
     def _refusal(self, offer: Offer, rule: ResourceRule, unit: str) -> str:
         """Why the resource cannot be listed in this unit on the cards that it gets."""
         rules = tuple(_of(it, unit) if it is rule else _of(it, "1") for it in offer.rules)
-        planned = plan([replace(offer, rules=rules)], self._snapshot).get(rule.name)
+        planned = plan([structs.replace(offer, rules=rules)], self._snapshot).get(rule.name)
         return self._too_long(planned) if planned is not None else ""
 
 

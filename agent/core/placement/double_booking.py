@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle
+
+from msgspec import Struct, structs
 
 from agent.core.allocation.card_amounts import fit, measures, part_of_card
 from agent.core.allocation.holder_texts import first_of, holder_name
@@ -17,8 +19,7 @@ from agent.vendor_api.agent import Device
 from agent.vendor_api.text import shorten
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """What an allocation has of a card. 1.0 is the whole card."""
 
     #: The pod that has the allocation.
@@ -31,8 +32,7 @@ class _Use:
     memory: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(Struct, frozen=True):
     """What is needed to measure allocations: devices by UUID, the plan, and the measure of each dialect."""
 
     devices: Mapping[str, Device]
@@ -148,7 +148,7 @@ def _without_room(uses: Sequence[_Use]) -> Iterator[tuple[str, Sequence[_Use]]]:
 def _merge_uses(uses: Sequence[_Use]) -> _Use:
     """All that a pod has of the card, as one use."""
     core, memory = _sum_amounts(uses, lambda it: it.core), _sum_amounts(uses, lambda it: it.memory)
-    return replace(uses[0], ids=(), core=core, memory=memory)
+    return structs.replace(uses[0], ids=(), core=core, memory=memory)
 
 
 def _sum_amounts(uses: Iterable[_Use], amount: Callable[[_Use], float]) -> float:

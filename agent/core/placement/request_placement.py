@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import floor
 from operator import itemgetter
+
+from msgspec import Struct
 
 from agent.core.allocation import room_on_cards
 from agent.core.allocation.admission import Admitted
@@ -36,24 +37,21 @@ FILLED = "which is full of allocations with IDs of other cards"
 ON_ONE = "but all shares of one container must be on one card"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementChoice:
+class PlacementChoice(Struct, frozen=True):
     """The claim of a request, and its cards. `actual_cards` is empty where these are the cards of its IDs."""
 
     claim: Claim | None = None
     actual_cards: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedRequest:
+class PlacedRequest(Struct, frozen=True):
     """An admitted request with its claim and cards."""
 
     request: Admitted
     choice: PlacementChoice
 
 
-@dataclass(frozen=True, slots=True)
-class CardRequest:
+class CardRequest(Struct, frozen=True):
     """An admitted request, with all that decides on its cards."""
 
     promises: Promises

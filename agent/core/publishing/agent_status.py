@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.devices.unit_changes import KeptUnit
@@ -27,8 +28,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 Counters = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedList:
+class FollowedList(Struct, frozen=True):
     """One list that the agent follows at the API server."""
 
     #: Whether the list was read once since the start.
@@ -39,8 +39,7 @@ class FollowedList:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ApiServer:
+class ApiServer(Struct, frozen=True):
     """The agent's connection to the API server; `error` is why nothing new comes from there now."""
 
     address: str
@@ -57,8 +56,7 @@ class ApiServer:
         return bool(lists) and all(it.refused or (it.synced and not it.error) for it in lists)
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerReport:
+class SchedulerReport(Struct, frozen=True):
     """The report of the cards to a scheduler; `mode` is empty while the way is not decided."""
 
     #: The names, for people, of the scheduler and of its own program on a node.
@@ -82,8 +80,7 @@ class SchedulerReport:
     wanted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStatus:
+class AgentStatus(Struct, frozen=True):
     """Everything that people can see of the agent at one moment. An error text is empty without an error."""
 
     node: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from agent.core.errors import VendorError
 from agent.vendor_api.agent import Device, ResourceRule, Vendor
@@ -12,8 +13,7 @@ from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStamp:
+class NodeStamp(Struct, frozen=True):
     """What the agent adds to a vendor's labels: the machine's model, and the time if the config wants it."""
 
     machine: str = ""
@@ -21,8 +21,7 @@ class NodeStamp:
     time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VendorLabels:
+class VendorLabels(Struct, frozen=True):
     """The labels of all vendors so far.
 
     `awaited`: the domains (`nvidia.com`) of vendors that have made no labels yet. `trouble`: why the labels
@@ -38,8 +37,7 @@ class VendorLabels:
         return {**{key: it for key, it in current.items() if domain(key) in self.awaited}, **self.labels}
 
 
-@dataclass(frozen=True, slots=True)
-class WantedFeatures:
+class WantedFeatures(Struct, frozen=True):
     """The labels to publish, and where.
 
     `published_as` is the setting `report.labelsAs`: labels of the Node, a NodeFeature object or a file for

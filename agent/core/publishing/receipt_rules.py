@@ -7,7 +7,9 @@ before it wrote a receipt finds the receipt owed again after its start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.core.publishing.label_rules import domain
@@ -26,8 +28,7 @@ WORDS = 240
 _RESERVED_DOMAINS = ("kubernetes.io", "k8s.io")
 
 
-@dataclass(frozen=True, slots=True)
-class OwedReceipt:
+class OwedReceipt(Struct, frozen=True):
     """The annotations that a pod lacks. `current`: the other values that some of their keys have now."""
 
     uid: str
@@ -37,8 +38,7 @@ class OwedReceipt:
     current: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class OwedReceipts:
+class OwedReceipts(Struct, frozen=True):
     """The receipts to write, oldest pod first. `wrong`: a sentence for each receipt that cannot be made."""
 
     owed: tuple[OwedReceipt, ...] = ()
@@ -51,8 +51,7 @@ Dialects = Callable[[str, str], Dialect | None]
 Held = Mapping[tuple[str, str], Sequence[Allocation]]
 
 
-@dataclass(frozen=True, slots=True)
-class PodReceipts:
+class PodReceipts(Struct, frozen=True):
     """The receipts of one pod, with the inputs that they were made from."""
 
     pod: Candidate

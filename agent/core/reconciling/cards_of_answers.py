@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from agent.core.model import Allocation, DeviceStatus, share
 from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer
 from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 
 
-@dataclass(frozen=True, slots=True)
-class CardsOfAnswer:
+class CardsOfAnswer(Struct, frozen=True):
     """The cards that an answer names."""
 
     vendor: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from agent.core.model import Allocation, Owner
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredAllocation:
+class RecoveredAllocation(Struct, frozen=True):
     """An allocation that the ledger lacks was recovered from the kubelet."""
 
     allocation: Allocation
@@ -16,8 +15,7 @@ class RecoveredAllocation:
     why_cards_ignored: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirm:
+class Confirm(Struct, frozen=True):
     """The kubelet says which container has the allocation: it was answered, whatever a crash left."""
 
     allocation: str
@@ -25,23 +23,20 @@ class Confirm:
     life: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """The allocation is over."""
 
     allocation: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Revive:
+class Revive(Struct, frozen=True):
     """An allocation was released wrongly: the kubelet still grants and shows it."""
 
     allocation: str
 
 
-@dataclass(frozen=True, slots=True)
-class AskKubelet:
+class AskKubelet(Struct, frozen=True):
     """Have the kubelet write its checkpoint: no other source shows the pod of a granted allocation.
 
     The kubelet does not write that file when a pod ends. The next writing shows whether the pod is gone.
@@ -51,32 +46,28 @@ class AskKubelet:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetForgotten:
+class SetForgotten(Struct, frozen=True):
     """The kubelet has lost its record of the allocation of a living pod, or has that record again."""
 
     allocation: str
     forgotten: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """What a person should know of an allocation in use; an empty text removes an earlier remark."""
 
     allocation: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Find:
+class Find(Struct, frozen=True):
     """Slices on the hardware have the mark of an allocation that knew no slices."""
 
     allocation: str
     partitions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """Slices on the hardware have the mark of an allocation that is over or was never known."""
 
     vendor: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
+
+from msgspec import Struct
 
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.core.reconciling.reconcile_changes import (
@@ -154,8 +156,7 @@ def _new_confirmations(
             yield Confirm(allocation.id, owner, lives[allocation.id])
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """One allocation, with all facts that decide whether it is over."""
 
     allocation: Allocation

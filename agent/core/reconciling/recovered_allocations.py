@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import cycle, islice
+
+from msgspec import Struct, field
 
 from agent.core.devices.memory_units import THOUSANDTHS, UNKNOWN, counted_in, on_one_card, units
 from agent.core.model import (
@@ -23,8 +25,7 @@ from agent.core.reconciling.reconcile_evidence import FOREIGN, CheckpointAnswer,
 from agent.vendor_api.agent import ResourceRule
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredAllocations:
+class RecoveredAllocations(Struct, frozen=True):
     """The allocations that only the kubelet still knew, and answers without present cards."""
 
     allocations: list[RecoveredAllocation] = field(default_factory=list)
@@ -32,8 +33,7 @@ class RecoveredAllocations:
     answers_without_cards: dict[str, tuple[str, CheckpointAnswer]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownUse:
+class _KnownUse(Struct, frozen=True):
     """Device IDs that a container has, as the kubelet says."""
 
     allocation: str

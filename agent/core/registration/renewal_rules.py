@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 #: Seconds between two renewals without effect: the first pause, which doubles each time, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
@@ -37,8 +39,7 @@ class RenewalReason(StrEnum):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True):
     """One registration of a resource, and the lists that were sent on its stream."""
 
     number: int
@@ -48,8 +49,7 @@ class Registration:
     offers: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletObservation:
+class KubeletObservation(Struct, frozen=True):
     """What the kubelet and its plugin directory show at one moment.
 
     `listed`: whether the kubelet lists a healthy device of the resource. None: the kubelet cannot be asked,
@@ -60,8 +60,7 @@ class KubeletObservation:
     others: frozenset[object] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationStanding:
+class RegistrationStanding(Struct, frozen=True):
     """What is remembered of a registration from one observation to the next."""
 
     #: The registration at the last good observation.

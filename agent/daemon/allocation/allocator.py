@@ -9,8 +9,10 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
+
+from msgspec import Struct, structs
 
 from agent.core.allocation.admission import Admitted, admit, refuse_outdated, refuse_retired, serving_vendor
 from agent.core.allocation.allocations_in_use import AllocationsInUse
@@ -57,8 +59,7 @@ from agent.vendor_api.agent import ContainerEdits, Device, Vendor
 REFUSED_FOR_OTHERS = (PromisedElsewhere, InOtherMode, InsufficientMemory, InsufficientShares)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What one container gets, and the allocation that was recorded for it."""
 
     allocation: Allocation
@@ -192,7 +193,7 @@ class Allocator:
                 if vendor.prepares(resource):
                     await self._hardware.make(vendor, allocation, request_of(allocation))
                     # A card may have failed while its slice was made.
-                    placed = replace(placed, request=_admit_at(self._scene(), placed.request))
+                    placed = structs.replace(placed, request=_admit_at(self._scene(), placed.request))
                 answers.append(self._record_answer(vendor, placed, allocation))
                 scene = placed.request.scene
             await self._store.save(durable=False)

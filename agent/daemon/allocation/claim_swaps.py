@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.answered_claims import claims_after_swaps, kept_parameters, shown_claim
 from agent.core.attribution.scheduler_promises import Promises
@@ -55,7 +57,8 @@ class ClaimSwaps:
         for allocation in self._ledger.in_use():
             if allocation.source is not AllocationSource.POD_RESOURCES:
                 continue
-            promises = replace(promises, in_use=self._ledger.in_use())  # with the claims given back so far
+            # With the claims given back so far.
+            promises = structs.replace(promises, in_use=self._ledger.in_use())
             if (claim := shown_claim(promises, allocation)) is not None:
                 diverged = claim.devices if set(claim.devices) - set(allocation.cards) else ()
                 self._ledger.record(replace(allocation, claim=claim, diverged=diverged))

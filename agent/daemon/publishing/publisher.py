@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.cluster.pod_state import PodState
 from agent.cluster.scheduler_report_state import SchedulerReportState
@@ -27,8 +28,7 @@ from agent.scheduler_api.scheduler import AnnotationFilter, reporting
 from agent.state.uninstall_record import UninstallRecord
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptReport:
+class _KeptReport(Struct, frozen=True):
     """The report of the cards to a scheduler, and the file by which it may be published."""
 
     wanted: WantedSchedulerReport

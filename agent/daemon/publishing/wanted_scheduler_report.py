@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import structlog
+from msgspec import Struct
 
 from agent.cluster.scheduler_report_state import SchedulerReportState
 from agent.config import ConfigState, ReportSettings
@@ -64,16 +64,14 @@ def withheld(
     return unoffered | sliced | of_unserved
 
 
-@dataclass(frozen=True, slots=True)
-class WantedSchedulerReportTiming:
+class WantedSchedulerReportTiming(Struct, frozen=True):
     """Seconds from a change to the report, and between looks for the directory while it is missing."""
 
     settle: float = 0.1
     every: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDirectory:
+class ReportDirectory(Struct, frozen=True):
     """How the directory of the report's file is read: the agent's own report in it, and whether it exists."""
 
     read: Callable[[Path, ReportFile], Report | None] = scheduler_report_file.report_in

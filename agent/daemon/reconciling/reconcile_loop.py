@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import anyio
+from msgspec import Struct
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.ledger import Ledger
@@ -37,8 +38,7 @@ from agent.daemon.reconciling.recovery import Recovery
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileTiming:
+class ReconcileTiming(Struct, frozen=True):
     """How often the ledger is compared with the evidence, and what is waited for; seconds."""
 
     every: float = 30.0

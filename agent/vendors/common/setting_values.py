@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,7 +34,8 @@ def of_agent(fits: str) -> Meta:
     return Meta(description=fits, extra={"backend": False})
 
 
-def metas(options: type[msgspec.Struct]) -> dict[str, Meta]:
+@cache
+def metas(options: type[msgspec.Struct]) -> Mapping[str, Meta]:
     """The metadata of each setting, by the setting's name in the config."""
     return {it.encode_name: it.type.__metadata__[-1] for it in msgspec.structs.fields(options)}
 

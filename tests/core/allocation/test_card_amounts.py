@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from agent.core.allocation.card_amounts import CardAmounts, fit, measures
 from agent.core.allocation.known_pods import KnownPods
@@ -99,7 +100,7 @@ def test_containers_that_do_not_run_at_one_time_take_as_much_as_the_larger_time(
         PodContainer("side", init=True, restartable=True),
         PodContainer("main"),
     )
-    amounts = replace(AMOUNTS, pods=KnownPods.of([Candidate("web", "default", "web", containers)]))
+    amounts = structs.replace(AMOUNTS, pods=KnownPods.of([Candidate("web", "default", "web", containers)]))
     its = [
         takes("web", f"a::{n}", container=name, said={"core": core})
         for n, (name, core) in enumerate({"init": "60", "side": "10", "main": "40"}.items())
@@ -125,7 +126,7 @@ def test_a_measure_that_raises_measures_nothing() -> None:
     def broken(parameters: Mapping[str, str], memory: int) -> Part:
         raise ZeroDivisionError
 
-    amounts = replace(AMOUNTS, measures=measures([replace(KOORDINATOR, measure=broken)]))
+    amounts = structs.replace(AMOUNTS, measures=measures([replace(KOORDINATOR, measure=broken)]))
 
     assert amounts.amount_on_card("a", [takes("web", "a::0", said=HALF, handed=HALF)]) == Part(0.25, 0.25)
 

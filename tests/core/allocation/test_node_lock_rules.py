@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from msgspec import structs
 from support import strategies
 
 from agent.core.allocation.node_lock_rules import (
@@ -128,7 +129,7 @@ def test_a_lock_of_a_time_to_come_is_over_when_it_has_been_seen_for_as_long_as_o
     assert why_over(HELD, [], [], NOW, EXPIRES) == AHEAD
     assert why_over(HELD, [], [], TAKEN + EXPIRES, EXPIRES) == EXPIRED
     assert why_over(HELD, [replace(WEB, over=True)], [], NOW, EXPIRES) == "its pod is over"
-    (said,) = stale_sentences({HELD: AHEAD, replace(HELD, pod="other"): "its pod is over"})
+    (said,) = stale_sentences({HELD: AHEAD, structs.replace(HELD, pod="other"): "its pod is over"})
     assert said.startswith(
         f"the lock {KEY} of the node is over: {VALUE} has not come for its devices, it is of a"
     )
@@ -146,7 +147,7 @@ def test_a_lock_of_a_time_to_come_names_its_pod_no_longer_than_another() -> None
         ({}, NOW + 1, {}),
         ({HELD: 5.0}, NOW, {HELD: 5.0}),
         ({HELD: 5.0}, TAKEN + 1, {HELD: 5.0}),
-        ({replace(HELD, pod="before"): 5.0}, TAKEN, {}),
+        ({structs.replace(HELD, pod="before"): 5.0}, TAKEN, {}),
     ],
     ids=["seen now", "not further than it may last", "seen before", "by a clock that was set", "freed since"],
 )

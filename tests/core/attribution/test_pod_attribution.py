@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agent.core.attribution.pod_attribution import is_awaited, is_promised, suspected_pod
 from agent.core.model import Allocation
@@ -139,7 +140,7 @@ def test_a_whole_card_that_a_pod_has_which_is_there_is_preferred_last_unless_it_
 def test_what_a_pod_has_which_is_there_takes_room_though_the_kubelet_gives_it_out() -> None:
     runs = share("runs", pending=False)
     its = promises(runs, in_use=[held("runs", "c4::0", resource=SHARE, on=["c5"])], placement="local")
-    its = replace(its, scene=counted(its.scene, TOGETHER))
+    its = structs.replace(its, scene=counted(its.scene, TOGETHER))
 
     assert prefer(its, SHARE, ["c4::0", "c4::1", "c5::0", "c5::1"], [], 2) == ["c4::0", "c4::1"]
     assert prefer(its, SHARE, ["c4::0", "c5::0", "c5::1"], [], 1) == ["c5::0"]
@@ -165,7 +166,7 @@ def test_what_lies_on_one_card_is_preferred_where_that_card_has_room(
     in_use: list[Allocation], available: str, expected: list[str], placement: Placement
 ) -> None:
     its = promises(in_use=in_use, placement=placement)
-    its = replace(its, scene=counted(its.scene, TOGETHER))
+    its = structs.replace(its, scene=counted(its.scene, TOGETHER))
 
     assert prefer(its, SHARE, available.split(), [], 2) == expected
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.refused_requests import (
@@ -72,7 +73,7 @@ def test_a_pod_explains_no_request_after_the_one_that_it_was_refused_with() -> N
 
 
 def test_a_pod_whose_status_said_so_before_was_refused_with_another_request() -> None:
-    request = replace(refused(FULL, A), others=frozenset({B.uid}))
+    request = structs.replace(refused(FULL, A), others=frozenset({B.uid}))
 
     assert suspected_uids([request], KnownPods.of([A, told(B, FULL)])) == {A.uid}
 

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from support import strategies
 
 from agent.core.allocation.container_allocations import containers_with_allocation, starting_allocations
@@ -591,7 +592,7 @@ def test_who_waited_as_the_kubelet_began_asks_by_age_and_before_all_others(locke
         asks = next_request(GPU, 1, set(), {"c0", "c1", "c2"}, waiting).claim
         assert asks is not None
         order.append(asks.pod)
-        waiting = replace(waiting, taken={(f"uid-{name}", asks.container) for name in order})
+        waiting = structs.replace(waiting, taken={(f"uid-{name}", asks.container) for name in order})
 
     assert order == ["web", "job", "late"]
 
@@ -601,7 +602,7 @@ def test_who_was_refused_most_likely_comes_last() -> None:
     waiting = WaitingPods(KnownPods.of((web, job)), (DIALECT,), CARDS, refused={web.uid})
 
     assert attribute(GPU, 1, {"c0"}, waiting).claim == claim("job", "c0")
-    assert attribute(GPU, 1, {"c0"}, replace(waiting, candidates=KnownPods.of([web]))).claim == claim(
+    assert attribute(GPU, 1, {"c0"}, structs.replace(waiting, candidates=KnownPods.of([web]))).claim == claim(
         "web", "c0"
     )
 
@@ -611,7 +612,7 @@ def test_who_was_refused_most_likely_is_no_pod_of_which_no_scheduler_spoke() -> 
     waiting = WaitingPods(KnownPods.of((mute, job)), (DIALECT,), CARDS)
 
     assert attribute(GPU, 1, {"c0"}, waiting).unclaimed
-    assert not attribute(GPU, 1, {"c0"}, replace(waiting, refused={mute.uid})).unclaimed
+    assert not attribute(GPU, 1, {"c0"}, structs.replace(waiting, refused={mute.uid})).unclaimed
 
 
 # Who starts

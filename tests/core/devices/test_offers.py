@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.offers import COMPLAINTS, OfferedResources, VendorRules
@@ -196,7 +197,10 @@ def test_a_resource_that_gets_no_card_for_modes_are_fixed_is_complained_of() -> 
     acme = Acme()
     its = (ResourceRule(GPU, ("a", "b")), ResourceRule("acme.com/share", ("b",), sharing=SHARED))
     acme.fails = Offering(its)
-    offers, dynamic = OfferedResources([acme.wish()]), OfferedResources([replace(acme.wish(), dynamic=True)])
+    offers, dynamic = (
+        OfferedResources([acme.wish()]),
+        OfferedResources([structs.replace(acme.wish(), dynamic=True)]),
+    )
 
     assert offers.of(TWO) == (Offer("acme", its),)
     [told] = offers.complaints["acme"]
@@ -221,7 +225,7 @@ def test_complaints_end_with_their_cause() -> None:
 def test_doubts_of_cards_are_told_and_are_no_complaints() -> None:
     acme = Acme()
     acme.fails = Offering(doubts=("c0 has slices of others",))
-    offers = OfferedResources([acme.wish(), replace(acme.wish(), dynamic=True)])
+    offers = OfferedResources([acme.wish(), structs.replace(acme.wish(), dynamic=True)])
 
     offers.of(ONE)
 
@@ -233,7 +237,7 @@ def test_the_offer_says_whose_hardware_is_made() -> None:
     acme = Acme()
     wish = acme.wish()
     [none] = OfferedResources([wish]).of(ONE)
-    [all_] = OfferedResources([replace(wish, vendor=replace(wish.vendor, makes=Slices()))]).of(ONE)
+    [all_] = OfferedResources([structs.replace(wish, vendor=replace(wish.vendor, makes=Slices()))]).of(ONE)
 
     assert not none.made
     assert all_.made == {GPU}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.allocation.scene import Scene
@@ -297,27 +298,27 @@ def test_who_has_other_cards_than_were_chosen_is_told_from_who_can_not_be_heeded
 
 
 def _other_pods(it: Promises) -> Promises:
-    return replace(it, scene=replace(it.scene, candidates=KnownPods.of([pod(written("c0"))])))
+    return structs.replace(it, scene=replace(it.scene, candidates=KnownPods.of([pod(written("c0"))])))
 
 
 def _other_plan(it: Promises) -> Promises:
-    return replace(it, scene=replace(it.scene, plan={}))
+    return structs.replace(it, scene=replace(it.scene, plan={}))
 
 
 def _other_cards(it: Promises) -> Promises:
-    return replace(it, scene=replace(it.scene, snapshot=node(status("c7"))))
+    return structs.replace(it, scene=replace(it.scene, snapshot=node(status("c7"))))
 
 
 def _other_vendors(it: Promises) -> Promises:
-    return replace(it, scene=replace(it.scene, vendors={}))
+    return structs.replace(it, scene=replace(it.scene, vendors={}))
 
 
 def _other_locks(it: Promises) -> Promises:
-    return replace(it, scene=replace(it.scene, locked=frozenset([("default", "web")])))
+    return structs.replace(it, scene=replace(it.scene, locked=frozenset([("default", "web")])))
 
 
 def _other_ledger(it: Promises) -> Promises:
-    return replace(it, in_use=grouped([held("c0", Claim("u", "default", "web", "main", ("c0",)))]))
+    return structs.replace(it, in_use=grouped([held("c0", Claim("u", "default", "web", "main", ("c0",)))]))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agent.core.allocation.admission import admit
 from agent.core.allocation.room_on_cards import free_by_card
@@ -177,7 +178,7 @@ def test_a_scheduler_is_told_the_devices_in_the_order_of_their_minors() -> None:
     others = (status(it, n, minor=minor) for n, (it, minor) in enumerate(minors.items()))
     snapshot = node(*others, *its.scene.snapshot.devices)
 
-    choose(replace(its, scene=replace(its.scene, snapshot=snapshot)), WHOLE, "c0")
+    choose(structs.replace(its, scene=replace(its.scene, snapshot=snapshot)), WHOLE, "c0")
 
     assert named[0] == [("first", 0), ("late", 2), ("none", None)]
 
@@ -226,7 +227,7 @@ def chained(*ends: str) -> Promises:
     its = promises(share("here", "c5"), *on_c5, *on_c4, in_use=in_use)
     planned = its.scene.plan[SHARE]
     cards = tuple(replace(card, healthy=True) for card in planned.cards)
-    return replace(its, scene=replace(its.scene, plan={SHARE: replace(planned, cards=cards)}))
+    return structs.replace(its, scene=replace(its.scene, plan={SHARE: replace(planned, cards=cards)}))
 
 
 def test_a_share_lies_at_the_end_of_a_chain_of_pods_that_have_each_others_cards() -> None:
@@ -422,7 +423,7 @@ def test_a_claim_on_several_cards_cannot_be_kept_where_all_lies_on_one(sharing: 
     its = promises(share("web", "c4", "c5", count=2))
 
     with pytest.raises(PromisedElsewhere, match="default/web is promised 2 cards, but all shares of one"):
-        choose(replace(its, scene=counted(its.scene, sharing)), SHARE, "c4::0", "c5::0")
+        choose(structs.replace(its, scene=counted(its.scene, sharing)), SHARE, "c4::0", "c5::0")
 
 
 @pytest.mark.parametrize(
@@ -452,7 +453,7 @@ def test_what_lies_on_one_card_and_fits_on_none_is_refused_with_the_largest(
     in_use: list[Allocation], largest: str, sharing: Sharing, error: type[AllocationError]
 ) -> None:
     its = promises(in_use=in_use, placement="local")
-    its = replace(its, scene=counted(its.scene, sharing))
+    its = structs.replace(its, scene=counted(its.scene, sharing))
     asked = admit(its.scene, SHARE, ["c4::0", "c5::0"])
 
     with pytest.raises(error, match=largest):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agent.core.devices.health_rules import LOST_CONTACT
 from agent.core.devices.unit_changes import KeptUnit
@@ -29,13 +30,13 @@ from agent.scheduler_api import Candidate, Claim
 from agent.vendor_api.agent import State
 from core.values import GPU, allocation, node, status
 
-WELL = replace(UNKNOWN, snapshot=node(*(status(f"GPU-{n}", n) for n in range(4))))
+WELL = structs.replace(UNKNOWN, snapshot=node(*(status(f"GPU-{n}", n) for n in range(4))))
 
 
 def sick(count: int = 1, of: int = 4, **fields: Any) -> AgentStatus:
     """The first `count` of the cards are unhealthy."""
     cards = (status(f"GPU-{n}", n, healthy=n >= count, **fields) for n in range(of))
-    return replace(WELL, snapshot=node(*cards))
+    return structs.replace(WELL, snapshot=node(*cards))
 
 
 def only(before: AgentStatus, after: AgentStatus, *pods: Candidate) -> Notice:
@@ -44,7 +45,7 @@ def only(before: AgentStatus, after: AgentStatus, *pods: Candidate) -> Notice:
 
 
 def with_card(**fields: Any) -> AgentStatus:
-    return replace(WELL, snapshot=node(replace(status("GPU-0"), **fields)))
+    return structs.replace(WELL, snapshot=node(replace(status("GPU-0"), **fields)))
 
 
 def health(state: State, reason: str = "", message: str = "") -> Health:
@@ -55,7 +56,7 @@ def health(state: State, reason: str = "", message: str = "") -> Health:
 
 
 def test_a_refused_config_is_told_with_its_error_and_what_is_in_force() -> None:
-    refused = replace(WELL, config_error="config.yaml:3: no such key")
+    refused = structs.replace(WELL, config_error="config.yaml:3: no such key")
 
     told = only(WELL, refused)
 
@@ -67,16 +68,16 @@ def test_a_refused_config_is_told_with_its_error_and_what_is_in_force() -> None:
 
 
 def test_a_config_that_was_never_good_is_said_to_leave_nothing_in_force() -> None:
-    refused = replace(WELL, config_error="no such file", config_awaited=True)
+    refused = structs.replace(WELL, config_error="no such file", config_awaited=True)
 
     assert "none is in force yet" in only(UNKNOWN, refused).message
 
 
 def test_another_error_of_the_config_is_told_and_so_is_its_end() -> None:
-    one, other = replace(WELL, config_error="one"), replace(WELL, config_error="other")
+    one, other = structs.replace(WELL, config_error="one"), structs.replace(WELL, config_error="other")
 
     assert only(one, other).message.endswith("other")
-    assert only(other, replace(WELL, config_source="/etc/config.yaml")) == Notice(
+    assert only(other, structs.replace(WELL, config_source="/etc/config.yaml")) == Notice(
         "ConfigTaken", "the config is accepted again: /etc/config.yaml", "Normal"
     )
 
@@ -85,16 +86,16 @@ def test_another_error_of_the_config_is_told_and_so_is_its_end() -> None:
 
 
 def test_a_checkpoint_that_is_set_aside_is_told_at_the_first_look_and_what_was_read_back_once_it_is() -> None:
-    aside = replace(WELL, set_aside="checkpoint.json: torn; set aside as checkpoint.json.corrupt-1")
+    aside = structs.replace(WELL, set_aside="checkpoint.json: torn; set aside as checkpoint.json.corrupt-1")
 
     assert only(UNKNOWN, aside) == Notice("CheckpointSetAside", aside.set_aside)
-    assert only(aside, replace(aside, rebuilt=True, read_back=3)) == Notice(
+    assert only(aside, structs.replace(aside, rebuilt=True, read_back=3)) == Notice(
         "CheckpointRebuilt", "the allocations are known again: 3 were read back from the kubelet", "Normal"
     )
 
 
 def test_of_a_checkpoint_that_was_good_nothing_is_told() -> None:
-    assert notices(UNKNOWN, replace(WELL, rebuilt=True)) == ()
+    assert notices(UNKNOWN, structs.replace(WELL, rebuilt=True)) == ()
 
 
 # Vendors
@@ -102,7 +103,7 @@ def test_of_a_checkpoint_that_was_good_nothing_is_told() -> None:
 
 def vendors(*its: VendorStatus, required: bool = False) -> AgentStatus:
     names = frozenset(it.name for it in its) if required else frozenset[str]()
-    return replace(WELL, snapshot=NodeSnapshot(vendors=its), required_vendors=names)
+    return structs.replace(WELL, snapshot=NodeSnapshot(vendors=its), required_vendors=names)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_two_vendors_or_two_reasons_are_two_notices() -> None:
         status("B-0", vendor="bolt", healthy=False),
     )
 
-    told = notices(WELL, replace(WELL, snapshot=snapshot))
+    told = notices(WELL, structs.replace(WELL, snapshot=snapshot))
 
     assert [it.message for it in told] == [
         "acme card A-1 is unhealthy: cold",
@@ -216,7 +217,7 @@ def test_a_cordon_that_was_there_at_the_start_is_no_news() -> None:
 
 def sliced(*, card: bool, slices: bool) -> AgentStatus:
     its = (status(f"MIG-{n}", parent="GPU-0", slice=n, healthy=slices) for n in range(2))
-    return replace(WELL, snapshot=node(status("GPU-0", healthy=card), *its))
+    return structs.replace(WELL, snapshot=node(status("GPU-0", healthy=card), *its))
 
 
 def test_a_card_speaks_for_its_slices_and_a_slice_for_itself() -> None:
@@ -240,10 +241,10 @@ def test_a_slice_that_is_made_on_a_sick_card_is_no_news() -> None:
 
 
 def test_a_resource_that_waits_is_told_as_it_begins_and_not_with_each_pod_that_ends() -> None:
-    waits = replace(WELL, resource_waits={GPU: ("it waits for 2 cards",)})
+    waits = structs.replace(WELL, resource_waits={GPU: ("it waits for 2 cards",)})
 
     assert only(WELL, waits) == Notice("ResourceWaits", "it waits for 2 cards", "Normal")
-    assert notices(waits, replace(WELL, resource_waits={GPU: ("it waits for 1 card",)})) == ()
+    assert notices(waits, structs.replace(WELL, resource_waits={GPU: ("it waits for 1 card",)})) == ()
     assert notices(waits, WELL) == ()
 
 
@@ -252,19 +253,21 @@ def test_a_unit_that_is_kept_is_told_as_it_begins_and_as_it_ends(
     why: str, kind: Literal["Normal", "Warning"]
 ) -> None:
     it = KeptUnit(GPU, "1", "0.1", why)
-    kept = replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/b, a/c")})
+    kept = structs.replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/b, a/c")})
 
     assert only(WELL, kept) == Notice("UnitKept", "until these pods have ended: a/b, a/c", kind)
-    assert notices(kept, replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/c")})) == ()
+    assert (
+        notices(kept, structs.replace(WELL, kept_units={GPU: (it, "until these pods have ended: a/c")})) == ()
+    )
     over = f"{GPU} no longer counts memory in the former units of 1 GiB"
     assert only(kept, WELL) == Notice("UnitChanged", over, "Normal")
 
 
 def test_a_stranger_on_a_resource_is_told_once() -> None:
-    strange = replace(WELL, other_plugins={GPU: "another plugin answered"})
+    strange = structs.replace(WELL, other_plugins={GPU: "another plugin answered"})
 
     assert only(WELL, strange) == Notice("ForeignPlugin", f"{GPU}: another plugin answered")
-    assert notices(strange, replace(WELL, other_plugins={GPU: "another plugin lists"})) == ()
+    assert notices(strange, structs.replace(WELL, other_plugins={GPU: "another plugin lists"})) == ()
 
 
 WEB, DB = PodRef("default", "web", "uid-web"), PodRef("default", "db", "uid-db")
@@ -272,7 +275,7 @@ TEXT = f'invalid allocation request for "{GPU}": device GPU-0 is unhealthy: hot'
 
 
 def refused(*waiting: PodRef, number: int = 1) -> AgentStatus:
-    return replace(WELL, refusals=(Refusal(number, GPU, ("GPU-0",), TEXT, waiting),))
+    return structs.replace(WELL, refusals=(Refusal(number, GPU, ("GPU-0",), TEXT, waiting),))
 
 
 def candidate(ref: PodRef, message: str = "", created: float = 0.0) -> Candidate:
@@ -304,14 +307,14 @@ def test_a_refused_allocate_of_nobody_known_is_told_on_the_node_with_resource_an
 def test_each_refusal_is_told_once_though_the_oldest_are_forgotten() -> None:
     many = tuple(Refusal(n, GPU, ("GPU-0",), TEXT) for n in (3, 4, 5))
 
-    assert len(notices(refused(number=2), replace(WELL, refusals=many))) == 3
-    assert len(notices(refused(number=4), replace(WELL, refusals=many))) == 1
+    assert len(notices(refused(number=2), structs.replace(WELL, refusals=many))) == 3
+    assert len(notices(refused(number=4), structs.replace(WELL, refusals=many))) == 1
 
 
 def test_refusals_that_were_too_many_to_keep_are_counted_before_the_others_are_told() -> None:
     kept = tuple(Refusal(n, GPU, ("GPU-0",), f"{TEXT} {n}") for n in (3, 4, 90))
 
-    first, *others = notices(refused(number=2), replace(WELL, refusals=kept))
+    first, *others = notices(refused(number=2), structs.replace(WELL, refusals=kept))
 
     assert first == Notice(
         "AllocateRefused",
@@ -322,8 +325,10 @@ def test_refusals_that_were_too_many_to_keep_are_counted_before_the_others_are_t
 
 
 def test_a_container_that_can_not_start_is_told_once_on_its_pod() -> None:
-    first = replace(WELL, starts_refused=(StartRefusal(1, WEB, "no room; delete the pod"),))
-    second = replace(WELL, starts_refused=(*first.starts_refused, StartRefusal(2, DB, "no room for it")))
+    first = structs.replace(WELL, starts_refused=(StartRefusal(1, WEB, "no room; delete the pod"),))
+    second = structs.replace(
+        WELL, starts_refused=(*first.starts_refused, StartRefusal(2, DB, "no room for it"))
+    )
 
     assert only(WELL, first) == Notice("StartRefused", "no room; delete the pod", "Warning", WEB)
     assert notices(first, first) == ()
@@ -336,7 +341,9 @@ def claim(ref: PodRef) -> Claim:
 
 def swapped(after: Claim | None, owner: Owner | None = None, number: int = 1) -> AgentStatus:
     held = allocation("a1", ["GPU-0"], claim=after, owner=owner)
-    return replace(WELL, swaps=(ClaimSwap(number, "a1", GPU, claim(WEB), after),), allocations=(held,))
+    return structs.replace(
+        WELL, swaps=(ClaimSwap(number, "a1", GPU, claim(WEB), after),), allocations=(held,)
+    )
 
 
 TEXT_OF_SWAP = (
@@ -363,7 +370,7 @@ def test_a_swap_is_told_once_though_its_allocation_is_gone() -> None:
     first = swapped(claim(DB))
 
     assert notices(first, first) == ()
-    assert only(first, replace(swapped(claim(DB), number=2), allocations=())).pod == DB
+    assert only(first, structs.replace(swapped(claim(DB), number=2), allocations=())).pod == DB
 
 
 def test_who_has_what_was_anothers_and_no_claim_is_named_too() -> None:
@@ -376,7 +383,7 @@ def test_who_has_what_was_anothers_and_no_claim_is_named_too() -> None:
 def limited(handed: dict[str, str] | None, **more: Any) -> AgentStatus:
     its = replace(claim(WEB), parameters={"core": "50", "memory": "1024"})
     held = replace(allocation("a1", ["GPU-0"], claim=its), handed=handed, **more)
-    return replace(WELL, allocations=(held,))
+    return structs.replace(WELL, allocations=(held,))
 
 
 def test_limits_that_were_anothers_are_told_on_the_pod_that_has_them() -> None:
@@ -421,7 +428,9 @@ def test_limits_are_told_once_and_only_where_they_matter(before: AgentStatus, af
 
 def twice(why: str, **more: Any) -> AgentStatus:
     held = allocation("a1", (), owner=Owner(WEB.uid, "", "default", "web"), reason=why)
-    return replace(WELL, allocations=(replace(held, **{"source": AllocationSource.ANNOTATION, **more}),))
+    return structs.replace(
+        WELL, allocations=(replace(held, **{"source": AllocationSource.ANNOTATION, **more}),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -471,13 +480,13 @@ CARDS = st.lists(
 def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
     before: list[DeviceStatus], after: list[DeviceStatus]
 ) -> None:
-    first, second = (replace(WELL, snapshot=node(*its)) for its in (before, after))
+    first, second = (structs.replace(WELL, snapshot=node(*its)) for its in (before, after))
 
     told = notices(first, second)
 
     assert {it.reason for it in told} <= ACTIONS.keys()
     assert len(told) <= len(before) + 2 * len(after)
-    assert notices(second, replace(second, snapshot=node(*after))) == ()
+    assert notices(second, structs.replace(second, snapshot=node(*after))) == ()
 
 
 # What Koordinator is told
@@ -485,7 +494,7 @@ def test_every_notice_is_one_of_the_documented_and_no_change_is_no_news(
 
 def reporting(**its: Any) -> AgentStatus:
     reported = SchedulerReport(scheduler="Koordinator", node_program="koordlet", kind="Device", **its)
-    return replace(UNKNOWN, reported=reported)
+    return structs.replace(UNKNOWN, reported=reported)
 
 
 def test_a_koordlet_that_overwrites_is_told_once_with_what_follows() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.model import Allocation, AllocationState, Owner
@@ -60,7 +61,7 @@ def test_who_has_something_is_shown_oldest_pod_first() -> None:
     old, young = pod("old", 1.0, {GPU: 1}), pod("young", 2.0, {GPU: 2})
     its = (had("young", "c0", "a::0", "a::1"), had("old", "c0", "a::2"))
 
-    found = node_listing(replace(VIEW, allocations=its, pods=KnownPods.of((young, old))), ACME)
+    found = node_listing(structs.replace(VIEW, allocations=its, pods=KnownPods.of((young, old))), ACME)
 
     assert found.shares == (
         ContainerShare(GPU, "a", 1, shown(old), "c0"),
@@ -73,7 +74,7 @@ def test_who_is_promised_something_and_has_it_not_yet_is_shown_too() -> None:
     waiting = pod("waiting", 1.0, {GPU: 1}, {GPU: 2}, card="b")
     its = (had("waiting", "c0", "b::0", card="b"),)
 
-    found = node_listing(replace(VIEW, allocations=its, pods=KnownPods.of((waiting,))), ACME)
+    found = node_listing(structs.replace(VIEW, allocations=its, pods=KnownPods.of((waiting,))), ACME)
 
     assert {(it.container, it.count, it.allocated) for it in found.shares} == {
         ("c0", 1, True),
@@ -84,7 +85,7 @@ def test_who_is_promised_something_and_has_it_not_yet_is_shown_too() -> None:
 @pytest.mark.parametrize("ended", [{"over": True}, {"over": True, "ended": True}])
 def test_who_is_over_is_promised_nothing(ended: Mapping[str, bool]) -> None:
     found = node_listing(
-        replace(VIEW, pods=KnownPods.of((pod("over", 1.0, {GPU: 1}, card="a", **ended),))), ACME
+        structs.replace(VIEW, pods=KnownPods.of((pod("over", 1.0, {GPU: 1}, card="a", **ended),))), ACME
     )
 
     assert found.shares == ()
@@ -93,7 +94,7 @@ def test_who_is_over_is_promised_nothing(ended: Mapping[str, bool]) -> None:
 def test_an_annotation_that_makes_no_sense_hides_nobody_else() -> None:
     pods = (pod("mad", 1.0, {GPU: 1}, card="nonsense"), pod("good", 2.0, {GPU: 1}, card="a"))
 
-    found = node_listing(replace(VIEW, pods=KnownPods.of(pods)), ACME)
+    found = node_listing(structs.replace(VIEW, pods=KnownPods.of(pods)), ACME)
 
     assert [it.pod.name for it in found.shares if it.pod] == ["good"]
 
@@ -101,7 +102,9 @@ def test_an_annotation_that_makes_no_sense_hides_nobody_else() -> None:
 def test_an_id_that_an_init_container_had_before_counts_once() -> None:
     its = (had("p", "init", "a::0", "a::1"), had("p", "c0", "a::1"))
 
-    found = node_listing(replace(VIEW, allocations=its, pods=KnownPods.of((pod("p", 1.0, {GPU: 1}),))), ACME)
+    found = node_listing(
+        structs.replace(VIEW, allocations=its, pods=KnownPods.of((pod("p", 1.0, {GPU: 1}),))), ACME
+    )
 
     assert {it.container: it.count for it in found.shares} == {"init": 1, "c0": 1}
 
@@ -110,7 +113,7 @@ def test_what_is_promised_to_an_init_container_is_not_counted_beside_those_after
     waiting = pod("p", 1.0, {GPU: 1}, {GPU: 1}, card="a")
     waiting = replace(waiting, containers=(replace(waiting.containers[0], init=True), waiting.containers[1]))
 
-    found = node_listing(replace(VIEW, pods=KnownPods.of((waiting,))), ACME)
+    found = node_listing(structs.replace(VIEW, pods=KnownPods.of((waiting,))), ACME)
 
     assert [(it.container, it.count) for it in found.shares] == [("c1", 1)]
 
@@ -118,7 +121,7 @@ def test_what_is_promised_to_an_init_container_is_not_counted_beside_those_after
 def test_a_pod_that_asks_for_more_than_there_is_is_shown_with_all_that_is_there() -> None:
     mad = pod("mad", 1.0, {GPU: 10**15}, card="a")
 
-    found = node_listing(replace(VIEW, pods=KnownPods.of((mad,))), ACME)
+    found = node_listing(structs.replace(VIEW, pods=KnownPods.of((mad,))), ACME)
 
     assert {it.uuid: it.count for it in found.shares} == {"a": 4}
 
@@ -131,7 +134,7 @@ def test_what_is_promised_on_several_cards_is_counted_on_them_in_turn(
 ) -> None:
     waiting = pod("p", 1.0, {GPU: wanted}, card="a b")
 
-    found = node_listing(replace(VIEW, pods=KnownPods.of((waiting,))), ACME)
+    found = node_listing(structs.replace(VIEW, pods=KnownPods.of((waiting,))), ACME)
 
     assert {it.uuid: it.count for it in found.shares} == counts
 
@@ -139,7 +142,7 @@ def test_what_is_promised_on_several_cards_is_counted_on_them_in_turn(
 def test_shares_of_several_cards_count_where_they_lie() -> None:
     two = replace(had("p", "c0", "a::0", "b::0", "b::1"), devices=("a", "b"))
 
-    found = node_listing(replace(VIEW, allocations=(two,)), ACME)
+    found = node_listing(structs.replace(VIEW, allocations=(two,)), ACME)
 
     assert {it.uuid: it.count for it in found.shares} == {"a": 1, "b": 2}
 
@@ -148,7 +151,7 @@ def test_shares_of_several_cards_count_where_they_lie() -> None:
 def test_a_share_that_lies_elsewhere_counts_there(where: tuple[str, ...], counts: Mapping[str, int]) -> None:
     moved = replace(had("p", "c0", "a::0", "a::1"), diverged=where)
 
-    found = node_listing(replace(VIEW, allocations=(moved,)), ACME)
+    found = node_listing(structs.replace(VIEW, allocations=(moved,)), ACME)
 
     assert {it.uuid: it.count for it in found.shares} == counts
 
@@ -157,7 +160,8 @@ def test_without_an_api_server_a_pod_is_called_as_the_kubelet_calls_it_and_comes
     unseen, seen = had("unseen", "c0", "a::0"), had("seen", "c0", "a::1")
 
     found = node_listing(
-        replace(VIEW, allocations=(unseen, seen), pods=KnownPods.of((pod("seen", 9.0, {GPU: 1}),))), ACME
+        structs.replace(VIEW, allocations=(unseen, seen), pods=KnownPods.of((pod("seen", 9.0, {GPU: 1}),))),
+        ACME,
     )
 
     assert [it.pod.name for it in found.shares if it.pod] == ["seen", "unseen"]
@@ -166,7 +170,9 @@ def test_without_an_api_server_a_pod_is_called_as_the_kubelet_calls_it_and_comes
 
 
 def test_what_nobody_is_known_to_have_counts_and_is_nobodys() -> None:
-    found = node_listing(replace(VIEW, allocations=(replace(had("p", "c0", "a::0"), owner=None),)), ACME)
+    found = node_listing(
+        structs.replace(VIEW, allocations=(replace(had("p", "c0", "a::0"), owner=None),)), ACME
+    )
 
     assert [(it.count, it.pod) for it in found.shares] == [(1, None)]
 
@@ -177,13 +183,13 @@ def test_what_is_released_or_of_another_vendor_is_not_shown() -> None:
         replace(had("q", "c0", "a::1"), vendor="other"),
     )
 
-    assert node_listing(replace(VIEW, allocations=its), ACME).shares == ()
+    assert node_listing(structs.replace(VIEW, allocations=its), ACME).shares == ()
 
 
 def test_of_two_vendors_with_one_name_for_a_format_the_first_one_has_it() -> None:
     first, second = (Format("theirs", lambda *_, n=n: n) for n in range(2))
     vendors = {name: replace(ACME, name=name, formats=(it,)) for name, it in (("acme", first), ("b", second))}
 
-    found = formats(replace(VIEW, vendors=vendors))
+    found = formats(structs.replace(VIEW, vendors=vendors))
 
     assert {name: vendor.name for name, (vendor, _) in found.items()} == {"theirs": "acme"}

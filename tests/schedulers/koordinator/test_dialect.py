@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from support import recorded_pods, strategies
 
 from agent.core.allocation.known_pods import KnownPods
@@ -237,13 +238,13 @@ def test_a_pod_that_a_lock_of_the_node_names_is_believed_whoever_it_says_has_bou
     waiting = WaitingPods(KnownPods.of((it,)), (KOORDINATOR,), NVIDIA)
 
     doubted = attribute(GPU, 1, {uuid(1)}, waiting)
-    found = attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("default", "web")}))
+    found = attribute(GPU, 1, {uuid(1)}, structs.replace(waiting, locked={("default", "web")}))
 
     assert doubted.claim is None
     assert "is not believed of a pod of default-scheduler" in doubted.why_uncertain
     assert found.claim is not None
     assert found.claim.devices == (uuid(1),)
-    assert attribute(GPU, 1, {uuid(1)}, replace(waiting, locked={("other", "web")})).claim is None
+    assert attribute(GPU, 1, {uuid(1)}, structs.replace(waiting, locked={("other", "web")})).claim is None
 
 
 def test_a_claim_says_in_whose_words_it_was_made() -> None:
