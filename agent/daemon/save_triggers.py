@@ -9,7 +9,7 @@ from agent.config import ConfigState
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever
 from agent.daemon.node_state import NodeState
-from agent.state.checkpoint_writes import LedgerStore
+from agent.state.retried_writes import LedgerStore
 
 
 class StateSaver:

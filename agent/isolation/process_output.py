@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from agent.core.token_bucket import TokenBucket
-from agent.isolation.answers import clean
+from agent.isolation.vendor_answers import clean
 
 log = structlog.get_logger()
 

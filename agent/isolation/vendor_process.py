@@ -15,9 +15,9 @@ import msgspec
 
 from agent.core.errors import VendorError
 from agent.core.model import VendorState
-from agent.isolation.answers import MESSAGE_LIMIT, REASON_LIMIT, clean
 from agent.isolation.backend_runner import ProcessRunner, Runner, ThreadRunner
 from agent.isolation.process_output import LineSink, Output, logged
+from agent.isolation.vendor_answers import MESSAGE_LIMIT, REASON_LIMIT, clean
 from agent.isolation.vendor_memory_limit import MemoryLimit
 from agent.vendor_api.agent import DRIVER_NOT_LOADED, Vendor
 from agent.vendor_api.text import shorten

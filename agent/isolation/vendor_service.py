@@ -14,7 +14,7 @@ import structlog
 from agent.core.endless_tasks import for_ever
 from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
-from agent.isolation import answers, vendor_process
+from agent.isolation import vendor_answers, vendor_process
 from agent.isolation.cdi_requests import CdiRequests
 from agent.isolation.deadlines import MAKING, Deadlines
 from agent.isolation.vendor_event_queue import BURST, RATE, TURN_SECONDS, EventQueue
@@ -210,12 +210,12 @@ class Service:
     async def _open(self) -> None:
         try:
             raw = await self.process.opened(self._deadlines.open)
-            self._overrides = frozenset(answers.decode("open", raw))
+            self._overrides = frozenset(vendor_answers.decode("open", raw))
         except CallRefused as exc:
             raise self._refusal("open", exc) from exc
         except TimeoutError:
             raise vendor_process.failed(f"open did not return within {self._deadlines.open:g} s") from None
-        except answers.WrongAnswer as exc:
+        except vendor_answers.WrongAnswer as exc:
             raise vendor_process.failed(f"open answered wrongly: {exc}") from exc
 
     async def _watch_process(self) -> None:
@@ -278,7 +278,7 @@ class Service:
             _Costly: The process is lost over the call.
         """
         try:
-            return answers.decode(method, await self.process.ask(method, args, seconds))
+            return vendor_answers.decode(method, await self.process.ask(method, args, seconds))
         except CallRefused as exc:
             if method == "discover":
                 raise _Costly(exc, self._refusal("discover", exc)) from exc
@@ -289,7 +289,7 @@ class Service:
             error = VendorTimeout(self._vendor, method, seconds)
             late = f"{method} did not return within {seconds:g} s"
             raise _Costly(error, vendor_process.failed(self.process.runner.ended() or late)) from None
-        except answers.WrongAnswer as exc:
+        except vendor_answers.WrongAnswer as exc:
             wrong = f"{method} answered wrongly: {exc}"
             if method in TOLERATED:
                 raise VendorError(f"{self._vendor}: {wrong}") from exc
@@ -375,8 +375,8 @@ class Service:
     def events(self, raw: bytes) -> None:
         """Take events from the process."""
         try:
-            events = answers.events(raw)
-        except answers.WrongAnswer as exc:
+            events = vendor_answers.events(raw)
+        except vendor_answers.WrongAnswer as exc:
             raise vendor_process.failed(f"health_events answered wrongly: {exc}") from exc
         self._admit(events)
         if self._blind is not None:
@@ -387,7 +387,9 @@ class Service:
     def blind(self, failure: BackendFailure) -> None:
         """Take the report that the process cannot watch the devices now."""
         self._admit(())
-        fault = Fault(EVENTS_LOST, answers.clean(str(failure), answers.MESSAGE_LIMIT), State.UNKNOWN)
+        fault = Fault(
+            EVENTS_LOST, vendor_answers.clean(str(failure), vendor_answers.MESSAGE_LIMIT), State.UNKNOWN
+        )
         if self._blind is None or self._blind.fault != fault:
             log.warning("events lost", vendor=self._vendor, reason=str(failure))
             self._blind = HealthEvent(None, fault)

@@ -14,9 +14,9 @@ from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.devices.inventory import Inventory
 from agent.core.model import FirstList
 from agent.state.checkpoint import boot_id
-from agent.state.checkpoint_writes import LedgerStore
 from agent.state.damaged_files import SetAside
 from agent.state.journaled_checkpoint import JournaledCheckpoint
+from agent.state.retried_writes import LedgerStore
 
 log = structlog.get_logger()
 

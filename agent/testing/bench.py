@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from agent.isolation import answers
+from agent.isolation import vendor_answers
 from agent.isolation.vendor_process import BackendFailure, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, HealthEvent, Settings, Vendor
 
@@ -156,7 +156,7 @@ class Talk:
         if self._blind:
             self._blind = False
             self.heard.put_nowait(HealthEvent(None, None))  # as the agent takes it
-        for event in answers.events(raw):
+        for event in vendor_answers.events(raw):
             self.heard.put_nowait(event)
 
     def blind(self, failure: BackendFailure) -> None:
@@ -165,14 +165,14 @@ class Talk:
 
     async def opened(self) -> None:
         raw = await self._or_the_end(self._contact.opened(PATIENCE))
-        self.overrides = answers.decode("open", raw)
+        self.overrides = vendor_answers.decode("open", raw)
 
     def needs(self, method: str) -> None:
         if method not in self.overrides:
             raise NotMade(f"the backend has no {method}")
 
     async def ask(self, method: str, *args: Any, seconds: float = PATIENCE) -> Any:
-        return answers.decode(method, await self._or_the_end(self._contact.ask(method, args, seconds)))
+        return vendor_answers.decode(method, await self._or_the_end(self._contact.ask(method, args, seconds)))
 
     async def discover(self) -> tuple[Device, ...]:
         devices: tuple[Device, ...] = await self.ask("discover")
@@ -192,6 +192,6 @@ class Talk:
     async def end(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
-            with suppress(asyncio.CancelledError, ContactLost, answers.WrongAnswer):
+            with suppress(asyncio.CancelledError, ContactLost, vendor_answers.WrongAnswer):
                 await self._listening
         await self._contact.end(grace=1.0)

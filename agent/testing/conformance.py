@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from agent.isolation import answers
+from agent.isolation import vendor_answers
 from agent.isolation.vendor_process import CallRefused, ContactLost
 from agent.testing.agent_half import (
     annotations_and_extended_resources_are_pure,
@@ -88,7 +88,7 @@ async def judged(check: Check, bench: Bench) -> Finding:
         await check(bench)
     except NotMade as exc:
         return Finding(name, None, str(exc))
-    except (AssertionError, CallRefused, ContactLost, answers.WrongAnswer) as exc:
+    except (AssertionError, CallRefused, ContactLost, vendor_answers.WrongAnswer) as exc:
         return Finding(name, False, str(exc))
     except TimeoutError:
         return Finding(name, False, "a call did not return in time")
@@ -121,7 +121,7 @@ def _difference(first: list[Device], second: list[Device]) -> str:
 async def uuids_can_be_ids(bench: Bench) -> None:
     """A uuid is printable ASCII without space, comma or `::`."""
     for device in await bench.devices():
-        trouble = answers.uuid_trouble(device.uuid)
+        trouble = vendor_answers.uuid_trouble(device.uuid)
         assert not trouble, f"{device.uuid!r} {trouble}"
 
 

@@ -19,7 +19,7 @@ from agent.core.model import Allocation
 from agent.daemon.allocation import allocator
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.vendors_in_service import VendorsInService
-from agent.state.checkpoint_writes import LedgerStore
+from agent.state.retried_writes import LedgerStore
 
 from .switches import Switches
 

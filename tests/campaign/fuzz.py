@@ -44,7 +44,7 @@ from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.allocation.pod_waiter import PodWaiter
 from agent.daemon.scheduler_plugins import registered
 from agent.daemon.vendor_config import check_config
-from agent.isolation import answers
+from agent.isolation import vendor_answers
 from agent.kubelet import kubelet_checkpoint
 from agent.kubelet.checkpoint_reader import CheckpointReader
 from agent.kubelet.container_edit_messages import response
@@ -534,8 +534,8 @@ def _answer(rng: Random) -> tuple[str, bytes]:
 def _heard(answer: tuple[str, bytes]) -> bool:
     method, raw = answer
     try:
-        decoded = answers.decode(method, raw)
-    except answers.WrongAnswer as exc:
+        decoded = vendor_answers.decode(method, raw)
+    except vendor_answers.WrongAnswer as exc:
         return clearly(exc)
     inventory = seeing(CARDS)
     if method == "discover":

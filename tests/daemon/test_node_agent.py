@@ -22,7 +22,7 @@ from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
 from agent.kubelet.kubelet_lock import DirectoryRemoved
 from agent.state.agent_lock import AgentLock, LockLost
-from agent.state.checkpoint_writes import LedgerStore
+from agent.state.retried_writes import LedgerStore
 
 
 async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.isolation import answers
+from agent.isolation import vendor_answers
 from agent.vendor_api.agent import Device
 from agent.vendors.metax.child.layouts import Layout, SgpuSlice, attributes
 from agent.vendors.metax.child.values import Sgpu, SgpuQuota
@@ -32,7 +32,7 @@ def test_a_card_that_is_full_of_slices_is_an_answer_that_is_taken() -> None:
     said = attributes(Layout(its, SgpuQuota(total_vram=65536, free_vram=0, free_compute=0)))
     card = Device("GPU-0", 0, None, "0000:00:00.0", 0, 64 << 30, "MXC500", attributes=said)
 
-    (taken,) = answers.devices(msgspec.json.encode([card]))
+    (taken,) = vendor_answers.devices(msgspec.json.encode([card]))
 
     assert [taken.attributes[f"own-slice-{it}"].split(":")[0] for it in range(16)] == [
         f"{number:016x}" for number in range(16)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from nvml_stub import DOUBLE_BIT_ECC, GPU_IS_LOST, UNAVAILABLE, Mig, NvmlStub
 
-from agent.isolation import answers, child
+from agent.isolation import child, vendor_answers
 from agent.vendor_api.agent import Device
 from agent.vendors.nvidia.child.backend import NvmlBackend
 from agent.vendors.nvidia.child.mig import profile
@@ -427,7 +427,7 @@ def test_the_agent_takes_the_list_as_it_is(split: NvmlBackend) -> None:
 
     sent = json.loads(child.encode({"answer": devices}))["answer"]
 
-    assert answers.devices(json.dumps(sent).encode()) == tuple(devices)
+    assert vendor_answers.devices(json.dumps(sent).encode()) == tuple(devices)
 
 
 def test_cdi_specs_name_the_devices_of_the_last_list(stub: NvmlStub, settings: Mapping[str, Any]) -> None:

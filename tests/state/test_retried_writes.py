@@ -22,8 +22,8 @@ from agent.core.allocation.ledger_change import LedgerChange
 from agent.core.devices.inventory import Inventory
 from agent.core.model import Allocation, AllocationState, Cordon, FirstList, Owner
 from agent.state.checkpoint import SavedState
-from agent.state.checkpoint_writes import LedgerStore
 from agent.state.journaled_checkpoint import JournaledCheckpoint
+from agent.state.retried_writes import LedgerStore
 from agent.vendor_api.agent import Device
 
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from agent.isolation import answers, child
+from agent.isolation import child, vendor_answers
 from agent.vendor_api.agent import Proof
 
 from .strategies import answer_bytes
 
 LISTS: dict[str, tuple[Any, int, dict[str, Any]]] = {
-    "discover": (answers.devices, 1024, {"uuid": "a", "index": 0}),
-    "health_events": (answers.events, 1024, {"uuid": "a", "fault": None}),
-    "links": (answers.links, 256, {"peer": "a"}),
-    "partitions": (answers.partitions, 8192, {"id": "a", "uuid": "a"}),
+    "discover": (vendor_answers.devices, 1024, {"uuid": "a", "index": 0}),
+    "health_events": (vendor_answers.events, 1024, {"uuid": "a", "fault": None}),
+    "links": (vendor_answers.links, 256, {"peer": "a"}),
+    "partitions": (vendor_answers.partitions, 8192, {"id": "a", "uuid": "a"}),
 }
 
 
@@ -27,21 +27,21 @@ def test_a_list_without_measure_is_refused(call: str) -> None:
     entries = [{**entry, "uuid": f"dev-{n}"} if "uuid" in entry else entry for n in range(limit + 1)]
 
     assert len(decode(json.dumps(entries[:-1]).encode())) == limit
-    with pytest.raises(answers.WrongAnswer, match=f"there are {limit + 1} .*, at most {limit} work"):
+    with pytest.raises(vendor_answers.WrongAnswer, match=f"there are {limit + 1} .*, at most {limit} work"):
         decode(json.dumps(entries).encode())
 
 
 def test_events_for_all_devices_are_few() -> None:
     one = {"uuid": None, "fault": None}
 
-    assert len(answers.events(json.dumps([one] * 16).encode())) == 16
-    with pytest.raises(answers.WrongAnswer, match="more than 16 events for all devices at once"):
-        answers.events(json.dumps([one] * 17).encode())
+    assert len(vendor_answers.events(json.dumps([one] * 16).encode())) == 16
+    with pytest.raises(vendor_answers.WrongAnswer, match="more than 16 events for all devices at once"):
+        vendor_answers.events(json.dumps([one] * 17).encode())
 
 
 def test_an_event_for_no_possible_device_is_refused() -> None:
-    with pytest.raises(answers.WrongAnswer, match="event: uuid: has 16777216 characters"):
-        answers.events(json.dumps([{"uuid": "x" * (16 << 20), "fault": None}]).encode())
+    with pytest.raises(vendor_answers.WrongAnswer, match="event: uuid: has 16777216 characters"):
+        vendor_answers.events(json.dumps([{"uuid": "x" * (16 << 20), "fault": None}]).encode())
 
 
 @pytest.mark.parametrize("letter", ["x", "\n", "\u202e"])
@@ -50,8 +50,8 @@ def test_long_texts_of_a_library_are_cut_and_made_printable(letter: str) -> None
     fault = {"reason": text, "message": text, "cleared_by": ["reset"] * 10_000}
     raw = [{"uuid": "a", "index": 0, "model": text, "fault": fault}]
 
-    (device,) = answers.devices(json.dumps(raw).encode())
-    (event,) = answers.events(json.dumps([{"uuid": "a", "fault": fault}]).encode())
+    (device,) = vendor_answers.devices(json.dumps(raw).encode())
+    (event,) = vendor_answers.events(json.dumps([{"uuid": "a", "fault": fault}]).encode())
 
     assert device.fault is not None
     assert device.fault == event.fault
@@ -62,8 +62,10 @@ def test_long_texts_of_a_library_are_cut_and_made_printable(letter: str) -> None
 
 
 def test_usage_beyond_the_whole_is_refused() -> None:
-    with pytest.raises(answers.WrongAnswer, match=r"usage of a: utilization: 1\.5 is not between 0 and 1"):
-        answers.usage(b'[{"uuid": "a", "memory_used": 0, "utilization": 1.5}]')
+    with pytest.raises(
+        vendor_answers.WrongAnswer, match=r"usage of a: utilization: 1\.5 is not between 0 and 1"
+    ):
+        vendor_answers.usage(b'[{"uuid": "a", "memory_used": 0, "utilization": 1.5}]')
 
 
 def test_cdi_specs_without_measure_are_refused() -> None:
@@ -71,8 +73,8 @@ def test_cdi_specs_without_measure_are_refused() -> None:
     long = {"v-x.json": '{"a": "' + "b" * (4 << 20) + '"}'}
 
     for specs in (many, long):
-        with pytest.raises(answers.WrongAnswer):
-            answers.cdi(json.dumps(specs).encode())
+        with pytest.raises(vendor_answers.WrongAnswer):
+            vendor_answers.cdi(json.dumps(specs).encode())
 
 
 @pytest.mark.parametrize(
@@ -87,10 +89,10 @@ def test_cdi_specs_without_measure_are_refused() -> None:
 )
 def test_counters_without_measure_are_refused(counters: dict[str, object], told: str) -> None:
     most = {"uuid": "a", "index": 0, "counters": {f"{n:064}": (1 << 63) - 1 for n in range(16)}}
-    assert len(answers.devices(json.dumps([most]).encode())[0].counters) == 16
+    assert len(vendor_answers.devices(json.dumps([most]).encode())[0].counters) == 16
 
-    with pytest.raises(answers.WrongAnswer, match=told):
-        answers.devices(json.dumps([{**most, "counters": counters}]).encode())
+    with pytest.raises(vendor_answers.WrongAnswer, match=told):
+        vendor_answers.devices(json.dumps([{**most, "counters": counters}]).encode())
 
 
 @pytest.mark.parametrize("call", sorted(child.CALLS))
@@ -102,13 +104,13 @@ def test_any_bytes_are_an_answer_or_are_refused_in_words(call: str, raw: bytes) 
 def _refusal(call: str, raw: bytes) -> str:
     """What is said of an answer; empty where it is taken."""
     try:
-        answers.decode(call, raw)
-    except answers.WrongAnswer as exc:
+        vendor_answers.decode(call, raw)
+    except vendor_answers.WrongAnswer as exc:
         return str(exc)
     return ""
 
 
 @pytest.mark.parametrize("call", sorted(child.CALLS - {"close", "release"}))
 def test_an_answer_that_nests_deeper_than_we_can_read_is_a_wrong_one(call: str) -> None:
-    with pytest.raises(answers.WrongAnswer):
-        answers.decode(call, b"[" * 100_000 + b"]" * 100_000)
+    with pytest.raises(vendor_answers.WrongAnswer):
+        vendor_answers.decode(call, b"[" * 100_000 + b"]" * 100_000)
