@@ -107,8 +107,9 @@ def _after(known: KnownPods, before: Mapping[str, Candidate], after: Mapping[str
         return replace(pod, appeared=first) if first and first != pod.appeared else pod
 
     come = {key: pod for key, pod in after.items() if before.get(key) is not pod}
-    over = (before.keys() - after.keys()) | (before.keys() & come.keys())
-    pods = known.after([before[key].uid for key in over], map(appeared, come.values()))
+    # A changed object may have another uid, so its former uid goes, too.
+    replaced = (before.keys() - after.keys()) | (before.keys() & come.keys())
+    pods = known.after([before[key].uid for key in replaced], map(appeared, come.values()))
     if len(pods) != len(after):
         return known.updated(map(appeared, one_of_each_uid(after.values())))
     return pods

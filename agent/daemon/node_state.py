@@ -51,7 +51,10 @@ Memory = tuple[Mapping[str, HealthRecord], Mapping[str, tuple[Device, ...]]]
 
 
 class _PlanInputs(Struct, frozen=True):
-    """All that the plan depends on: equal inputs have the same plan."""
+    """All that the plan depends on: equal inputs have the same plan.
+
+    `in_use` stands for the ledger's usage, which follows from it.
+    """
 
     offers: tuple[Offer, ...]
     snapshot: NodeSnapshot
@@ -233,7 +236,7 @@ class NodeState:
         self.plan.set(planned)
 
     def _plan(self, inputs: _PlanInputs) -> Plan:
-        """The plan that follows from the inputs."""
+        """Make the plan anew, and note the units and waits that come with it."""
         snapshot, before, usage = inputs.snapshot, inputs.before, self._ledger.usage()
         self._counting = plan_units(inputs.offers, snapshot, usage, before, inputs.counting, _too_long)
         offers = self._counting.offers
@@ -332,7 +335,7 @@ class NodeState:
 
     def scene(self) -> Scene:
         """All that an answer to the kubelet depends on, as of now."""
-        candidates = self._pod_state.candidates  # merged once: each Allocate asks for the scene
+        candidates = self._pod_state.candidates
         return Scene(
             plan=self.plan.value,
             snapshot=self.snapshot.value,

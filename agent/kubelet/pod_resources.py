@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import anyio
+from msgspec import Struct, field
 
 from agent.core.reconciling.reconcile_evidence import Pods
 
@@ -49,7 +49,7 @@ class PodResources:
         self._timeout = timeout
         self._turn = anyio.Lock()
         self._next = 0.0
-        #: The last whole answer. It is replaced at once: a call at the same time may decode an entry again.
+        #: The last whole answer. Calls at the same time may each decode a new entry; the last to end sets it.
         self._listed = ListedPods()
 
     async def in_use(self, ids: Collection[str] | None = None) -> Pods:
@@ -134,8 +134,7 @@ def pods_in_use(data: bytes, needles: Collection[bytes] = ANY_POD) -> Pods:
     return MappingProxyType(listing.pods)
 
 
-@dataclass(frozen=True, slots=True)
-class _PodEntry:
+class _PodEntry(Struct, frozen=True):
     """The entry of a pod in an answer."""
 
     pod: tuple[str, str]
@@ -145,15 +144,14 @@ class _PodEntry:
     names: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPods:
+class ListedPods(Struct, frozen=True):
     """A decoded answer with the bytes of its entries: of the next answer only new entries are decoded."""
 
     pods: Pods = field(default_factory=lambda: MappingProxyType({}))
     entries: Mapping[bytes, _PodEntry] = field(default_factory=dict)
 
     def next(self, data: bytes) -> ListedPods:
-        """Decode the next answer as `pods_in_use` does. Nothing of the answers before is kept."""
+        """Decode the next answer as `pods_in_use` does. Entries that this answer lacks are dropped."""
         listing = _Listing(self.entries)
         listing.read(data, ANY_POD)
         entries = listing.entries if len(data) <= KEPT_BYTES else {}
@@ -191,7 +189,7 @@ class _Listing:
 
     def read(self, data: bytes, needles: Collection[bytes]) -> None:
         for number, value in self._fields(data):
-            if number == 1 and (needles is ANY_POD or any(it in value for it in needles)):
+            if number == 1 and any(it in value for it in needles):
                 self._add_entry(value)
 
     def _add_entry(self, data: bytes) -> None:

@@ -99,7 +99,7 @@ def test_a_refresh_in_which_nothing_changed_reads_no_id(way: str) -> None:
     assert reads(discover) == 0
 
 
-def confirmed_released(state: NodeState, ledger: Ledger, ids: Iterable[str]) -> None:
+def recorded_and_released(state: NodeState, ledger: Ledger, ids: Iterable[str]) -> None:
     """A pod gets these IDs of the first card, and ends."""
     ledger.record(replace(allocation("new", ids, devices=("GPU-a",)), unit="0.001"))
     state.refresh()
@@ -116,6 +116,6 @@ def test_a_pod_that_comes_and_goes_costs_the_reads_of_its_own_ids_however_many_o
         state, ledger, discover = held_node(units, way)
         discover()
         new = [CountedId(f"bl62ea::{n}") for n in range(units - 10, units)]
-        counts.append(reads(lambda: confirmed_released(state, ledger, new)))  # noqa: B023 - called at once
+        counts.append(reads(lambda: recorded_and_released(state, ledger, new)))  # noqa: B023 - called at once
 
     assert counts[0] == counts[1] > 0

@@ -298,7 +298,6 @@ def test_a_plan_is_made_again_only_where_something_that_it_depends_on_has_change
     assert plans_after(lambda: node.unwritten({"acme": "/cdi: no space"}))
     assert plans_after(lambda: node.apply(Command("cordon", "a-1", "me")))
     assert plans_after(lambda: ledger.release("a", "over", now=1.0))
-    assert not plans_after(lambda: None)
 
 
 def test_a_resource_whose_session_has_ended_is_planned_again_where_all_else_is_as_before() -> None:

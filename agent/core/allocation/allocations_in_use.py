@@ -113,6 +113,10 @@ class AllocationsInUse(Sequence[Allocation]):
         """The allocations of the resource that have no owner, oldest first."""
         return self.group("without owner", resource).values()
 
+    def all_without_owner(self) -> Iterator[Allocation]:
+        """The allocations of all resources that have no owner."""
+        return chain.from_iterable(map(self.without_owner, self.counts))
+
     def without_pod(self, resource: str) -> Collection[Allocation]:
         """The allocations of the resource with a pod of unknown uid, oldest first."""
         return self.group("pod", resource, "").values()

@@ -41,7 +41,8 @@ class KnownPods(Sequence[Candidate]):
     waiting: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
     #: The pods with a message of the kubelet, oldest first.
     with_message: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
-    #: Name of a test to the pods for which the test holds.
+    #: Answers of `uids_with`, the only part that is filled later: name of a test to the pods for which the
+    #: test holds.
     tested: dict[tuple[str, ...], PodsWith] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -79,6 +80,10 @@ class KnownPods(Sequence[Candidate]):
             known = self.tested[name] = PodsWith(depends_on, found, frozenset())
         return known.uids
 
+    def newest(self, namespace: str, name: str) -> Candidate | None:
+        """The newest pod of this name: an older one may still be there while it is deleted."""
+        return next(reversed(self.by_name.get((namespace, name), ())), None)
+
     def of_uids(self, uids: Iterable[str]) -> Sequence[Candidate]:
         """The pods of these uids, oldest first."""
         return sorted(map(self.by_uid.__getitem__, uids), key=_age)
@@ -110,9 +115,9 @@ class KnownPods(Sequence[Candidate]):
             tuple(pods),
             by_uid,
             by_name,
-            _with_changes(self.alive, was, fresh.values()),
-            _kept(self.waiting, changed, (pod for pod in fresh.values() if pod.waits)),
-            _kept(self.with_message, changed, (pod for pod in fresh.values() if pod.message)),
+            _alive_after(self.alive, was, fresh.values()),
+            _with_replaced(self.waiting, changed, (pod for pod in fresh.values() if pod.waits)),
+            _with_replaced(self.with_message, changed, (pod for pod in fresh.values() if pod.message)),
             {name: _retested(known, changed, by_uid) for name, known in self.tested.items()},
         )
 
@@ -132,7 +137,7 @@ def _set_name(
         del by_name[pod.namespace, pod.name]
 
 
-def _with_changes(
+def _alive_after(
     alive: frozenset[str], was: Iterable[Candidate], fresh: Iterable[Candidate]
 ) -> frozenset[str]:
     """The uids of living pods after these pods were replaced; mostly the same ones."""
@@ -141,7 +146,7 @@ def _with_changes(
     return alive if before == after else (alive - before) | after
 
 
-def _kept(
+def _with_replaced(
     known: tuple[Candidate, ...], changed: Collection[str], more: Iterable[Candidate]
 ) -> tuple[Candidate, ...]:
     """The known pods without those that have changed, and with more, oldest first."""

@@ -114,9 +114,7 @@ def shown_claim(promises: Promises, allocation: Allocation) -> Claim | None:
         or allocation.owner is None
     ):
         return None
-    name = (allocation.owner.namespace, allocation.owner.pod)
-    # The newest pod of this name: an older one may still be there while it is deleted.
-    pod = next(reversed(promises.scene.candidates.by_name.get(name, ())), None)
+    pod = promises.scene.candidates.newest(allocation.owner.namespace, allocation.owner.pod)
     claim = promises.claim_of(allocation, pod, allocation.owner.container)
     if claim is None or not claim.devices or set(claim.devices) == set(allocation.cards):
         return claim

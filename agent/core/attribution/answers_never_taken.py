@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.scene import Scene
@@ -31,5 +30,6 @@ def abandoned_ids(in_use: AllocationsInUse, scene: Scene) -> frozenset[str]:
     if not scene.candidates:
         return frozenset()
     alive = scene.alive
-    without_owner = chain.from_iterable(map(in_use.without_owner, in_use.counts))
-    return frozenset(it.id for it in without_owner if it.claim is not None and it.claim.uid not in alive)
+    return frozenset(
+        it.id for it in in_use.all_without_owner() if it.claim is not None and it.claim.uid not in alive
+    )

@@ -86,7 +86,7 @@ def external_changes(
     is gone, and not before: a pod runs on its cards even if its annotation or the config changes.
     `pods_known`: whether the pods are known at all; otherwise no pod counts as gone.
     """
-    before = {it.id: it for it in known if it.source is AllocationSource.ANNOTATION}
+    before = {it.id: it for it in known}
     changed = [it for it in annotated if it.id not in before or _has_changed(before[it.id], it)]
     gone = [name for name, it in before.items() if it.owner is None or it.owner.uid not in pods.alive]
     return changed, [ReleasedPod(name, "its pod is gone") for name in gone] if pods_known else []

@@ -51,7 +51,7 @@ class NoShares(Struct, frozen=True):
 
 
 class HeldIds:
-    """A value: the IDs, and the answers to all that was asked of the IDs."""
+    """The IDs, which never change, and the answers to what was asked of them so far."""
 
     __slots__ = ("_answers", "_before", "_changed", "_in_range", "_numbers", "ids", "lies_here", "stems")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.container_allocations import containers_with_allocation
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.claim_reading import read_claims
 from agent.core.attribution.dialects_of_resource import cards_by_minor, dialects
 from agent.core.model import Allocation, AllocationState, Resource
@@ -50,7 +51,7 @@ def _age(share: ContainerShare) -> tuple[bool, float, str]:
 
 
 def _had(
-    held: Iterable[Allocation], plan: Mapping[str, Resource], pods: Collection[Candidate]
+    held: Iterable[Allocation], plan: Mapping[str, Resource], pods: KnownPods
 ) -> Iterator[ContainerShare]:
     """What containers have. Of two containers of one pod with the same ID the later one counts.
 
@@ -97,16 +98,18 @@ def _container(allocation: Allocation) -> str:
     )
 
 
-def _holder(allocation: Allocation, pods: Collection[Candidate]) -> ListedPod | None:
+def _holder(allocation: Allocation, pods: KnownPods) -> ListedPod | None:
     """The pod that has the allocation: as the API server shows it, or else by the owner or the claim."""
     place, holder = (
         allocation.container_key,
         allocation.owner if allocation.owner and allocation.owner.pod else allocation.claim,
     )
-    for pod in reversed([*pods]):
-        named = holder is not None and (pod.namespace, pod.name) == (holder.namespace, holder.pod)
-        if (place is not None and pod.uid == place[0]) or (place is None and named):
-            return _shown(pod)
+    if place is not None:
+        pod = pods.by_uid.get(place[0])
+    else:
+        pod = pods.newest(holder.namespace, holder.pod) if holder is not None else None
+    if pod is not None:
+        return _shown(pod)
     if holder is None:
         return ListedPod("", "", place[0], pending=False) if place else None
     return ListedPod(holder.namespace, holder.pod, holder.uid, pending=False)

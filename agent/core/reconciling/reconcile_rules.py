@@ -53,8 +53,8 @@ def reconcile(
     if evidence.granted is None:
         return changes
     freed = _freed_ids(allocations, superseded, owners, lives, grants, evidence) if superseded else ()
-    never_used = {*abandoned, *_passed_ids(allocations, grants, evidence)}
-    old = {
+    never_used = {*abandoned, *_overtaken_ids(allocations, grants, evidence)}
+    releasable = {
         allocation.id
         for allocation in allocations
         if allocation.id not in busy
@@ -69,9 +69,12 @@ def reconcile(
             )
         )
     }
-    written = {it.id for it in allocations if it.id in grants and _granted_before(it, evidence)}
-    judged = [it for it in allocations if it.id in old or (it.id in written and it.id not in busy)]
-    cases = _build_cases(allocations, judged, owners, lives, superseded, freed, evidence, old)
+    judged = [
+        it
+        for it in allocations
+        if it.id in releasable or (it.id not in busy and it.id in grants and _granted_before(it, evidence))
+    ]
+    cases = _build_cases(allocations, judged, owners, lives, superseded, freed, evidence, releasable)
     verdicts = (_decide(it, evidence) for it in cases)
     return [*changes, *(it for it in verdicts if it is not None)]
 
@@ -178,13 +181,13 @@ class _Case(Struct, frozen=True):
     #: The kubelet started without its record of it, although its pod has not ended.
     forgotten: bool
     #: It may be released. The kubelet may only be asked about an allocation that is too young for that.
-    old: bool
+    releasable: bool
 
 
 def _decide(case: _Case, evidence: Evidence) -> Change | None:
     """The change that the first fitting rule asks for."""
     allocation = case.allocation
-    if not case.old:
+    if not case.releasable:
         is_doubted = evidence.pods is not None and case.granted and not (case.shown or case.runs)
         return AskKubelet(allocation.id, allocation.resource) if is_doubted else None
     if allocation.state is not AllocationState.DONE:
@@ -226,29 +229,31 @@ def _is_untaken(allocation: Allocation, now: float, never_used: Collection[str])
     """Whether the kubelet has taken the answer by now, or never will.
 
     An answer of an earlier process of the agent cannot be under way any more. An answer to a pod that has
-    ended, or one that the kubelet has passed, can be under way for TAKEN_WITHIN; the kubelet may have dropped
-    that answer before the agent saw its owner.
+    ended, or one that a later answer has overtaken, can be under way for TAKEN_WITHIN; the kubelet may have
+    dropped that answer before the agent saw its owner.
     """
     is_over = allocation.id in never_used and now - allocation.since >= TAKEN_WITHIN
     return allocation.owner is None and (is_over or allocation.source is AllocationSource.CHECKPOINT)
 
 
-def _passed_ids(allocations: Sequence[Allocation], grants: Collection[str], evidence: Evidence) -> set[str]:
-    """Ids of allocations before one that the kubelet's checkpoint has, of the present life of the kubelet.
+def _overtaken_ids(
+    allocations: Sequence[Allocation], grants: Collection[str], evidence: Evidence
+) -> set[str]:
+    """Ids of answers that the kubelet's checkpoint lacks although it has a later one of the same life.
 
     The kubelet admits one container at a time, and keeps each answer in memory before it asks for the next. A
     file with one answer was written from a memory that had received all earlier ones.
     """
-    passed: set[str] = set()
-    is_passed = False
+    overtaken: set[str] = set()
+    is_later_there = False
     for allocation in reversed(allocations):
         if not (_is_answered_here(allocation) and _granted_before(allocation, evidence)):
             continue
         if allocation.id in grants:
-            is_passed = True
-        elif is_passed:
-            passed.add(allocation.id)
-    return passed
+            is_later_there = True
+        elif is_later_there:
+            overtaken.add(allocation.id)
+    return overtaken
 
 
 def _granted_before(allocation: Allocation, evidence: Evidence) -> bool:
@@ -268,7 +273,7 @@ def _build_cases(
     superseded: Collection[str],
     freed: Collection[str],
     evidence: Evidence,
-    old: Collection[str],
+    releasable: Collection[str],
 ) -> Iterable[_Case]:
     """The cases of these allocations, without those that are plainly in use."""
     pods, granted = evidence.pods or {}, evidence.granted or ()
@@ -285,7 +290,7 @@ def _build_cases(
     for allocation in wanted:
         is_known = allocation.id in shown and allocation.id in grants and allocation.id not in anew
         if is_known and allocation.state is AllocationState.DONE and not (allocation.forgotten or read):
-            continue  # nearly always: the kubelet shows everywhere what the ledger has
+            continue  # spares a case for what every source shows, of which nothing would come
         owner = owners[allocation.id]
         missing = allocation.id not in grants and allocation.id not in shown
         yield _Case(
@@ -300,7 +305,7 @@ def _build_cases(
             known_better=allocation.source is AllocationSource.POD_RESOURCES
             and (allocation.resource, frozenset(allocation.ids)) in answers,
             forgotten=missing and _is_forgotten(lives[allocation.id], owner, uids_by_name, evidence),
-            old=allocation.id in old,
+            releasable=allocation.id in releasable,
         )
 
 

@@ -101,7 +101,7 @@ class LedgerUpdates:
             case Confirm():
                 self._confirm(allocation, change)
             case AskKubelet():
-                return self._ask_kubelet(change)
+                self._ask_kubelet(change)
             case Revive():
                 self._ledger.revive(allocation.id)
                 self._log_change("revive", "allocation released wrongly, the kubelet has it", allocation)
@@ -142,13 +142,10 @@ class LedgerUpdates:
         asked_at = self._asked_at.get(doubt.allocation, float("-inf"))
         return self._clock() - asked_at >= self._request_again_after
 
-    def _ask_kubelet(self, doubt: AskKubelet) -> bool:
-        if not self.may_ask(doubt):
-            return False
+    def _ask_kubelet(self, doubt: AskKubelet) -> None:
         self._asked_at[doubt.allocation] = self._clock()
         self.actions["doubt"] += 1
         self._request_checkpoint(doubt.resource)
-        return True
 
     # Changes that may wait for hardware
 

@@ -48,7 +48,7 @@ class ReconcileTiming(Struct, frozen=True):
     written_within: float = 4.0
     #: From the first answer to a quick pass, so that answers close together cost one pass.
     burst: float = 0.25
-    #: What the kubelet gets to hear that a pod is over, which the API server tells all at once.
+    #: What the kubelet gets to hear that a pod has ended: the API server tells kubelet and agent at once.
     heard_within: float = 0.5
 
 
@@ -77,8 +77,6 @@ class Reconciler:
         self._timing = timing
         self._turn = anyio.Lock()
         self._wanted = asyncio.Event()
-        #: The ages at which an answer without an owner may be released, seconds.
-        self._ages_of_release = (TAKEN_WITHIN, timing.grace)
         #: Set where a quick pass is wanted.
         self._wanted_soon = asyncio.Event()
         self._next_look: asyncio.TimerHandle | None = None
@@ -153,8 +151,9 @@ class Reconciler:
         await asyncio.shield(task)
 
     async def follow(self, checkpoint: Cell[T], pods_listable: Callable[[], Awaitable[None]]) -> None:
-        """A quick pass whenever the kubelet has written its checkpoint: then the file names owners.
+        """Quick passes, for ever: when the kubelet has written its checkpoint, and when `look_soon` asks.
 
+        The kubelet's file names the owners.
         `pods_listable` returns once PodResources may be asked again. What the kubelet writes until then is
         read in one pass: a pass that began earlier would wait with an old file. The first pass after a pause
         waits a moment for more answers.
@@ -274,27 +273,30 @@ class Reconciler:
         """
         if self._next_look is not None:
             self._next_look.cancel()
-            self._next_look = None
-        times = [it.since + age for it in self._answers_without_owner() for age in self._ages_of_release]
+        times = [
+            it.since + age
+            for it in self._answers_without_owner()
+            for age in (TAKEN_WITHIN, self._timing.grace)
+        ]
         if (due := min((it for it in times if it > judged_at), default=None)) is not None:
             wait = max(0.0, due - self._clock()) + 0.001
             self._next_look = asyncio.get_running_loop().call_later(wait, self._look_at_due)
 
+    def _look_at_due(self) -> None:
+        if self._answers_without_owner():
+            self.look_soon()
+
     def _may_release_untaken(self) -> bool:
-        """Whether the kubelet must have taken an answer of its present life that has no owner."""
+        """Whether an answer has waited TAKEN_WITHIN for its owner.
+
+        A file with a verified checksum may show that the kubelet has dropped that answer.
+        """
         life, now = self._sources.life, self._clock()
         answers = self._answers_without_owner()
         return any(it.life == life and now - it.since >= TAKEN_WITHIN for it in answers)
 
-    def _look_at_due(self) -> None:
-        self._next_look = None
-        if self._answers_without_owner():
-            self.look_soon()
-
     def _answers_without_owner(self) -> list[Allocation]:
-        in_use = self._ledger.in_use()
-        groups = (in_use.without_owner(name) for name in in_use.counts)
-        return [it for group in groups for it in group if it.source is not AllocationSource.ANNOTATION]
+        return [*self._ledger.in_use().all_without_owner()]
 
     def _count_foreign(self, makers: Sequence[str], evidence: Evidence) -> None:
         """Count the slices that this agent did not make. An unread vendor's count stays as it was."""

@@ -154,7 +154,7 @@ class Recovery:
         # An allocation from a scheduler's annotation needed no Allocate, so the ledger may lack all others.
         bare = (AllocationSource.POD_RESOURCES, AllocationSource.ANNOTATION)
         is_whole = not self._ledger_is_short and any(it.source not in bare for it in self._ledger.in_use())
-        if evidence.pods is None or is_whole or (self.is_done and not self._unrecorded):
+        if evidence.pods is None or is_whole or self.is_done:
             return ()
         recovered = recover_from_pods(
             evidence.pods, self._plan.value, foreign_id, self._clock(), self._reader.value

@@ -18,7 +18,7 @@ from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.daemon.scheduler_plugins import registered
 from agent.scheduler_api import Candidate, Cards, PodContainer
 from agent.schedulers.koordinator.allocated_annotation import ALLOCATED
-from core.values import allocation, held_ids
+from core.values import held_ids
 
 GPU = "nvidia.com/gpu"
 CORE, RATIO = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"
@@ -123,14 +123,14 @@ def test_a_share_that_was_changed_on_the_same_card_is_news() -> None:
 def test_what_is_known_is_no_news_and_a_pod_that_is_missing_is_over_once_pods_are_known() -> None:
     [one] = external([pod("GPU-a")], (), CARDS, 7.0)
     [moved] = external([pod("GPU-b")], (), CARDS, 8.0)
-    answered, there = allocation("a1", ["GPU-b"]), [pod("GPU-a")]
+    there = [pod("GPU-a")]
 
-    assert changes([answered], [one], there) == ([one], [])
+    assert changes([], [one], there) == ([one], [])
     assert changes([one], [replace(one, since=9.0)], there) == ([], [])
     assert changes([one], [moved], there) == ([moved], [])
-    assert changes([one, answered], [], [], known_pods=False) == ([], [])
+    assert changes([one], [], [], known_pods=False) == ([], [])
     for pods in ([], [replace(there[0], ended=True)], [replace(there[0], uid="uid-next")]):
-        _, [gone] = changes([one, answered], [], pods)
+        _, [gone] = changes([one], [], pods)
         assert gone.allocation == one.id
 
 

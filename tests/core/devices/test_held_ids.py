@@ -42,10 +42,8 @@ def test_after_every_history_each_answer_is_what_a_look_at_all_ids_finds(
     held, known = HeldIds(), dict[str, bool]()
 
     for new, asked in steps:
-        gone = {one for one in new if one in known}
-        known = {one: away for one, away in known.items() if one not in gone}
-        here = {one: away for one, away in new.items() if one not in gone}
-        known |= here
+        here = {one: away for one, away in new.items() if known.get(one) != away}
+        known = {one: away for one, away in known.items() if one not in new} | here
         held = held.changed(new.keys(), here)
 
         assert held.ids == known

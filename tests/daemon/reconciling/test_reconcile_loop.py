@@ -617,10 +617,11 @@ async def test_an_answer_without_an_owner_is_looked_at_as_soon_as_its_age_allows
 
 
 async def test_without_an_answer_that_lacks_an_owner_no_pass_comes_by_itself() -> None:
-    node = Node([held()], [entry("a1")], ALIVE)
+    node = Node([held(since=999.0)], [entry("a1")], ALIVE)
 
     async with anyio.create_task_group() as group:
         group.start_soon(node.reconciler.follow, Cell(0), anyio.lowlevel.checkpoint)
+        await eventually(lambda: node.log)
         await anyio.wait_all_tasks_blocked()
         timers = [it for it in asyncio.get_running_loop()._scheduled if not it.cancelled()]  # type: ignore[attr-defined]
         group.cancel_scope.cancel()
